@@ -20,9 +20,9 @@ RUN /opt/driftwatch/bin/python -m pip install --no-deps --no-build-isolation --n
 # the simulator's machine code, for any processor, from outside /src: it is of the installed files,
 # whose times are whole seconds, as layers keep them
 WORKDIR /
-RUN find /opt/driftwatch -path "*/simulate/kernel.py" -exec touch -d @1700000000 {} + \
+RUN find /opt/driftwatch -path "*/simulate/kernel/loop.py" -exec touch -d @1700000000 {} + \
     && NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/driftwatch/kernel /opt/driftwatch/bin/python -c \
-    "from driftwatch.simulate.compiled import compiled_kernel; compiled_kernel()"
+    "from driftwatch.simulate.engine import compile_kernel; compile_kernel()"
 
 FROM python:3.11.13-slim-bookworm
 LABEL org.opencontainers.image.title="driftwatch" \

@@ -24,12 +24,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "simulate")]
 from golden_cases import conversation_hour  # noqa: E402
 from reference import run_reference  # noqa: E402
 
-from driftwatch.simulate.compiled import compiled_kernel  # noqa: E402
 from driftwatch.simulate.configuration import SchedulerConfiguration  # noqa: E402
 from driftwatch.simulate.disturbance import Disturbance  # noqa: E402
-from driftwatch.simulate.engine import Engine, Observe, simulate  # noqa: E402
-from driftwatch.simulate.kernel_tables import pack  # noqa: E402
+from driftwatch.simulate.engine import Engine, Observe, run_kernel, simulate  # noqa: E402
 from driftwatch.simulate.requests import make_requests  # noqa: E402
+from driftwatch.simulate.state import with_scrapes  # noqa: E402
 from driftwatch.simulate.step_time import StepTime  # noqa: E402
 
 LAW = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
@@ -54,11 +53,8 @@ CASES = {
     "tiny budget": SchedulerConfiguration(32, 64, enable_prefix_caching=False),
 }
 COLD = """
-from driftwatch.simulate.engine import *
-from driftwatch.simulate.kernel_tables import pack  # noqa: E402
-from driftwatch.simulate.requests import make_requests
-simulate(make_requests([0.0], [9], [9]), SchedulerConfiguration(8, 64),
-         StepTime(0.01, 0.0, 0.0, 0.0), compiled=True)
+from driftwatch.simulate.engine import compile_kernel
+compile_kernel()
 """
 
 
@@ -85,30 +81,25 @@ def main() -> None:
     plain = SchedulerConfiguration(256, 2048, enable_prefix_caching=False, async_scheduling=False)
     few = hour.take(slice(0, 2000))
     reference = seconds_of(lambda: run_reference(few, plain, LAW))
-    unit = reference / seconds_of(lambda: simulate(few, plain, LAW, compiled=False), 2)
     if not options.skip_cold:
         cold_start()
-    simulate(hour, plain, LAW, compiled=True)  # compiles, or loads
+    simulate(hour, plain, LAW)  # compiles, or loads
 
-    def hours(name: str, repeat: int, goal: float | None = None, *, compiled: bool = True) -> None:
+    def hours(name: str, repeat: int, goal: float | None = None) -> None:
         c = CASES[name]
-        seconds = seconds_of(lambda: simulate(hour, c, LAW, compiled=compiled), repeat)
-        say(f"hour, {name}" + ("" if compiled else ", plain Python"), seconds, goal)
+        say(f"hour, {name}", seconds_of(lambda: simulate(hour, c, LAW), repeat), goal)
 
     hours("one configuration", 7, 10)
     kernel_only(hour, plain)
     say(
         f"hour, {len(GRID)} configurations",
-        sum(seconds_of(lambda c=c: simulate(hour, c, LAW, compiled=True), 3) for c in GRID),
+        sum(seconds_of(lambda c=c: simulate(hour, c, LAW), 3) for c in GRID),
         300,
     )
     for name in list(CASES)[1:]:
         hours(name, 2)
-    hours("one configuration", 2, 1500, compiled=False)
-    hours("seqs 16", 1, 1500, compiled=False)
-    fast = seconds_of(lambda: simulate(few, plain, LAW, compiled=True), 9)
+    fast = seconds_of(lambda: simulate(few, plain, LAW), 9)
     say("first 2,000 requests, reference of the tests", reference)
-    say("first 2,000 requests, plain Python", reference / unit, None, f"{unit:.0f} times faster")
     say("first 2,000 requests", fast, None, f"{reference / fast:.0f} times faster")
     fleet_day()
 
@@ -129,15 +120,12 @@ def cold_start() -> None:
 
 
 def kernel_only(hour, c) -> None:  # type: ignore[no-untyped-def]
-    kernel = compiled_kernel()
-    if kernel is None:
-        raise SystemExit("Numba cannot be imported here")
     best = float("inf")
     for _ in range(7):
         engine = Engine(c, LAW)
         engine.offer(hour)
-        m, f = pack(engine._tables)
-        best = min(best, seconds_of(lambda m=m, f=f: kernel(m, f, float("inf"))))
+        t = with_scrapes(engine._tables, np.zeros(0))
+        best = min(best, seconds_of(lambda t=t: run_kernel(t, float("inf"))))
     say("  of which the kernel", best)
 
 
@@ -153,9 +141,7 @@ def fleet_day() -> None:
     c = SchedulerConfiguration(128, 2048, 20001, enable_prefix_caching=False)
     observe = Observe(np.arange(30.0, 86_400.0, 30.0), (0.01, 0.025, 0.05, 0.1), (8.0, 64.0, 512.0))
     seconds = seconds_of(
-        lambda: simulate(
-            day, c, law, disturbance=Disturbance(jitter_sigma=0.1), observe=observe, compiled=True
-        ),
+        lambda: simulate(day, c, law, disturbance=Disturbance(jitter_sigma=0.1), observe=observe),
         2,
     )
     say("server-day: 300,000 requests, jitter, 2,879 scrapes", seconds, 500)

@@ -46,10 +46,10 @@ from driftwatch.fleet.servers import (
     uuids_of,
 )
 from driftwatch.fleet.traffic import PoolTraffic
-from driftwatch.simulate.compiled import compiling_allowed
-from driftwatch.simulate.engine import Edges, Engine
+from driftwatch.simulate.engine import Engine
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.state import Options
 from driftwatch.testing.dcgm_pages import FakeGpu
 
 Floats = npt.NDArray[np.float64]
@@ -58,8 +58,6 @@ Floats = npt.NDArray[np.float64]
 CHUNK_SECONDS = 21_600.0
 
 _BOOT_SECONDS = 25.0  # from the start of a process until it answers
-# A second of a busy server is some 100 steps, of 8 µs each as plain Python; compiling takes 10 s.
-_WORTH_COMPILING_SECONDS = 15_000.0
 _TIMED_OUT = "timed out after 10 s"
 # --custom-histogram-buckets after a change of layout: every second of the usual edges
 _OTHER_EDGES = 2
@@ -100,12 +98,6 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
         custom_histogram_buckets=custom,
         ready_after_seconds=_BOOT_SECONDS,
     )
-
-
-def _compiled(scenario: Scenario) -> bool | None:
-    """True where the whole scenario is worth a compilation, else as the engine thinks fit."""
-    worth_it = scenario.servers * scenario.duration >= _WORTH_COMPILING_SECONDS
-    return True if worth_it and compiling_allowed() else None
 
 
 class ServerRun:
@@ -170,15 +162,16 @@ class ServerRun:
         else:
             self._history.restart(server, started)
         self._life = number
-        timeout = self._scenario.traffic.timeout
         self._engine = Engine(
             server.configuration,
             law_of(self._scenario.engine, self._scenario.pool, life.factor),
-            disturbance=since_start(self._disturbance, life.start_seconds),
-            seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
-            timeout_seconds=timeout,
-            observe_edges=Edges(server.itl_edges, server.iteration_tokens_edges),
-            compiled=_compiled(self._scenario),
+            Options(
+                disturbance=since_start(self._disturbance, life.start_seconds),
+                seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
+                timeout_seconds=self._scenario.traffic.timeout,
+                itl_edges=server.itl_edges,
+                iteration_tokens_edges=server.iteration_tokens_edges,
+            ),
             identify_blocks=False,  # each request brings its cached tokens
         )
         self._before = self._last = None

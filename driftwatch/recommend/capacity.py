@@ -19,8 +19,8 @@ from driftwatch.recommend.simulated import afterwards, in_target, missed
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.planning_replay import capacity_per_second
 from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.served import Served, Serving
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Run, Trial
 
 Bounds = Iterator[tuple[float, float]]
 
@@ -161,9 +161,8 @@ def rate_within(
         most = capacity_per_second(requests, configuration, step_time)
     if slo is None:
         return Narrowing.known(most or 0.0)
-    found = _within_targets(
-        requests, Serving(requests, configuration, step_time), slo, near, overhead
-    )
+    trial = Trial(requests, configuration)
+    found = _within_targets(requests, trial, step_time, slo, near, overhead)
     return found if most is None else Narrowing.known(min(found.settled(), most))
 
 
@@ -187,7 +186,12 @@ def rate_of(requests: Requests) -> float:
 
 
 def _within_targets(
-    requests: Requests, serving: Serving, slo: Slo, near: float | None, overhead: float
+    requests: Requests,
+    trial: Trial,
+    step_time: StepTime,
+    slo: Slo,
+    near: float | None,
+    overhead: float,
 ) -> Narrowing:
     """The rate up to which the share is met, 0 where no rate meets it."""
     observed = rate_of(requests)
@@ -196,13 +200,13 @@ def _within_targets(
     looks = arrival[[int(part * len(arrival)) for part in _LOOKS]]
 
     def met(scale: float) -> bool:
-        def settled(served: Served) -> bool:
+        def settled(served: Run) -> bool:
             hits = int(in_target(served, slo, overhead)[first:].sum())
             misses = int(missed(served, slo, overhead)[first:].sum())
             return hits / count >= slo.share or (count - misses) / count < slo.share
 
         checks = [*(looks / scale), *afterwards(arrival / scale, slo)]
-        served = serving.run(scale, checks=checks, enough=settled)
+        served = trial.run(step_time, pace=scale, checks=checks, enough=settled)
         return bool(in_target(served, slo, overhead)[first:].mean() >= slo.share)
 
     scales = _bisected(met, (near / observed) if near else 1.0)

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.model import Slo
-from driftwatch.simulate import kernel_layout as layout
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.served import Served, Serving
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Run, Trial
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -97,7 +96,7 @@ def simulated(
     if scraped:
         times = np.arange(judged.since_seconds, judged.until_seconds, _SCRAPE_SECONDS)
         observe = Observe(np.append(times, judged.until_seconds), itl_edges=_ITL_EDGES)
-    served = Serving(requests, configuration, step_time, observe=observe).run()
+    served = Trial(requests, configuration, observe=observe).run(step_time)
     found = _of_requests(served, judged)
     return _with_scrapes(found, served) if scraped else found
 
@@ -119,12 +118,12 @@ def share_simulated(
     if not counts.any():
         return Measured(0.0)
 
-    def settled(served: Served) -> bool:
+    def settled(served: Run) -> bool:
         open_still = ~in_target(served, slo, overhead) & ~missed(served, slo, overhead)
         return not (open_still & counts).any()
 
-    served = Serving(requests, configuration, step_time).run(
-        checks=afterwards(requests.arrival_seconds, slo), enough=settled
+    served = Trial(requests, configuration).run(
+        step_time, checks=afterwards(requests.arrival_seconds, slo), enough=settled
     )
     return Measured(float(in_target(served, slo, overhead)[counts].mean()))
 
@@ -138,18 +137,18 @@ def afterwards(arrival_seconds: Floats, slo: Slo | None) -> list[float]:
     return [last + wait + part * last for part in _AFTERWARDS]
 
 
-def in_target(served: Served, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
+def in_target(served: Run, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
     """For each request whether it has finished within every target."""
     return np.asarray(served.finished & _within(served, slo, ttft_overhead_seconds))
 
 
-def missed(served: Served, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
+def missed(served: Run, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
     """For each request whether it has missed a target, whatever comes."""
     over = served.ended & ~served.finished
     return np.asarray(over | ~_within(served, slo, ttft_overhead_seconds))
 
 
-def _within(served: Served, slo: Slo | None, overhead: float) -> Mask:
+def _within(served: Run, slo: Slo | None, overhead: float) -> Mask:
     """For each request whether it meets every target, if what it waits for came at once."""
     arrival, now = served.arrival_seconds, served.now_seconds
     with np.errstate(invalid="ignore"):  # inf - inf: nothing comes any more
@@ -167,7 +166,7 @@ def _within(served: Served, slo: Slo | None, overhead: float) -> Mask:
     return met
 
 
-def _of_requests(served: Served, judged: Judged) -> Measured:
+def _of_requests(served: Run, judged: Judged) -> Measured:
     overhead, arrival = judged.ttft_overhead_seconds, served.arrival_seconds
     counts = arrival >= judged.since_seconds
     if not counts.any():
@@ -221,22 +220,22 @@ def _peak(starts: Floats, ends: Floats) -> int:
     return int((np.arange(1, len(starts) + 1) - before).max())
 
 
-def _with_scrapes(found: Measured, served: Served) -> Measured:
+def _with_scrapes(found: Measured, served: Run) -> Measured:
     times = served.scrape_seconds
     if len(times) < 2:
         return found
     seconds = times[-1] - times[0]
-    counted = served.counter(layout.ITL_COUNT)
-    generated = served.counter(layout.GENERATION_TOKENS)
+    counted = served.scraped("itl_seconds_count")
+    generated = served.scraped("generation_tokens")
     count = int(counted[-1] - counted[0])
-    spent = served.itl_seconds_sum
+    spent = served.scraped("itl_seconds_sum")
     cells, kv = served.itl_cells, served.kv_cache_usage_ratio
     return replace(
         found,
         itl_seconds=float(spent[-1] - spent[0]) / count if count else None,
         itl_p99_seconds=_of_cells(cells[-1] - cells[0], 0.99) if count else None,
         generation_tokens_per_second=float((generated[-1] - generated[0]) / seconds),
-        running_requests=float(served.running.mean()),
+        running_requests=float(served.scraped("running").mean()),
         kv_cache_peak_ratio=None if kv is None else float(kv.max()),
     )
 

@@ -16,9 +16,10 @@ import polars as pl
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict, UsageError
 from driftwatch.simulate import vllm_buckets
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Edges, Engine, check_fit, only_itself_to_hit
+from driftwatch.simulate.engine import Engine, block_modes, check_fit
 from driftwatch.simulate.outcome import Outcome
 from driftwatch.simulate.requests import Floats, Requests
+from driftwatch.simulate.state import Options
 from driftwatch.simulate.step_time import StepTime
 
 PIECE_REQUESTS = 100_000
@@ -103,20 +104,16 @@ class LongRun:
             )
         if len(requests):
             self._check_scrapes(float(requests.arrival_seconds[-1]))
-        only_itself = only_itself_to_hit(requests, configuration)
-        if only_itself:
+        for identify_blocks in block_modes(requests, configuration):
             try:
-                found = self._attempt(begin, take, identify_blocks=False)
-            except _Overloaded:
-                raise
-            except NoVerdict:
-                found = None
-            if found is not None:
-                return found
-        found = self._attempt(begin, take, identify_blocks=True)
-        if found is None:
-            raise AssertionError("only a run that does not identify blocks is given up")
-        return found
+                summary = self._attempt(begin, take, identify_blocks=identify_blocks)
+            except NoVerdict as error:
+                if identify_blocks or isinstance(error, _Overloaded):
+                    raise
+            else:
+                if summary is not None:
+                    return summary
+        raise AssertionError("only a run that does not identify blocks is given up")
 
     def _attempt(
         self, begin: Callable[[], None], take: Callable[[Piece], None], *, identify_blocks: bool
@@ -127,12 +124,13 @@ class LongRun:
         engine = Engine(
             self.configuration,
             self.step_time,
-            timeout_seconds=self.timeout_seconds,
-            concurrency=self.concurrency,
-            observe_edges=Edges(
-                vllm_buckets.INTER_TOKEN_LATENCY_SECONDS, vllm_buckets.ITERATION_TOKENS
+            Options(
+                timeout_seconds=self.timeout_seconds,
+                concurrency=self.concurrency,
+                itl_edges=vllm_buckets.INTER_TOKEN_LATENCY_SECONDS,
+                iteration_tokens_edges=vllm_buckets.ITERATION_TOKENS,
+                per_step=True,
             ),
-            per_step=True,
             identify_blocks=identify_blocks,
         )
         count = len(requests)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from driftwatch.errors import NoVerdict
-from driftwatch.simulate import kernel_layout as layout
-from driftwatch.simulate.kernel_tables import ENDLESS, Tables
+from driftwatch.simulate.kernel import tables as k
+from driftwatch.simulate.kernel.tables import Tables
 
 STATUS = pl.Enum(["finished", "rejected", "cancelled", "timed_out", "unfinished"])
 STATUSES = pl.Series(  # by the kernel's status
@@ -45,23 +44,23 @@ STEP_COLUMNS = (
     "preempted",
     "free_blocks",
 )
-COUNTERS = {
-    "steps_observed": layout.STEPS_OBSERVED,
-    "steps_all": layout.STEPS_ALL,
-    "iteration_tokens_sum": layout.ITERATION_TOKENS,
-    "itl_seconds_count": layout.ITL_COUNT,
-    "prompt_tokens": layout.PROMPT_TOKENS,
-    "prompt_tokens_computed": layout.PROMPT_COMPUTED,
-    "generation_tokens": layout.GENERATION_TOKENS,
-    "preemptions": layout.PREEMPTIONS,
-    "prefix_queries_tokens": layout.PREFIX_QUERIES,
-    "prefix_hits_tokens": layout.PREFIX_HITS,
-    "rejected_reqs": layout.REJECTED_REQS,
-    "rejected_tokens": layout.REJECTED_TOKENS,
-    "decode_seqs_total": layout.DECODE_TOTAL,
-    "prefill_tokens_total": layout.PREFILL_TOTAL,
-    "kv_tokens_read_total": layout.KV_TOTAL,
-}
+COUNTERS = (
+    "steps_observed",
+    "steps_all",
+    "iteration_tokens_sum",
+    "itl_seconds_count",
+    "prompt_tokens",
+    "prompt_tokens_computed",
+    "generation_tokens",
+    "preemptions",
+    "prefix_queries_tokens",
+    "prefix_hits_tokens",
+    "rejected_reqs",
+    "rejected_tokens",
+    "decode_seqs_total",
+    "prefill_tokens_total",
+    "kv_tokens_read_total",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,141 +95,126 @@ class Outcome:
 
 def no_progress(t: Tables) -> NoVerdict:
     """Why an engine that is stuck ends nothing any more."""
-    waiting = f"{t.head[layout.WAIT_COUNT]:,} requests wait and"
+    engine = t.engine[0]
     why = (
-        f"{waiting} none can be admitted"
-        if t.head[layout.STUCK] == 1
-        else f"{waiting} those that run preempt each other, none ends"
+        "none can be admitted"
+        if engine["stuck"] == k.NOBODY_ADMITTED
+        else "those that run preempt each other, none ends"
     )
-    now = t.reals[layout.NOW]
-    return NoVerdict(f"the simulated engine makes no progress at {now:.3f} s: {why}")
-
-
-def delivered_tokens(t: Tables, rows: Callable[[int], Any]) -> Any:
-    """Tokens that have come of each request (vector form of ``kernel_lazy.delivered``)."""
-    kind, final = rows(layout.KIND), rows(layout.FINAL_STEP)
-    counted = (kind == layout.LAZY) | ((kind == layout.CLOSING) & (final != layout.NONE))
-    if not counted.any():
-        return rows(layout.OUTPUT)
-    steps = np.maximum(t.head[layout.APPLIED] - rows(layout.JOIN_STEP) + 2, 0)
-    return np.where(
-        counted,
-        rows(layout.JOIN_COMPUTED) + steps - rows(layout.PROMPT),
-        rows(layout.OUTPUT),
+    return NoVerdict(
+        f"the simulated engine makes no progress at {engine['now']:.3f} s: "
+        f"{engine['wait_count']:,} requests wait and {why}"
     )
 
 
-def request_frame(t: Tables, which: Any, asked: Any) -> pl.DataFrame:
-    """The rows of some requests; ``asked``: their generation_tokens as offered."""
+def request_frame(t: Tables, which: Any, generation_tokens: Any) -> pl.DataFrame:
+    """The rows of some requests; ``generation_tokens``: of all, as offered."""
     if not which.any():
         return REQUEST_SCHEMA.to_frame()
     everyone = bool(which.all())
+    rows = t.requests if everyone else t.requests[which]
 
-    def rows(field: int) -> Any:
-        return t.integers[field] if everyone else t.integers[field][which]
-
-    def times(field: int) -> Any:
-        values = t.floats[field - layout.FIRST_FLOAT]
-        return values if everyone else values[which]
+    def column(name: str) -> Any:
+        return rows[name].copy()
 
     def past(values: Any) -> pl.Series:
         series = pl.Series(values, dtype=pl.Float64)
-        never = series == layout.NEVER
+        never = series == k.NEVER
         return series.set(never, None) if never.any() else series
 
-    arrival = times(layout.ARRIVAL)
-    scheduled = times(layout.FIRST_SCHEDULED)
-    token = times(layout.FIRST_TOKEN)
-    end = times(layout.END)
-    cached = pl.Series(rows(layout.CACHED))
+    def since(values: Any, arrival: Any) -> pl.Series:
+        with np.errstate(invalid="ignore"):
+            spans = values - arrival  # NEVER - NEVER is not a number
+        spans[values == k.NEVER] = k.NEVER
+        return past(spans)
+
+    arrival, end = column("arrival"), column("end")
+    scheduled, token = column("first_scheduled"), column("first_token")
+    cached = pl.Series(column("cached"))
     return pl.DataFrame(
         {
-            "index": rows(layout.SERIAL),
-            "status": STATUSES.gather(rows(layout.STATUS)),
+            "index": column("serial"),
+            "status": STATUSES.gather(column("status")),
             "arrival_seconds": past(arrival),
             "first_scheduled_seconds": past(scheduled),
             "first_token_seconds": past(token),
             "end_seconds": past(end),
-            "ttft_seconds": past(since(token, arrival)),
-            "e2e_seconds": past(since(end, arrival)),
-            "queue_seconds": past(since(scheduled, arrival)),
-            "prompt_tokens": rows(layout.PROMPT),
-            "generation_tokens": asked if everyone else asked[which],
-            "generated_tokens": delivered_tokens(t, rows),
-            "cached_tokens": cached.set(cached == layout.NONE, None),
-            "preemptions": rows(layout.PREEMPTED_TIMES),
-            "priority": rows(layout.PRIORITY),
+            "ttft_seconds": since(token, arrival),
+            "e2e_seconds": since(end, arrival),
+            "queue_seconds": since(scheduled, arrival),
+            "prompt_tokens": column("prompt"),
+            "generation_tokens": generation_tokens if everyone else generation_tokens[which],
+            "generated_tokens": _delivered(t, rows),
+            "cached_tokens": cached.set(cached == k.NONE, None),
+            "preemptions": column("preemptions"),
+            "priority": column("priority"),
         },
         schema=REQUEST_SCHEMA,
     )
 
 
-def since(values: Any, arrival: Any) -> Any:
-    """Seconds from the arrival; NEVER stays."""
-    with np.errstate(invalid="ignore"):
-        made = values - arrival  # NEVER - NEVER is not a number
-    made[values == layout.NEVER] = layout.NEVER
-    return made
+def _delivered(t: Tables, rows: Any) -> Any:
+    """Tokens that each client has (``kernel.decoding.delivered`` of each)."""
+    kind, final = rows["kind"], rows["final_step"]
+    counted = (kind == k.LAZY) | ((kind == k.CLOSING) & (final != k.NONE))
+    if not counted.any():
+        return rows["output"].copy()
+    steps = np.maximum(t.engine[0]["applied"] - rows["join_step"] + 2, 0)
+    return np.where(counted, rows["join_computed"] + steps - rows["prompt"], rows["output"])
 
 
 def step_frame(t: Tables) -> pl.DataFrame:
     """The per-step rows written so far."""
-    count = int(t.head[layout.ROWS])
-    frame = pl.DataFrame(
-        {
-            "start_seconds": t.row_starts[:count],
-            "end_seconds": t.row_ends[:count],
-            **{name: t.row_numbers[:count, i] for i, name in enumerate(STEP_COLUMNS)},
-        }
-    )
-    if t.head[layout.TOTAL_BLOCKS] >= ENDLESS:
+    rows = t.rows[: t.engine[0]["rows"]]
+    columns = ("start_seconds", "end_seconds", *STEP_COLUMNS)
+    frame = pl.DataFrame({name: rows[name].copy() for name in columns})
+    if t.engine[0]["total_blocks"] >= k.ENDLESS:
         frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("free_blocks"))
     return frame
 
 
 def scrape_frame(t: Tables) -> pl.DataFrame:
     """The scrape rows."""
-    numbers = t.scrape_numbers
-    after = layout.LAST_COUNTER + 1 - layout.FIRST_COUNTER
-    total = int(t.head[layout.TOTAL_BLOCKS])
-    usage = (
-        pl.Series([None] * len(numbers), dtype=pl.Float64)
-        if total >= ENDLESS
-        else pl.Series(1.0 - numbers[:, after + 3] / total)
-    )
+    total = int(t.engine[0]["total_blocks"])
+
+    def column(name: str) -> Any:
+        return t.scraped[name].copy()
 
     def cumulative(counts: Any) -> pl.Series:
         return pl.Series(np.cumsum(counts, axis=1)).arr.to_list()
 
+    usage = (
+        pl.Series([None] * len(t.scraped), dtype=pl.Float64)
+        if total >= k.ENDLESS
+        else pl.Series(1.0 - column("free_blocks") / total)
+    )
     return pl.DataFrame(
         {
             "time_seconds": t.scrape_times,
-            "running": numbers[:, after],
-            "waiting_capacity": numbers[:, after + 1],
-            "waiting_deferred": numbers[:, after + 2],
+            **{n: column(n) for n in ("running", "waiting_capacity", "waiting_deferred")},
             "kv_cache_usage_ratio": usage,
-            **{name: numbers[:, at - layout.FIRST_COUNTER] for name, at in COUNTERS.items()},
-            "busy_seconds": t.scrape_clocks[:, 0],
-            "iteration_tokens_buckets": cumulative(t.scrape_iteration),
-            "itl_seconds_sum": t.scrape_clocks[:, 1],
-            "itl_seconds_buckets": cumulative(t.scrape_itl),
+            **{name: column(name) for name in COUNTERS},
+            "busy_seconds": column("busy_seconds"),
+            "iteration_tokens_buckets": cumulative(t.scraped_iteration),
+            "itl_seconds_sum": column("itl_seconds_sum"),
+            "itl_seconds_buckets": cumulative(t.scraped_itl),
         }
     )
 
 
 def summary_of(t: Tables) -> dict[str, float | int]:
     """The engine's totals so far."""
-    numbers, clocks = t.head, t.reals
-    made: dict[str, float | int] = {
-        "steps": int(numbers[layout.STEPS_ALL]),
-        "end_seconds": float(clocks[layout.LAST_OUTPUT]),
-        "busy_seconds": float(clocks[layout.BUSY]),
-        "preemptions": int(numbers[layout.PREEMPTIONS]),
-        "rejected": int(numbers[layout.REJECTED_REQS] + numbers[layout.REJECTED_TOKENS]),
-        "empty_schedules": int(numbers[layout.EMPTY_SCHEDULES]),
-        "prompt_tokens_computed": int(numbers[layout.PREFILL_TOTAL]),
-        "generation_tokens": int(numbers[layout.GENERATION_TOKENS]),
+    engine, counters = t.engine[0], t.counters[0]
+    summary: dict[str, float | int] = {
+        "steps": int(counters["steps_all"]),
+        "end_seconds": float(engine["last_output"]),
+        "busy_seconds": float(counters["busy_seconds"]),
+        "preemptions": int(counters["preemptions"]),
+        "rejected": int(counters["rejected_reqs"] + counters["rejected_tokens"]),
+        "empty_schedules": int(counters["empty_schedules"]),
+        "prompt_tokens_computed": int(counters["prefill_tokens_total"]),
+        "generation_tokens": int(counters["generation_tokens"]),
     }
-    if t.head[layout.CACHE_MODE] == layout.IDENTIFY_BLOCKS:
-        made["evicted_cached_blocks"] = int(numbers[layout.EVICTED])
-    return made
+    if engine["cache_mode"] == k.IDENTIFY_BLOCKS:
+        summary["evicted_cached_blocks"] = int(counters["evicted_blocks"])
+    return summary

@@ -123,7 +123,7 @@ def capacity_per_second(
     The mix is repeated until it is four times what runs together; the fifth of the completions at
     either end is left out, as the batch is not full or not yet mixed there. None: too few requests.
     """
-    from driftwatch.simulate.served import Serving
+    from driftwatch.simulate.trial import Trial
 
     seats = min(configuration.max_num_seqs, _MOST_SEATS)
     repeats = -(-_DEPTH * seats // len(requests))
@@ -133,7 +133,7 @@ def capacity_per_second(
         arrival_seconds=np.zeros(len(which)),
         cancel_seconds=np.full(len(which), np.inf),
     )
-    served = Serving(at_once, configuration, law).run()
+    served = Trial(at_once, configuration).run(law)
     ends = np.sort(served.end_seconds[served.finished])
     low, high = int(0.2 * len(ends)), int(0.8 * len(ends))
     if high - low < _FEWEST or ends[high] <= ends[low]:

@@ -21,8 +21,7 @@ SHORT = ("--rates", "5,20,60")
 
 
 def compare(*words: str) -> Result:
-    # the kernel as it stands: compiling it would take longer than all that is asked here
-    return CliRunner(env={"DRIFTWATCH_COMPILE": "0"}).invoke(cli, ["simulate", "compare", *words])
+    return CliRunner().invoke(cli, ["simulate", "compare", *words])
 
 
 def document(*words: str) -> dict[str, Any]:
@@ -105,7 +104,6 @@ def test_piped_rows_and_which_fits_when() -> None:
 def test_on_a_terminal_nothing_is_cut_or_wider_than_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
     monkeypatch.setenv("COLUMNS", "80")
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)

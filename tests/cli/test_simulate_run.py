@@ -25,9 +25,7 @@ LAW = "0.009,6e-05,6.5e-05,4e-07"
 
 
 @pytest.fixture
-def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    # what is tested here is the command; that compiled and plain are equal is the kernel's test
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
+def run(run: Run) -> Run:
     return lambda *words: run("simulate", "run", *words)
 
 

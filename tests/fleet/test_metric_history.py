@@ -27,8 +27,9 @@ from driftwatch.fleet.metrics.releases import V0_8
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
-from driftwatch.simulate.engine import Edges, Engine
+from driftwatch.simulate.engine import Engine
 from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.state import Options
 from driftwatch.simulate.step_time import StepTime
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -194,11 +195,13 @@ def simulated(seed: int, chunks: list[float], *, tell: bool) -> MetricHistory:
     engine = Engine(
         configuration,
         StepTime(0.01, 5e-5, 1e-3, 1e-6),
-        disturbance=Disturbance(jitter_sigma=0.1),
-        seed=seed,
-        timeout_seconds=15.0,
-        observe_edges=Edges(s.itl_edges, s.iteration_tokens_edges),
-        compiled=False,
+        Options(
+            disturbance=Disturbance(jitter_sigma=0.1),
+            seed=seed,
+            timeout_seconds=15.0,
+            itl_edges=s.itl_edges,
+            iteration_tokens_edges=s.iteration_tokens_edges,
+        ),
     )
     times = np.arange(1.0, 61.0)
     history = MetricHistory(s, EPOCH)
@@ -239,11 +242,13 @@ def test_a_wedged_engine_still_tells_its_last_first_tokens() -> None:
     engine = Engine(
         configuration,
         StepTime(0.01, 5e-5, 1e-3, 0.0),
-        disturbance=Disturbance(
-            stall_seconds=np.array([2.0]), stall_durations_seconds=np.array([np.inf])
+        Options(
+            disturbance=Disturbance(
+                stall_seconds=np.array([2.0]), stall_durations_seconds=np.array([np.inf])
+            ),
+            itl_edges=s.itl_edges,
+            iteration_tokens_edges=s.iteration_tokens_edges,
         ),
-        observe_edges=Edges(s.itl_edges, s.iteration_tokens_edges),
-        compiled=False,
     )
     engine.offer(make_requests(np.linspace(0.0, 4.0, 20), [100] * 20, [200] * 20))
     history = MetricHistory(s, EPOCH)

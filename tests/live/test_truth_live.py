@@ -35,7 +35,6 @@ def test_a_real_servers_page_is_the_same(shared_data: Path) -> None:
 def test_a_simulated_fleets_page_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")  # so little is over before it is compiled
     found = scenario_the_same(Draw("short-wedge", 5, WEDGED, "shipped"), tmp_path)
     assert found["findings"] >= 1
     assert found["same"], (found["only_first"], found["only_second"])

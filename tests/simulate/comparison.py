@@ -142,7 +142,7 @@ def expected_scrape(result: Result, time: float) -> dict[str, object]:
     }
 
 
-def compare(case: dict[str, object], *, compiled: bool) -> None:
+def compare(case: dict[str, object]) -> None:
     """Run a case through the reference and the engine; raises AssertionError on a difference."""
     requests: Requests = case["requests"]  # type: ignore[assignment]
     configuration: SchedulerConfiguration = case["configuration"]  # type: ignore[assignment]
@@ -163,7 +163,6 @@ def compare(case: dict[str, object], *, compiled: bool) -> None:
             timeout_seconds=case["timeout_seconds"],  # type: ignore[arg-type]
             observe=Observe(scrapes, ITL_EDGES, TOKENS_EDGES),
             per_step=True,
-            compiled=compiled,
         )
 
     scrapes = np.zeros(0)

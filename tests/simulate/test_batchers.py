@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,14 +30,6 @@ from driftwatch.simulate.workload import read_requests
 LAW = StepTime(0.008, 4e-5, 3e-5, 2e-8, hinge_tokens=16, c4_seconds_per_prefill_pair=1e-9)
 STATIC = CohortPolicy(8)
 SPLIT = SplitPolicy(0.5, 16, 512)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def plain_kernel() -> Iterator[None]:
-    """The kernel as it stands: what it says compiled is held against it elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DRIFTWATCH_COMPILE", "0")
-        yield
 
 
 def azure(shared_data: Path, count: int) -> Requests:

@@ -16,7 +16,7 @@ LAW = StepTime(0.01, 1e-5, 1e-4, 1e-7)
 
 
 def engine(max_num_seqs: int = 8) -> Engine:
-    return Engine(SchedulerConfiguration(max_num_seqs, 512), LAW, compiled=False)
+    return Engine(SchedulerConfiguration(max_num_seqs, 512), LAW)
 
 
 def lengths(count: int, seed: int = 1) -> Requests:

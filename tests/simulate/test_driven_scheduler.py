@@ -53,7 +53,7 @@ def case_of(run: dict[str, Any]) -> tuple[Requests, SchedulerConfiguration, Step
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
 def test_the_simulator_does_what_vllm_did(run: dict[str, Any]) -> None:
-    outcome = simulate(*case_of(run), per_step=True, compiled=False)
+    outcome = simulate(*case_of(run), per_step=True)
     assert outcome.steps is not None
     assert [list(row) for row in outcome.steps.select(COLUMNS).iter_rows()] == run["trace"]
     requests = outcome.requests

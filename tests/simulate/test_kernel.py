@@ -1,10 +1,9 @@
-"""Kernel and reference, compiled and not, in one go and in pieces: the same to the byte."""
+"""Kernel and reference, in one go and in pieces: the same to the byte."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,13 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
-from driftwatch.simulate import kernel, kernel_steady
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
-from driftwatch.simulate.engine import Edges, Engine, Observe, simulate
-from driftwatch.simulate.kernel_layout import STEPS_ALL
-from driftwatch.simulate.outcome import Outcome
+from driftwatch.simulate.engine import Engine, Observe, simulate
 from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.state import Options
 from driftwatch.simulate.step_time import StepTime
 
 ROUGH = Disturbance(
@@ -54,7 +51,7 @@ LAWS = StepTime(0.008, 5e-5, 6e-5, 3e-7, hinge_tokens=200, c4_seconds_per_prefil
 def test_reference_and_kernel_agree(seed: int) -> None:
     case = draw_case(seed)
     if case is not None:
-        compare(case, compiled=False)
+        compare(case)
 
 
 @pytest.fixture(scope="module")
@@ -71,40 +68,15 @@ def hour(shared_data: Path) -> Requests:
     )
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_compiled_and_plain_are_equal_to_the_byte(hour: Requests, asynchronous: bool) -> None:
-    pytest.importorskip("numba")
-    configuration = SchedulerConfiguration(
-        64, 1024, 2000, scheduling_policy="priority", async_scheduling=asynchronous
-    )
-    observe = Observe(np.arange(0.0, 700.0, 30.0), (0.01, 0.02), (8.0, 64.0))
-    one, other = (
-        simulate(
-            hour, configuration, LAWS, disturbance=ROUGH, seed=5, observe=observe,
-            per_step=True, timeout_seconds=90.0, compiled=compiled,
-        )
-        for compiled in (True, False)
-    )  # fmt: skip
-    assert one.summary == other.summary
-    assert one.summary["preemptions"] > 0
-    assert one.requests.equals(other.requests)
-    assert one.steps is not None and other.steps is not None
-    assert one.steps.equals(other.steps)
-    assert one.scrapes is not None and other.scrapes is not None
-    assert one.scrapes.equals(other.scrapes)
-
-
 def test_in_pieces_as_in_one_go(hour: Requests) -> None:
     configuration = SchedulerConfiguration(48, 512, 1500)
     times = np.arange(0.0, 900.0, 17.0)
-    edges = Edges((0.01, 0.05), (16.0,))
+    edges = {"itl_edges": (0.01, 0.05), "iteration_tokens_edges": (16.0,)}
     whole = simulate(
-        hour, configuration, LAWS, disturbance=ROUGH, seed=9, compiled=False,
-        observe=Observe(times, edges.itl_seconds, edges.iteration_tokens),
+        hour, configuration, LAWS, disturbance=ROUGH, seed=9,
+        observe=Observe(times, **edges),
     )  # fmt: skip
-    engine = Engine(
-        configuration, LAWS, disturbance=ROUGH, seed=9, observe_edges=edges, compiled=False
-    )
+    engine = Engine(configuration, LAWS, Options(disturbance=ROUGH, seed=9, **edges))
     pieces, scrapes = [], []
     for end in [130.0, 260.0, 390.0, np.inf]:
         start = engine._until if np.isfinite(engine._until) else -1.0
@@ -130,18 +102,17 @@ def test_in_pieces_as_in_one_go(hour: Requests) -> None:
 )
 def test_steps_that_only_decode_are_steps_like_all_others(
     hour: Requests,
-    monkeypatch: pytest.MonkeyPatch,
     asynchronous: bool,
     blocks: int | None,
     caching: bool,
     per_step: bool,
     even: bool,
 ) -> None:
-    """The loop of ``kernel_steady`` left out: the same to the byte.
+    """Run from the end of one step to the end of the next, the loop over them is never entered.
 
     With all that disturbs, or (even) with arrivals and scrapes on the very ends of steps.
     """
-    requests = hour.take(slice(0, 250))
+    requests = hour.take(slice(0, 150))
     law = replace(LAWS, capture_sizes=(1, 2, 4, 8, 24))
     times = np.arange(0.0, 200.0, 0.7)
     if even:
@@ -157,41 +128,38 @@ def test_steps_that_only_decode_are_steps_like_all_others(
         max_num_active_seqs=14,
         enable_prefix_caching=caching,
     )
+    options = Options(
+        disturbance=None if even else SOON,
+        seed=3,
+        timeout_seconds=30.0,
+        itl_edges=(0.009, 0.0095, 0.01, 0.02),
+        iteration_tokens_edges=(4.0, 9.0, 64.0),
+        per_step=per_step,
+    )
 
-    def run() -> Outcome:
-        return simulate(
-            requests,
-            configuration,
-            law,
-            disturbance=None if even else SOON,
-            seed=3,
-            observe=Observe(times, (0.009, 0.0095, 0.01, 0.02), (4.0, 9.0, 64.0)),
-            per_step=per_step,
-            timeout_seconds=30.0,
-            compiled=False,
-        )
+    def run(ends: list[float]) -> tuple[dict[str, float | int], *tuple[pl.DataFrame, ...]]:
+        engine = Engine(configuration, law, options)
+        engine.offer(requests)
+        pieces, before = [], -1.0
+        for end in ends:
+            pieces.append(engine.advance(end, times[(times > before) & (times <= end)]))
+            before = end
+        frames = [pl.concat([piece.requests for piece in pieces]).sort("index")]
+        for name in ("scrapes", *(("steps",) if per_step else ())):
+            frames.append(pl.concat([getattr(piece, name) for piece in pieces]))
+        return pieces[-1].summary, *frames
 
-    with monkeypatch.context() as patched:
-        patched.setattr(kernel, "decode_on", lambda *_: None)
-        expected = run()
-    entered = []
-    inner = kernel_steady.decode_on
-
-    def counted(m: Any, f: Any, until: float, event: float) -> None:
-        before = m[STEPS_ALL]
-        inner(m, f, until, event)
-        entered.append(m[STEPS_ALL] - before)
-
-    monkeypatch.setattr(kernel, "decode_on", counted)
-    found = run()
-    assert sum(entered) > expected.summary["steps"] / 4
-    assert found.summary == expected.summary
-    assert found.requests.equals(expected.requests)
-    assert found.scrapes is not None and expected.scrapes is not None
-    assert found.scrapes.equals(expected.scrapes)
-    if per_step:
-        assert found.steps is not None and expected.steps is not None
-        assert found.steps.equals(expected.steps)
+    each = simulate(
+        requests, configuration, law, disturbance=options.disturbance, seed=3,
+        timeout_seconds=30.0, per_step=True,
+    ).steps  # fmt: skip
+    assert each is not None
+    assert (each["prefill_tokens"] == 0).mean() > 0.25
+    summary, *frames = run([*each["end_seconds"].to_list(), np.inf])
+    expected, *wanted = run([np.inf])
+    assert summary == expected
+    for frame, whole in zip(frames, wanted, strict=True):
+        assert frame.equals(whole)
 
 
 def test_a_stall_without_end_leaves_everybody_inside() -> None:
@@ -199,7 +167,7 @@ def test_a_stall_without_end_leaves_everybody_inside() -> None:
     requests = make_requests(np.arange(30) * 0.1, np.full(30, 10), np.full(30, 20))
     outcome = simulate(
         requests, SchedulerConfiguration(8, 64), LAW, disturbance=wedged,
-        until_seconds=60.0, observe=Observe(np.array([0.9, 2.0, 60.0])), compiled=False,
+        until_seconds=60.0, observe=Observe(np.array([0.9, 2.0, 60.0])),
     )  # fmt: skip
     assert outcome.scrapes is not None
     steps = outcome.scrapes["steps_all"].to_list()
@@ -224,7 +192,7 @@ def test_what_can_never_be_served_is_refused(
 ) -> None:
     requests = make_requests([0.0, 1.0, 2.0], [1, prompt, prompt], [5, 5, 5])
     with pytest.raises(ImpossibleConfiguration, match=said):
-        simulate(requests, configuration, LAW, compiled=False)
+        simulate(requests, configuration, LAW)
 
 
 def test_requests_that_preempt_each_other_for_ever_are_no_progress() -> None:
@@ -242,10 +210,10 @@ def test_requests_that_preempt_each_other_for_ever_are_no_progress() -> None:
         rng.integers(1, rng.choice([3, 15, 40]), count),
         priority=rng.integers(0, 3, count),
     )
-    engine = Engine(configuration, LAW, identify_blocks=False, compiled=False)
+    engine = Engine(configuration, LAW, identify_blocks=False)
     engine.offer(requests)
     with pytest.raises(NoVerdict, match="preempt each other, none ends"):
         engine.advance(200.0)
     # whoever hits what it left itself gets through
-    ended = simulate(requests, configuration, LAW, until_seconds=200.0, compiled=False)
+    ended = simulate(requests, configuration, LAW, until_seconds=200.0)
     assert set(ended.requests["status"]) == {"finished", "rejected"}

@@ -47,12 +47,6 @@ def requests_of(pieces: list[Piece]) -> pl.DataFrame:
     return pl.concat([piece.requests for piece in pieces]).sort("index")
 
 
-@pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested is the cutting; compiled and plain are equal, says the kernel's test."""
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
-
-
 @pytest.mark.parametrize(("piece", "steps"), [(1, 300), (1000, 40)])
 @pytest.mark.parametrize("concurrency", [None, 20])
 @pytest.mark.parametrize("async_scheduling", [False, True])

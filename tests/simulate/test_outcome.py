@@ -26,7 +26,6 @@ def run(num_gpu_blocks: int | None) -> Outcome:
         StepTime(1.0, 0.0, 0.0, 0.0),
         observe=Observe(np.array([2.5]), (1.0,), (1.0,)),
         per_step=True,
-        compiled=False,
     )
 
 
@@ -56,7 +55,6 @@ def test_who_comes_during_a_step_does_not_wait_for_room() -> None:
         SchedulerConfiguration(max_num_seqs=8, max_num_batched_tokens=64, async_scheduling=False),
         StepTime(1.0, 0.0, 0.0, 0.0),
         observe=Observe(np.sort(np.concatenate([half_past, half_past + 0.5])), (1.0,), (1.0,)),
-        compiled=False,
     )
     assert outcome.scrapes is not None
     assert outcome.scrapes["running"].max() == 2  # the third has its last token
@@ -74,7 +72,6 @@ def test_a_queue_that_gave_up_is_gone_from_the_gauge(overlapped: bool) -> None:
         StepTime(1.0, 0.0, 0.0, 0.0),
         timeout_seconds=9.5,
         observe=Observe(np.array([5.5, 20.0]), (1.0,), (1.0,)),
-        compiled=False,
     )
     assert outcome.scrapes is not None
     assert outcome.scrapes["running"].to_list() == [2, 0]

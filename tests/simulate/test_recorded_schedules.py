@@ -21,7 +21,7 @@ def golden(shared_data: Path) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_and_every_time(golden: dict[str, dict[str, Any]], name: str) -> None:
     run = golden[name]
-    outcome = simulate(*case_of(run), per_step=True, compiled=False)
+    outcome = simulate(*case_of(run), per_step=True)
     columns = COLUMNS[: len(run["trace_columns"])]
     assert outcome.steps is not None
     assert [list(row) for row in outcome.steps.select(columns).iter_rows()] == run["trace"]
@@ -57,5 +57,5 @@ def test_given_hits_where_blocks_are_plenty(golden: dict[str, dict[str, Any]]) -
     requests.cached_tokens[:] = run["cached_tokens"]
     requests.prefix_group[:] = -1
     requests.shared_prefix_tokens[:] = 0
-    outcome = simulate(requests, configuration, law, compiled=False)
+    outcome = simulate(requests, configuration, law)
     np.testing.assert_allclose(outcome.requests["e2e_seconds"], run["e2e_s"], rtol=0, atol=1e-6)

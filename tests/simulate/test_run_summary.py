@@ -44,7 +44,7 @@ def test_the_limit_named_is_the_one_that_bound(
     )
     configuration = SchedulerConfiguration(64, 500, **settings)
     law = StepTime(0.01, 1e-5, 0, 0)
-    found = simulate(requests, configuration, law, per_step=True, compiled=False)
+    found = simulate(requests, configuration, law, per_step=True)
     assert found.steps is not None
     tally = RunTally(requests, configuration)
     tally.take(with_itl(found.requests), found.steps)
@@ -64,9 +64,7 @@ def test_the_figures_are_those_of_all_requests_and_steps() -> None:
         cancel_seconds=np.where(np.arange(count) % 5 == 0, arrival + 0.2, np.inf),
     )
     configuration = SchedulerConfiguration(16, 256, 40)
-    found = simulate(
-        requests, configuration, StepTime(0.01, 1e-5, 1e-4, 0), per_step=True, compiled=False
-    )
+    found = simulate(requests, configuration, StepTime(0.01, 1e-5, 1e-4, 0), per_step=True)
     assert found.steps is not None
     tally = RunTally(requests, configuration)
     tally.take(with_itl(found.requests), found.steps)

@@ -144,7 +144,6 @@ SAID = {
 
 
 def test_a_truth_is_asked_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")  # a minute of one server is over before
     monkeypatch.setattr("advice_truth.truths.LASTING", 120.0)
     monkeypatch.setattr("truth_judge.whatif.WARM_SECONDS", 10.0)
     monkeypatch.setattr("truth_judge.whatif.DRAIN_SECONDS", 30.0)

@@ -51,8 +51,6 @@ def in_target(
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two minutes of one server are over before they are compiled."""
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")
     monkeypatch.setattr("truth_judge.whatif.WARM_SECONDS", 10.0)
     monkeypatch.setattr("truth_judge.whatif.DRAIN_SECONDS", 30.0)
 
@@ -67,7 +65,6 @@ def capped(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_larger_cap_helps_where_the_cap_binds(
     capped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DRIFTWATCH_COMPILE", "0")  # two minutes of one server are over before
     monkeypatch.setattr("truth_judge.whatif.DRAIN_SECONDS", 30.0)
     monkeypatch.setattr("truth_judge.whatif.SEQS", (64,))
     monkeypatch.setattr("truth_judge.whatif.TOKENS", (512,))

@@ -15,7 +15,3 @@ SUBCOMMANDS = {
 @click.command(cls=LazySubcommands, modules=SUBCOMMANDS)
 def command() -> None:
     """Replay requests through vLLM's scheduler, or compare ways of batching."""
-    from driftwatch.simulate.compiled import why_plain
-
-    if reason := why_plain():
-        click.echo(f"note: {reason}: replays run as plain Python, many times slower", err=True)

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from driftwatch.recommend.calibration.fits import RESIDUALS
 from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.repeated import Repeated, Repetition
+from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Run, Trial
 
 Floats = npt.NDArray[np.float64]
 
@@ -79,7 +80,7 @@ class Playback:
     _came: Floats = field(init=False)
     _low: npt.NDArray[np.int64] = field(init=False)
     _high: npt.NDArray[np.int64] = field(init=False)
-    _repeated: Repeated = field(init=False)
+    _trial: Trial = field(init=False)
 
     def __post_init__(self) -> None:
         chunks = self.observed.chunks
@@ -120,7 +121,7 @@ class Playback:
         self._times = np.unique(np.concatenate([grid, self.starts, self.ends]))
         self._low = np.searchsorted(self._times, self.starts)
         self._high = np.searchsorted(self._times, self.ends)
-        self._repeated = self._ready(self.requests)
+        self._trial = self._ready(self.requests)
 
     def _came_seconds(self) -> Floats:
         """When requests came; NaN where that is unknown, or they were admitted before."""
@@ -190,12 +191,12 @@ class Playback:
         Raises:
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._repeated.run(step_time, np.exp(wander)), self._came)
+        return self._read(self._run(self._trial, step_time, wander), self._came)
 
     def replace_requests(self, requests: Requests) -> None:
         """Simulate these from now on: as many in each chunk, at other times in their minutes."""
         self.requests, self._came = requests, _later(requests)
-        self._repeated = self._ready(requests)
+        self._trial = self._ready(requests)
 
     def play_others(self, step_time: StepTime, wander: Floats, requests: Requests) -> Played:
         """One simulation of other requests.
@@ -204,44 +205,49 @@ class Playback:
             ImpossibleConfiguration: one of them never fits.
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._ready(requests).run(step_time, np.exp(wander)), _later(requests))
+        return self._read(self._run(self._ready(requests), step_time, wander), _later(requests))
 
-    def _ready(self, requests: Requests) -> Repeated:
-        return Repeated(
+    def _ready(self, requests: Requests) -> Trial:
+        return Trial(
             requests,
             self.configuration,
-            scrape_seconds=self._times,
-            until_seconds=self._until,
+            observe=Observe(self._times),
             factor_seconds=self.starts,
         )
 
-    def _read(self, run: Repetition, came: Floats) -> Played:
+    def _run(self, trial: Trial, step_time: StepTime, wander: Floats) -> Run:
+        return trial.run(step_time, factors=np.exp(wander), until_seconds=self._until)
+
+    def _read(self, run: Run, came: Floats) -> Played:
         self.simulations += 1
         low, high = self._low, self._high
 
         def grown(values: Floats) -> Floats:
             return np.asarray(values[high] - values[low])
 
-        tokens = grown(run.counter("generation_tokens"))
+        tokens = grown(run.scraped("generation_tokens"))
         token = run.first_token_seconds
+        usage = run.kv_cache_usage_ratio
+        usage = np.full(len(self._times), np.nan) if usage is None else usage
         begun = np.where(np.isfinite(came), run.first_scheduled_seconds, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):  # inf - inf: never came
             columns = {
                 "generation_tokens_per_second": tokens / (self.ends - self.starts),
-                "itl_seconds": grown(run.itl_seconds_sum) / grown(run.counter("itl_seconds_count")),
+                "itl_seconds": grown(run.scraped("itl_seconds_sum"))
+                / grown(run.scraped("itl_seconds_count")),
                 "ttft_seconds": self._mean_by(token, token - came),
                 "prefill_seconds": self._mean_by(run.end_seconds, token - begun),
-                "steps_per_generation_token": grown(run.counter("steps_observed")) / tokens,
-                "running_requests": _means(run.running, low, high),
-                "kv_cache_usage_ratio": _means(run.kv_cache_usage_ratio, low, high),
+                "steps_per_generation_token": grown(run.scraped("steps_observed")) / tokens,
+                "running_requests": _means(run.scraped("running").astype(float), low, high),
+                "kv_cache_usage_ratio": _means(usage, low, high),
             }
-        steps = max(int(run.counter("steps_all")[-1]), 1)
+        steps = max(int(run.scraped("steps_all")[-1]), 1)
         prefill, decode, read = (
-            float(run.counter(name)[-1]) / steps
+            float(run.scraped(name)[-1]) / steps
             for name in ("prefill_tokens_total", "decode_seqs_total", "kv_tokens_read_total")
         )
         values = np.array([columns[name] for name in RESIDUALS], dtype=float).T
-        waiting = _means(run.waiting, low, high)
+        waiting = _means(run.waiting.astype(float), low, high)
         return Played(values, (prefill, decode, read), steps, waiting)
 
     def _mean_by(self, at: Floats, spans: Floats) -> Floats:

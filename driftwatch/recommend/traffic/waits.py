@@ -18,9 +18,9 @@ from driftwatch.recommend.traffic.arrivals import LONGEST_WINDOWS, histograms
 from driftwatch.recommend.traffic.observed import UNIT_SECONDS, Observed, RowWaits, Waits
 from driftwatch.recommend.traffic.stretch import Clean
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.repeated import Repeated
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Trial
 from driftwatch.simulate.workload.histograms import sample_lengths
 
 Floats = npt.NDArray[np.float64]
@@ -142,14 +142,9 @@ def _first_tokens(
         waits: its rows are those of ``factors``.
     """
     until = (1.0 + _DRAIN) * float(waits.edges[-1])
-    ready = Repeated(
-        requests,
-        configuration,
-        scrape_seconds=np.array([0.0, until]),
-        until_seconds=until,
-        factor_seconds=None if factors is None else waits.edges[:-1],
-    )
-    return ready.run(step_time, factors).first_token_seconds
+    edges = None if factors is None else waits.edges[:-1]
+    trial = Trial(requests, configuration, factor_seconds=edges)
+    return trial.run(step_time, factors=factors, until_seconds=until).first_token_seconds
 
 
 def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits) -> list[float]:

@@ -1,4 +1,4 @@
-"""Serving without frames: what ``simulate`` says, at any pace; a share that is settled early."""
+"""Trials: what ``simulate`` says, at any pace and speed; a share that is settled early."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from driftwatch.recommend.simulated import (
     share_replayed,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.disturbance import Disturbance
+from driftwatch.simulate.engine import Observe, simulate
 from driftwatch.simulate.requests import Requests, make_requests
-from driftwatch.simulate.served import Served, Serving
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Run, Trial
 
 LAW = StepTime(0.01, 2e-5, 1e-4, 2e-8)
 CASES = {
@@ -50,9 +51,9 @@ def test_what_is_served_is_what_simulate_says(name: str, pace: float) -> None:
     requests = requests_of(1, given=name == "preempted")
     paced = replace(requests, arrival_seconds=requests.arrival_seconds / pace)
     said = simulate(paced, CASES[name], LAW).requests
-    serving = Serving(requests, CASES[name], LAW)
+    trial = Trial(requests, CASES[name])
     for _ in range(2):  # a run leaves nothing behind
-        served = serving.run(pace)
+        served = trial.run(LAW, pace=pace)
         for column in ("arrival", "first_scheduled", "first_token", "end"):
             wanted = said[f"{column}_seconds"].to_numpy()
             assert np.array_equal(getattr(served, f"{column}_seconds"), wanted)
@@ -81,11 +82,11 @@ def test_a_share_that_is_settled_early_is_the_share_of_the_whole(
 
 def test_who_has_missed_never_gets_into_the_target() -> None:
     requests, slo = requests_of(3), Slo(0.6, 0.03)
-    serving = Serving(requests, CASES["cap"], LAW)
+    trial = Trial(requests, CASES["cap"])
     seen: list[tuple[float, int]] = []
     lost = np.zeros(len(requests), dtype=bool)
 
-    def look(served: Served) -> bool:
+    def look(served: Run) -> bool:
         nonlocal lost
         now_lost = missed(served, slo)
         assert not (lost & ~now_lost).any()  # once missed, missed for ever
@@ -95,7 +96,7 @@ def test_who_has_missed_never_gets_into_the_target() -> None:
         return False
 
     checks = [10.0, 30.0, *afterwards(requests.arrival_seconds, slo)]
-    end = serving.run(checks=checks, enough=look)
+    end = trial.run(LAW, checks=checks, enough=look)
     assert [now for now, _ in seen] == checks
     assert 0 < seen[0][1] <= seen[1][1] < seen[-1][1]
     assert not in_target(end, slo)[lost].any()
@@ -104,12 +105,79 @@ def test_who_has_missed_never_gets_into_the_target() -> None:
 
 def test_a_hopeless_queue_is_not_served_to_its_end() -> None:
     requests, slo = requests_of(4), Slo(0.6)
-    serving = Serving(requests, SchedulerConfiguration(2, 512, num_gpu_blocks=4000), LAW)
-    early = serving.run(
+    trial = Trial(requests, SchedulerConfiguration(2, 512, num_gpu_blocks=4000))
+    early = trial.run(
+        LAW,
         checks=afterwards(requests.arrival_seconds, slo),
         enough=lambda served: bool((in_target(served, slo) | missed(served, slo)).all()),
     )
     assert early.now_seconds < 70.0
     waiting = int((~early.ended).sum())
     assert waiting > 50
-    assert serving.run().now_seconds == np.inf
+    assert trial.run(LAW).now_seconds == np.inf
+
+
+STEADY = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
+MODELS = (STEADY, replace(STEADY, c0_seconds=0.02), replace(STEADY, hinge_tokens=128), STEADY)
+
+
+def steady_requests() -> Requests:
+    rng = np.random.default_rng(4)
+    return make_requests(
+        np.sort(rng.uniform(0, 60, 240)), rng.integers(20, 900, 240), rng.integers(5, 300, 240)
+    )
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        SchedulerConfiguration(64, 1024, 20_001),
+        SchedulerConfiguration(64, 512, 400),  # requests lose their blocks: known one by one
+        SchedulerConfiguration(16, 256, None, enable_prefix_caching=False, async_scheduling=False),
+    ],
+)
+def test_it_says_what_simulate_says_under_one_law_after_another(
+    configuration: SchedulerConfiguration,
+) -> None:
+    times = np.arange(0.0, 60.1, 5.0)
+    factors = np.linspace(0.8, 1.3, 6)
+    at = np.arange(6) * 10.0
+    sent = steady_requests()
+    trial = Trial(sent, configuration, observe=Observe(times), factor_seconds=at)
+    preempted = 0
+    for law in MODELS:
+        found = trial.run(law, factors=factors, until_seconds=60.0)
+        expected = simulate(
+            sent,
+            configuration,
+            law,
+            disturbance=Disturbance(factor_seconds=at, factors=factors),
+            observe=Observe(times),
+            until_seconds=60.0,
+        )
+        scrapes = expected.scrapes
+        assert scrapes is not None
+        for name in ("generation_tokens", "steps_observed", "itl_seconds_count", "preemptions"):
+            assert found.scraped(name).tolist() == scrapes[name].to_list(), name
+        assert found.scraped("itl_seconds_sum").tolist() == scrapes["itl_seconds_sum"].to_list()
+        assert found.scraped("running").tolist() == scrapes["running"].to_list()
+        assert found.waiting.tolist() == scrapes["waiting_capacity"].to_list()
+        first = expected.requests.sort("index")["first_token_seconds"].fill_null(np.inf)
+        assert found.first_token_seconds.tolist() == first.to_list()
+        preempted += int(found.preemptions.sum())
+    assert (preempted > 0) is (configuration.num_gpu_blocks == 400)
+
+
+def test_without_factors_every_step_takes_as_long_as_the_law_says() -> None:
+    configuration = SchedulerConfiguration(64, 1024, 20_001)
+    observe = Observe(np.array([0.0, 60.0]))
+    trial = Trial(steady_requests(), configuration, observe=observe, factor_seconds=np.array([0.0]))
+
+    def itl_seconds(run: Run) -> float:
+        return float(run.scraped("itl_seconds_sum")[-1])
+
+    slow = itl_seconds(trial.run(STEADY, factors=np.array([2.0]), until_seconds=60.0))
+    plain = Trial(steady_requests(), configuration, observe=observe)
+    as_modelled = itl_seconds(plain.run(STEADY, until_seconds=60.0))
+    assert itl_seconds(trial.run(STEADY, until_seconds=60.0)) == as_modelled
+    assert slow > 1.5 * as_modelled

@@ -1,0 +1,200 @@
+"""KV blocks: how many are free and, with prefix caching, which text each one holds.
+
+As vLLM's ``v1/core/block_pool.py``: a free block that holds a text can be found again until it is
+handed out (oldest first); blocks without a text are handed out before those. A text is identified
+by (owner, index of the block): a prefix group while the block lies within its common text, else
+the request itself. Copies of one text exist side by side; the oldest is found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from driftwatch.simulate.kernel.compiling import compiled
+from driftwatch.simulate.kernel.tables import ENDLESS_BLOCKS, IDENTIFY_BLOCKS, NO_OWNER, NONE
+
+
+@compiled
+def blocks_of(tokens: int, block_size: int) -> int:
+    """Blocks that hold so many tokens."""
+    return (tokens + block_size - 1) // block_size
+
+
+@compiled
+def bucket_of(t: Any, owner: int, index: int) -> int:
+    """Place of a text in the hash table."""
+    return (owner * 40503 + index * 2654435 + (owner >> 16)) & (len(t.buckets) - 1)
+
+
+@compiled
+def owner_of(t: Any, r: int, index: int) -> int:
+    """Whose text a request's block is."""
+    request = t.requests[r]
+    return request.owner if index < request.shared_blocks else request.serial
+
+
+@compiled
+def find_block(t: Any, owner: int, index: int) -> int:
+    """The oldest block with this text; NONE."""
+    oldest = NONE
+    at = t.buckets[bucket_of(t, owner, index)]
+    while at != NONE:
+        block = t.blocks[at]
+        if block.owner == owner and block.index == index:
+            oldest = at  # newer ones come first in the chain
+        at = block.chain
+    return oldest
+
+
+@compiled
+def forget_block(t: Any, number: int) -> None:
+    """A block's text is overwritten."""
+    block = t.blocks[number]
+    bucket = bucket_of(t, block.owner, block.index)
+    at = t.buckets[bucket]
+    if at == number:
+        t.buckets[bucket] = block.chain
+    else:
+        while t.blocks[at].chain != number:
+            at = t.blocks[at].chain
+        t.blocks[at].chain = block.chain
+    block.owner = NO_OWNER
+
+
+@compiled
+def unlink_block(t: Any, number: int) -> None:
+    """Take a block with a text off the free queue."""
+    block = t.blocks[number]
+    t.blocks[block.previous].next = block.next
+    t.blocks[block.next].previous = block.previous
+
+
+@compiled
+def pop_block(e: Any, t: Any) -> int:
+    """Hand out a free block."""
+    e.free -= 1
+    if e.unkeyed > 0:
+        e.unkeyed -= 1
+        number = t.unkeyed[e.unkeyed]
+    else:
+        number = t.blocks[e.total_blocks].next
+        unlink_block(t, number)
+        forget_block(t, number)
+        t.counters[0].evicted_blocks += 1
+    t.blocks[number].references = 1
+    return number
+
+
+@compiled
+def grow(e: Any, t: Any, r: int, held: int, wanted: int) -> None:
+    """Blocks held..wanted of a running request are handed out."""
+    if e.cache_mode != IDENTIFY_BLOCKS:
+        e.free -= wanted - held
+        return
+    slot = t.requests[r].slot
+    for index in range(held, wanted):
+        t.table[slot, index] = pop_block(e, t)
+
+
+@compiled
+def remember(e: Any, t: Any, r: int, tokens: int) -> None:
+    """The full blocks among a request's first ``tokens`` tokens can be found from now on."""
+    request = t.requests[r]
+    full = tokens // e.block_size
+    if e.cache_mode == ENDLESS_BLOCKS:
+        shared = min(full, request.shared_blocks)
+        if shared > 0:
+            group = -1 - request.owner
+            t.groups[group] = max(t.groups[group], shared)
+        return
+    if e.cache_mode != IDENTIFY_BLOCKS:
+        return
+    for index in range(request.keyed, full):
+        number = t.table[request.slot, index]
+        block = t.blocks[number]
+        block.owner = owner_of(t, r, index)
+        block.index = index
+        bucket = bucket_of(t, block.owner, index)
+        block.chain = t.buckets[bucket]
+        t.buckets[bucket] = number
+        request.keyed = index + 1
+
+
+@compiled
+def release(e: Any, t: Any, r: int, held: int) -> None:
+    """A request's blocks go back, its last one first; texts are overwritten last."""
+    if e.cache_mode != IDENTIFY_BLOCKS:
+        e.free += held
+        return
+    request = t.requests[r]
+    end = t.blocks[e.total_blocks]
+    for back in range(held):
+        number = t.table[request.slot, held - 1 - back]
+        block = t.blocks[number]
+        block.references -= 1
+        if block.references > 0:
+            continue
+        e.free += 1
+        if block.owner == NO_OWNER:
+            t.unkeyed[e.unkeyed] = number
+            e.unkeyed += 1
+        else:
+            block.previous = end.previous
+            block.next = e.total_blocks
+            t.blocks[end.previous].next = number
+            end.previous = number
+    request.keyed = 0
+    t.slots[e.free_slots] = request.slot
+    e.free_slots += 1
+
+
+@compiled
+def look_up(e: Any, t: Any, r: int, tokens: int) -> tuple[int, int]:
+    """Prefix hit of a waiting request: (blocks, how many of them are free now)."""
+    request = t.requests[r]
+    most = (tokens - 1) // e.block_size
+    given = request.given
+    if given >= 0:
+        most = 0 if request.preemptions > 0 else min(most, given // e.block_size)
+    if e.cache_mode == ENDLESS_BLOCKS:
+        if given >= 0:
+            return most, 0
+        shared = request.shared_blocks
+        if shared == 0:
+            return 0, 0
+        return min(most, shared, t.groups[-1 - request.owner]), 0
+    if e.cache_mode != IDENTIFY_BLOCKS:
+        if given >= 0:
+            return most, most
+        return 0, 0
+    hits = np.int64(0)
+    free = 0
+    while hits < most:
+        number = find_block(t, owner_of(t, r, hits), hits)
+        if number == NONE:
+            break
+        t.hits[hits] = number
+        if t.blocks[number].references == 0:
+            free += 1
+        hits += 1
+    return hits, free
+
+
+@compiled
+def take_hits(e: Any, t: Any, r: int, hits: int, free: int) -> None:
+    """A request admitted with a prefix hit holds the blocks that ``look_up`` found."""
+    e.free -= free
+    if e.cache_mode != IDENTIFY_BLOCKS:
+        return
+    request = t.requests[r]
+    e.free_slots -= 1
+    request.slot = t.slots[e.free_slots]
+    for index in range(hits):
+        number = t.hits[index]
+        if t.blocks[number].references == 0:
+            unlink_block(t, number)
+        t.blocks[number].references += 1
+        t.table[request.slot, index] = number
+    request.keyed = hits

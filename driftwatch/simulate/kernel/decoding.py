@@ -1,0 +1,222 @@
+"""Requests that only decode: LAZY, nothing is written for them step by step.
+
+A LAZY request takes one token in every step from join_step to final_step; its computed tokens and
+its blocks follow from the number of the step. Requests whose blocks fill in the same steps form a
+class (there are block_size of them), so that a step knows how many blocks it needs. Whoever does
+not decode in every step is EXPLICIT (prefilling, or left out of a step for want of budget or
+blocks); CLOSING is whoever waits for the last token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driftwatch.simulate.kernel.blocks import grow, remember
+from driftwatch.simulate.kernel.compiling import compiled
+from driftwatch.simulate.kernel.queues import heap_drop, heap_push
+from driftwatch.simulate.kernel.tables import (
+    CLOSING,
+    EXPLICIT,
+    IDENTIFY_BLOCKS,
+    LAZY,
+    NONE,
+)
+
+
+@compiled
+def computed_at(e: Any, t: Any, r: int) -> int:
+    """Computed tokens of a LAZY request before the step being scheduled."""
+    request = t.requests[r]
+    return request.join_computed + e.step - request.join_step
+
+
+@compiled
+def class_of(e: Any, t: Any, r: int) -> int:
+    """LAZY requests of one class fill their blocks in the same steps."""
+    request = t.requests[r]
+    return (request.join_computed - request.join_step) % e.block_size
+
+
+@compiled
+def join_lazy(e: Any, t: Any, r: int, computed: int, step: int) -> None:
+    """From ``step`` on the request decodes in every step until its last."""
+    requests = t.requests
+    request = requests[r]
+    request.kind = LAZY
+    request.join_step = step
+    request.join_computed = computed
+    request.final_step = step + request.target - 2 - computed
+    e.lazy_seqs += 1
+    e.lazy_kv += computed + 1
+    own = t.classes[class_of(e, t, r)]
+    own.count += 1
+    if e.cache_mode == IDENTIFY_BLOCKS:
+        request.class_previous = NONE
+        request.class_next = own.head
+        if own.head != NONE:
+            requests[own.head].class_previous = r
+        own.head = r
+    if e.finishing >= len(t.finishes):
+        rebuild_finishes(e, t)
+    heap_push(t.finishes, e.finishing, float(request.final_step), 0.0, r)
+    e.finishing += 1
+
+
+@compiled
+def rebuild_finishes(e: Any, t: Any) -> None:
+    """Drop the dead entries of the heap of last steps."""
+    e.finishing = 0
+    r = e.run_head
+    while r != NONE:
+        request = t.requests[r]
+        if request.kind == LAZY:
+            heap_push(t.finishes, e.finishing, float(request.final_step), 0.0, r)
+            e.finishing += 1
+        r = request.run_next
+
+
+@compiled
+def leave_lazy(e: Any, t: Any, r: int) -> None:
+    """Take a request out of the LAZY ones; its computed tokens are written down."""
+    requests = t.requests
+    request = requests[r]
+    request.computed = computed_at(e, t, r)
+    e.lazy_seqs -= 1
+    e.lazy_kv -= request.computed + 1
+    own = t.classes[class_of(e, t, r)]
+    own.count -= 1
+    if e.cache_mode == IDENTIFY_BLOCKS:
+        before = request.class_previous
+        after = request.class_next
+        if before == NONE:
+            own.head = after
+        else:
+            requests[before].class_next = after
+        if after != NONE:
+            requests[after].class_previous = before
+
+
+@compiled
+def counted_by_steps(t: Any, r: int) -> bool:
+    """Whether a request's tokens follow from the number of the step."""
+    request = t.requests[r]
+    return request.kind == LAZY or (request.kind == CLOSING and request.final_step != NONE)
+
+
+@compiled
+def delivered(e: Any, t: Any, r: int) -> int:
+    """Tokens of a request that its client has."""
+    request = t.requests[r]
+    if not counted_by_steps(t, r):
+        return request.output
+    steps = max(e.applied - request.join_step + 2, 0)
+    return request.join_computed + steps - request.prompt
+
+
+@compiled
+def add_token(t: Any, record: int, r: int) -> None:
+    """The step brings an explicit request a token."""
+    step = t.steps[record]
+    t.tokens[record, step.tokens] = r
+    step.tokens += 1
+
+
+@compiled
+def close(e: Any, t: Any, record: int, r: int) -> None:
+    """The step brings the last token of a request that only decoded."""
+    step = t.steps[record]
+    t.requests[r].kind = CLOSING
+    t.requests[r].final_step = e.step
+    t.ends[record, step.ends] = r
+    step.ends += 1
+
+
+@compiled
+def stop_decoding(e: Any, t: Any, r: int) -> None:
+    """A LAZY request does not go on in this step: its numbers are written down.
+
+    Asynchronously the step in flight still brings it one token; where that is its first after a
+    prefill, the step has it among its explicit ones already.
+    """
+    request = t.requests[r]
+    leave_lazy(e, t, r)
+    request.output = request.computed + 1 - e.asynchronous - request.prompt
+    request.ahead = e.asynchronous
+    if not e.asynchronous:
+        request.last_token = e.now
+    elif request.join_step <= t.steps[e.pending].index:
+        request.last_token = e.now
+        t.steps[e.pending].lazy -= 1
+        add_token(t, e.pending, r)
+
+
+@compiled
+def commit(e: Any, t: Any, record: int, r: int, n: int) -> None:
+    """The step computes n tokens of an explicit request."""
+    step = t.steps[record]
+    request = t.requests[r]
+    computed = request.computed
+    if n == 1 and computed >= request.prompt:
+        step.decode += 1
+        step.kv += computed + 1
+    else:
+        step.prefill += n
+        step.pairs += float(n) * computed + n * (n + 1) / 2
+    brings = computed + n == request.prompt + request.output + request.ahead
+    computed += n
+    request.computed = computed
+    if not brings:
+        request.kind = EXPLICIT
+        return
+    add_token(t, record, r)
+    if e.asynchronous:
+        request.ahead += 1
+    if computed >= request.target - 1:
+        request.kind = CLOSING
+        request.final_step = NONE
+    else:
+        join_lazy(e, t, r, computed, e.step + 1)
+
+
+@compiled
+def fill_blocks(e: Any, t: Any) -> None:
+    """Blocks for the LAZY requests whose next token begins one; full ones get their text."""
+    filling = (-e.step) % e.block_size
+    if e.cache_mode != IDENTIFY_BLOCKS:
+        e.free -= t.classes[filling].count
+        return
+    r = t.classes[filling].head
+    while r != NONE:
+        held = computed_at(e, t, r) // e.block_size
+        grow(e, t, r, held, held + 1)
+        if e.asynchronous:
+            remember(e, t, r, held * e.block_size)
+        r = t.requests[r].class_next
+    if not e.asynchronous:
+        r = t.classes[(-e.step - 1) % e.block_size].head
+        while r != NONE:
+            remember(e, t, r, computed_at(e, t, r) + 1)
+            r = t.requests[r].class_next
+
+
+@compiled
+def advance_lazy(e: Any, t: Any, record: int) -> None:
+    """All LAZY requests decode one token in the step."""
+    if e.lazy_seqs == 0:
+        return
+    fill_blocks(e, t)
+    step = t.steps[record]
+    step.decode += e.lazy_seqs
+    step.kv += e.lazy_kv
+    step.lazy += e.lazy_seqs
+    while e.finishing > 0 and t.finishes[0].first <= e.step:
+        final = t.finishes[0].first
+        r = t.finishes[0].id
+        heap_drop(t.finishes, e.finishing)
+        e.finishing -= 1
+        request = t.requests[r]
+        if request.kind == LAZY and request.final_step == final:
+            leave_lazy(e, t, r)
+            request.computed += 1
+            close(e, t, record, r)
+    e.lazy_kv += e.lazy_seqs  # the next step reads one token more of each that stays

@@ -1,0 +1,313 @@
+"""What happens between schedule calls: arrivals, cancellations, the outputs of a step, scrapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from driftwatch.simulate.kernel.blocks import blocks_of, release, remember
+from driftwatch.simulate.kernel.compiling import compiled
+from driftwatch.simulate.kernel.decoding import counted_by_steps, delivered, leave_lazy
+from driftwatch.simulate.kernel.queues import (
+    heap_drop,
+    heap_push,
+    stop_running,
+    stop_waiting,
+    wait_last,
+)
+from driftwatch.simulate.kernel.tables import (
+    CLOSING,
+    EXPLICIT,
+    FINISHED,
+    IDENTIFY_BLOCKS,
+    LAZY,
+    NEVER,
+    NO_KIND,
+    NONE,
+    PREEMPTED,
+    REJECTED,
+    RUNNING,
+    TIMED_OUT,
+    WAITING,
+)
+
+
+@compiled
+def next_arrival(e: Any, t: Any) -> float:
+    """When the next request arrives; NEVER."""
+    due = NEVER
+    if e.next_due < e.concurrency:
+        due = t.requests[e.next_due].arrival
+    if e.next_released < e.released:
+        due = min(due, t.requests[e.next_released].arrival)
+    return due
+
+
+@compiled
+def next_cancel(e: Any, t: Any) -> float:
+    """When the next client inside gives up; NEVER."""
+    while e.cancelling > 0:
+        status = t.requests[t.cancels[0].id].status
+        if status in (WAITING, RUNNING, PREEMPTED):
+            return t.cancels[0].first
+        heap_drop(t.cancels, e.cancelling)
+        e.cancelling -= 1
+    return NEVER
+
+
+@compiled
+def end_request(e: Any, t: Any, r: int, time: float) -> None:
+    """A request is over; a closed loop sends the next one at once, as patient as it was."""
+    request = t.requests[r]
+    request.kind = NO_KIND
+    request.end = time
+    e.ended += 1
+    if e.released < len(t.requests):
+        following = t.requests[e.released]
+        following.cancel += time
+        following.arrival = time
+        e.released += 1
+
+
+@compiled
+def arrive(e: Any, t: Any, r: int) -> None:
+    """A request reaches the server: it waits, or the queue limits turn it away."""
+    request = t.requests[r]
+    if request.arrival + e.timeout < request.cancel:
+        request.cancel = request.arrival + e.timeout
+        request.cancel_status = TIMED_OUT
+    request.cancel = max(request.cancel, request.arrival)
+    if e.live >= e.queued_reqs:  # counted under one reason, as in vLLM's async_llm.py
+        t.counters[0].rejected_reqs += 1
+        request.status = REJECTED
+    elif e.prefill_prompts >= e.queued_tokens:
+        t.counters[0].rejected_tokens += 1
+        request.status = REJECTED
+    if request.status == REJECTED:
+        end_request(e, t, r, request.arrival)
+        return
+    e.live += 1
+    e.prefill_prompts += request.prompt
+    request.status = WAITING
+    wait_last(e, t, r)
+    if request.cancel < NEVER:
+        heap_push(t.cancels, e.cancelling, request.cancel, 0.0, r)
+        e.cancelling += 1
+
+
+@compiled
+def leave(e: Any, t: Any, r: int, time: float) -> None:
+    """A request that is inside goes, with its blocks; the caller sets its status."""
+    request = t.requests[r]
+    if request.status == RUNNING:
+        release(e, t, r, blocks_of(request.computed, e.block_size))
+        stop_running(e, t, r)
+    else:
+        stop_waiting(e, t, r)
+    e.live -= 1
+    if request.first_token == NEVER:
+        e.prefill_prompts -= request.prompt
+    end_request(e, t, r, time)
+
+
+@compiled
+def cancel(e: Any, t: Any, r: int, time: float) -> None:
+    """A client gives up: what the steps in flight bring it is not counted."""
+    request = t.requests[r]
+    output = delivered(e, t, r)
+    lazy = request.kind == LAZY
+    closing = request.kind == CLOSING or request.status == PREEMPTED  # or was till preempted
+    if lazy or (closing and request.final_step != NONE):
+        for record in range(2):
+            step = t.steps[record]
+            if (
+                (record == e.executing or record == e.pending)
+                and request.join_step <= step.index
+                and (lazy or request.final_step >= step.index)
+            ):
+                step.lazy -= 1
+    if lazy:
+        leave_lazy(e, t, r)
+    elif request.kind == EXPLICIT:
+        staying = 0
+        for i in range(e.explicits):
+            if t.explicit[i] != r:
+                t.explicit[staying] = t.explicit[i]
+                staying += 1
+        e.explicits = staying
+    request.output = output
+    leave(e, t, r, time)
+    request.status = request.cancel_status
+
+
+@compiled
+def happen(e: Any, t: Any, until: float) -> None:
+    """Arrivals and cancellations up to a time (included), in their order."""
+    while True:
+        arriving = next_arrival(e, t)
+        leaving = next_cancel(e, t)
+        soonest = min(arriving, leaving)
+        if soonest > until or soonest == NEVER:
+            return
+        if leaving < arriving:
+            cancel(e, t, t.cancels[0].id, leaving)
+        elif e.next_due < e.concurrency and t.requests[e.next_due].arrival == arriving:
+            e.next_due += 1
+            arrive(e, t, e.next_due - 1)
+        else:
+            e.next_released += 1
+            arrive(e, t, e.next_released - 1)
+
+
+@compiled
+def scrape(e: Any, t: Any) -> None:
+    """Write one scrape."""
+    t.scraped[e.scrapes] = t.counters[0]
+    for i in range(len(t.itl_counts)):
+        t.scraped_itl[e.scrapes, i] = t.itl_counts[i]
+    for i in range(len(t.iteration_counts)):
+        t.scraped_iteration[e.scrapes, i] = t.iteration_counts[i]
+    e.scrapes += 1
+
+
+@compiled
+def pass_time(e: Any, t: Any, until: float) -> None:
+    """Scrapes, arrivals and cancellations up to a time (included)."""
+    while e.scrapes < len(t.scrape_times):
+        time = t.scrape_times[e.scrapes]
+        if time > until:
+            break
+        happen(e, t, time)
+        scrape(e, t)
+    happen(e, t, until)
+
+
+@compiled
+def place_in(edges: Any, value: float) -> int:
+    """Index of the first edge that a value does not exceed."""
+    low = 0
+    high = len(edges)
+    while low < high:
+        middle = (low + high) // 2
+        if edges[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def observe_itl(t: Any, seconds: float, tokens: int) -> None:
+    """Inter-token latency of so many tokens."""
+    t.counters[0].itl_seconds_count += tokens
+    t.counters[0].itl_seconds_sum += seconds * tokens
+    t.itl_counts[place_in(t.itl_edges, seconds)] += tokens
+
+
+@compiled
+def receive(e: Any, t: Any, r: int) -> int:
+    """A request gets a token of its own; prompt tokens to book with it (its first)."""
+    request = t.requests[r]
+    booked = 0
+    if request.first_token == NEVER:
+        request.first_token = e.now
+        booked = request.prompt - request.cached
+        t.counters[0].prompt_tokens += request.prompt
+        t.counters[0].prompt_tokens_computed += booked
+        e.prefill_prompts -= request.prompt
+    else:
+        observe_itl(t, e.now - request.last_token, np.int64(1))
+    request.last_token = e.now
+    return booked
+
+
+@compiled
+def apply(e: Any, t: Any, record: int) -> None:
+    """The outputs of a step come: tokens, ends, metrics."""
+    step = t.steps[record]
+    counters = t.counters[0]
+    tokens = step.lazy
+    prompts = 0
+    if tokens > 0:
+        observe_itl(t, e.now - e.last_output, tokens)
+    ending = np.int64(0)
+    for i in range(step.tokens):
+        r = t.tokens[record, i]
+        request = t.requests[r]
+        if request.status != RUNNING and request.status != PREEMPTED:
+            continue
+        tokens += 1
+        prompts += receive(e, t, r)
+        if counted_by_steps(t, r):
+            continue  # it went on decoding meanwhile
+        request.output += 1
+        if request.status == RUNNING and e.asynchronous:
+            request.ahead -= 1
+            remember(e, t, r, request.computed - request.ahead)
+        if request.prompt + request.output >= request.target:
+            t.order[ending] = r
+            ending += 1
+    for i in range(step.ends):
+        r = t.ends[record, i]
+        request = t.requests[r]
+        if request.status != RUNNING and request.status != PREEMPTED:
+            continue
+        request.output = request.target - request.prompt
+        if request.status == RUNNING and e.asynchronous:
+            remember(e, t, r, np.int64(request.computed))
+        t.order[ending] = r
+        ending += 1
+    finish(e, t, ending)
+    e.applied = step.index
+    counters.steps_all += 1
+    counters.prefill_tokens_total += step.prefill
+    counters.decode_seqs_total += step.decode
+    counters.kv_tokens_read_total += step.kv
+    counters.generation_tokens += tokens
+    if tokens > 0:
+        counters.steps_observed += 1
+        counters.iteration_tokens_sum += tokens + prompts
+        t.iteration_counts[place_in(t.iteration_edges, float(tokens + prompts))] += 1
+    counters.busy_seconds += e.now - e.step_start
+    e.last_output = e.now
+    gauge(e, t, e.left_waiting, e.left_deferred)
+
+
+@compiled
+def gauge(e: Any, t: Any, waiting: int, deferred: int) -> None:
+    """Publish the gauges: who runs, who of the waiting is deferred, the free blocks."""
+    counters = t.counters[0]
+    counters.running = e.run_count
+    counters.waiting_deferred = deferred
+    counters.waiting_capacity = waiting - deferred
+    counters.free_blocks = e.free
+
+
+@compiled
+def finish(e: Any, t: Any, ending: int) -> None:
+    """Requests that got their last token go, in the order of the running list.
+
+    The order decides which of their blocks are overwritten first.
+    """
+    if ending < 2 or e.cache_mode != IDENTIFY_BLOCKS:
+        for i in range(ending):
+            leave(e, t, t.order[i], e.now)
+            t.requests[t.order[i]].status = FINISHED
+        return
+    for i in range(ending):
+        request = t.requests[t.order[i]]
+        if request.status == RUNNING:
+            request.chosen = NONE
+        else:
+            leave(e, t, t.order[i], e.now)
+            request.status = FINISHED
+    r = e.run_head
+    while r != NONE:
+        request = t.requests[r]
+        following = request.run_next
+        if request.chosen == NONE:
+            request.chosen = 0
+            leave(e, t, r, e.now)
+            request.status = FINISHED
+        r = following

@@ -1,0 +1,182 @@
+"""How long a step takes; steps in which every running request decodes, one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driftwatch.simulate.kernel.compiling import compiled
+from driftwatch.simulate.kernel.outputs import gauge, place_in
+from driftwatch.simulate.kernel.schedule import only_decodes
+from driftwatch.simulate.kernel.tables import IDENTIFY_BLOCKS, NEVER, NONE
+
+
+@compiled
+def padded(t: Any, decode_seqs: int) -> int:
+    """Decoding requests as a CUDA graph runs them: up to the next captured size."""
+    at = place_in(t.captures, float(decode_seqs))
+    return t.captures[at] if at < len(t.captures) else decode_seqs
+
+
+@compiled
+def draw(e: Any) -> int:
+    """Next number of L'Ecuyer's combined generator (CACM 31(6), 1988), below 2147483562."""
+    e.random_1 = e.random_1 * 40014 % 2147483563
+    e.random_2 = e.random_2 * 40692 % 2147483399
+    number = e.random_1 - e.random_2
+    if number < 1:
+        number += 2147483562
+    return number - 1
+
+
+@compiled
+def disturbed(e: Any, t: Any, start: float, seconds: float) -> float:
+    """A step's time with the wander factor of its start, jitter, and the stalls that hit it."""
+    while e.factor_at < len(t.factors) and t.factors[e.factor_at].seconds <= start:
+        e.factor_at += 1
+    if e.factor_at > 0:
+        seconds *= t.factors[e.factor_at - 1].value
+    if len(t.jitter) > 0:
+        seconds *= t.jitter[draw(e) % len(t.jitter)]
+    while e.stall_at < len(t.stalls) and t.stalls[e.stall_at].seconds < start + seconds:
+        seconds += t.stalls[e.stall_at].value
+        e.stall_at += 1
+    return seconds
+
+
+@compiled
+def start_step(e: Any, t: Any, record: int) -> None:
+    """A scheduled step starts now."""
+    step = t.steps[record]
+    decoding = padded(t, step.decode) if step.prefill == 0 else step.decode
+    seconds = (
+        e.c0
+        + e.c1 * max(step.prefill - e.hinge, 0)
+        + e.c2 * decoding
+        + e.c3 * step.kv
+        + e.c4 * step.pairs
+    )
+    e.executing = record
+    e.step_start = e.now
+    e.step_end = e.now + disturbed(e, t, e.now, seconds)
+
+
+@compiled
+def write_row(e: Any, t: Any, record: int) -> None:
+    """One row of the per-step table: what the schedule call left behind."""
+    step = t.steps[record]
+    row = t.rows[e.rows]
+    row.start_seconds = e.step_start
+    row.end_seconds = e.step_end
+    row.prefill_tokens = step.prefill
+    row.decode_seqs = step.decode
+    row.kv_tokens_read = step.kv
+    row.running = step.running
+    row.waiting = step.waiting
+    row.preempted = step.preempted
+    row.free_blocks = step.free
+    e.rows += 1
+
+
+@compiled
+def decode_on(e: Any, t: Any, until: float, event: float) -> None:
+    """Apply the step that runs, schedule and start the next, while all of them only decode.
+
+    What ``schedule`` and ``apply`` would do, in the same order of floating-point operations, on
+    local names: a long run is mostly these steps. Called where nobody can be admitted
+    (``settled``); ``event`` is the soonest arrival, cancellation or scrape. Stops before the step
+    that reaches it or ``until``, and before a step that brings a last token or lacks blocks.
+    """
+    record = e.executing
+    ahead = e.asynchronous
+    if not only_decodes(e, t, record) or (ahead and e.pending == NONE):
+        return
+    counters = t.counters[0]
+    identify = e.cache_mode == IDENTIFY_BLOCKS
+    classes = t.classes
+    block_size = e.block_size
+    index = e.step
+    filling = (-index) % block_size
+    free = e.free
+    seqs = e.lazy_seqs
+    kv = e.lazy_kv
+    last = t.finishes[0].first if e.finishing > 0 else NEVER
+    undisturbed = len(t.factors) + len(t.jitter) + len(t.stalls) == 0
+    alone = e.c0 + e.c2 * padded(t, seqs)
+    per_kv = e.c3
+    start = e.step_start
+    end = e.step_end
+    before = e.last_output
+    busy = counters.busy_seconds
+    itl_sum = counters.itl_seconds_sum
+    below = NEVER  # the bucket of the interval before: above this edge,
+    above = NEVER  # at most this one
+    bucket = 0
+    kv_total = 0
+    steps = 0
+    free_then = free
+    while end < event and end <= until and last > index:
+        fills = classes[filling].count
+        if fills > free or (e.per_step and e.rows >= len(t.rows)):
+            break
+        if identify and (
+            fills > 0 or (not ahead and classes[(filling + block_size - 1) % block_size].count > 0)
+        ):
+            break
+        step = t.steps[record]
+        if e.per_step:
+            e.step_start = start
+            e.step_end = end
+            write_row(e, t, record)
+        interval = end - before
+        if not below < interval <= above:
+            bucket = place_in(t.itl_edges, interval)
+            below = t.itl_edges[bucket - 1] if bucket > 0 else -NEVER
+            above = t.itl_edges[bucket] if bucket < len(t.itl_edges) else NEVER
+        t.itl_counts[bucket] += seqs
+        itl_sum += interval * seqs
+        busy += end - start
+        before = end
+        kv_total += step.kv
+        free_then = free
+        steps += 1
+        free -= fills
+        step.index = index
+        step.kv = kv
+        step.running = e.run_count
+        step.waiting = e.wait_count
+        step.preempted = 0
+        step.free = free
+        kv += seqs
+        index += 1
+        filling = filling - 1 if filling > 0 else block_size - 1
+        if ahead:
+            record = 1 - record
+        seconds = alone + per_kv * t.steps[record].kv
+        start = end
+        end = start + (seconds if undisturbed else disturbed(e, t, start, seconds))
+    if steps == 0:
+        return
+    e.executing = record
+    if ahead:
+        e.pending = 1 - record
+    e.step = index
+    e.applied += steps
+    e.lazy_kv = kv
+    e.now = start
+    e.step_start = start
+    e.step_end = end
+    e.last_output = before
+    e.free = free
+    gauge(e, t, e.wait_count, e.deferred_count)
+    counters.free_blocks = free_then
+    tokens = seqs * steps
+    counters.busy_seconds = busy
+    counters.itl_seconds_sum = itl_sum
+    counters.itl_seconds_count += tokens
+    counters.steps_all += steps
+    counters.steps_observed += steps
+    counters.decode_seqs_total += tokens
+    counters.generation_tokens += tokens
+    counters.iteration_tokens_sum += tokens
+    counters.kv_tokens_read_total += kv_total
+    t.iteration_counts[place_in(t.iteration_edges, float(seqs))] += steps

@@ -1,0 +1,169 @@
+"""What the kernel works on: structured arrays, and the numbers that stand for states."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Status of a request.
+UNSENT, WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, CANCELLED, TIMED_OUT = range(8)
+# How a running request is counted (see ``decoding``).
+NO_KIND, EXPLICIT, LAZY, CLOSING = range(4)
+# How KV blocks are modelled: how many are free; which text each holds; without end.
+COUNT_BLOCKS, IDENTIFY_BLOCKS, ENDLESS_BLOCKS = range(3)
+# Why an engine makes no progress.
+NOBODY_ADMITTED, PREEMPTING_FOR_EVER = 1, 2
+
+NO_OWNER = -(1 << 40)
+NONE = -1
+NEVER = float("inf")
+ENDLESS = 1 << 40  # what stands for "no limit"
+
+
+def _record(whole: str, real: str = "", short: str = "", tiny: str = "") -> np.dtype[np.void]:
+    kinds = ((real, np.float64), (whole, np.int64), (short, np.int32), (tiny, np.int8))
+    return np.dtype([(name, kind) for names, kind in kinds for name in names.split()], align=True)
+
+
+# target: tokens at which it ends, at most max_model_len
+# owner: whose text its first shared_blocks blocks are (-1 - group)
+# serial: its number among all that were offered
+# given: cached tokens given with it; NONE = look up
+# computed: vLLM's num_computed_tokens, output: tokens delivered, ahead: tokens that a step in
+#   flight will bring (all three not kept up while LAZY)
+# chosen: tokens given by the schedule call going on
+# cached: prefix hit at the first admission
+# join_step: LAZY: from this step on it decodes in every step; join_computed: computed before it
+# final_step: LAZY, CLOSING: the last step it is in
+# class_next, class_previous: LAZY with identified blocks: whose blocks fill in the same steps
+# slot: its row of the block table; keyed: its blocks that have a key
+# deferred: set aside for its adapter
+# arrival to end: seconds, NEVER where they have not come
+REQUEST = _record(
+    "priority",
+    "arrival cancel first_scheduled first_token last_token end",
+    "prompt target owner serial shared_blocks given adapter computed output ahead chosen "
+    "preemptions cached join_step join_computed final_step run_next run_previous wait_next "
+    "wait_previous class_next class_previous slot keyed",
+    "cancel_status status kind deferred",
+)
+# One block, and one more that is both ends of the free queue.
+BLOCK = _record("next previous references owner index chain")
+# LAZY requests whose blocks fill in the same steps.
+CLASS = _record("count head")
+HEAP = _record("id", "first second")
+# A time from which on a value holds (step-time factor), or at which it hits (length of a stall).
+TIMED = _record("", "seconds value")
+# A scheduled step. lazy: LAZY requests that get a token from it · tokens: explicit ones that do ·
+# ends: LAZY ones whose last token it brings · the rest as the schedule call left it.
+STEP = _record("index prefill decode kv lazy tokens ends running waiting preempted free", "pairs")
+# A row of the per-step table.
+ROW = _record(
+    "prefill_tokens decode_seqs kv_tokens_read running waiting preempted free_blocks",
+    "start_seconds end_seconds",
+)
+# What a scrape shows: gauges of the last step that ended, and counts since the engine's start.
+COUNTERS = _record(
+    "running waiting_capacity waiting_deferred free_blocks "
+    "steps_observed steps_all iteration_tokens_sum itl_seconds_count prompt_tokens "
+    "prompt_tokens_computed generation_tokens preemptions prefix_queries_tokens prefix_hits_tokens "
+    "rejected_reqs rejected_tokens decode_seqs_total prefill_tokens_total kv_tokens_read_total "
+    "empty_schedules evicted_blocks",
+    "busy_seconds itl_seconds_sum",
+)
+# Settings (up to cache_mode), then:
+# step: the next to be scheduled; applied: the last whose outputs came
+# executing, pending: which step record runs, which is scheduled and not started; NONE
+# lazy_kv: context tokens that the LAZY ones read in the next step
+# concurrency: requests that arrive by themselves, the others when one ends
+# next_due, next_released: who arrives next of each; released: how many others have their time
+# live: requests inside; prefill_prompts: prompt tokens of those without a first token
+# full: the per-step table is
+# mark: arrivals and ends at a preemption; mark_step: the first step with one since them;
+#   mark_steps: how many may follow (0 = not counted yet)
+# settled: nobody can be admitted until a request arrives, ends, or gets no token
+# left_waiting, left_deferred: by the last schedule call; what arrives during a step is not in the
+#   engine yet
+ENGINE = _record(
+    "max_seqs max_tokens block_size model_length active threshold adaptive chunked "
+    "watermark_blocks reserve by_priority caching asynchronous queued_reqs queued_tokens loras "
+    "hinge concurrency per_step total_blocks cache_mode "
+    "step applied executing pending lazy_seqs lazy_kv explicits run_head run_tail run_count "
+    "wait_head wait_tail wait_count deferred_count free unkeyed next_due next_released released "
+    "live prefill_prompts adapters_in_step factor_at stall_at random_1 random_2 rows scrapes full "
+    "stuck mark mark_step mark_steps settled ended free_slots finishing cancelling wait_size "
+    "left_waiting left_deferred",
+    "now step_start step_end last_output c0 c1 c2 c3 c4 timeout",
+)
+
+
+class Tables(NamedTuple):
+    """An engine's whole state.
+
+    Attributes:
+        engine: its one ENGINE record.
+        counters: its one COUNTERS record.
+        requests: REQUEST records, in the order of arrival.
+        steps: STEP records: the two that may be in flight, and a blank one.
+        tokens: for each of the two, the explicit requests that it brings a token.
+        ends: for each of the two, the LAZY requests whose last token it brings.
+        explicit: EXPLICIT requests in the order of the running list.
+        order: scratch: requests in the order of the running list, or those that end.
+        kinds: scratch: their kinds.
+        classes: CLASS records, block_size of them.
+        finishes: heap of (last step, LAZY request).
+        cancels: heap of (time, request that gives up then).
+        waits: heap of (priority, arrival, request), by the priority policy.
+        adapters: the step in which each was last chosen.
+        blocks: BLOCK records.
+        buckets: newest block of each chain of the hash table; its size is a power of two.
+        unkeyed: free blocks without a text.
+        table: blocks of each running request, a row each.
+        slots: free rows of the table.
+        hits: scratch: blocks of a prefix hit.
+        groups: endless blocks: how many of each prefix group's text were ever computed.
+        itl_edges, itl_counts: finite edges and counts of inter_token_latency_seconds.
+        iteration_edges, iteration_counts: of iteration_tokens_total.
+        scrape_times, scraped: COUNTERS at each of these times,
+        scraped_itl, scraped_iteration: and counts.
+        captures: CUDA-graph sizes (real numbers).
+        factors, stalls: TIMED records.
+        jitter: equally likely factors on a step's time.
+        rows: ROW records.
+    """
+
+    engine: Any
+    counters: Any
+    requests: Any
+    steps: Any
+    tokens: Any
+    ends: Any
+    explicit: Any
+    order: Any
+    kinds: Any
+    classes: Any
+    finishes: Any
+    cancels: Any
+    waits: Any
+    adapters: Any
+    blocks: Any
+    buckets: Any
+    unkeyed: Any
+    table: Any
+    slots: Any
+    hits: Any
+    groups: Any
+    itl_edges: Any
+    itl_counts: Any
+    iteration_edges: Any
+    iteration_counts: Any
+    scrape_times: Any
+    scraped: Any
+    scraped_itl: Any
+    scraped_iteration: Any
+    captures: Any
+    factors: Any
+    stalls: Any
+    jitter: Any
+    rows: Any
