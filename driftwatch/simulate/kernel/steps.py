@@ -93,33 +93,25 @@ def decode_on(e: Any, t: Any, until: float, event: float) -> None:
     counters = t.counters[0]
     identify = e.cache_mode == IDENTIFY_BLOCKS
     classes = t.classes
-    block_size = e.block_size
     index = e.step
-    filling = (-index) % block_size
-    free = e.free
+    filling = (-index) % e.block_size
     seqs = e.lazy_seqs
-    kv = e.lazy_kv
     last = t.finishes[0].first if e.finishing > 0 else NEVER
     undisturbed = len(t.factors) + len(t.jitter) + len(t.stalls) == 0
     alone = e.c0 + e.c2 * padded(t, seqs)
-    per_kv = e.c3
     start = e.step_start
     end = e.step_end
-    before = e.last_output
-    busy = counters.busy_seconds
-    itl_sum = counters.itl_seconds_sum
     below = NEVER  # the bucket of the interval before: above this edge,
     above = NEVER  # at most this one
     bucket = 0
-    kv_total = 0
-    steps = 0
-    free_then = free
+    free = e.free
     while end < event and end <= until and last > index:
         fills = classes[filling].count
-        if fills > free or (e.per_step and e.rows >= len(t.rows)):
+        if fills > e.free or (e.per_step and e.rows >= len(t.rows)):
             break
         if identify and (
-            fills > 0 or (not ahead and classes[(filling + block_size - 1) % block_size].count > 0)
+            fills > 0
+            or (not ahead and classes[(filling + e.block_size - 1) % e.block_size].count > 0)
         ):
             break
         step = t.steps[record]
@@ -127,56 +119,56 @@ def decode_on(e: Any, t: Any, until: float, event: float) -> None:
             e.step_start = start
             e.step_end = end
             write_row(e, t, record)
-        interval = end - before
+        interval = end - e.last_output
         if not below < interval <= above:
             bucket = place_in(t.itl_edges, interval)
             below = t.itl_edges[bucket - 1] if bucket > 0 else -NEVER
             above = t.itl_edges[bucket] if bucket < len(t.itl_edges) else NEVER
         t.itl_counts[bucket] += seqs
-        itl_sum += interval * seqs
-        busy += end - start
-        before = end
-        kv_total += step.kv
-        free_then = free
-        steps += 1
-        free -= fills
+        counters.itl_seconds_sum += interval * seqs
+        counters.busy_seconds += end - start
+        counters.kv_tokens_read_total += step.kv
+        e.last_output = end
+        free = e.free
+        e.free -= fills
         step.index = index
-        step.kv = kv
+        step.kv = e.lazy_kv
         step.running = e.run_count
         step.waiting = e.wait_count
         step.preempted = 0
-        step.free = free
-        kv += seqs
+        step.free = e.free
+        e.lazy_kv += seqs
         index += 1
-        filling = filling - 1 if filling > 0 else block_size - 1
+        filling = filling - 1 if filling > 0 else e.block_size - 1
         if ahead:
             record = 1 - record
-        seconds = alone + per_kv * t.steps[record].kv
+        seconds = alone + e.c3 * t.steps[record].kv
         start = end
         end = start + (seconds if undisturbed else disturbed(e, t, start, seconds))
-    if steps == 0:
+    if index == e.step:
         return
     e.executing = record
     if ahead:
         e.pending = 1 - record
-    e.step = index
-    e.applied += steps
-    e.lazy_kv = kv
     e.now = start
     e.step_start = start
     e.step_end = end
-    e.last_output = before
-    e.free = free
+    book_decodes(e, t, index - e.step)
+    counters.free_blocks = free
+
+
+@compiled
+def book_decodes(e: Any, t: Any, steps: int) -> None:
+    """Gauges and counts of so many steps of ``decode_on``."""
+    counters = t.counters[0]
+    tokens = e.lazy_seqs * steps
+    e.step += steps
+    e.applied += steps
     gauge(e, t, e.wait_count, e.deferred_count)
-    counters.free_blocks = free_then
-    tokens = seqs * steps
-    counters.busy_seconds = busy
-    counters.itl_seconds_sum = itl_sum
     counters.itl_seconds_count += tokens
     counters.steps_all += steps
     counters.steps_observed += steps
     counters.decode_seqs_total += tokens
     counters.generation_tokens += tokens
     counters.iteration_tokens_sum += tokens
-    counters.kv_tokens_read_total += kv_total
-    t.iteration_counts[place_in(t.iteration_edges, float(seqs))] += steps
+    t.iteration_counts[place_in(t.iteration_edges, float(e.lazy_seqs))] += steps
