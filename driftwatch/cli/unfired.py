@@ -25,12 +25,12 @@ class Unfired:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._known = dict.fromkeys((rule.id for rule in rules), 0)
-        from driftwatch.doctor.reach import can_be_true
+        from driftwatch.doctor.needs import can_be_true
 
         self._of_speed = {
             rule.id
             for rule in rules
-            if _SPEED in rule.columns and not can_be_true(rule.when, {_SPEED})
+            if _SPEED in rule.columns and not can_be_true(rule.when, frozenset((_SPEED,)))
         }
         self._columns = {rule.id: (rule.alert, rule.when.columns) for rule in rules}
         self._dark = set[str]().union(*(rule.when.columns for rule in rules))
