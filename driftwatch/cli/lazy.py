@@ -13,7 +13,8 @@ class LazySubcommands(click.Group):
     """Imports a subcommand only when it is called.
 
     Args:
-        modules: subcommand → module, whose ``command`` it is; in the order of use.
+        modules: subcommand → module, whose ``command`` it is, or ``module:name``; in the order of
+            use.
     """
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **rest: Any) -> None:
@@ -28,5 +29,6 @@ class LazySubcommands(click.Group):
         """Import one; None where there is none of that name."""
         if cmd_name not in self._modules:
             return None
-        found: click.Command = importlib.import_module(self._modules[cmd_name]).command
+        module, _, name = self._modules[cmd_name].partition(":")
+        found: click.Command = getattr(importlib.import_module(module), name or "command")
         return found

@@ -1,4 +1,4 @@
-"""``driftwatch baseline``: what is good, said by a person."""
+"""``driftwatch baseline``: what is good, pinned by a person."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from driftwatch.cli.lazy import LazySubcommands
 SUBCOMMANDS = {
     "propose": "driftwatch.cli.baseline.propose",
     "pin": "driftwatch.cli.baseline.pin",
-    "list": "driftwatch.cli.baseline.listing",
-    "show": "driftwatch.cli.baseline.show",
-    "export": "driftwatch.cli.baseline.export",
-    "import": "driftwatch.cli.baseline.import_file",
+    "list": "driftwatch.cli.baseline.listing:list_command",
+    "show": "driftwatch.cli.baseline.listing:show_command",
+    "export": "driftwatch.cli.baseline.files:export_command",
+    "import": "driftwatch.cli.baseline.files:import_command",
 }
 
 

@@ -1,21 +1,22 @@
-"""``driftwatch baseline list``: the pins in force, and the targets without one."""
+"""``driftwatch baseline list`` and ``show``: the pins in force, and all that one remembers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.baseline.source import (
-    known_from,
+from driftwatch.cli.baseline.place import (
+    Place,
     length_text,
-    minutes_options,
-    pins_in_force,
-    said,
-    whose,
+    pin_named,
+    place_options,
+    print_wrapped,
+    span_text,
+    subject_of,
 )
 from driftwatch.cli.database import iso_time
 from driftwatch.cli.table import lines
@@ -25,21 +26,16 @@ if TYPE_CHECKING:
     from driftwatch.baselines.candidates import ArmingTarget, Known
     from driftwatch.detect.pins import Pin
 
-# The minutes of so many targets without a pin are looked at; the others are counted.
-_LOOKED_AT = 200
+# The minutes of so many targets without a pin are read; the others are counted.
+_READ = 200
 HEADER = ("ID", "OF", "FROM UTC", "LENGTH", "BY", "STATE")
+_PAD = " " * 12
 
 
 @click.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@minutes_options
-def command(
-    as_json: bool,
-    recordings: tuple[Path, ...],
-    pins: Path | None,
-    db: Path | None,
-    config: Path | None,
-) -> None:
+@place_options("recordings", "pins", "db", "config")
+def list_command(as_json: bool, place: Place) -> None:
     """List the pins in force; then the targets without one, with what is missing for it.
 
     Piped, each line is one pin (id, target or pool, from, to, by, state) or one target (no id);
@@ -49,88 +45,61 @@ def command(
     from driftwatch.baselines.stored_pins import notes_on
 
     known: Known | None = None
+    if place.pins is None or place.recordings:
+        try:
+            known = place.known()
+        except NoVerdict:  # no minute yet
+            known = None
+    pins = place.pins_in_force() if known is None else known.pins
+    notes: dict[str, str] = {}
     waiting: list[ArmingTarget] = []
     more = 0
-    if pins is None or recordings:
-        try:
-            known = known_from(recordings, db, config, pins)
-        except NoVerdict:
-            known = None
-    held = pins_in_force(pins, db, config) if known is None else known.pins
-    notes: dict[str, str] = {}
     if known is not None:
         lacking = without_pin(known)
-        waiting = arming(known, lacking[:_LOOKED_AT])
+        waiting = arming(known, lacking[:_READ])
         more = len(lacking) - len(waiting)
-        notes = notes_on(held, known.targets, known.ran)
+        notes = notes_on(pins, known.targets, known.ran)
     if as_json:
         document = {
             "schema_version": 1,
-            "pins": [_as_data(pin, notes) for pin in held.pins],
-            "arming": [
-                {
-                    "instance": one.target.key.instance,
-                    "engine": one.target.key.engine,
-                    "pool": one.target.pool,
-                    "lacking": one.lacking,
-                    "no_verdict_before": iso_time(one.earliest),
-                    "reason": one.text,
-                }
-                for one in waiting
-            ],
+            "pins": [_pin_data(pin, notes) for pin in pins.pins],
+            "arming": [_waiting_data(one) for one in waiting],
             "arming_more": more,
         }
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
         return
-    _print(held.pins, notes, waiting)
+    _print(pins.pins, notes, waiting)
     if more:
         click.echo(f"and {more} targets more without a pin", err=True)
 
 
-def _print(held: Sequence[Pin], notes: dict[str, str], waiting: list[ArmingTarget]) -> None:
-    import sys
-
-    full = [
-        (
-            pin.id,
-            whose(pin),
-            iso_time(pin.since) or "",
-            iso_time(pin.until) or "",
-            pin.accepted_by,
-            _state(pin, notes),
-        )
-        for pin in held
-    ]
-    if not sys.stdout.isatty():
-        rows = [*full, *(("", one.target.key.text, "", "", "", one.text) for one in waiting)]
-        for line in lines((), (), rows):
-            click.echo(line)
-    else:
-        short = [
-            (
-                pin.id,
-                whose(pin),
-                f"{pin.since:%Y-%m-%d %H:%M}",
-                length_text(pin.until - pin.since),
-                pin.accepted_by,
-                _state(pin, notes),
-            )
-            for pin in held
-        ]
-        for line in lines(HEADER if held else (), short, full):
+def _print(pins: Sequence[Pin], notes: Mapping[str, str], waiting: Sequence[ArmingTarget]) -> None:
+    full, short = [], []
+    for pin in pins:
+        state = _state(pin, notes)
+        since, until = iso_time(pin.since) or "", iso_time(pin.until) or ""
+        full.append((pin.id, subject_of(pin), since, until, pin.accepted_by, state))
+        since, length = f"{pin.since:%Y-%m-%d %H:%M}", length_text(pin.until - pin.since)
+        short.append((pin.id, subject_of(pin), since, length, pin.accepted_by, state))
+    if sys.stdout.isatty():
+        for line in lines(HEADER if pins else (), short, full):
             click.echo(line)
         for one in waiting:
-            said(f"{one.target.key.text}  {one.text}")
-    if not held:
+            print_wrapped(f"{one.target.key.text}  {one.text}")
+    else:
+        targets = [("", one.target.key.text, "", "", "", one.text) for one in waiting]
+        for line in lines((), (), [*full, *targets]):
+            click.echo(line)
+    if not pins:
         click.echo("no pin yet: driftwatch baseline propose", err=True)
 
 
-def _state(pin: Pin, notes: dict[str, str]) -> str:
+def _state(pin: Pin, notes: Mapping[str, str]) -> str:
     armed = "armed" if pin.law is not None else f"no load model: {pin.arming}"
     return f"{armed}; {notes[pin.id]}" if pin.id in notes else armed
 
 
-def _as_data(pin: Pin, notes: dict[str, str]) -> dict[str, object]:
+def _pin_data(pin: Pin, notes: Mapping[str, str]) -> dict[str, object]:
     return {
         "id": pin.id,
         "scope": pin.scope,
@@ -146,3 +115,77 @@ def _as_data(pin: Pin, notes: dict[str, str]) -> dict[str, object]:
         "arming": pin.arming,
         "note": notes.get(pin.id),
     }
+
+
+def _waiting_data(one: ArmingTarget) -> dict[str, object]:
+    return {
+        "instance": one.target.key.instance,
+        "engine": one.target.key.engine,
+        "pool": one.target.pool,
+        "lacking": one.lacking,
+        "no_verdict_before": iso_time(one.earliest),
+        "reason": one.text,
+    }
+
+
+@click.command(name="show")
+@click.argument("name", metavar="ID|TARGET|POOL")
+@click.option("--json", "as_json", is_flag=True, help="The pin as JSON, as an export holds it.")
+@place_options("pins", "db", "config")
+def show_command(name: str, as_json: bool, place: Place) -> None:
+    """Show one pin: its window, who pinned it and why, what ran, its load model and lengths."""
+    from driftwatch.baselines.documents import document_of
+
+    pin = pin_named(place.pins_in_force(), name)
+    if as_json:
+        document = {"schema_version": 1, "pin": document_of(pin)}
+        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
+        return
+    for label, text in (*_window(pin), *_load_model(pin), *_lengths(pin)):
+        print_wrapped(f"{label:10}  {text}", _PAD)
+
+
+def _window(pin: Pin) -> Iterator[tuple[str, str]]:
+    what = "pool" if pin.scope == "pool" else f"pool {pin.pool}"
+    yield "pin", f"{pin.id} of {subject_of(pin)} ({what})"
+    yield "window", f"{span_text(pin.since, pin.until)}, {length_text(pin.until - pin.since)}"
+    yield "pinned", f"by {pin.accepted_by} at {pin.accepted_at:%Y-%m-%d %H:%M} UTC"
+    yield "why", pin.why or "no reason given"
+    for group in ("identity", "knobs", "release"):
+        known: Mapping[str, str] = getattr(pin.fingerprint, group)
+        yield group, ", ".join(f"{n} {known[n]}" for n in sorted(known)) or "unknown"
+
+
+def _load_model(pin: Pin) -> Iterator[tuple[str, str]]:
+    law = pin.law
+    if law is None:
+        yield "speed", f"no load model: {pin.arming}"
+        return
+    low, high = law.requests_range
+    b0, b1, b2, b3 = law.coefficients
+    yield (
+        "speed",
+        f"{1e3 * b0:.3g} ms a pass + {1e3 * b1:.3g} ms a request + {1e9 * b2:.3g} ns a KV token "
+        f"+ {1e6 * b3:.3g} µs a prefill token",
+    )
+    yield (
+        "range",
+        f"{low:.3g} to {high:.3g} requests a pass; {law.scrapes:,} scrapes, "
+        f"{law.minutes:,} minutes",
+    )
+    yield "residual", f"{100 * law.misfit_ratio:.2g} % of a minute's inter-token latency"
+
+
+def _lengths(pin: Pin) -> Iterator[tuple[str, str]]:
+    if pin.reference.is_empty():
+        yield "lengths", "not remembered"
+        return
+    row = pin.reference.row(0, named=True)
+    n = row["reference_finished_requests"]
+    for name in ("prompt_tokens", "generation_tokens"):
+        mean, buckets = row[f"reference_{name}_mean"], row[f"reference_{name}_buckets"]
+        if mean is None:
+            yield name, "unknown: fewer than 100 finished requests"
+            continue
+        parts = "with its distribution" if buckets is not None else "mean only"
+        yield name, f"mean {mean:,.3g}, n {n:,.0f}, {parts}"

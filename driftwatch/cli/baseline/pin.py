@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
-from driftwatch.cli.baseline.source import (
-    known_from,
+from driftwatch.cli.baseline.place import (
+    Place,
     length_text,
-    minutes_options,
-    opened,
-    pins_of,
-    said,
+    place_options,
+    print_wrapped,
     span_text,
-    whose,
+    subject_of,
 )
 from driftwatch.cli.database import person, written
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
@@ -56,7 +53,7 @@ class _Wanted:
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @api_options
-@minutes_options
+@place_options("recordings", "pins", "db", "config")
 def command(
     names: tuple[str, ...],
     since: datetime | None,
@@ -65,10 +62,7 @@ def command(
     why: str,
     anyway: bool,
     as_json: bool,
-    recordings: tuple[Path, ...],
-    pins: Path | None,
-    db: Path | None,
-    config: Path | None,
+    place: Place,
     **history: Any,
 ) -> int:
     """Pin a window of a target or a pool, or accept proposals by their ids.
@@ -79,11 +73,17 @@ def command(
     from driftwatch.baselines.candidates import pinned_window, refused
     from driftwatch.baselines.making import Acceptance
 
-    of_api = history["prometheus"] is not None
-    _check(names, since, until, written(why, "--why"), anyway, recordings, pins, of_api=of_api)
-    past = span_of({**history, "since": since, "until": until}, recordings)
-    known = known_from(recordings, db, config, pins, past)
-    wanted = _wanted(known, names, since, until, db, config)
+    wrong = _contradictions(names, since, until, place, of_api=history["prometheus"] is not None)
+    written(why, "--why")
+    if anyway and not why.strip():
+        wrong.append("--anyway needs --why TEXT")
+    if len(why) > _WHY_CHARACTERS:
+        wrong.append(f"--why takes at most {_WHY_CHARACTERS} characters")
+    if wrong:
+        raise UsageError("; ".join(wrong), help_text="driftwatch baseline pin --help")
+    past = span_of({**history, "since": since, "until": until}, place.recordings)
+    known = place.known(past)
+    wanted = _wanted(known, names, since, until, place)
     at, who = SystemClock().now(), person(by)
     made: list[Pin] = []
     refusals: list[tuple[str, str]] = []
@@ -100,7 +100,7 @@ def command(
         else:
             made += found.pins
     if not refusals:
-        _keep(made, pins, db, config)
+        _keep(made, place)
     if as_json:
         from driftwatch.baselines.documents import document_of
 
@@ -112,7 +112,7 @@ def command(
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
     elif refusals:
         for name, reason in refusals:
-            said(f"refused: {name}: {reason}")
+            print_wrapped(f"refused: {name}: {reason}")
         click.echo(
             "help: nothing was pinned; take another window, or --anyway --why TEXT", err=True
         )
@@ -122,22 +122,15 @@ def command(
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
 
-def _check(
+def _contradictions(
     names: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
-    why: str,
-    anyway: bool,
-    recordings: tuple[Path, ...],
-    pins: Path | None,
+    place: Place,
     *,
     of_api: bool,
-) -> None:
-    """Refuse options that say nothing together.
-
-    Raises:
-        UsageError: with every one of them.
-    """
+) -> list[str]:
+    """Options that mean nothing together."""
     wrong: list[str] = []
     if (since is None) != (until is None):
         wrong.append("give --from and --to, or neither with the id of a proposal")
@@ -146,18 +139,13 @@ def _check(
             wrong.append("--from is not before --to")
         if len(names) > 1:
             wrong.append("a window is pinned for one target or pool at a time")
-    elif recordings or pins is not None or of_api:
+    elif place.recordings or place.pins is not None or of_api:
         wrong.append("proposals are kept in the database only: give --from and --to")
-    if anyway and not why.strip():
-        wrong.append("--anyway needs --why TEXT")
-    if len(why) > _WHY_CHARACTERS:
-        wrong.append(f"--why takes at most {_WHY_CHARACTERS} characters")
-    if not of_api and bool(recordings) != (pins is not None):
+    if not of_api and bool(place.recordings) != (place.pins is not None):
         wrong.append(
             "--recording needs --pins FILE to write to, and --pins a recording or --prometheus"
         )
-    if wrong:
-        raise UsageError("; ".join(wrong), help_text="driftwatch baseline pin --help")
+    return wrong
 
 
 def _wanted(
@@ -165,8 +153,7 @@ def _wanted(
     names: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
-    db: Path | None,
-    config: Path | None,
+    place: Place,
 ) -> list[_Wanted]:
     """What is to be pinned.
 
@@ -184,7 +171,7 @@ def _wanted(
         raise UsageError(
             f"{names[0]!r} names {len(found)} targets or pools", help_text=f"one of: {listed}"
         )
-    with opened(db, config) as store:
+    with place.store() as store:
         proposals = orjson.loads(store.proposals() or b"[]")
     wanted = []
     for name in names:
@@ -212,27 +199,28 @@ def _noted(reasons: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"pinned although {reason}" for reason in reasons)
 
 
-def _keep(made: list[Pin], pins: Path | None, db: Path | None, config: Path | None) -> None:
+def _keep(made: list[Pin], place: Place) -> None:
     """Into the file, else into the database."""
     from driftwatch.baselines.documents import exported
     from driftwatch.baselines.stored_pins import replacing, row_of
 
-    if pins is None:
-        with opened(db, config) as store:
+    if place.pins is None:
+        with place.store() as store:
             store.add_baselines([row_of(pin) for pin in made])
         return
+    pins = replacing(place.pins_of_new_file().pins, made)
     try:
-        pins.write_text(exported(replacing(pins_of(pins).pins, made)), encoding="utf-8")
+        place.pins.write_text(exported(pins), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{pins}: {error.strerror or error}") from error
+        raise UsageError(f"{place.pins}: {error.strerror or error}") from error
 
 
 def _print(pin: Pin) -> None:
     length = pin.until - pin.since
     state = "armed" if pin.law is not None else f"no load model: {pin.arming}"
-    said(
-        f"pinned {pin.id} {whose(pin)}: {span_text(pin.since, pin.until)} "
+    print_wrapped(
+        f"pinned {pin.id} {subject_of(pin)}: {span_text(pin.since, pin.until)} "
         f"({length_text(length)}), {state}"
     )
     if length.total_seconds() < 86_400:
-        said(f"note: {YOUNG}")
+        print_wrapped(f"note: {YOUNG}")

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from driftwatch.cli.baseline.source import (
-    known_from,
+from driftwatch.cli.baseline.place import (
+    Place,
     length_text,
-    minutes_options,
-    opened,
-    said,
+    place_options,
+    print_wrapped,
     span_text,
 )
 from driftwatch.cli.database import iso_time
@@ -38,14 +37,11 @@ _LEFT_OUT = 6  # stretches that are named on a terminal
 @click.argument("name", metavar="[TARGET|POOL]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @past_options
-@minutes_options
+@place_options("recordings", "pins", "db", "config")
 def command(
     name: str | None,
     as_json: bool,
-    recordings: tuple[Path, ...],
-    pins: Path | None,
-    db: Path | None,
-    config: Path | None,
+    place: Place,
     **history: Any,
 ) -> int:
     """Find the best stretch of the last two days (recording, --prometheus: of it all) to pin.
@@ -56,21 +52,21 @@ def command(
     """
     from driftwatch.baselines.candidates import offer, subjects
 
-    past = span_of(history, recordings)
-    known = known_from(recordings, db, config, pins, past)
+    past = span_of(history, place.recordings)
+    known = place.known(past)
     found = subjects(known, name)
     if not found:
         listed = ", ".join(key.text for key in sorted(known.targets)[:8])
         raise UsageError(f"no target or pool {name!r}", help_text=f"known targets: {listed}")
     offers = [offer(known, subject) for subject in found]
-    if not recordings and pins is None and past is None:
-        with opened(db, config) as store:
+    if not place.recordings and place.pins is None and past is None:
+        with place.store() as store:
             store.keep_proposals(orjson.dumps([kept(one) for one in offers if one.proposal]))
     if as_json:
         document = {"schema_version": 1, "proposals": [as_data(one) for one in offers]}
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
     else:
-        _print(known, offers, _typed_again(recordings, past))
+        _print(known, offers, _typed_again(place.recordings, past))
     fit = any(one.proposal is not None and one.arming is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
@@ -190,26 +186,28 @@ def _block(one: Offer, minutes: str | None) -> None:
     proposal = one.proposal
     pad = " " * 10
     if proposal is None:
-        said(f"{one.subject.name}: no minute is fit for a baseline", pad)
+        print_wrapped(f"{one.subject.name}: no minute is fit for a baseline", pad)
     else:
-        said(f"{one.subject.name}: {span_text(proposal.since, proposal.until)}", pad)
-        said(f"  good    {good_because(proposal)}", pad)
+        print_wrapped(f"{one.subject.name}: {span_text(proposal.since, proposal.until)}", pad)
+        print_wrapped(f"  good    {good_because(proposal)}", pad)
         if proposal.length < LONG_ENOUGH:
-            said(f"  short   {length_text(proposal.length)}: {YOUNG}", pad)
+            print_wrapped(f"  short   {length_text(proposal.length)}: {YOUNG}", pad)
         if proposal.seen_ratio < 0.99:
-            said(f"  seen    {100 * proposal.seen_ratio:.3g} % of its minutes", pad)
+            print_wrapped(f"  seen    {100 * proposal.seen_ratio:.3g} % of its minutes", pad)
         if one.arming is not None:
-            said(f"  speed   no load model yet: {one.arming}", pad)
+            print_wrapped(f"  speed   no load model yet: {one.arming}", pad)
     for part in one.left_out[:_LEFT_OUT]:
-        said(f"  left out  {span_text(part.since, part.until)}: {part.why}", pad)
+        print_wrapped(f"  left out  {span_text(part.since, part.until)}: {part.why}", pad)
     if len(one.left_out) > _LEFT_OUT:
-        said(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)", pad)
+        print_wrapped(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)", pad)
     if proposal is None:
         return
     if one.arming is not None:
-        said("accept:   not yet: without a load model it would be refused", pad)
+        print_wrapped("accept:   not yet: without a load model it would be refused", pad)
     elif minutes is None:
-        said(f"accept:   driftwatch baseline pin {window_id(one)}", pad)
+        print_wrapped(f"accept:   driftwatch baseline pin {window_id(one)}", pad)
     else:
         window = f"--from {iso_time(proposal.since)} --to {iso_time(proposal.until)}"
-        said(f"accept:   driftwatch baseline pin {one.subject.name} {window} {minutes}", pad)
+        print_wrapped(
+            f"accept:   driftwatch baseline pin {one.subject.name} {window} {minutes}", pad
+        )
