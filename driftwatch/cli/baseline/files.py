@@ -48,13 +48,13 @@ def import_command(file: Path, place: Place) -> int:
     from driftwatch.baselines.documents import read_export
     from driftwatch.baselines.pinned import fingerprint, gpu_models
     from driftwatch.baselines.stored_pins import of_others, row_of
-    from driftwatch.pipeline.served import stored_told
+    from driftwatch.pipeline.server_reports import stored_reports
     from driftwatch.pipeline.stored import stored_targets
 
     pins = read_export(file)
     plan = place.plan
     with place.store() as store:
-        plan = replace(plan, told=stored_told(store))
+        plan = replace(plan, told=stored_reports(store))
         targets = plan.assign(stored_targets(store))
         now = SystemClock().now()
         models = gpu_models(targets, plan, store.gpus(now - _RECENT, now))
