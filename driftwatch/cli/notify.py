@@ -34,8 +34,7 @@ def test(receiver: str, config: Path) -> int:
     Exit: 0 it was taken, 1 it was refused (the reason is printed), 2 there is no such receiver.
     """
     # an import of a verb must stay cheap: these bring requests and slack_sdk
-    from driftwatch.notify.sample import sample_page
-    from driftwatch.notify.senders import build_senders
+    from driftwatch.notify.senders import build_senders, sample_page
     from driftwatch.settings import load_settings
 
     known = {one.name: one for one in load_settings(config).receivers}

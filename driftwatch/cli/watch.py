@@ -207,8 +207,7 @@ class _Screen:
 
     def _minute(self, row: Mapping[str, Any]) -> None:
         from driftwatch.model import TargetKey
-        from driftwatch.notify.minute_line import gpu_line, limit_line, minute_line
-        from driftwatch.notify.speed_line import speed_line
+        from driftwatch.notify.minute_line import gpu_line, limit_line, minute_line, speed_line
 
         key = TargetKey(row["instance"], row["engine"])
         if key not in self._known and row["scrapes"]:

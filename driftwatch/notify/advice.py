@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason, with_lead
-from driftwatch.notify.numbers import clean, setting
-from driftwatch.notify.page_values import Page, value
+from driftwatch.notify.numbers import clean, moment, setting
+from driftwatch.notify.page_values import Line, Page, evaluated, form_of, leaf, many, value
+from driftwatch.notify.phrases import fill, room
 
 NO_KNOB_HELPS = "No knob helps"
 _KEEP_SETTINGS = "Do not change a knob"
+# reasons that say by themselves what to do
+_ADVICE_CODES = ("leaf", "engine", "gpus_lost")
 
 
 def imperatives(page: Page) -> list[str]:
     """Do what, longest first; empty where there is nothing to do."""
     advised = page["recommendation"]
     if page["severity"] == "notice":
-        return []
+        return list(fill(page, filter(None, [form_of(page)["advice"]])))
     if advised is not None and advised["action"] == "change":
         return [f"Set {setting_change(advised)}"]
     if (lacking := no_verdict(page)) is not None:
-        # the replay is asked again: what it lacks may come with time
-        none = "No verdict yet" if page.get("asked_again_at") else "No verdict"
-        return [f"{none}: {lacking}", none]
+        return [f"{(start := _no_advice(page))[0]}{lacking}{start[1]}", start[2]]
     if advised is not None and advised.get("instead"):
         first = clean(advised["instead"][0]).split(":")[0]
         if advised.get("basis") == "measured":  # no knob was judged
@@ -32,7 +34,7 @@ def imperatives(page: Page) -> list[str]:
             return [f"{first}; no setting could be judged", first]
         return [f"{NO_KNOB_HELPS}: {first}", NO_KNOB_HELPS]
     if advised is not None and advised["action"] == "no_action":
-        return [f"No action: {why_of(advised)}", "No action"]
+        return [f"Nothing to do: {why_of(advised)}", "Nothing to do"]
     advice = full_advice(page)
     if not advice:
         return []
@@ -42,29 +44,30 @@ def imperatives(page: Page) -> list[str]:
     return [text for text in shorter if text.count("(") == text.count(")")]
 
 
+def _no_advice(page: Page) -> tuple[str, str, str]:
+    """What stands before and behind the reason, and what says it without one."""
+    if (again := page.get("asked_again_at")) is None:
+        return "No advice: ", "", "No advice"
+    at = f"Advice at {moment(datetime.fromisoformat(again), evaluated(page).date())}"
+    return f"{at} (", ")", at
+
+
 def no_verdict(page: Page) -> str | None:
     """What keeps the diagnosis or the advice from an answer, None where nothing does."""
     diagnosis, advised = page["diagnosis"], page["recommendation"]
-    if value(page, "gpus_lost"):
-        # what is to be done does not wait for the answer
+    if value(page, "gpus_lost") or (advised is not None and advised.get("basis") is not None):
         return None
-    if advised is not None and advised.get("basis") is not None:
-        return None
-    if diagnosis is not None and diagnosis["leaf"] == "undetermined":
-        if diagnosis["missing"] == ["binding_limit"]:
-            # which limit cannot be told: the settings that would tell are what is missing
-            # and without the use of the KV cache none of the settings would
-            kv = "kv_cache_usage_ratio"
-            unknown = [name for name in COLUMN_KNOBS if value(page, name) is None]
-            unknown = [kv] if value(page, kv) is None else unknown
-            return (
-                f"{' and '.join(unknown)} unknown"
-                if unknown
-                else "the configured limits are not full"
-            )
-        return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
+    if leaf(page) == "undetermined":
+        if diagnosis["missing"] != ["binding_limit"]:
+            return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
+        # the settings that would tell which limit is full; none would without the KV cache's use
+        kv = "kv_cache_usage_ratio"
+        unknown = (
+            [kv] if value(page, kv) is None else [n for n in COLUMN_KNOBS if value(page, n) is None]
+        )
+        return f"{' and '.join(unknown)} unknown" if unknown else "no configured limit is full"
     if advised is not None and advised["action"] == "insufficient":
-        # what a leaf or an alert says by itself holds without a replay
+        # what a leaf or a rule says by itself holds without a replay
         return None if full_advice(page) else why_of(advised)
     if advised is not None and advised["reason_code"] == "undetermined":
         return clean(advised["reason"])
@@ -77,19 +80,15 @@ def why_of(advised: Mapping[str, Any]) -> str:
 
 
 def full_advice(page: Page) -> str | None:
-    """What to do instead of changing a knob: the leaf's advice, the reason of "none", a default."""
+    """What to do instead of changing a knob: what the leaf says, the reason, or the rule."""
     diagnosis, advised = page["diagnosis"], page["recommendation"]
+    form = form_of(page)
     said = diagnosis["advice"] if diagnosis is not None else None
     if said is None and advised is not None and advised["action"] == "none":
-        said = _KEEP_SETTINGS
-        if advised["reason_code"] in ("leaf", "engine", "gpus_lost"):
-            said = why_of(advised)
-    many = (page.get("concerned") or {}).get("targets", 1) > 1
-    if many and diagnosis is not None and diagnosis["leaf"] == "replica_slow":
+        said = why_of(advised) if advised["reason_code"] in _ADVICE_CODES else _KEEP_SETTINGS
+    if many(page) and leaf(page) == "replica_slow":
         said = None  # what is said of one of several is no advice for all
-    said = (
-        said or (many and _ADVICE_OF_MANY.get(page["alert"])) or DEFAULT_ADVICE.get(page["alert"])
-    )
+    said = said or (many(page) and form["advice_of_many"]) or form["advice"]
     return None if not said else clean(said[:1].upper() + said[1:]).rstrip(".")
 
 
@@ -101,19 +100,38 @@ def setting_change(advised: Mapping[str, Any]) -> str:
     )
 
 
-# what to do where neither a leaf nor a recommendation says it
-DEFAULT_ADVICE: Mapping[str, str] = {
-    "EngineStuck": "Do not change a knob; restart the engine",
-    "GpuLost": "Do not change a knob; drain it, reset the GPU",
-    "DeferredAdmission": "Do not change a knob; see LoRA slots, KV transfer, grammar",
-    "CoverageLost": "Check the server and its scrape",
-    "SlowerAtEqualLoad": "Do not change a knob; drain it",
-    "ReplicaSlow": "Do not change a knob; drain it",
-    "LatencyCreep": "Do not change a knob; look for what changed in those days",
-    "RetuneAdvised": "No hurry: tune for these lengths, then pin",
-}
-_ADVICE_OF_MANY: Mapping[str, str] = {
-    "CoverageLost": "Check service discovery and the servers",
-    "SlowerAtEqualLoad": "Do not change a knob; look for what they share",
-    "ReplicaSlow": "Do not change a knob; look for what they share",
-}
+def advice_lines(page: Page) -> Iterator[Line]:
+    """*Change*, *Cost* and *Undo*, or *Do* and why no knob helps."""
+    advised = page["recommendation"]
+    if page["severity"] == "notice":
+        return
+    if advised is not None and advised["action"] == "change":
+        brings = "; ".join(map(clean, advised["effect"])) if advised.get("effect") else ""
+        brings = brings or why_of(advised)
+        brings = brings[:1].upper() + brings[1:]
+        yield Line("Change", f"{setting_change(advised)}. {brings}", weight=8)
+        if advised["price"]:
+            yield Line("Cost", "; ".join(map(clean, advised["price"])), weight=7)
+        if advised["undo"]:
+            when = f", if {clean(advised['wrong_if'])}" if advised["wrong_if"] else ""
+            yield Line("Undo", f"{clean(advised['undo'])}{when}", weight=6)
+        return
+    if (lacking := no_verdict(page)) is not None:
+        if (again := page.get("asked_again_at")) is not None:
+            yield Line("Advice", lacking, datetime.fromisoformat(again), weight=7)
+        elif lacking not in page["summary"]:
+            yield Line("No advice", lacking, weight=7)
+        return
+    if advised is not None and (instead := advised.get("instead")):
+        yield Line("Do", "; ".join(map(clean, instead)), weight=8)
+        yield Line("Why", why_of(advised), weight=6)
+        return
+    advice, more = full_advice(page) or "", room(page)
+    if more or advice not in page["summary"]:
+        yield Line(
+            "Do", ". ".join(filter(None, (advice, more and more[:1].upper() + more[1:]))), weight=8
+        )
+    if advised is not None and advised["reason_code"] not in _ADVICE_CODES:
+        reason = why_of(advised)
+        if reason not in page["summary"] and reason.lower() != advice.lower():
+            yield Line("Why", reason, weight=6)

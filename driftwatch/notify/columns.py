@@ -6,165 +6,180 @@ column that its path was decided on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from driftwatch.evidence import COLUMNS
+from driftwatch.evidence import BY_NAME, COLUMNS
+from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.notify.numbers import (
+    change,
+    clean,
+    count,
+    duration,
+    figure,
+    knob,
+    milliseconds,
+    percent,
+    queue_wait,
+    seconds,
+    times,
+)
 
+# every page carries these: what moved, what a change of throughput is made of, how small a change
+# would be noticed
 _ALWAYS = (
-    "duration_seconds",
-    "observed_10m_seconds",
-    "scrapes",
-    "requests_per_second",
-    "running_requests",
-    "effective_batch_size",
-    "requests_per_forward_pass",
-    "waiting_requests",
-    "kv_cache_usage_ratio",
-    "prompt_tokens_mean",
-    "generation_tokens_mean",
-    "finished_requests",
-    "max_num_seqs",
-    "max_num_seqs_inferred",
-    "max_num_batched_tokens",
-    "restarted",
-)
-_LENGTHS = (
-    "prompt_tokens_mean_ratio",
-    "prompt_tokens_mean_2m_ratio",
-    "generation_tokens_mean_ratio",
-    "generation_tokens_mean_2m_ratio",
-    "finished_requests_2m",
-    "requests_per_second_ratio",
-)
-_USUAL = ("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio")
-_COST = (
-    "batch_assembly_wait_10m_seconds",
-    "ttft_10m_seconds",
-    "queue_wait_estimate_10m_seconds",
-    "queue_share_of_ttft_10m_ratio",
-    "slo_missed",
-    "ttft_in_target_10m_ratio",
-    "tpot_in_target_10m_ratio",
-    "itl_seconds_mean",
-    "tpot_seconds_mean",
-    "generation_tokens_per_second",
-    "tokens_per_second_per_gpu",
-)
-_LIMITS = (
-    "binding_limit",
-    "binding_margin_ratio",
-    "limit_binding_share_10m_ratio",
-    "scrapes_10m",
-    "binding_running_requests",
-    "binding_waiting_requests",
-    "binding_kv_cache_usage_ratio",
-    "sequence_utilization",
-    "batch_utilization",
-    "tokens_per_forward_pass",
-    "forward_passes_overcounted",
-    "waiting_capacity_requests",
-    "preemptions_per_second",
-    "kv_cache_tokens",
-    "prefix_cache_hit_ratio",
-)
-_DEFERRED = (
-    "waiting_deferred_requests",
-    "deferred_requests_10m",
-    "waiting_deferred_share_10m_ratio",
-)
-_STUCK = ("seconds_since_last_token", "generation_tokens_per_second")
-_COVERAGE = (
-    "coverage_missing_seconds",
-    "coverage_missing_inputs",
-    "pool_coverage_missing_ratio",
-    "pool_coverage_missing_targets",
-)
-_CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
-_GPU = (
-    "gpu_count",
-    "gpu_count_source",
-    "gpu_utilization_ratio",
-    "gpu_tensor_active_ratio",
-    "gpu_dram_active_ratio",
-    "gpu_power_watts",
-    "gpu_sm_clock_hertz",
-    "gpu_sm_clock_ratio",
-    "gpu_clock_event_reasons",
-    "gpus_lost",
-    "tokens_per_second_per_gpu_ratio",
-)
-_SPEED = (
-    "slower_at_equal_load",
-    "speed_at_equal_load_ratio",
-    "speed_at_equal_demand_ratio",
-    "speed_reference",
-    "speed_calibration",
-    "speed_unknown_reason",
-)
-_TWINS = ("slower_than_pool", "speed_against_pool_ratio", "pool_speed_at_equal_load_ratio")
-# what a change of throughput is made of, and what moved: on every page (evidence.md)
-_MADE_OF = (
-    *(
-        f"throughput_factor_{name}_ratio"
-        for name in ("batch", "load", "speed", "first_tokens", "gpus")
+    "duration_seconds", "observed_10m_seconds", "scrapes", "requests_per_second",
+    "running_requests", "effective_batch_size", "requests_per_forward_pass", "waiting_requests",
+    "kv_cache_usage_ratio", "prompt_tokens_mean", "generation_tokens_mean", "finished_requests",
+    "max_num_seqs", "max_num_seqs_inferred", "max_num_batched_tokens", "restarted",
+    "throughput_factor_batch_ratio", "throughput_factor_load_ratio",
+    "throughput_factor_speed_ratio", "throughput_factor_first_tokens_ratio",
+    "throughput_factor_gpus_ratio", "slower_at_equal_load", "speed_at_equal_load_ratio",
+    "speed_at_equal_demand_ratio", "generation_tokens_per_second", "tokens_per_second_per_gpu",
+    "itl_seconds_mean", "batch_assembly_wait_10m_seconds", "prompt_tokens_moved",
+    "generation_tokens_moved", "prompt_tokens_smallest_detectable_ratio",
+    "generation_tokens_smallest_detectable_ratio", "speed_smallest_detectable_loss_ratio",
+)  # fmt: skip
+# the groups that a rule's page names (driftwatch/rulebook/page_form.py)
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "lengths": (
+        "prompt_tokens_mean_ratio", "prompt_tokens_mean_2m_ratio", "generation_tokens_mean_ratio",
+        "generation_tokens_mean_2m_ratio", "finished_requests_2m", "requests_per_second_ratio",
     ),
-    "slower_at_equal_load",
-    "speed_at_equal_load_ratio",
-    "speed_at_equal_demand_ratio",
-    "generation_tokens_per_second",
-    "tokens_per_second_per_gpu",
-    "itl_seconds_mean",
-    "batch_assembly_wait_10m_seconds",
-    "prompt_tokens_moved",
-    "generation_tokens_moved",
-)
-# how small a change would be seen: beside every "as before" and every end
-_DETECTABLE = (
-    "prompt_tokens_smallest_detectable_ratio",
-    "generation_tokens_smallest_detectable_ratio",
-    "speed_smallest_detectable_loss_ratio",
-)
-_TREND = tuple(
-    f"{name}_slope_14d_{part}ratio"
-    for name in ("speed", "e2e_p50", "e2e_p99")
-    for part in ("", "lower_", "upper_")
-)
+    "usual": ("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio"),
+    "cost": (
+        "batch_assembly_wait_10m_seconds", "ttft_10m_seconds", "queue_wait_estimate_10m_seconds",
+        "queue_share_of_ttft_10m_ratio", "slo_missed", "ttft_in_target_10m_ratio",
+        "tpot_in_target_10m_ratio", "itl_seconds_mean", "tpot_seconds_mean",
+        "generation_tokens_per_second", "tokens_per_second_per_gpu",
+    ),
+    "limits": (
+        "binding_limit", "binding_margin_ratio", "limit_binding_share_10m_ratio", "scrapes_10m",
+        "binding_running_requests", "binding_waiting_requests", "binding_kv_cache_usage_ratio",
+        "sequence_utilization", "batch_utilization", "tokens_per_forward_pass",
+        "forward_passes_overcounted", "waiting_capacity_requests", "preemptions_per_second",
+        "kv_cache_tokens", "prefix_cache_hit_ratio",
+    ),
+    "capacity": ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second"),
+    "deferred": (
+        "waiting_deferred_requests", "deferred_requests_10m", "waiting_deferred_share_10m_ratio",
+    ),
+    "stuck": ("seconds_since_last_token", "generation_tokens_per_second"),
+    "coverage": (
+        "coverage_missing_seconds", "coverage_missing_inputs", "pool_coverage_missing_ratio",
+        "pool_coverage_missing_targets",
+    ),
+    "gpu": (
+        "gpu_count", "gpu_count_source", "gpu_utilization_ratio", "gpu_tensor_active_ratio",
+        "gpu_dram_active_ratio", "gpu_power_watts", "gpu_sm_clock_hertz", "gpu_sm_clock_ratio",
+        "gpu_clock_event_reasons", "gpus_lost", "tokens_per_second_per_gpu_ratio",
+    ),
+    "speed": (
+        "slower_at_equal_load", "speed_at_equal_load_ratio", "speed_at_equal_demand_ratio",
+        "speed_reference", "speed_calibration", "speed_unknown_reason",
+    ),
+    "peers": ("slower_than_pool", "speed_against_pool_ratio", "pool_speed_at_equal_load_ratio"),
+    "drift": (
+        "prompt_tokens_drift_score", "prompt_tokens_drift_ratio", "generation_tokens_drift_score",
+        "generation_tokens_drift_ratio", "prompt_tokens_calibration",
+        "generation_tokens_calibration",
+    ),
+    "peer_lengths": (
+        "prompt_tokens_peer_score", "prompt_tokens_peer_ratio", "generation_tokens_peer_score",
+        "generation_tokens_peer_ratio", "prompt_tokens_calibration",
+        "generation_tokens_calibration",
+    ),
+    "pin": (
+        "prompt_tokens_pin_score", "prompt_tokens_pin_ratio", "generation_tokens_pin_score",
+        "generation_tokens_pin_ratio", "pin_age_seconds", "prompt_tokens_calibration",
+        "generation_tokens_calibration",
+    ),
+    "trend": (
+        "speed_slope_14d_ratio", "speed_slope_14d_lower_ratio", "speed_slope_14d_upper_ratio",
+        "e2e_p50_slope_14d_ratio", "e2e_p50_slope_14d_lower_ratio", "e2e_p50_slope_14d_upper_ratio",
+        "e2e_p99_slope_14d_ratio", "e2e_p99_slope_14d_lower_ratio", "e2e_p99_slope_14d_upper_ratio",
+    ),
+}  # fmt: skip
+_EVERYTHING = ("lengths", "cost", "limits", "capacity", "deferred", "gpu")
 
 
-def _against(which: str) -> tuple[str, ...]:
-    return tuple(
-        f"{stem}_{which}_{what}"
-        for stem in ("prompt_tokens", "generation_tokens")
-        for what in ("score", "ratio")
-    )
+def page_columns(wanted: Sequence[str]) -> frozenset[str]:
+    """The evidence columns that a page carries besides those of its path.
+
+    Args:
+        wanted: groups and columns that its rule names; empty = the usual groups.
+    """
+    named = [_GROUPS.get(name, (name,)) for name in wanted or _EVERYTHING]
+    return frozenset(_ALWAYS).union(*named)
 
 
-_PAST = ("prompt_tokens_calibration", "generation_tokens_calibration")
-_EVERYTHING = (*_LENGTHS, *_COST, *_LIMITS, *_CAPACITY, *_DEFERRED, *_GPU)
-
-# alert → what its page carries besides _ALWAYS; an alert not named here carries _EVERYTHING
-_BY_ALERT: Mapping[str, tuple[str, ...]] = {
-    "BatchLimitBinding": (*_LENGTHS, *_COST, *_LIMITS, *_CAPACITY, *_GPU),
-    "BatchDrift": (*_LENGTHS, *_COST, *_LIMITS, *_CAPACITY, *_GPU),
-    "SlowerAtEqualLoad": (*_SPEED, *_TWINS, *_LENGTHS, *_COST, *_GPU),
-    "ReplicaSlow": (*_TWINS, *_SPEED, *_LENGTHS, *_COST, *_GPU),
-    "LatencyCreep": (*_TREND, *_SPEED),
-    "TrafficShift": (*_against("drift"), *_PAST, *_LENGTHS),
-    "UnevenTraffic": (*_against("peer"), *_PAST, *_LENGTHS),
-    "RetuneAdvised": (*_against("pin"), "pin_age_seconds", *_PAST, *_LENGTHS, *_COST, *_CAPACITY),
-    "DeferredAdmission": (*_COST, *_DEFERRED, "binding_limit"),
-    "EngineStuck": (*_STUCK, "waiting_capacity_requests", *_DEFERRED, *_GPU),
-    "GpuLost": (*_STUCK, *_GPU),
-    "CoverageLost": _COVERAGE,
-    "LengthDrift": (*_LENGTHS, *_USUAL, "binding_limit", "slo_missed", "prompt_tokens_per_second"),
-}
-
-
-def page_columns(alert: str) -> frozenset[str]:
-    """The evidence columns a page of this alert carries besides those of its path."""
-    more = () if alert == "CoverageLost" else (*_MADE_OF, *_DETECTABLE)
-    return frozenset((*_ALWAYS, *more, *_BY_ALERT.get(alert, _EVERYTHING)))
-
-
-# column → how a line of text calls it; without an entry the column's own name is printed
+# column → what a line of text calls it; without an entry the column's own name is printed
 SHORT: Mapping[str, str] = {column.name: column.short for column in COLUMNS if column.short}
+
+
+def name_of(column: str) -> str:
+    """What a column is called where no value stands beside it."""
+    name = SHORT.get(column, column)
+    return column if "{}" in name else name.rstrip(":")
+
+
+def evidence_text(column: str, found: Any, reason: str | None = None, *, before: Any = None) -> str:
+    """One evidence value with its short name and unit; unknown is said with its reason.
+
+    With the reference's value ``before``, from → to.
+
+    >>> evidence_text("batch_assembly_wait_10m_seconds", 1.655)
+    'wait 1.66 s'
+    >>> evidence_text("prompt_tokens_mean_ratio", 2.34)
+    'prompts ×2.34'
+    >>> evidence_text("lost_prefix_hits_prefill_ratio", 2.31)
+    'by lost prefix hits ×2.31'
+    >>> evidence_text("slo_missed", None, "no slo in the configuration")
+    'target missed: unknown (no slo in the configuration)'
+    """
+    name = SHORT.get(column, column)
+    if found is None:
+        return f"{name_of(column)}: unknown" + (f" ({clean(reason)})" if reason else "")
+    text = evidence_value(column, found)
+    if before is not None:
+        was = evidence_value(column, before)
+        unit = text.partition(" ")[2]
+        text = f"{was.removesuffix(f' {unit}') if unit else was} → {text}"
+    return name.replace("{}", text) if "{}" in name else f"{name} {text}"
+
+
+# how many times the reference's, of lengths and of the prompt tokens that are computed
+_TIMES = (
+    "tokens_mean_ratio",
+    "tokens_mean_2m_ratio",
+    "tokens_mean_10m_ratio",
+    "tokens_usual_ratio",
+    "prompt_tokens_ratio",
+    "prefill_ratio",
+)
+
+
+def evidence_value(column: str, found: Any) -> str:
+    """The value alone, in the unit a person reads."""
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    if not isinstance(found, int | float):
+        return clean(str(found))
+    if column in COLUMN_KNOBS:
+        return knob(found)
+    unit = BY_NAME[column].unit if column in BY_NAME else ""
+    if unit == "1":
+        if column.endswith(_TIMES):
+            return times(found, 3)
+        if column in ("requests_per_second_ratio", "tokens_per_second_per_gpu_ratio"):
+            return change(found)
+        return figure(found) if "speed_at" in column else percent(found)
+    if unit == "seconds":
+        if column == "queue_wait_estimate_10m_seconds":
+            return queue_wait(found)
+        if column.startswith(("itl_", "tpot_")):
+            return milliseconds(found)
+        return duration(found) if found >= 60 else seconds(found, 3)
+    if unit in ("requests", "tokens", "scrapes", "targets"):
+        return count(found)
+    return f"{figure(found)}/s" if unit == "1/s" else f"{figure(found)} {unit}".rstrip()

@@ -1,9 +1,111 @@
-"""What kind of engine a server runs, in words: the same in ``explain`` and in ``doctor``."""
+"""What the engine is and what its GPUs did: a line each, numbers first. Pure.
+
+No threshold is invented here: power and GPU_UTIL stand side by side, with what they were in the
+reference where there is one, and the reader sees 96 % at idle watts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from driftwatch.evidence import BY_NAME
+from driftwatch.notify.numbers import change, clean, count, is_as_before, whole_percent
+
+Values = Mapping[str, Any]
+
+# GPU_UTIL's share of time with a kernel; a kernel that hangs is resident as well
+_NOT_WORK = "says a kernel is resident, not that it works"
+_CLOCK, _POWER = "gpu_sm_clock_hertz", "gpu_power_watts"
+_BUSY, _EVENTS = "gpu_utilization_ratio", "gpu_clock_event_reasons"
+
+
+def gpus_text(now: Values, before: Values | None = None, *, stuck: bool = False) -> str | None:
+    """``SM clock 1,980 → 1,155 MHz, GPU_UTIL 99 %; held down by sw_power_cap``.
+
+    Args:
+        now: evidence column → value; unknown ones are left out.
+        before: column → value of the reference; from → to where both are known.
+        stuck: no token comes: what GPU_UTIL does not say is said.
+
+    Returns:
+        None where no reading is known.
+    """
+    reference = before or {}
+    numbers = [*_numbers(now, reference)]
+    if not numbers:
+        return None
+    return "; ".join([", ".join(numbers), *_notes(now, reference, stuck)])
+
+
+def gpu_count_text(now: Values) -> str:
+    """``8 GPUs (declared = DCGM)``: how many, and where that came from."""
+    found, source = now.get("gpu_count"), now.get("gpu_count_source")
+    if found is None:
+        return "GPU count unknown"
+    said = f"{count(found)} {'GPU' if found == 1 else 'GPUs'}"
+    if not source:
+        return said
+    # "declared, DCGM agrees" is an equation
+    first, _, rest = clean(source).partition("; ")
+    if first.startswith("declared, ") and first.endswith(" agrees"):
+        first = f"declared = {first.removeprefix('declared, ').removesuffix(' agrees')}"
+    return f"{said} ({'; '.join(filter(None, (first, rest)))})"
+
+
+def _numbers(now: Values, before: Values) -> Iterator[str]:
+    if (text := _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6)) is not None:
+        yield f"SM clock {text} MHz"
+    # of a MIG instance it is the engine's share of time
+    busy = "engine busy" if "MIG " in (now.get("gpu_count_source") or "") else "GPU_UTIL"
+    shares = (
+        (_BUSY, busy),
+        ("gpu_tensor_active_ratio", "tensor"),
+        ("gpu_dram_active_ratio", "DRAM"),
+    )
+    for column, name in shares:
+        if (share := now.get(column)) is not None:
+            yield f"{name} {whole_percent(share)}"
+    if (text := _moved(now.get(_POWER), before.get(_POWER), 1.0)) is not None:
+        yield f"power {text} W"
+    if lost := now.get("gpus_lost"):
+        yield f"{count(lost)} lost"
+
+
+def _moved(now: float | None, before: float | None, unit: float) -> str | None:
+    """From → to in whole units; one number where they print alike."""
+    if now is None:
+        return None
+    text = f"{now / unit:,.0f}"
+    was = None if before is None else f"{before / unit:,.0f}"
+    return text if was in (None, text) else f"{was} → {text}"
+
+
+def _notes(now: Values, before: Values, stuck: bool) -> Iterator[str]:
+    events, clock, was = now.get(_EVENTS), now.get(_CLOCK), before.get(_CLOCK)
+    if events not in (None, "none"):
+        yield f"clock held down by {clean(events)}"
+    elif events is None and clock is not None and was is not None and not _is_level(clock / was):
+        yield f"reason unknown: {BY_NAME[_EVENTS].disabled_by}"
+    busy, usual = now.get(_BUSY), before.get(_BUSY)
+    fewer = now.get("tokens_per_second_per_gpu_ratio")
+    if stuck:
+        if busy:
+            yield f"GPU_UTIL {_NOT_WORK}"
+    elif fewer is not None and fewer < 1 and not is_as_before(fewer) and _stays(busy, usual):
+        yield f"GPU_UTIL stays while tokens/s/GPU {change(fewer)}: it {_NOT_WORK}"
+
+
+def _stays(busy: float | None, usual: float | None) -> bool:
+    if not busy or not usual:
+        return False
+    return busy >= usual or is_as_before(busy / usual)
+
+
+def _is_level(ratio: float) -> bool:
+    """The clock is where it was, to the whole percent."""
+    return ratio >= 1 or round(ratio, 2) == 1
+
 
 # kind → in a few words, and what does not apply to it
 ENGINE_WORDS: Mapping[str, str] = {
@@ -24,7 +126,7 @@ NEVER_FILLED: Mapping[str, frozenset[str]] = {
 ASLEEP = "the engine sleeps"
 
 
-def engine_text(evidence: Mapping[str, Any]) -> str:
+def engine_text(evidence: Values) -> str:
     """What a person must know of the engine; "" where it is awake and generates as any other."""
     said = []
     if evidence.get("engine_asleep"):

@@ -11,11 +11,16 @@ import orjson
 from driftwatch.evidence import COLUMNS
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Finding, Incident
-from driftwatch.notify.attribution import attribution, attribution_text, signals_text
-from driftwatch.notify.detectable import detectable_text
-from driftwatch.notify.engine_words import engine_text
-from driftwatch.notify.gpus import gpu_count_text, gpus_text
+from driftwatch.notify.attribution import (
+    attribution,
+    attribution_text,
+    detectable_text,
+    reason_of,
+    speed_text,
+)
+from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
 from driftwatch.notify.layout import fit, paint, spell, wrap
+from driftwatch.notify.minute_line import earliest_of
 from driftwatch.notify.numbers import (
     change,
     clean,
@@ -28,11 +33,9 @@ from driftwatch.notify.numbers import (
     utc_text,
 )
 from driftwatch.notify.page import diagnosis_json, plain, recommendation_json
-from driftwatch.notify.path import render_path
+from driftwatch.notify.path import render_limits, render_path
 from driftwatch.notify.shares import shares, shares_json, shares_table
-from driftwatch.notify.speed_line import earliest_of
-from driftwatch.notify.terminal import render_limits
-from driftwatch.notify.todo import lacking, reason_of, todo
+from driftwatch.notify.todo import lacking, todo
 
 SCHEMA_VERSION = 1
 _WIDTH = 80
@@ -65,7 +68,6 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
         "evidence": evidence,
         "reference": None if finding.reference is None else plain(finding.reference),
         "moved": _moved(finding),
-        "attribution": _attribution(finding),
         "throughput": _throughput(finding),
         "shares": {
             stem: shares_json(found)
@@ -109,38 +111,32 @@ def render_explained(
     out: list[str] = []
     for text in (_head(finding), _verdict(finding, start, end, today)):
         out += wrap(spell(text, ascii), _WIDTH, "  ")
-    said = (
-        ("engine", engine_text(finding.evidence)),
+    now, before, reasons = finding.evidence, _before(finding), finding.reasons
+    facts = (
+        ("engine", engine_text(now)),
         ("moved", _moved_text(finding)),
-        ("signals", signals_text(finding.evidence, _before(finding), finding.reasons)),
-        ("arming", _earliest(finding, end)),
-        ("made of", attribution_text(finding.evidence, _before(finding), finding.reasons)),
-        ("not seen", _not_seen(finding)),
-        ("gpus", _gpus_text(finding)),
+        ("tokens", attribution_text(now, before, reasons)),
+        ("speed", "; ".join(filter(None, (speed_text(now, reasons), _earliest(finding, end))))),
+        ("detects", detectable_text(now, reasons) if _is_as_before(finding) else ""),
+        (
+            "gpus",
+            gpus_text(now, before) or f"unknown: {reason_of('gpu_utilization_ratio', reasons)}",
+        ),
     )
-    for label, told in said:
-        if told:
-            out += wrap(spell(f"{label:<8} {told}", ascii), _WIDTH, " " * 9)
+    for label, text in facts:
+        if text:
+            out += wrap(spell(f"{label:<8} {text}", ascii), _WIDTH, " " * 9)
     for stem in _STEMS:
         if (found := shares(finding.histograms, stem)) is not None:
             rows = shares_table(found, stem, finding.evidence)
             out += [fit(spell(line, ascii), _WIDTH) for line in rows]
     out.append("")
     if diagnosis is not None:
-        values = dict(finding.reference["values"]) if finding.reference else {}
-        out += [
-            render_path(
-                diagnosis_json(diagnosis, finding.reasons),
-                reference=values,
-                evidence=finding.evidence,
-                ascii=ascii,
-            ),
-            "",
-        ]
-        waiting = finding.evidence.get("binding_waiting_requests")
+        out += [render_path(diagnosis, reference=before, evidence=now, ascii=ascii), ""]
+        waiting = now.get("binding_waiting_requests")
         if waiting is None:
-            waiting = finding.evidence.get("waiting_requests")
-        preempted = finding.evidence.get("preemptions_per_second")
+            waiting = now.get("waiting_requests")
+        preempted = now.get("preemptions_per_second")
         table = render_limits(diagnosis.limits, waiting=waiting, preempted=preempted, ascii=ascii)
         out += [table, ""]
     things = todo(finding, incidents, where)
@@ -168,13 +164,6 @@ def _head(finding: Finding) -> str:
             else f"{name} {knob(value)}{' (inferred)' if inferred else ''}"
         )
     return f"{clean(finding.target.key.text)}: {', '.join(parts)}"
-
-
-def _gpus_text(finding: Finding) -> str:
-    """What the GPUs did, or why it is not known."""
-    before = finding.reference["values"] if finding.reference else {}
-    told = gpus_text(finding.evidence, before)
-    return told or f"unknown: {clean(reason_of(finding, 'gpu_utilization_ratio'))}"
 
 
 def _verdict(finding: Finding, start: datetime, end: datetime, today: date | None) -> str:
@@ -223,6 +212,7 @@ def _clock(start: datetime, end: datetime, today: date | None) -> str:
     return dated + (span(start, end) if whole else f"{start:%H:%M:%S}–{end:%H:%M:%S} UTC")
 
 
+_GPU_USE = "gpu_utilization_ratio"
 _STEMS = ("prompt_tokens", "generation_tokens")
 _AS_BEFORE = ("healthy", "drifted_within_limits", "request_rate_drop")
 _MOVED = (
@@ -269,25 +259,6 @@ def _moved_text(finding: Finding) -> str:
     return "; ".join(said)
 
 
-def _attribution(finding: Finding) -> list[dict[str, Any]] | None:
-    """tokens/s = batch / ITL × outputs per later token: factors that multiply to the whole.
-
-    An identity of the counters (Little's law); None without a measured reference.
-    """
-    before: Mapping[str, Any] = finding.reference["values"] if finding.reference else {}
-    now = finding.evidence
-    wanted = ("generation_tokens_per_second", "effective_batch_size", "itl_seconds_mean")
-    if any(not before.get(c) or not now.get(c) for c in wanted):
-        return None
-    whole, batch, itl = (now[c] / before[c] for c in wanted)
-    return [
-        {"factor": "batch", "ratio": batch},
-        {"factor": "time per token", "ratio": 1 / itl},
-        {"factor": "first tokens", "ratio": whole / (batch / itl)},
-        {"factor": "tokens per second", "ratio": whole},
-    ]
-
-
 def _before(finding: Finding) -> Mapping[str, Any]:
     return finding.reference["values"] if finding.reference else {}
 
@@ -308,19 +279,16 @@ def _throughput(finding: Finding) -> dict[str, Any]:
 
 
 def _earliest(finding: Finding, end: datetime) -> str:
-    """``no verdict on its speed before 09:08 UTC at this pace``: a lower bound; else nothing."""
+    """``judged from 09:08 UTC on at the earliest``: a lower bound; else nothing."""
     if finding.reference is not None:
         return ""  # a pin's window is over: waiting adds nothing to it
     why = finding.reasons.get("slower_at_equal_load")
     at = earliest_of(why or "", end) if finding.evidence.get("scrapes") else None
     if at is None:
         return ""
-    return f"no verdict on its speed before {at.astimezone(UTC):%H:%M} UTC at this pace"
+    return f"judged from {at.astimezone(UTC):%H:%M} UTC on at the earliest"
 
 
-def _not_seen(finding: Finding) -> str:
-    """Where something is said to be as before, how small a change would be seen; else nothing."""
-    leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
-    if leaf not in _AS_BEFORE:
-        return ""
-    return detectable_text(finding.evidence, finding.reasons)
+def _is_as_before(finding: Finding) -> bool:
+    """Whether the walk reports no change: then the smallest one that would show is printed too."""
+    return finding.diagnosis is not None and finding.diagnosis.leaf in _AS_BEFORE

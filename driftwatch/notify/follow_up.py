@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from driftwatch.model import Finding, Incident, Recommendation
 from driftwatch.notify.advice import setting_change
+from driftwatch.notify.headline import headline
 from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.page import evidence_json, next_time, recommendation_json
-from driftwatch.notify.wording import headline
 
 AGAIN = "asked_again_at"
 
@@ -32,7 +32,7 @@ def with_answer(
         incident: whose page it is.
         at: end of the minute that asked.
     """
-    told = evidence_json(finding, incident.alert)
+    told = evidence_json(finding, ("capacity",))
     now = {name: told[name] for name in page["evidence"] if name in _CAPACITY and name in told}
     advised = finding.recommendation
     made = {

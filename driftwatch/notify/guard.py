@@ -6,7 +6,6 @@ address to a check and another to the connection.
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import socket
 from typing import Any
@@ -122,19 +121,3 @@ def session(*, allow_link_local: bool = False) -> requests.Session:
         for scheme in ("http://", "https://"):
             made.mount(scheme, _GuardedAdapter(max_retries=0))
     return made
-
-
-class GuardedHTTPConnection(http.client.HTTPConnection):
-    """The standard library's connection with :func:`connect` under it."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._create_connection = connect
-
-
-class GuardedHTTPSConnection(http.client.HTTPSConnection):
-    """The same with TLS."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._create_connection = connect

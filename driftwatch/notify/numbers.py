@@ -40,6 +40,17 @@ def count(value: float) -> str:
     return figure(value, 2)
 
 
+def plural(number: float, noun: str) -> str:
+    """``1 request``, ``28 requests``."""
+    text = count(number)
+    return f"{text} {noun}" if text == "1" else f"{text} {noun}s"
+
+
+def tokens(mean: float) -> str:
+    """A mean length: whole from a hundred on."""
+    return f"{round(mean):,}" if mean >= 100 else figure(mean)
+
+
 def knob(value: float) -> str:
     """A setting as vLLM takes it: no separators.
 
@@ -93,6 +104,15 @@ def change(ratio: float) -> str:
     ('-43 %', '+28 %', '+0 %')
     """
     return f"{round((ratio - 1) * 100):+,} %"
+
+
+def tenth_percent(log_ratio: float) -> str:
+    """The logarithm of a ratio as a change in percent, to a tenth.
+
+    >>> tenth_percent(-0.043)
+    '-4.2 %'
+    """
+    return f"{100 * math.expm1(log_ratio):+.1f} %"
 
 
 def is_as_before(ratio: float) -> bool:

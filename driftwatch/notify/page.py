@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -25,8 +26,9 @@ from driftwatch.model import (
     Step,
 )
 from driftwatch.notify.columns import page_columns
+from driftwatch.notify.headline import headline
 from driftwatch.notify.numbers import utc_text
-from driftwatch.notify.wording import headline
+from driftwatch.rulebook.page_form import PageForm
 
 SCHEMA_VERSION = 1
 
@@ -51,8 +53,9 @@ def build_page(
     event: Literal["firing", "resolved"],
     at: datetime,
     *,
-    rule_annotations: Mapping[str, str],
-    external_url: str | None,
+    annotations: Mapping[str, str] | None = None,
+    form: PageForm | None = None,
+    external_url: str | None = None,
     slo: Slo | None = None,
     resolved_reason: str | None = None,
 ) -> dict[str, Any]:
@@ -64,7 +67,8 @@ def build_page(
         incident: the incident after the change.
         event: firing or resolved.
         at: end of the minute that decided it, aware.
-        rule_annotations: the rule's annotations; ``runbook_url`` becomes a link.
+        annotations: the rule's; ``runbook_url`` becomes a link.
+        form: how the rule wants its page; None (a resolve) = as the page before.
         external_url: where people reach this driftwatch, None where they cannot.
         slo: latency targets of the target's pool; None = those the evidence row carries.
         resolved_reason: why it resolved although its condition was not seen false.
@@ -88,16 +92,17 @@ def build_page(
         "alert": incident.alert,
         "severity": incident.severity,
         "target": dict(sorted(incident.target.items())),
+        "form": _form(form, incident),
         **_concerned(finding, incident),
-        **_twins(finding, incident),
-        **_content(finding, incident, slo),
-        "annotations": dict(sorted(rule_annotations.items())),
+        **_peers(finding, incident),
+        **_content(finding, incident, slo, form or PageForm()),
+        "annotations": dict(sorted((annotations or {}).items())),
     }
     if finding is not None and finding.asked_again:
         page["asked_again_at"] = utc_text(next_time(at))
     if resolved_reason is not None:
         page["resolved_reason"] = resolved_reason
-    page["links"] = _links(incident, page, at, rule_annotations, external_url)
+    page["links"] = _links(incident, page, at, annotations or {}, external_url)
     page["summary"] = headline(page)
     return page
 
@@ -129,13 +134,23 @@ def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:
     }
 
 
-def _twins(finding: Finding | None, incident: Incident) -> dict[str, Any]:
+def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
+    """What of the form is not as usual; without one as on the page before."""
+    if form is None:
+        return dict((incident.page or {}).get("form") or {})
+    usual = asdict(PageForm())
+    return {k: plain(v) for k, v in asdict(form).items() if v != usual[k] and k != "columns"}
+
+
+def _peers(finding: Finding | None, incident: Incident) -> dict[str, Any]:
     """How the others of its pool do, where that is known."""
-    found = (incident.page or {}).get("twins") if finding is None else plain(finding.twins)
-    return {} if found is None else {"twins": found}
+    found = (incident.page or {}).get("peers") if finding is None else plain(finding.twins)
+    return {} if found is None else {"peers": found}
 
 
-def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> dict[str, Any]:
+def _content(
+    finding: Finding | None, incident: Incident, slo: Slo | None, form: PageForm
+) -> dict[str, Any]:
     """What was found: from the finding, or as last sent."""
     if finding is None:
         last = incident.page or {}
@@ -144,7 +159,7 @@ def _content(finding: Finding | None, incident: Incident, slo: Slo | None) -> di
             found["verification"] = last["verification"]
         return {"evidence": dict(last.get("evidence") or {}), **found}
     return {
-        "evidence": evidence_json(finding, incident.alert),
+        "evidence": evidence_json(finding, form.columns),
         "slo": _slo(slo, finding.evidence),
         "diagnosis": None
         if finding.diagnosis is None
@@ -160,10 +175,10 @@ def _advised(found: Recommendation | None, incident: Incident) -> dict[str, Any]
     return None if found is None else recommendation_json(found)
 
 
-def evidence_json(finding: Finding, alert: str) -> dict[str, Any]:
-    """Column → value, unit and reason: the columns of the alert and of the path, schema order."""
+def evidence_json(finding: Finding, columns: Sequence[str] = ()) -> dict[str, Any]:
+    """Column → value, unit and reason: the columns of the form and of the path, schema order."""
     path = finding.diagnosis.path if finding.diagnosis is not None else ()
-    wanted = page_columns(alert).union(*(step.evidence for step in path))
+    wanted = page_columns(columns).union(*(step.evidence for step in path))
     if finding.diagnosis is not None:
         wanted |= set(finding.diagnosis.missing)
     return {

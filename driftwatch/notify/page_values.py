@@ -1,10 +1,13 @@
-"""Single values of a page's JSON, see ``page.py``. Pure."""
+"""Single values of a page's JSON, see ``page.py``, and one line of its body. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
+
+from driftwatch.rulebook.page_form import PageForm
 
 Page = Mapping[str, Any]
 
@@ -36,3 +39,33 @@ def leaf(page: Page) -> str | None:
     """Where the diagnosis ended, None without one."""
     diagnosis = page["diagnosis"]
     return None if diagnosis is None else diagnosis["leaf"]
+
+
+_USUAL = asdict(PageForm())
+
+
+def form_of(page: Page) -> Mapping[str, Any]:
+    """How the page's rule wants it shown: the fields of :class:`PageForm`."""
+    return {**_USUAL, **(page.get("form") or {})}
+
+
+def many(page: Page) -> bool:
+    """Whether the page is about several targets."""
+    return int((page.get("concerned") or {}).get("targets", 1)) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a page's body.
+
+    Attributes:
+        label: its first word, set bold in Slack.
+        text: the rest, plain.
+        at: a time that stands before the text, for a renderer that knows the reader's clock.
+        weight: what is shed first where room is short (the smallest).
+    """
+
+    label: str
+    text: str
+    at: datetime | None = None
+    weight: int = 5

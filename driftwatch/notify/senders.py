@@ -1,13 +1,17 @@
-"""Receiver name → sender, from the configuration."""
+"""Receiver name → sender, from the configuration; the page of `driftwatch notify test`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from driftwatch.errors import ConfigError, DeliveryError, Problem
+from driftwatch.model import Incident
 from driftwatch.notify.delivery import Sender
+from driftwatch.notify.numbers import clean, cut, utc_text
+from driftwatch.notify.page import build_page
 from driftwatch.notify.slack import SlackSender
 from driftwatch.notify.stdout import StdoutSender
 from driftwatch.notify.webhook import WebhookSender
@@ -79,3 +83,28 @@ def _webhook(name: str, webhook: WebhookReceiver) -> WebhookSender:
         secret=None if secret is None else secret.encode(),
         allow_link_local=webhook.allow_link_local,
     )
+
+
+_NAME_LIMIT = 40
+
+
+def sample_page(receiver: str, at: datetime) -> dict[str, Any]:
+    """A valid page with ``test`` true; its id holds the time, so that no two are one delivery."""
+    incident = Incident(
+        id=f"test-{utc_text(at)}",
+        key='Test{instance="driftwatch"}',
+        rule="Test",
+        alert="Test",
+        severity="notice",
+        target={"instance": "driftwatch"},
+        state="firing",
+        started_at=at,
+        firing_at=at,
+        last_true_at=at,
+    )
+    page = build_page(None, incident, "firing", at)
+    name = cut(clean(receiver), _NAME_LIMIT)
+    page["test"] = True
+    page["summary"] = f"TEST driftwatch: a test page for {name}; nothing is wrong, do nothing"
+    page["links"] = dict.fromkeys(page["links"])
+    return page

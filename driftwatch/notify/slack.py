@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import logging
-import time
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import Any
-from urllib.error import URLError
 
-from slack_sdk.errors import SlackClientError
-from slack_sdk.webhook import WebhookClient, WebhookResponse
+import orjson
+from slack_sdk.models.blocks import (
+    ActionsBlock,
+    ButtonElement,
+    ContextBlock,
+    MarkdownTextObject,
+    PlainTextObject,
+    SectionBlock,
+)
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.body import lines
 from driftwatch.notify.delivery import refusal, url_secrets
-from driftwatch.notify.guard import AddressRefused, GuardedHTTPConnection, GuardedHTTPSConnection
-from driftwatch.notify.line import Line
-from driftwatch.notify.numbers import clean, moment
-from driftwatch.notify.page_values import Page, evaluated
-from driftwatch.notify.report_message import is_report, report_blocks
-from driftwatch.notify.webhook import failed
-from driftwatch.notify.wording import lead, marked
+from driftwatch.notify.headline import marked
+from driftwatch.notify.numbers import clean, cut, moment
+from driftwatch.notify.page_values import Line, Page, evaluated
+from driftwatch.notify.webhook import is_report, post
 
-BODY_LIMIT = 1200
+BODY_LIMIT = 900
+# of a weekly report; Slack takes 3,000 characters in a section
+_REPORT_LIMIT, _REPORT_LINE_LIMIT, _TITLE_LIMIT = 2900, 300, 150
+TIMEOUT_SECONDS = 10
+
 TIMEOUT_SECONDS = 10
 
 _COMMAND_LIMIT = 300
@@ -39,22 +42,30 @@ def blocks(page: Page) -> dict[str, Any]:
     """The message for an incoming webhook: line 1 on top, a short body, commands, links.
 
     Returns:
-        ``text`` (phone preview) and ``blocks``: at most four, the body at most 1,200 characters.
+        ``text`` (phone preview) and ``blocks``: at most four, the body at most 900 characters.
     """
-    top = escape(marked(page, lead(page)))
-    made: list[dict[str, Any]] = [
-        {"type": "section", "text": {"type": "plain_text", "text": top, "emoji": True}}
-    ]
-    commands = _commands(page)
-    body = "\n".join(_shed([_line(page, line) for line in lines(page)], BODY_LIMIT - len(commands)))
+    parts: list[Any] = [_top(escape(marked(page, page["summary"])))]
+    body = "\n".join(_shed([_line(page, line) for line in lines(page)], BODY_LIMIT))
     if body:
-        made.append({"type": "section", "expand": True, "text": _mrkdwn(body)})
-    if commands:
-        made.append({"type": "context", "elements": [_mrkdwn(commands)]})
+        parts.append(SectionBlock(text=_mrkdwn(body), expand=True))
+    if commands := _commands(page):
+        parts.append(ContextBlock(elements=[_mrkdwn(commands)]))
     if buttons := _buttons(page):
-        made.append({"type": "actions", "elements": buttons})
-    text = harmless(marked(page, page["summary"]))
-    return {"text": text, "blocks": made, "unfurl_links": False, "unfurl_media": False}
+        parts.append(ActionsBlock(elements=buttons))
+    return _message(harmless(marked(page, page["summary"])), parts)
+
+
+def _top(text: str) -> SectionBlock:
+    return SectionBlock(text=PlainTextObject(text=text, emoji=True))
+
+
+def _message(text: str, parts: list[Any]) -> dict[str, Any]:
+    return {
+        "text": text,
+        "blocks": [part.to_dict() for part in parts],
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
 
 
 def escape(text: str) -> str:
@@ -84,9 +95,9 @@ def _is_word(text: str, at: int) -> bool:
     return 0 <= at < len(text) and (text[at].isalnum() or text[at] == "_")
 
 
-def _mrkdwn(text: str) -> dict[str, Any]:
+def _mrkdwn(text: str) -> MarkdownTextObject:
     # verbatim: channel names, mentions and bare addresses in labels stay text
-    return {"type": "mrkdwn", "text": text, "verbatim": True}
+    return MarkdownTextObject(text=text, verbatim=True)
 
 
 def _line(page: Page, line: Line) -> tuple[int, str]:
@@ -117,17 +128,40 @@ def _commands(page: Page) -> str:
     return "\n".join(harmless(text) if "`" in text else f"`{escape(text)}`" for text in usable)
 
 
-def _buttons(page: Page) -> list[dict[str, Any]]:
+def _buttons(page: Page) -> list[Any]:
     return [
-        {
-            "type": "button",
-            "action_id": f"open_{name}",
-            "text": {"type": "plain_text", "text": word},
-            "url": page["links"][name],
-        }
+        ButtonElement(action_id=f"open_{name}", text=word, url=page["links"][name])
         for name, word in _BUTTONS
         if page["links"][name] and len(page["links"][name]) <= 3000
     ]
+
+
+def report_blocks(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The message for an incoming webhook: title, top screen, where the whole report is.
+
+    Args:
+        document: the report as JSON, with ``links``.
+    """
+    title = cut(clean(document["week"]["title"]), _TITLE_LIMIT)
+    rows, left = [], _REPORT_LIMIT
+    for line in document["lines"]:
+        label = f"*{line['label']}* " if line["label"] else "    "
+        text = label + harmless(cut(clean(line["text"]), _REPORT_LINE_LIMIT))
+        if len(text) + 1 > left:
+            break
+        rows.append(text)
+        left -= len(text) + 1
+    links = document.get("links") or {}
+    where = [f"whole report: {links['report']}"] if links.get("report") else []
+    where += [links["command"]] if links.get("command") else []
+    parts: list[Any] = [
+        _top(escape(title)),
+        SectionBlock(text=_mrkdwn("\n".join(rows)), expand=True),
+    ]
+    if where:
+        text = harmless(cut(clean("; ".join(where)), _REPORT_LINE_LIMIT))
+        parts.append(ContextBlock(elements=[_mrkdwn(text)]))
+    return _message(harmless(clean(document["summary"])), parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,103 +186,29 @@ class SlackSender:
         Raises:
             DeliveryError: Slack did not take it.
         """
-        message = report_blocks(page, harmless) if is_report(page) else blocks(page)
+        message = report_blocks(page) if is_report(page) else blocks(page)
         failure = self._post(message)
         if failure is not None:
             # raised here, outside every handler: a library's error text holds the URL
             raise failure
 
     def _post(self, message: dict[str, Any]) -> DeliveryError | None:
-        client = _Client(
+        headers = {"Content-Type": "application/json;charset=utf-8"}
+        seconds = float(self.timeout_seconds)
+        answer = post(
+            self.name,
             self.url,
-            timeout=self.timeout_seconds,
-            retry_handlers=[],
-            logger=_silent(),
+            orjson.dumps(message),
+            headers,
+            (seconds, seconds),
+            allow_link_local=self.allow_link_local,
         )
-        client.proxy = None  # the client takes one from the environment
-        client.allow_link_local = self.allow_link_local
-        try:
-            answer = client.send_dict(message)
-        except (OSError, HTTPException, SlackClientError, ValueError) as error:
-            return _failed(self.name, error)
-        failure = refusal(
-            self.name, answer.status_code, answer.headers, answer.body, url_secrets(self.url)
-        )
-        if failure is None and answer.body.strip() != "ok":
+        if isinstance(answer, DeliveryError):
+            return answer
+        secrets = url_secrets(self.url)
+        failure = refusal(self.name, answer.status, answer.headers, answer.text, secrets)
+        if failure is None and answer.text.strip() != "ok":
             # a login page or a wrong address answers 200 too
-            text = f"{self.name} answered {answer.status_code}, but not as Slack does"
+            text = f"{self.name} answered {answer.status}, but not as Slack does"
             return DeliveryError(text, permanent=True)
         return failure
-
-
-def _failed(name: str, error: Exception) -> DeliveryError:
-    if isinstance(error, URLError) and isinstance(error.reason, Exception):
-        error = error.reason
-    if isinstance(error, SlackClientError):
-        return DeliveryError(f"{name}: its URL is not http(s)", permanent=True)
-    if isinstance(error, HTTPException) and not isinstance(error, OSError):
-        # http.client.InvalidURL is one; a broken answer is another
-        usable = "URL" not in type(error).__name__
-        said = "an answer that is not HTTP" if usable else "its URL cannot be used"
-        return DeliveryError(f"{name}: {said}", permanent=not usable)
-    if isinstance(error, AddressRefused | OSError | ValueError):
-        return failed(name, error)
-    return DeliveryError(f"{name}: no connection", permanent=False)
-
-
-def _silent() -> logging.Logger:
-    """A logger that drops everything: slack-sdk logs the URL and, at DEBUG, the page."""
-    logger = logging.Logger("driftwatch.slack", level=logging.CRITICAL + 1)
-    logger.disabled = True
-    return logger
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, req: urllib.request.Request) -> Any:
-        return self.do_open(GuardedHTTPConnection, req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def https_open(self, req: urllib.request.Request) -> Any:
-        return self.do_open(GuardedHTTPSConnection, req)
-
-
-class _Client(WebhookClient):
-    """slack-sdk's client with the connections of ``guard.py``: no redirect, no proxy, a deadline.
-
-    The client has no public seam for them; ``tests/notify/test_slack.py`` fails if this one moves.
-    """
-
-    allow_link_local = False
-
-    def _perform_http_request_internal(
-        self, url: str, req: urllib.request.Request
-    ) -> WebhookResponse:
-        handlers: list[Any] = [urllib.request.ProxyHandler({}), _NoRedirect()]
-        if not self.allow_link_local:
-            handlers += [_Http(), _Https()]
-        opener = urllib.request.build_opener(*handlers)
-        # file:, ftp: and data: would open too
-        if not url.lower().startswith(("http://", "https://")):
-            raise SlackClientError
-        deadline = time.monotonic() + self.timeout
-        with opener.open(req, timeout=self.timeout) as answer:
-            said = b""
-            while len(said) < 2048 and (part := answer.read1(2048)):
-                said += part
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-            return WebhookResponse(
-                url=url,
-                status_code=answer.status,
-                body=said.decode("utf-8", "replace"),
-                headers=dict(answer.headers.items()),
-            )
-
-
-__all__ = ["SlackSender", "blocks", "escape", "harmless"]

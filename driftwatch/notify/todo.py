@@ -2,67 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from driftwatch.evidence import BY_NAME
 from driftwatch.model import Finding, Incident, Recommendation
-from driftwatch.notify.advice import imperatives
-from driftwatch.notify.columns import SHORT
+from driftwatch.notify.advice import advice_lines, imperatives, no_verdict
+from driftwatch.notify.attribution import reason_of
+from driftwatch.notify.columns import name_of
 from driftwatch.notify.numbers import clean, setting
-from driftwatch.notify.path import short_reason
+from driftwatch.notify.page import diagnosis_json, recommendation_json
+from driftwatch.notify.page_values import Page, form_of
 
-_NOTHING = "nothing to set: no verdict"
-_NO_KNOB = "Do not change a knob"
+# kinds of drift that no setting mends
+_NO_SETTING = ("speed", "stuck")
 
 
-def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") -> Sequence[str]:
+def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") -> list[str]:
     """What to do, first what open incidents say, or why nothing; and the next command.
 
     Args:
-        finding: what was found.
+        finding: of the target.
         incidents: the target's own firing ones.
         where: options of ``driftwatch recommend`` that name the same moment and recording.
     """
-    advice, advised = finding.recommendation, _advised(finding, incidents)
-    said = []
-    for alert, text in advised.items():
-        text = text.removeprefix(f"{_NO_KNOB}; ")
-        said.append(f"do:      {text[:1].lower()}{text[1:]} ({clean(alert)})")
-    # a page that forbids a change is not contradicted, and one that advises is no "nothing"
-    if any(text.startswith(_NO_KNOB) for text in advised.values()):
+    pages = _advising(finding, incidents)
+    out = [f"do:      {imperatives(page)[0]} ({clean(page['alert'])})" for page in pages]
+    advice = finding.recommendation
+    # a page that forbids a change is not contradicted
+    if any(form_of(page)["family"] in _NO_SETTING for page in pages):
         advice = None
-    if advice is not None and advice.action == "change":
-        said.append(f"do:      {change_text(advice)}: {advice.why}")
-        if advice.effect:
-            said.append(f"effect:  {'; '.join(advice.effect)}")
-        said.append(f"price:   {'; '.join(advice.price)}")
-        if advice.not_cured:
-            said.append(f"stays:   {'; '.join(advice.not_cured)}")
-        said.append(f"undo:    {advice.undo}")
-        said.append(f"wrong if {advice.wrong_if}")
-    elif advice is not None and advice.basis in ("simulation", "measured"):
-        said += _answered(advice)
-    elif lacking(finding):
-        mend = _mend(finding)
-        if not advised or mend != _NOTHING:
-            said.append(f"do:      {mend}")
-    elif advice is not None and not advised:
-        # advice says what to do by itself
-        says = advice.reason.code in ("leaf", "engine", "gpus_lost")
-        start = "no verdict: " if advice.action == "insufficient" else "nothing to set: "
-        said.append(f"do:      {'' if says else start}{advice.why}")
     missing = finding.diagnosis.missing if finding.diagnosis else ()
+    if advice is not None and not (pages and advice.action == "none" and advice.basis is None):
+        out += _own(finding, advice)
+    if missing and not out:
+        whys = [f"{name_of(n)}: {clean(finding.reasons.get(n) or 'unknown')}" for n in missing]
+        out.append(f"do:      give what is missing: {'; '.join(dict.fromkeys(whys))}")
     if missing:
-        said.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
+        out.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
     elif advice is not None and (
-        advice.basis in ("simulation", "measured") or advice.action == "insufficient"
+        advice.basis in ("replay", "measured") or advice.action == "insufficient"
     ):
-        said.append(f"next:    driftwatch recommend {finding.target.key.text}{where}")
+        out.append(f"next:    driftwatch recommend {finding.target.key.text}{where}")
     else:
         slower = ("slower_at_equal_load", "slower_than_pool")
         about = "speed" if any(finding.evidence.get(name) for name in slower) else "queue"
-        said.append(f"next:    driftwatch evidence {about}")
-    return said
+        out.append(f"next:    driftwatch evidence {about}")
+    return out
+
+
+def _own(finding: Finding, advice: Recommendation) -> Iterator[str]:
+    """What the finding's own recommendation says, in the lines of a page."""
+    diagnosis = finding.diagnosis
+    if advice.reason.code == "leaf" and (diagnosis is None or diagnosis.advice is None):
+        yield f"do:      nothing to set: {advice.why}"
+        return
+    page = {
+        "severity": "page",
+        "summary": "",
+        "evidence": {name: {"value": found} for name, found in finding.evidence.items()},
+        "diagnosis": None if diagnosis is None else diagnosis_json(diagnosis, finding.reasons),
+        "recommendation": recommendation_json(advice),
+    }
+    for line in advice_lines(page):
+        yield f"{line.label.lower() + ':':<8} {line.text}"
+    if advice.not_cured:
+        yield f"also:    {'; '.join(advice.not_cured)}"
 
 
 def change_text(advice: Recommendation) -> str:
@@ -72,55 +75,20 @@ def change_text(advice: Recommendation) -> str:
     )
 
 
-def _answered(advice: Recommendation) -> list[str]:
-    """What changes nothing: what helps instead, or that nothing is needed."""
-    if advice.action == "no_action":
-        return [f"do:      nothing: {advice.why}"]
-    # measured: the reason says what the server completes, not that no knob helps
-    start = "nothing to set: " if advice.basis == "measured" else ""
-    said = [f"do:      {start}{advice.why}"]
-    if advice.instead:
-        said.append(f"instead: {'; '.join(advice.instead)}")
-    return said
-
-
-def _advised(finding: Finding, incidents: Sequence[Incident]) -> dict[str, str]:
-    """Alert → what its page says to do, where the finding does not say it: no tree, no verdict."""
-    found = {}
-    for incident in incidents:
-        page = incident.page
-        if page is None or (page["diagnosis"] is not None and not lacking(finding)):
-            continue
-        said = imperatives(page)
-        if said and not said[0].startswith("No verdict"):
-            found[incident.alert] = said[0]
-    return found
-
-
-def _mend(finding: Finding) -> str:
-    """What gives a verdict: how to mend it stands in brackets behind a reason."""
-    missing = finding.diagnosis.missing if finding.diagnosis else ()
-    reasons = [clean(reason_of(finding, name)) for name in missing]
-    ways = [why.partition(" (")[2].rstrip(")") for why in reasons if " (--" in why]
-    ways = [way.removesuffix(" in the configuration") for way in dict.fromkeys(ways)]
-    return f"no verdict: give {'; '.join(ways)}" if ways else _NOTHING
+def _advising(finding: Finding, incidents: Sequence[Incident]) -> list[Page]:
+    """Pages that say what to do where the finding does not: it has no tree, or no verdict."""
+    pages = [incident.page for incident in incidents if incident.page is not None]
+    return [
+        page
+        for page in pages
+        if (page["diagnosis"] is None or lacking(finding))
+        and no_verdict(page) is None
+        and imperatives(page)
+    ]
 
 
 def lacking(finding: Finding) -> list[str]:
     """Why there is no verdict, each reason once, without how to mend it; empty with a verdict."""
-    if finding.diagnosis is None:
-        return []
-    found = []
-    for name in finding.diagnosis.missing:
-        why = short_reason(reason_of(finding, name))
-        if why == "no reference":
-            found.append(f"{why} for the lengths" if "_tokens_mean_" in name else why)
-        else:
-            word = SHORT.get(name, name)
-            found.append(f"{name if '{}' in word else word.removesuffix(':')}: {why}")
+    missing = finding.diagnosis.missing if finding.diagnosis else ()
+    found = [f"{name_of(name)}: {reason_of(name, finding.reasons)}" for name in missing]
     return [*dict.fromkeys(found)]
-
-
-def reason_of(finding: Finding, name: str) -> str:
-    """Why a column has no value."""
-    return finding.reasons.get(name) or BY_NAME[name].disabled_by or "not on the page"

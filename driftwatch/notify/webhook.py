@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +18,12 @@ from driftwatch import __version__
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.delivery import refusal, url_secrets
 from driftwatch.notify.guard import AddressRefused, session
-from driftwatch.notify.report_message import is_report
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
 _REASON_BYTES = 2048
+# urllib3 logs addresses, and those of receivers are secrets
+logging.getLogger("urllib3.connectionpool").disabled = True
 
 SIGNATURE_HEADER = "X-Driftwatch-Signature"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
@@ -58,8 +61,6 @@ class WebhookSender:
             raise failure
 
     def _post(self, page: Mapping[str, Any]) -> DeliveryError | None:
-        if not self.url.lower().startswith(("http://", "https://")):
-            return DeliveryError(f"{self.name}: its URL is not http(s)", permanent=True)
         body = body_of(page)
         headers = {
             "Content-Type": "application/json",
@@ -68,31 +69,74 @@ class WebhookSender:
         }
         if self.secret is not None:
             headers[SIGNATURE_HEADER] = signature(body, self.secret)
-        try:
-            with (
-                session(allow_link_local=self.allow_link_local) as http,
-                http.post(
-                    self.url,
-                    data=body,
-                    headers=headers,
-                    timeout=(self.connect_seconds, self.read_seconds),
-                    allow_redirects=False,
-                    stream=True,
-                ) as answer,
-            ):
-                said = "" if answer.ok else answer.raw.read1(_REASON_BYTES).decode(errors="replace")
-                return refusal(self.name, answer.status_code, answer.headers, said, self._secrets())
-        except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-            return failed(self.name, error)
+        limits = (self.connect_seconds, self.read_seconds)
+        answer = post(
+            self.name, self.url, body, headers, limits, allow_link_local=self.allow_link_local
+        )
+        if isinstance(answer, DeliveryError):
+            return answer
+        return refusal(self.name, answer.status, answer.headers, answer.text, self._secrets())
 
     def _secrets(self) -> tuple[str, ...]:
         key = () if self.secret is None else (self.secret.decode(errors="replace"),)
         return (*url_secrets(self.url), *key)
 
 
-def failed(name: str, error: Exception) -> DeliveryError:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a receiver answered: status, headers, and the beginning of its text."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+def post(
+    name: str,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    limits: tuple[float, float],
+    *,
+    allow_link_local: bool,
+) -> Answer | DeliveryError:
+    """Post once: no redirect, no proxy, guarded addresses, at most two read time-outs in all.
+
+    Args:
+        name: of the receiver, the only thing of it that an error prints.
+        url: a secret.
+        body: what is sent.
+        headers: of the request.
+        limits: seconds for the connection, and for each read.
+        allow_link_local: permit link-local and metadata addresses.
+    """
+    if not url.lower().startswith(("http://", "https://")):
+        return DeliveryError(f"{name}: its URL is not http(s)", permanent=True)
+    try:
+        with (
+            session(allow_link_local=allow_link_local) as http,
+            http.post(
+                url,
+                data=body,
+                headers=dict(headers),
+                timeout=limits,
+                allow_redirects=False,
+                stream=True,
+            ) as answer,
+        ):
+            deadline, text = time.monotonic() + limits[1], b""
+            while len(text) < _REASON_BYTES and (part := answer.raw.read1(_REASON_BYTES)):
+                text += part
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+            return Answer(answer.status_code, answer.headers, text.decode(errors="replace"))
+    except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+        return _failed(name, error)
+
+
+def _failed(name: str, error: Exception) -> DeliveryError:
     """What an exception means for the page; its text is never used, it holds the URL."""
-    if was_refused(error):
+    if _is_refused(error):
         text = f"{name}: its address is link-local or a metadata service; refused"
         return DeliveryError(text, permanent=True)
     if isinstance(error, requests.Timeout | TimeoutError):
@@ -106,7 +150,7 @@ def failed(name: str, error: Exception) -> DeliveryError:
     return DeliveryError(f"{name}: no connection", permanent=False)
 
 
-def was_refused(error: BaseException) -> bool:
+def _is_refused(error: BaseException) -> bool:
     """Whether a refused address is what a library's error wraps."""
     seen: list[BaseException] = []
     left: list[Any] = [error]
@@ -124,6 +168,11 @@ def was_refused(error: BaseException) -> bool:
 def body_of(page: Mapping[str, Any]) -> bytes:
     """The bytes that are sent and signed: keys in page order, UTF-8."""
     return orjson.dumps(dict(page))
+
+
+def is_report(payload: Mapping[str, Any]) -> bool:
+    """Whether what is to be sent is a weekly report and no page."""
+    return payload.get("event") == "report"
 
 
 def idempotency_key(page: Mapping[str, Any]) -> str:

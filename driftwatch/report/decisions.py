@@ -12,7 +12,7 @@ from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
 from driftwatch.notify.numbers import clean, cut, knob, utc_text
 from driftwatch.report.drift import short_duration
-from driftwatch.report.incidents import DECISIONS, is_open, namer, of_week, targets_of
+from driftwatch.report.incidents import family_of, is_open, namer, of_week, targets_of
 from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.names import short_names
 from driftwatch.report.outcomes import standing
@@ -48,7 +48,7 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
         since = one.started_at  # as its page and the drift table count
         page = one.page
         advised = (page or {}).get("recommendation") or {}
-        if one.alert in DECISIONS:
+        if family_of(one) == "retune":
             change = advised.get("action") == "change"
             what = f"re-tune {setting_change(advised)}" if change else "tune is stale: tune, pin"
             yield _decision("retune", name(one), f"{what}, {_age(since, material)}", since)

@@ -9,6 +9,7 @@ import polars as pl
 
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.model import Incident
+from driftwatch.notify.headline import complaints
 from driftwatch.notify.numbers import (
     clean,
     clock_seconds,
@@ -18,22 +19,12 @@ from driftwatch.notify.numbers import (
     times,
 )
 from driftwatch.notify.page_values import value
-from driftwatch.notify.wording import complaints, moved
+from driftwatch.notify.phrases import length_ratio
 from driftwatch.report.cells import HOUR_SECONDS
-from driftwatch.report.incidents import drifts, ground, is_open, key_of, namer, of_week
+from driftwatch.report.incidents import drifts, family_of, ground, is_open, key_of, namer, of_week
 from driftwatch.report.material import Material
 from driftwatch.report.outcomes import done_text, result_text, verifications_of
 
-_FAMILIES: Mapping[str, str] = {
-    "BatchDrift": "traffic",
-    "BatchLimitBinding": "traffic",
-    "DeferredAdmission": "traffic",
-    "SlowerAtEqualLoad": "speed",
-    "ReplicaSlow": "speed",
-    "LatencyCreep": "speed",
-    "EngineStuck": "stuck",
-    "GpuLost": "stuck",
-}
 _LIMITS: Mapping[str, str] = {
     **{name: f"{KNOBS[name].short} full" for name in COLUMN_KNOBS},
     "kv_cache": "KV full",
@@ -46,18 +37,14 @@ def drift_rows(material: Material) -> list[dict[str, Any]]:
     name = namer(material)
     found = [one for one in of_week(material) if drifts(one)]
     # what a pool's own page tells it tells of its targets, who were told of before or after it
-    pooled = {_family(one) + _pool(one) for one in found if not one.target.get("instance")}
+    pooled = {family_of(one) + _pool(one) for one in found if not one.target.get("instance")}
     groups: dict[tuple[str, str], list[Incident]] = {}
     for one in found:
-        family = _family(one)
+        family = family_of(one)
         whole = family == "traffic" or family + _pool(one) in pooled
         groups.setdefault((family, _pool(one) if whole else _target(one)), []).append(one)
     rows = [_row(material, family, of, name) for (family, _), of in groups.items()]
     return sorted(rows, key=lambda r: (-_weight(r["cost"]), r["from"], r["subject"]))
-
-
-def _family(incident: Incident) -> str:
-    return _FAMILIES.get(incident.alert, incident.alert)
 
 
 def _pool(incident: Incident) -> str:
@@ -95,7 +82,7 @@ def _figure(family: str, found: Sequence[Incident], cells: pl.DataFrame) -> str:
     """How far it drifted, in a word: ``×2.3``, ``-19 %``, ``budget full``."""
     pages = [one.page for one in found if one.page is not None]
     if family == "traffic":
-        ratios = [moved(p, stem) for p in pages for stem in ("prompt", "generation")]
+        ratios = [length_ratio(p, stem) for p in pages for stem in ("prompt", "generation")]
         known = [r for r in ratios if r and not is_as_before(r)]
         if known:
             return times(max(known, key=lambda r: max(r, 1 / r)))
@@ -106,9 +93,7 @@ def _figure(family: str, found: Sequence[Incident], cells: pl.DataFrame) -> str:
         ratios = [value(p, "speed_at_equal_load_ratio") for p in pages]
         loss = lost / slow if slow and lost else 1 - min((r for r in ratios if r), default=1.0)
         return f"-{100 * loss:.0f} %" if loss > 0 else "slower"
-    if family == "stuck":
-        return "GPU lost" if found[0].alert == "GpuLost" else "no token"
-    texts = [complaints(p, True)[-1] for p in pages]
+    texts = [complaints(p)[-1] for p in pages]
     return clean(texts[0]) if texts else clean(found[0].alert)
 
 

@@ -10,12 +10,11 @@ import polars as pl
 
 from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.numbers import clean, utc_text
+from driftwatch.notify.page_values import form_of
 from driftwatch.report.material import Material
 from driftwatch.report.names import short_names
 
-# tickets that say that something drifted; the others ask for a decision, or are blind spots
-_DRIFTING_TICKETS = ("LatencyCreep", "DeferredAdmission")
-DECISIONS = ("RetuneAdvised",)
+_DRIFTS = ("traffic", "speed", "stuck")
 
 
 def targets_of(material: Material) -> list[TargetKey]:
@@ -75,8 +74,13 @@ def is_open(incident: Incident, at: datetime) -> bool:
 def drifts(incident: Incident) -> bool:
     """Whether it is a row of the drift table."""
     return incident.severity == "page" or (
-        incident.severity == "ticket" and incident.alert in _DRIFTING_TICKETS
+        incident.severity == "ticket" and family_of(incident) in _DRIFTS
     )
+
+
+def family_of(incident: Incident) -> str:
+    """Which kind of drift its rule calls it; the alert's name where the rule does not say."""
+    return str(form_of(incident.page or {})["family"] or incident.alert)
 
 
 def ground(material: Material, incidents: Sequence[Incident]) -> pl.DataFrame:

@@ -30,6 +30,7 @@ import polars as pl
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
 from driftwatch.rulebook.fields import Fields, entries_of, items_of
+from driftwatch.rulebook.page_form import PageForm, read_form
 from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
 
 KEYS = (
@@ -47,6 +48,7 @@ KEYS = (
     "reason",
     "tree",
     "labels",
+    "page",
     "annotations",
     "receivers",
 )
@@ -112,6 +114,7 @@ class Rule:
         tree: name of the tree that explains it, None = no diagnosis.
         labels: static labels, part of the identity.
         annotations: free texts for the page (summary, runbook_url).
+        page: how its page looks: the rule's own form, else its group's.
         receivers: names of receivers; empty = every receiver that takes the severity.
         path: file it was read from.
         line: 1-based line of its ``alert``.
@@ -134,6 +137,7 @@ class Rule:
     tree: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    page: PageForm = field(default_factory=PageForm)
     receivers: tuple[str, ...] = ()
     path: str = ""
     line: int = 0
@@ -195,20 +199,21 @@ def read_rules(file: YamlFile, root: Entries) -> tuple[ReadRule, ...]:
         if entries is None:
             continue
         group = Fields(file, entries, "the group", entries.place)
-        group.allow(("name", "rules"))
+        group.allow(("name", "page", "rules"))
         name = group.text("name", required=True)
         if name is not None and name in names:
             group.problem("name", "duplicate", f"a second group is called {name}")
         names.add(name or "")
+        form = read_form(file, group)
         rules = group.get("rules", required=True)
         for item in items_of(file, rules, "rules") if rules is not None else ():
-            rule = _read_rule(file, item, name or "")
+            rule = _read_rule(file, item, name or "", form or PageForm())
             if rule is not None:
                 found.append(rule)
     return tuple(found)
 
 
-def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
+def _read_rule(file: YamlFile, node: Node, group: str, usual: PageForm) -> ReadRule | None:
     entries = entries_of(file, node, "a rule")
     if entries is None:
         return None
@@ -253,6 +258,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
         fields.problem("inhibited_by", "value", message, inner=alert)
     annotations = fields.texts("annotations")
     receivers = fields.names("receivers")
+    page = read_form(file, fields) or usual
     if alert is None or when is None or severity is None:
         return ReadRule(fields, tree, receivers, inhibited_by=inhibited_by, alert=alert)
     rule = Rule(
@@ -273,6 +279,7 @@ def _read_rule(file: YamlFile, node: Node, group: str) -> ReadRule | None:
         tree=tree,
         labels=labels,
         annotations=annotations,
+        page=page,
         receivers=receivers,
         path=file.path,
         line=place.line,

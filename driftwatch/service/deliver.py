@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.backoff import next_attempt
-from driftwatch.notify.delivery import Sender
+from driftwatch.notify.delivery import Sender, next_attempt
 from driftwatch.notify.plan import Delivery
 
 

@@ -13,7 +13,7 @@ from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposed import Taken, with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.notify.speed_line import earliest_of, speed_line
+from driftwatch.notify.minute_line import earliest_of, speed_line
 from driftwatch.pipeline.replay import replay
 
 AT = datetime(2026, 11, 21, 9, 52, tzinfo=UTC)

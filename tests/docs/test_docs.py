@@ -207,10 +207,12 @@ def test_decisions_are_numbered_and_complete() -> None:
 
 
 def test_every_field_of_a_rule_file_is_documented() -> None:
+    from driftwatch.rulebook.page_form import KEYS as PAGE_KEYS
     from driftwatch.rulebook.rules import KEYS
     from driftwatch.rulebook.trees import LEAF_KEYS, NODE_KEYS
 
     names = [f"rule: {key}" for key in KEYS]
+    names += [f"page: {key}" for key in PAGE_KEYS]
     names += [f"tree file: {key}" for key in ("tree", "start", "nodes", "leaves")]
     names += [f"node: {key}" for key in NODE_KEYS] + [f"leaf: {key}" for key in LEAF_KEYS]
     assert undocumented(iter(names), "sre/rules.md") == []

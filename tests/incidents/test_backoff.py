@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.notify.backoff import MOST_ATTEMPTS, next_attempt
+from driftwatch.notify.delivery import MOST_ATTEMPTS, next_attempt
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

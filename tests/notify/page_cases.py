@@ -21,6 +21,9 @@ from driftwatch.model import (
     TargetKey,
 )
 from driftwatch.notify.page import build_page
+from driftwatch.rulebook.book import load_rulebook
+
+FORMS = {rule.alert: rule.page for rule in load_rulebook().rules}
 
 BEGAN = datetime(2026, 11, 18, 2, 45, tzinfo=UTC)
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
@@ -46,7 +49,8 @@ class Case:
             self.incident,
             "firing",
             AT,
-            rule_annotations=self.annotations,
+            annotations=self.annotations,
+            form=FORMS.get(self.incident.alert),
             external_url=self.external_url,
             slo=self.slo,
         )
@@ -61,7 +65,8 @@ class Case:
             incident,
             "resolved",
             end,
-            rule_annotations=self.annotations,
+            annotations=self.annotations,
+            form=FORMS.get(self.incident.alert),
             external_url=self.external_url,
             resolved_reason=self.resolved_reason,
         )

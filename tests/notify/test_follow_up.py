@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
-from pathlib import Path
+
+from page_cases import CAP
 
 from driftwatch.model import Reason, Recommendation
 from driftwatch.notify.follow_up import follow_up, says_less, what_changed
 
-GOLDEN = Path(__file__).parent / "golden"
 REPLICAS = ("+3 replicas: forecast 97 % in target",)
 
 
 def test_an_update_says_of_when_line_1_is() -> None:
     """It said 43 % ten minutes later, when nearly all missed their target."""
-    page = json.loads((GOLDEN / "cap.page.json").read_text())
+    page = CAP.page()
     made = datetime.fromisoformat(page["times"]["evaluated_at"])
     sent = follow_up(page, "advised", made + timedelta(minutes=10), "the advice: one → other")
     told = f"the advice: one → other; how bad it is (line 1): as of {made:%H:%M} UTC"

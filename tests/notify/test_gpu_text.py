@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from driftwatch.notify.gpus import gpu_count_text, gpus_text
+from driftwatch.notify.engine_words import gpu_count_text, gpus_text
 from driftwatch.notify.minute_line import gpu_line
 
 NOW: dict[str, Any] = {

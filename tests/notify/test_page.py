@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from page_cases import AT, BUDGET, CAP, CASES, DRIFT, KV, Case, case
+from page_cases import AT, BUDGET, CAP, CASES, DRIFT, FORMS, KV, Case, case
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Step
 from driftwatch.notify.columns import SHORT, page_columns
 from driftwatch.notify.page import build_page, http_url
-from driftwatch.notify.sample import sample_page
+from driftwatch.notify.phrases import PHRASES
+from driftwatch.notify.senders import sample_page
 from driftwatch.notify.webhook import body_of
+from driftwatch.rulebook.page_form import GROUPS, PageForm
+from driftwatch.rulebook.page_form import PHRASES as DESCRIBED
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -148,13 +151,14 @@ def test_a_page_carries_what_matters_and_its_path() -> None:
     assert list(page["evidence"]) == order
 
 
-@pytest.mark.parametrize(
-    "alert",
-    ["BatchLimitBinding", "DeferredAdmission", "EngineStuck", "GpuLost", "CoverageLost", "Own"],
-)
-def test_the_choice_of_columns_names_columns(alert: str) -> None:
-    assert page_columns(alert) <= set(BY_NAME)
+def test_the_choice_of_columns_names_columns() -> None:
+    for form in (*FORMS.values(), PageForm(columns=GROUPS)):
+        assert page_columns(form.columns) <= set(BY_NAME)
     assert set(SHORT) <= set(BY_NAME)
+
+
+def test_every_phrase_that_a_template_may_name_is_written() -> None:
+    assert PHRASES.keys() == DESCRIBED.keys()
 
 
 def test_not_a_number_is_null_with_a_reason() -> None:
@@ -224,6 +228,6 @@ def test_only_plain_addresses_become_links(text: str | None) -> None:
 
 
 def test_a_page_without_any_finding_or_page() -> None:
-    page = build_page(None, CAP.incident, "firing", AT, rule_annotations={}, external_url=None)
+    page = build_page(None, CAP.incident, "firing", AT)
     assert wrong(page) == []
     assert page["summary"] == "FIRING host:8000: BatchLimitBinding is true"

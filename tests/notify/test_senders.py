@@ -14,8 +14,7 @@ from page_cases import AT, CAP
 
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
-from driftwatch.notify.sample import sample_page
-from driftwatch.notify.senders import build_senders
+from driftwatch.notify.senders import build_senders, sample_page
 from driftwatch.notify.stdout import StdoutSender
 from driftwatch.settings import load_settings
 from driftwatch.testing.slack_server import SlackServer

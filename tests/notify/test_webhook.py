@@ -14,7 +14,7 @@ from page_cases import AT, BUDGET, CAP, CASES
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify import guard
-from driftwatch.notify.sample import sample_page
+from driftwatch.notify.senders import sample_page
 from driftwatch.notify.webhook import WebhookSender
 from driftwatch.testing.webhook_server import WebhookServer
 

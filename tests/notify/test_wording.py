@@ -18,7 +18,6 @@ from page_cases import (
     BUDGET,
     CAP,
     CASES,
-    COVERAGE,
     COVERAGE_UNLISTED,
     DRIFT,
     GPU_LOST_NAMED,
@@ -29,15 +28,16 @@ from page_cases import (
 )
 
 from driftwatch.model import Diagnosis, Reason, Recommendation, Slo
-from driftwatch.notify.body import evidence_text, lines
+from driftwatch.notify.body import lines
+from driftwatch.notify.columns import evidence_text
+from driftwatch.notify.headline import HEADLINE_LIMIT, complaints, headline, marked
 from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
-from driftwatch.notify.wording import HEADLINE_LIMIT, complaints, headline, lead, marked
 
 MODULES = (
     "numbers",
-    "wording",
-    "body",
+    "headline",
+    "columns",
     "layout",
     "delivery",
     "guard",
@@ -62,79 +62,13 @@ def test_a_missing_kv_metric_is_named_and_not_the_settings() -> None:
         diagnosis=finding.diagnosis,
         recommendation=finding.recommendation,
     )
-    assert "No verdict: kv_cache_usage_ratio unknown" in headline(without_kv.page())
+    assert "No advice: kv_cache_usage_ratio unknown" in headline(without_kv.page())
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"driftwatch.notify.{module}"))
     assert found.failed == 0
-
-
-EXACT = {
-    "drain": "FIRING chat-8b-5:8000: 19 % slower at equal load. Do not change a knob; drain it",
-    "slow_pool": "FIRING chat-8b 5/8: at least 28 % slower at equal demand. Do not change a knob",
-    "replica": "FIRING chat-8b-5:8000: 16 % slower than its twins at equal load. "
-    "Do not change a knob; drain it",
-    "shift": "NOTICE rag-8b: traffic changed 02:45 UTC: prompts ×2.3, generations as before",
-    "uneven": "NOTICE rag-8b-3:8000: prompts ×2.0 of its twins', generations as theirs",
-    "stale": "TICKET chat-8b: tune is stale: generations 211 → 338 tokens (×1.6). "
-    "No hurry: tune for these lengths, then pin",
-    "creep": "TICKET chat-8b-5:8000: speed at equal load -4.2 % in 14 days. Do not change a knob",
-    "batch_drift": "FIRING rag-8b 8/8: 99 % of requests miss TTFT 1.0 s. "
-    "Set max_num_batched_tokens 512 → 2048",
-    "cap": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Set max_num_seqs 8 (inferred) → 40",
-    "budget": "FIRING rag-8b host:8000: 99 % of requests miss TTFT 1.0 s. "
-    "Set max_num_batched_tokens 512 → 2048",
-    "kv": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
-    "Do not change a knob; add a replica or free KV",
-    "no_knob": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. No knob helps: +2 replicas",
-    "kv_refused": "FIRING host:8000/1: requests wait 1.7 of 1.7 s TTFT. "
-    "Do not change a knob; add a replica or free KV",
-    "refused": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
-    "No verdict: replayed TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)",
-    "fine": "FIRING rag-8b host:8000: requests wait 1.7 of 1.7 s TTFT. No action",
-    "retune": "TICKET chat-8b: tune is stale: generations 211 → 338 tokens (×1.6). "
-    "Set max_num_seqs 64 → 128",
-    "undetermined": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
-    "No verdict: max_num_seqs and max_num_batched_tokens unknown",
-    "stuck": "FIRING host:8000: no token for 3 min, 12 requests present. "
-    "Do not change a knob; drain it, keep its logs, restart it",
-    "deferred_ticket": "TICKET host:8000: 5 requests deferred in 80 % of scrapes. "
-    "Do not change a knob; see LoRA slots, KV transfer, grammar",
-    "deferred_page": "FIRING host:8000: 19–62 % of requests miss TTFT 1.2 s. "
-    "Do not change a knob; see LoRA slots, KV transfer, grammar",
-    "coverage": "TICKET host:8000: inputs gone for 16 min: queue_seconds and 2 more. "
-    "Check the server and its scrape",
-    "coverage_pool": "TICKET rag-8b 7/8: inputs gone for 16 min: queue_seconds and 2 more. "
-    "Check service discovery and the servers",
-    "coverage_one": "TICKET chat:8000/1: inputs gone for 16 min: queue_seconds and 2 more. "
-    "Check the server and its scrape",
-    "retired": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
-    "Set max_num_seqs 8 (inferred) → 40",
-    "drift": "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before",
-    "slow": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
-    "slow_gpu": "FIRING host:8000: 19 % slower at equal load. Do not change a knob; drain it",
-    "stuck_gpu": "FIRING host:8000: no token for 3 min, 12 requests present. "
-    "Do not change a knob; drain it, keep its logs, restart it",
-    "gpu_lost": "FIRING host:8000: 1 GPU lost. Do not change a knob; drain it, reset the GPU",
-    "gpu_lost_named": "FIRING rag-8b host:8000: 1 of 8 GPUs lost. "
-    "Do not change a knob; drain it, reset the GPU",
-    "coverage_unlisted": "TICKET rag-8b 7/8: no longer listed by prometheus 0 for 16 min. "
-    "Check service discovery and the servers",
-    "cap_held": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. Do not raise max_num_seqs",
-    "cap_unknown": "FIRING host:8000: requests wait 1.7 of 1.7 s TTFT. "
-    "No verdict: max_num_seqs unknown",
-    "drift_generations": "NOTICE host:8000: traffic changed 02:45 UTC: "
-    "generations ×2.1, prompts ×1.4",
-    "rate_drop": "NOTICE host:8000: traffic changed 02:45 UTC: completed requests -77 %, "
-    "prompts as before, generations as before",
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_headline_comes_out_exactly(name: str) -> None:
-    assert CASES[name].page()["summary"] == EXACT[name]
 
 
 def test_a_queue_that_next_to_nothing_is_served_from_has_no_wait_in_days() -> None:
@@ -144,61 +78,31 @@ def test_a_queue_that_next_to_nothing_is_served_from_has_no_wait_in_days() -> No
     assert evidence_text("queue_wait_estimate_10m_seconds", 54.06) == "the queue alone 54.1 s"
 
 
-def test_what_time_may_cure_is_no_verdict_yet() -> None:
-    page = CAP.page()
-    few = {
-        **page["recommendation"],
-        "action": "insufficient",
-        "basis": None,
-        "reason": "8 busy minutes (gate 10)",
-        "instead": [],
-    }
-    page = {**page, "recommendation": few}
-    said = "requests wait 1.7 of 1.7 s TTFT. No verdict{}: 8 busy minutes (gate 10)"
-    assert headline(page).endswith(said.format(""))
-    again = {**page, "asked_again_at": "2026-11-18T03:10:00Z"}
-    assert headline(again).endswith(said.format(" yet"))
-
-
-def test_a_mean_beside_a_ratio_is_of_the_same_window() -> None:
-    since = lines(CASES["drift_generations"].page())[0].text
-    assert since.startswith("generations ×2.13 (mean 62.8 → 134, n 8,160); prompts ×1.37")
-
-
-def test_a_notice_says_what_it_will_not_do() -> None:
-    assert lead(DRIFT.page()) == (
-        "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before. "
-        "No page unless a limit binds and a target is missed"
-    )
-    page = DRIFT.page()
-    page["diagnosis"] = {**BUDGET.page()["diagnosis"], "leaf": page["diagnosis"]["leaf"]}
-    assert lead(page) == (
-        "NOTICE rag-8b: traffic changed 02:41 UTC: prompts ×2.3, generations as before"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [
-        ("cap", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): requests had waited"),
-        ("budget", "RESOLVED rag-8b host:8000 after 71 min (02:45–03:56 UTC): 99 % of requests"),
-        ("stuck", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): no token had come for"),
-        ("coverage", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): inputs were gone:"),
-        ("coverage_pool", "RESOLVED rag-8b 7/8 after 71 min (02:45–03:56 UTC): inputs were"),
-        ("retired", "RESOLVED host:8000 after 71 min (02:45–03:56 UTC): the target is gone"),
-        ("drift", "RESOLVED rag-8b after 75 min (02:41–03:56 UTC): traffic had changed:"),
-    ],
-)
-def test_a_resolved_page_says_how_long_it_lasted(name: str, start: str) -> None:
-    assert CASES[name].resolved()["summary"].startswith(start)
-
-
 def test_the_duration_is_the_difference_of_the_printed_minutes() -> None:
     early = replace(CAP, incident=replace(CAP.incident, started_at=BEGAN.replace(second=50)))
     page = early.resolved(timedelta(minutes=16, seconds=20))
     assert "after 16 min (02:45–03:01 UTC)" in page["summary"]
     short = early.resolved(timedelta(seconds=55))
     assert "after 5 s (02:45–02:45 UTC)" in short["summary"]
+
+
+def test_an_answer_that_time_may_bring_names_its_time() -> None:
+    page = CAP.page()
+    few = {**page["recommendation"], "action": "insufficient", "basis": None, "instead": []}
+    few |= {"reason": "8 busy minutes (gate 10)", "reason_code": "busy_windows"}
+    page = {**page, "recommendation": few}
+    assert headline(page).endswith("No advice: 8 busy minutes (gate 10)")
+    again = {**page, "asked_again_at": "2026-11-18T03:10:00Z"}
+    assert headline(again).endswith("Advice at 03:10 UTC (8 busy minutes (gate 10))")
+
+
+def test_a_notice_says_that_nothing_is_to_be_done_where_no_limit_is_full() -> None:
+    assert DRIFT.page()["summary"].endswith(
+        "Nothing to do: no limit is full, all requests in target"
+    )
+    page = DRIFT.page()
+    page["diagnosis"] = {**BUDGET.page()["diagnosis"], "leaf": page["diagnosis"]["leaf"]}
+    assert "Nothing to do" not in headline(page)
 
 
 def test_a_long_incident_names_both_days() -> None:
@@ -210,7 +114,7 @@ def test_a_resolved_incident_that_never_sent_a_page() -> None:
     bare = replace(CAP, incident=replace(CAP.incident, page=None))
     page = bare.resolved()
     page |= {"evidence": {}, "diagnosis": None}
-    assert headline(page).endswith("(02:45–03:56 UTC): BatchLimitBinding was true")
+    assert headline(page).endswith("(02:45–03:56 UTC). It was: BatchLimitBinding is true")
 
 
 def test_the_range_of_a_share_whose_target_lies_inside_a_bucket() -> None:
@@ -305,7 +209,7 @@ def test_any_label_and_number_makes_a_page(
     assert all(len(line) <= 80 or "driftwatch " in line for line in shown.splitlines())
     body = [b for b in blocks(page)["blocks"][1:] if b["type"] != "actions"]
     told = [b["text"]["text"] if "text" in b else b["elements"][0]["text"] for b in body]
-    assert sum(map(len, told)) <= 1200
+    assert len(told[0]) <= 900
 
 
 def _said(page: dict[str, Any]) -> str:
@@ -339,15 +243,10 @@ def test_missing_evidence_is_said_with_its_reason() -> None:
         ),
     )
     page = case_without.page()
-    assert "No verdict: kv_cache_usage_ratio unknown" in page["summary"]
+    assert "No advice: kv_cache_usage_ratio unknown" in page["summary"]
     assert "kv_cache_usage_ratio: not on the page" in render(page)
     assert page["evidence"]["running_requests"]["value"] is None
     assert page["evidence"]["running_requests"]["reason"]
-
-
-def test_coverage_names_every_input_that_is_gone() -> None:
-    shown = " ".join(render(COVERAGE.page()).split())
-    assert "queue_seconds, ttft_seconds, waiting_capacity_requests, gone for 16 min" in shown
 
 
 def test_slo_given_by_the_caller_wins_over_the_row() -> None:
@@ -392,61 +291,20 @@ def test_a_notice_never_carries_an_order() -> None:
     assert page["recommendation"]["reason"]
     assert page["diagnosis"]["path"]
     for shown in (render(page), str(blocks(page)), render(told.resolved())):
-        assert not re.search(r"Set max|→ 40|do:|Limit|Why|Price|Wrong if|path|Do not", shown)
-    assert "No page" not in lead(page)  # a limit binds here: a page may be out
-
-
-def test_one_window_on_a_notice() -> None:
-    evidence = {
-        **DRIFT.finding.evidence,
-        "requests_per_second_ratio": 0.25,
-        "duration_seconds": 180.0,
-    }
-    page = replace(DRIFT, finding=replace(DRIFT.finding, evidence=evidence)).page()
-    assert lines(page)[0].text == (
-        "prompts ×2.34 (mean 512 → 1,200, n 8,200); generations as before (×0.98); "
-        "completed requests -75 %"
-    )
-
-
-def test_a_window_that_was_not_seen_whole_says_so() -> None:
-    evidence = {**CAP.finding.evidence, "observed_10m_seconds": 180.0}
-    evidence |= {"binding_running_requests": None, "binding_waiting_requests": None}
-    shown = " ".join(
-        render(replace(CAP, finding=replace(CAP.finding, evidence=evidence)).page()).split()
-    )
-    assert "mean wait 1.66 of 1.70 s TTFT (97 %), last 3 min" in shown
-    assert (
-        "6.1 of 8 (inferred) running, 25 waiting (means of the last 3 min; bound in 96 % of "
-        in shown
-    )
-    assert "10 min" not in shown.split("path")[0]
-
-
-def test_the_limit_line_is_of_the_scrapes_in_which_it_bound() -> None:
-    shown = " ".join(render(CAP.page()).split())
-    assert (
-        "Limit max_num_seqs: 7.8 of 8 (inferred) running, 28 waiting while it bound "
-        "(96 % of 120 scrapes)" in shown
-    )
+        assert not re.search(r"Set max|→ 40|Change|Why|Cost|Undo|path|Do not", shown)
+    assert "Nothing to do" not in page["summary"]  # a limit is full here: a page may be out
 
 
 def _lines(page: dict[str, Any]) -> dict[str, str]:
     return {line.label: line.text for line in lines(page)}
 
 
-def test_a_lost_gpu_says_which_and_its_requests_have_units_and_a_span() -> None:
-    told = _lines(GPU_LOST_NAMED.page())
-    assert told["GPU"] == "2 on node-1, GPU-6f1c"
-    assert told["Seen"] == "5.2 requests running, 2 waiting (mean of the last 10 min)"
-
-
 def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:
     page = GPU_LOST_NAMED.resolved()
     told = _lines(page)
-    assert told["Was"] == "1 of 8 GPUs was lost (GpuLost); not seen good"
-    assert told["GPU"] == "2 on node-1, GPU-6f1c"
-    assert "the target is gone" in page["summary"]
+    assert told["Was"] == "1 of 8 GPUs lost"
+    assert page["summary"].startswith("CLOSED rag-8b host:8000: the target is gone")
+    assert page["summary"].endswith("recovery was not seen")
     assert marked(page, "").strip() != "✅"
     assert marked(STUCK.resolved(), "").strip() == "✅"
 
@@ -455,7 +313,7 @@ def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:
 def test_every_resolve_says_what_it_was(name: str) -> None:
     page = CASES[name].resolved()
     text = " ".join((page["summary"], *(line.text for line in lines(page))))
-    assert any(bad in text for bad in complaints(page, True))
+    assert any(bad in text for bad in complaints(page))
 
 
 def test_a_lost_gpu_is_advised_on_where_the_diagnosis_is_open() -> None:
@@ -467,11 +325,9 @@ def test_a_lost_gpu_is_advised_on_where_the_diagnosis_is_open() -> None:
 
 
 def test_a_pool_of_which_nothing_is_seen_says_why_and_no_names() -> None:
-    told = _lines(COVERAGE_UNLISTED.page())
-    assert told["Missing"].startswith("everything (3 inputs): not listed by prometheus 0, gone for")
-    assert "queue_seconds" not in told["Missing"]
     found = replace(
         COVERAGE_UNLISTED.finding, reasons={"coverage_missing_inputs": "connection refused"}
     )
     page = replace(COVERAGE_UNLISTED, finding=found).page()
     assert "no input for 16 min: connection refused. Check" in page["summary"]
+    assert "queue_seconds" not in page["summary"]

@@ -16,8 +16,11 @@ from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.model import Incident, Slo
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.week import Week
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.rulebook.page_form import PageForm
 from driftwatch.verify.verification import Change, Effect, Verification
 
+FORMS = {rule.alert: rule.page for rule in load_rulebook().rules}
 WEEK = Week(2026, 47)
 FLEET_WEEK = Week(2026, 10)  # of the recording
 SLO = Slo(ttft_seconds=0.1, tpot_seconds=0.01, share=0.95)
@@ -93,6 +96,7 @@ def incident(**values: Any) -> Incident:
         "resolved_at": began + timedelta(hours=4),
         **values,
     }
+    said.setdefault("page", page(alert=said["alert"], severity=said["severity"]))
     if said["resolved_at"] is None:
         said["state"] = "firing"
     return Incident(**said)
@@ -100,7 +104,9 @@ def incident(**values: Any) -> Incident:
 
 def page(**values: Any) -> dict[str, Any]:
     """What a report reads of a page."""
+    form = FORMS.get(values.get("alert", "BatchDrift"), PageForm())
     return {
+        "form": {"family": form.family, "says": list(form.says)},
         "test": False,
         "event": "firing",
         "severity": "page",

@@ -1,0 +1,133 @@
+"""How a rule's page looks, as data: ``page:`` of a rule, or of a group for all of its rules.
+
+```yaml
+page:
+  says: ["no token for {seconds_since_last_token}, {present}", "no token for a while"]
+  since: []
+  cause: ["{meaning}"]
+  advice: Do not change a knob; restart the engine
+  columns: [stuck, gpu]
+  family: stuck
+```
+
+A template names evidence columns and phrases in braces. Of a list the first one counts whose names
+all have a value on the page (and, in line 1, the first one that fits).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from driftwatch.evidence import BY_NAME
+from driftwatch.rulebook.fields import Fields, entries_of, near
+from driftwatch.yaml_positions import YamlFile
+
+Family = Literal["traffic", "speed", "stuck", "retune", "none"]
+Lengths = Literal["mean", "drift", "peer", "pin"]
+
+# name → what it prints; the functions are in driftwatch/notify/phrases.py
+PHRASES: Mapping[str, str] = {
+    "began": "when it began, 02:45 UTC",
+    "missed": "how many requests miss a latency target",
+    "queueing": "how long requests queue before their first step",
+    "limit": "which limit is full, with its numbers and those of the others",
+    "full": "which limit is full, in a few words",
+    "present": "how many requests are running or waiting",
+    "moved": "lengths that moved: prompts are ×2.3 longer",
+    "kept": "lengths that did not move: generations unchanged",
+    "means": "mean lengths before and now: 211 → 338 tokens",
+    "lengths": "what moved since then, with mean lengths and the number of requests",
+    "slower": "how much slower the engine is at equal load",
+    "slower_than_peers": "how much slower than its peers it is",
+    "step_time": "the step time now, and what this load used to take",
+    "peers": "how many replicas are slower, and how the others run",
+    "drift_14d": "the slow drift over days, the worst first",
+    "drift_interval": "the same with its 95 % interval",
+    "gone": "what is missing of a server of which nothing is left, and why",
+    "first_gone": "the first missing input, and how many more",
+    "gpus": "clocks, use and power of the GPUs, with those of the baseline",
+    "gpu_names": "which GPUs are lost",
+    "gpus_of_server": "how many GPUs are lost, of how many",
+    "load": "how much of its capacity is used",
+    "meaning": "what the leaf of the tree means",
+    "target_kept": "whether the latency targets are kept",
+    "baseline": "the day of the baseline",
+    "no_limit_full": "that no limit is full, and whether all requests are in target",
+}
+# names of column groups, for `columns:`; what is in them: driftwatch/notify/columns.py
+GROUPS = (
+    "lengths", "usual", "cost", "limits", "capacity", "deferred", "stuck", "coverage", "gpu",
+    "speed", "peers", "drift", "peer_lengths", "pin", "trend",
+)  # fmt: skip
+_NAME = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class PageForm:
+    """What a rule's page says.
+
+    Attributes:
+        says: how bad, for line 1, the longest first; empty = the rule's summary, else the cost.
+        since: what stands beside the time at which it began.
+        cause: why.
+        also: what else a person acts on.
+        advice: what to do where neither a leaf nor a recommendation says it.
+        advice_of_many: the same where the page is about several targets.
+        lengths: which ratio of lengths the phrases compare: with the baseline's mean, with the
+            nearest of its hours, with its peers, or of a day with the pin.
+        columns: evidence that the page carries, by group or by name; empty = all groups.
+        family: which kind of drift the weekly report counts it as; retune = a decision, none = an
+            incident alone.
+    """
+
+    says: tuple[str, ...] = ()
+    since: tuple[str, ...] = ("{lengths}",)
+    cause: tuple[str, ...] = ("{limit}", "{meaning}")
+    also: tuple[str, ...] = ("{load}",)
+    advice: str | None = None
+    advice_of_many: str | None = None
+    lengths: Lengths = "mean"
+    columns: tuple[str, ...] = ()
+    family: Family | None = None
+
+
+KEYS = tuple(PageForm.__dataclass_fields__)
+
+
+def read_form(file: YamlFile, owner: Fields) -> PageForm | None:
+    """``page:`` of a rule or a group, None without it; what is wrong is noted in ``file``."""
+    node = owner.get("page")
+    entries = None if node is None else entries_of(file, node, "page")
+    if entries is None:
+        return None
+    fields = Fields(file, entries, "page", entries.place)
+    fields.allow(KEYS)
+    given: dict[str, Any] = {}
+    for key in ("says", "since", "cause", "also"):
+        if fields.get(key) is not None:
+            given[key] = fields.names(key)
+    for key in ("advice", "advice_of_many"):
+        given[key] = fields.text(key)
+    for key, templates in given.items():
+        for template in [templates] if isinstance(templates, str) else templates or ():
+            _check_names(fields, key, template)
+    given["columns"] = fields.names("columns")
+    for name in given["columns"]:
+        if name not in GROUPS and name not in BY_NAME:
+            hint = near(name, {*GROUPS, *BY_NAME})
+            fields.problem("columns", "unknown-column", name, hint, inner=name)
+    given["lengths"] = fields.choice("lengths", get_args(Lengths)) or "mean"
+    given["family"] = fields.choice("family", get_args(Family))
+    return PageForm(**given)
+
+
+def _check_names(fields: Fields, key: str, template: str) -> None:
+    """Note every name in braces that is neither a phrase nor an evidence column."""
+    for name in _NAME.findall(template):
+        if name not in PHRASES and name not in BY_NAME:
+            message = f"{{{name}}} is neither a phrase nor an evidence column"
+            hint = near(name, {*PHRASES, *BY_NAME})
+            fields.problem(key, "unknown-column", message, hint, inner=template)

@@ -1,0 +1,119 @@
+"""A rule of a user's with a leaf of its own: its page, its report line and its runbook are data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from driftwatch.diagnose.tree import walk
+from driftwatch.errors import ConfigError
+from driftwatch.evidence import COLUMNS
+from driftwatch.model import Finding, Incident, Target, TargetKey
+from driftwatch.notify.body import lines
+from driftwatch.notify.page import build_page
+from driftwatch.report.incidents import drifts, family_of
+from driftwatch.rulebook.book import load_rulebook
+
+RULE = """\
+groups:
+  - name: adapters
+    rules:
+      - alert: AdaptersThrash
+        when: waiting_deferred_share_10m_ratio >= 0.3
+        severity: page
+        tree: adapters
+        page:
+          says: ["{deferred_requests_10m} requests wait for an adapter, {present}"]
+          cause: ["{meaning}"]
+          also: ["KV cache {kv_cache_usage_ratio}"]
+          columns: [deferred, kv_cache_usage_ratio]
+          family: traffic
+        annotations: {runbook_url: https://wiki.example.net/adapters}
+"""
+TREE = """\
+tree: adapters
+start: many_deferred
+nodes:
+  many_deferred:
+    question: Do most requests wait for an adapter?
+    when: waiting_deferred_share_10m_ratio >= 0.3
+    yes: adapter_slots
+    no: healthy
+leaves:
+  adapter_slots:
+    kind: none
+    meaning: the server swaps adapters
+    advice: Raise max_loras or route by adapter
+  healthy: {kind: healthy, meaning: no adapter is waited for}
+"""
+AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
+ROW = {
+    "waiting_deferred_share_10m_ratio": 0.5,
+    "deferred_requests_10m": 12.0,
+    "running_requests": 8.0,
+    "waiting_requests": 12.0,
+    "kv_cache_usage_ratio": 0.4,
+}
+
+
+def _write(folder: Path, rule: str = RULE) -> Path:
+    (folder / "trees").mkdir(parents=True)
+    (folder / "adapters.yaml").write_text(rule)
+    (folder / "trees" / "adapters.yaml").write_text(TREE)
+    return folder
+
+
+def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> None:
+    (rule,) = load_rulebook([_write(tmp_path / "rules")]).rules
+    labels = {"instance": "host:8000", "engine": "0"}
+    incident = Incident(
+        "i" * 12, "k", rule.id, rule.alert, rule.severity, labels, "firing", AT, AT, AT
+    )
+    tree = load_rulebook([tmp_path / "rules"]).trees["adapters"]
+    types = {
+        "float": pl.Float64,
+        "bool": pl.Boolean,
+        "string": pl.String,
+        "time": pl.Datetime("us", "UTC"),
+    }
+    schema = {c.name: types[c.dtype] for c in COLUMNS}
+    extra = ("allows_max_num_batched_tokens", "allows_max_num_seqs", "allows_kv_cache")
+    schema |= dict.fromkeys((*extra, "binding_requests"), pl.Float64)
+    (diagnosis,) = walk(tree, pl.DataFrame([ROW], schema=schema))
+    finding = Finding(
+        rule.id, Target(TargetKey("host:8000", "0"), labels), AT, ROW, diagnosis=diagnosis
+    )
+    page = build_page(finding, incident, "firing", AT, annotations=rule.annotations, form=rule.page)
+    assert page["summary"] == (
+        "FIRING host:8000: 12 requests wait for an adapter, 20 requests present. "
+        "Raise max_loras or route by adapter"
+    )
+    body = {line.label: line.text for line in lines(page)}
+    assert body["Cause"] == "the server swaps adapters"
+    assert body["Also"] == "KV cache 40 %"
+    assert page["links"]["runbook"] == "https://wiki.example.net/adapters"
+    paged = replace(incident, page=page, resolved_at=AT + timedelta(hours=1))
+    assert drifts(paged) and family_of(paged) == "traffic"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "code", "help_text"),
+    [
+        ("{present}", "{presnt}", "unknown-column", "did you mean present?"),
+        ("family: traffic", "family: trafic", "value", "did you mean traffic?"),
+        ("columns: [deferred,", "columns: [deferrred,", "unknown-column", "did you mean deferred?"),
+        ("also:", "aslo:", "unknown-key", "did you mean also?"),
+    ],
+)
+def test_check_names_what_is_wrong_with_a_page(
+    tmp_path: Path, was: str, now: str, code: str, help_text: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_rulebook([_write(tmp_path / "rules", RULE.replace(was, now))])
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.help_text) == (code, help_text)
+    assert problem.line is not None
