@@ -212,5 +212,5 @@ def test_a_stale_configured_cap_is_no_silence(run: Any, raw: Path, tmp_path: Pat
     assert [p["alert"] for p in told] == ["BatchLimitBinding"]
     assert told[0]["diagnosis"]["leaf"] == "undetermined"
     assert told[0]["recommendation"]["action"] == "none"
-    assert "configured limits are not full" in told[0]["summary"]
+    assert "no configured limit is full" in told[0]["summary"]
     assert "does the server run with these?" in told[0]["evidence"]["binding_limit"]["reason"]

@@ -64,5 +64,5 @@ def test_the_ticket_says_what_moved_and_what_a_replay_advises(
     assert "restart" in " ".join(advised["price"])
     line = ticket["summary"]
     assert line.startswith("TICKET chat-8b")
-    assert "tune is stale: generations" in line
+    assert "longer than it was tuned for" in line
     assert f"Set max_num_seqs 16 → {advised['to']:.0f}" in line

@@ -169,7 +169,7 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     else:  # it was to be asked again, so they are told what came of it
         assert first_line.text.startswith("nothing: ")
     # what was measured is of the page before
-    assert not {"Seen", "Limit", "Signals"} & {line.label for line in others}
+    assert not {"Cause"} & {line.label for line in others}
     jsonschema.validate(page, orjson.loads(SCHEMA.read_bytes()))
     assert "asked_again_at" not in last
 
