@@ -67,7 +67,7 @@ def test_the_first_line_says_where_how_bad_and_what_to_do(told: list[dict[str, A
     line = told[0]["summary"]
     assert len(line) <= 120
     assert re.fullmatch(
-        r"FIRING host:8000: requests wait \d+(\.\d)? of \d+(\.\d)? s TTFT\. "
+        r"FIRING host:8000: first token takes \d+(\.\d)? s, (all|\d+ %) of it queueing\. "
         r"Set max_num_seqs 8 \(inferred\) → \d+",
         line,
     ), line

@@ -105,7 +105,7 @@ def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
     assert engine.asked == [fired.at, grid[0]]
     told_late, resolved = (t.incident.page or {} for t in happened[1:])
     assert happened[1].at == grid[0]
-    assert told_late["summary"].startswith("UPDATE host:8000: requests wait")
+    assert told_late["summary"].startswith("UPDATE host:8000: first token takes")
     assert told_late["summary"].endswith("Set max_num_seqs 8 (inferred) → 40")
     assert blocks(told_late)["text"].startswith("🔴 UPDATE host:8000")
     assert "asked_again_at" not in told_late
