@@ -183,7 +183,7 @@ def _write(document: Mapping[str, Any], html: Path | None, md: Path | None, as_j
 
 
 def _save(path: Path, text: str) -> None:
-    from driftwatch.service.report_files import write_whole
+    from driftwatch.service.report_schedule import write_whole
 
     try:
         write_whole(path, text)

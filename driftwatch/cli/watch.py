@@ -162,7 +162,7 @@ class _Screen:
     def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
         from driftwatch.cli.proposed import Taken
         from driftwatch.notify.stdout import needs_ascii
-        from driftwatch.service.failing import Failing
+        from driftwatch.service.scrape_failures import ScrapeFailures
 
         self.read = False
         self._versions = versions
@@ -171,13 +171,13 @@ class _Screen:
         self._known: set[tuple[str, str]] = set()
         self._answered: set[str] = set()
         self._taken = Taken()
-        self._failing = Failing()
+        self._failures = ScrapeFailures()
 
     def show(self, outcome: Outcome) -> None:
         """Failures at once, then the minutes."""
         self.read = self.read or bool(outcome.scrapes["ok"].any())
         self._first_answers(outcome)
-        for change in self._failing.changes(outcome.scrapes):
+        for change in self._failures.changes(outcome.scrapes):
             said = "answers again" if change.reason is None else f"NO DATA: {change.reason}"
             self._say(f"{change.time:%H:%M:%S} UTC  {change.instance}  {said}")
         for row in outcome.rows.iter_rows(named=True):

@@ -7,7 +7,7 @@ forgotten meanwhile, and when. A change of the pins in force begins with a check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,7 +25,9 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.capacity import no_capacity
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import HISTORY, State, forgotten
+from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.history import Checkpoint
 from driftwatch.store.store import Store
@@ -246,3 +248,23 @@ def _spans(
         step = min([since + _STEP, until, *(at for at in ends if at > since)])
         yield since, step
         since = step
+
+
+def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:
+    """Answers as rows of the store."""
+    if not answers:
+        return []
+    from driftwatch.recommend.advice import advice_document
+
+    return [
+        AdviceRow(
+            id=advice_id(answer.target.key, answer.at, answer.incident_id),
+            instance=answer.target.key.instance,
+            engine=answer.target.key.engine,
+            pool=answer.target.pool or "default",
+            at=answer.at,
+            document=advice_document(answer.advice),
+            incident_id=answer.incident_id,
+        )
+        for answer in answers
+    ]

@@ -15,13 +15,12 @@ from driftwatch.pipeline.minutes import StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.stored import advice_rows
 from driftwatch.report.material import Material, Price
 from driftwatch.report.week import Week
-from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.reporting import gather
-from driftwatch.service.verifying_asked import asked_now
-from driftwatch.service.verifying_live import Verifier
-from driftwatch.service.verifying_store import kept_verifications
+from driftwatch.service.requested_verifications import asked_now
+from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import VERIFICATION
@@ -83,11 +82,9 @@ def _judge_open(
     judged = []
     for kept in store.open_verifications():
         target = targets[TargetKey(kept.instance, kept.engine)]
-        slo = plan.pool_of(target).slo
-        known = None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
         opened = VERIFICATION.value(kept.document)
-        judged.append(asked_now(opened, StoredMinutes(store), end, known))
-    for one in kept_verifications(judged):
+        judged.append(asked_now(opened, StoredMinutes(store), end, plan.slo_of(target)))
+    for one in verification_rows(judged):
         store.write_verification(one)
 
 
@@ -95,20 +92,20 @@ def _keep(
     store: Store, verifier: Verifier, outcome: Outcome, plan: Plan, since: datetime
 ) -> datetime:
     """Write what a stretch found, as a tick of the service does; end of its last minute."""
-    changes = verifier.after(outcome, State(targets=outcome.targets), plan)
+    news = verifier.after(outcome, State(targets=outcome.targets), plan)
     last = outcome.rows["end"].max() if len(outcome.rows) else None
     until = max(since, last) if isinstance(last, datetime) else since
     store.commit_tick(
         incidents=(),  # what fired or resolved is in the transitions
-        transitions=(*outcome.transitions, *changes.told),
+        transitions=(*outcome.transitions, *news.transitions),
         deliveries=(),
         scrapes=None,
         since=since,
         until=until,
-        memory=dict(changes.memory),
+        memory=dict(news.memory or {}),
         minutes=stored_rows(outcome.rows),
-        advices=kept_advices(outcome.advices),
-        verifications=changes.kept,
+        advices=advice_rows(outcome.advices),
+        verifications=verification_rows(news.verifications),
     )
-    verifier.committed(changes)
+    verifier.committed(news)
     return until

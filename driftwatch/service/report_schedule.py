@@ -7,6 +7,8 @@ is made at the next start, as long as the week's minutes are kept.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +22,6 @@ from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
 from driftwatch.report.material import Price
 from driftwatch.report.week import Week, last_whole, week_named
-from driftwatch.service.report_files import write_whole
 from driftwatch.service.reporting import gather
 from driftwatch.settings import Settings
 from driftwatch.store.store import Store
@@ -150,11 +151,7 @@ def _links(schedule: Schedule, week: Week, file: Path | None) -> dict[str, str |
 
 @dataclass(frozen=True, slots=True)
 class ReportOutbox:
-    """The deliveries of reports, as the outbox loop takes them.
-
-    Attributes:
-        store: where they lie.
-    """
+    """The deliveries of reports in a store, as the outbox loop takes them."""
 
     store: Store
 
@@ -171,3 +168,25 @@ class ReportOutbox:
     ) -> bool:
         """It did not; None = given up."""
         return self.store.mark_report_failed(delivery_id, at, error, next_attempt_at)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Put the text in the file's place; who reads it meanwhile reads the old one or the new one.
+
+    Raises:
+        OSError: it cannot be written there.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # as any new file of this process: a web server may have to read it
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

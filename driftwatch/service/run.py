@@ -19,7 +19,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.detect.trend.daily import finished_days
-from driftwatch.model import Severity
+from driftwatch.model import Severity, Transition
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
 from driftwatch.pipeline.minutes import StoredMinutes
@@ -27,14 +27,11 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory, with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
-from driftwatch.pipeline.stored import memory_of, resumed, state_from
+from driftwatch.pipeline.stored import advice_rows, memory_of, resumed, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.deliver import Attempt, deliver_due
-from driftwatch.service.failing import Failing
-from driftwatch.service.noting import note_told
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
     Made,
@@ -42,7 +39,8 @@ from driftwatch.service.report_schedule import (
     Schedule,
     make_due,
 )
-from driftwatch.service.verifying_live import Verifier
+from driftwatch.service.scrape_failures import ScrapeFailures
+from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
@@ -107,7 +105,7 @@ class Service:
         self._on_outcome = on_outcome
         self._reports = reports
         self._log = structlog.get_logger()
-        self._failing = Failing()
+        self._failures = ScrapeFailures()
         self._state = state_from(store, clock.now())
         self._in_force = store.baselines_in_force()
         self._collecting = Collecting(sources)
@@ -141,15 +139,15 @@ class Service:
             Sources.of(self._sources, gathered.names, gathered.late),
             self._past,
         )
-        changes = self._verifier.after(outcome, state, self._plan, before.scrapes)
-        happened = (*outcome.transitions, *changes.told)
+        news = self._verifier.after(outcome, state, self._plan, before.scrapes)
+        happened = (*outcome.transitions, *news.transitions)
         planned = plan_deliveries(
             happened,
             [(r.name, r.severities) for r in self._receivers],
             self._store.silences(now),
             now,
-            open_incidents=changes.noted(state.incidents),
-            notified=self._store.notified({t.incident.id for t in changes.told}),
+            open_incidents=news.on_pages(state.incidents),
+            notified=self._store.notified({t.incident.id for t in news.transitions}),
         )
         state = replace(state, incidents=planned.open_incidents)
         last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
@@ -164,22 +162,22 @@ class Service:
                 **memory_of(state),
                 **last_checkpoint.memory(),
                 **reports_memory(self._plan),
-                **changes.memory,
+                **(news.memory or {}),
             },
             gpus=outcome.gpus if len(outcome.gpus) else None,
             minutes=stored_rows(outcome.rows),
             checkpoint=checkpoint,
-            advices=kept_advices(outcome.advices),
-            verifications=changes.kept,
+            advices=advice_rows(outcome.advices),
+            verifications=verification_rows(news.verifications),
         )
-        self._verifier.committed(changes)
+        self._verifier.committed(news)
         self._state, self._checkpoint = state, last_checkpoint
         self._completed = time.monotonic()
         self._last_error = None
         self._ask_restarted(outcome)
         self._note_sources(gathered)
         self._note(outcome, self._completed - began, now)
-        note_told(self._log, happened, outcome.advices, changes.failed)
+        self._log_events(happened, outcome, news.failed)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
         return outcome
@@ -369,7 +367,7 @@ class Service:
         for key, why in sorted(outcome.retired.items()):
             self._log.info("target retired", target=key.text, reason=why)
         told = pl.concat([outcome.scrapes, outcome.unseen])
-        for change in self._failing.changes(told):
+        for change in self._failures.changes(told):
             if change.reason is None:
                 self._log.info("answers again", target=change.instance)
             else:
@@ -378,6 +376,20 @@ class Service:
             self._log.error("not evaluated", target=instance, why=why)
         for problem in outcome.problems:
             self._log.warning("source", where=problem.where, reason=problem.reason)
+
+    def _log_events(
+        self, happened: Sequence[Transition], outcome: Outcome, verifications_failed: Sequence[str]
+    ) -> None:
+        """What people are told, and the tracebacks of what must not happen."""
+        for answer in outcome.advices:
+            if answer.failed is not None:
+                self._log.error("replay failed", target=answer.target.key.text, why=answer.failed)
+        for traceback in verifications_failed:
+            self._log.error("verification failed", why=traceback)
+        for transition in happened:
+            incident = transition.incident
+            summary = (incident.page or {}).get("summary")
+            self._log.info(transition.event, id=incident.id, rule=incident.rule, summary=summary)
 
 
 def _scheduler() -> BackgroundScheduler:

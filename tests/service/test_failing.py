@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import scrape_frame
-from driftwatch.service.failing import Failing
+from driftwatch.service.scrape_failures import ScrapeFailures
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ def _scrapes(*rows: tuple[str, str, int, str | None]) -> pl.DataFrame:
     )
 
 
-def _said(failing: Failing, scrapes: pl.DataFrame) -> list[tuple[str, int, str | None]]:
+def _said(failing: ScrapeFailures, scrapes: pl.DataFrame) -> list[tuple[str, int, str | None]]:
     return [
         (c.instance, int((c.time - START).total_seconds()), c.reason)
         for c in failing.changes(scrapes)
@@ -36,7 +36,7 @@ def _said(failing: Failing, scrapes: pl.DataFrame) -> list[tuple[str, int, str |
 
 
 def test_it_is_said_when_it_begins_when_the_reason_changes_and_when_it_ends() -> None:
-    failing = Failing()
+    failing = ScrapeFailures()
     assert _said(failing, _scrapes(("a", "0", 0, None), ("b", "0", 0, None))) == []
     assert _said(failing, _scrapes(("a", "0", 5, "refused"), ("b", "0", 5, None))) == [
         ("a", 5, "refused")
@@ -51,19 +51,19 @@ def test_it_is_said_when_it_begins_when_the_reason_changes_and_when_it_ends() ->
 
 
 def test_a_number_that_changes_is_no_news() -> None:
-    failing = Failing()
+    failing = ScrapeFailures()
     assert len(_said(failing, _scrapes(("a", "0", 0, "page cut off at byte 812, line 7")))) == 1
     assert _said(failing, _scrapes(("a", "0", 5, "page cut off at byte 97, line 2"))) == []
 
 
 def test_the_engines_of_a_server_fail_together() -> None:
     rows = [("a", engine, at, why) for at, why in ((0, "x"), (5, None)) for engine in ("0", "1")]
-    assert _said(Failing(), _scrapes(*rows)) == [("a", 0, "x"), ("a", 5, None)]
+    assert _said(ScrapeFailures(), _scrapes(*rows)) == [("a", 0, "x"), ("a", 5, None)]
 
 
 def test_many_scrapes_of_one_call_are_told_in_order() -> None:
     rows = [("b", "0", 10, None), ("b", "0", 0, "x"), ("a", "0", 0, "y"), ("b", "0", 20, "x")]
-    assert _said(Failing(), _scrapes(*rows)) == [
+    assert _said(ScrapeFailures(), _scrapes(*rows)) == [
         ("a", 0, "y"),
         ("b", 0, "x"),
         ("b", 10, None),
@@ -72,4 +72,4 @@ def test_many_scrapes_of_one_call_are_told_in_order() -> None:
 
 
 def test_no_scrape_changes_nothing() -> None:
-    assert _said(Failing(), _scrapes()) == []
+    assert _said(ScrapeFailures(), _scrapes()) == []

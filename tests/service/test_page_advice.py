@@ -32,10 +32,10 @@ from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import MinutesInMemory, StoredMinutes
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.stored import advice_rows
 from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice
-from driftwatch.service.replayed_rows import kept_advices
 from driftwatch.signals.minutes import minutes
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import stored_rows
@@ -84,7 +84,7 @@ def told(
                 until=now,
                 memory={},
                 minutes=stored_rows(outcome.rows),
-                advices=kept_advices(outcome.advices),
+                advices=advice_rows(outcome.advices),
             )
             assert state.recent.height <= outcome.rows.height
     return outcomes

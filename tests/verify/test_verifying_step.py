@@ -14,9 +14,13 @@ from verify_cases import restart_of, run
 from driftwatch.errors import DocumentError
 from driftwatch.model import Fingerprint, TargetKey
 from driftwatch.pipeline.minutes import MinutesInMemory
-from driftwatch.service.verifying import Advised, Surroundings, Verifying, step
-from driftwatch.service.verifying_asked import asked_now
-from driftwatch.service.verifying_store import kept_verifications, verifying_from, verifying_memory
+from driftwatch.service.requested_verifications import asked_now
+from driftwatch.service.stored_verifications import (
+    verification_memory,
+    verification_rows,
+    verification_state_from,
+)
+from driftwatch.service.verifications import PastAdvice, Surroundings, VerificationState, step
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import VERIFICATION, Verification
@@ -34,8 +38,8 @@ def rows() -> pl.DataFrame:
     return run("run_cap").rows
 
 
-def _around(rows: pl.DataFrame, advice: Sequence[Advised] = ()) -> Surroundings:
-    def asked(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[Advised]:
+def _around(rows: pl.DataFrame, advice: Sequence[PastAdvice] = ()) -> Surroundings:
+    def asked(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[PastAdvice]:
         return [one for one in advice if since <= one.at < until]
 
     past = MinutesInMemory(rows.select(*MINUTE_SCHEMA))
@@ -43,10 +47,10 @@ def _around(rows: pl.DataFrame, advice: Sequence[Advised] = ()) -> Surroundings:
     return Surroundings(past, asked, targets, lambda _: Fingerprint(), lambda _: None)
 
 
-def _advised(rows: pl.DataFrame, minutes_before: float, knob: str, to: float) -> Advised:
+def _advised(rows: pl.DataFrame, minutes_before: float, knob: str, to: float) -> PastAdvice:
     said = {"action": "change", "knob": knob, "from": 8.0, "to": to, "forecast": {}}
     at = restart_of(rows) - timedelta(minutes=minutes_before)
-    return Advised(*KEY, "default", at, said, f"incident-{minutes_before:g}")
+    return PastAdvice(*KEY, "default", at, said, f"incident-{minutes_before:g}")
 
 
 def _pieces(rows: pl.DataFrame, size: int) -> Iterator[pl.DataFrame]:
@@ -56,8 +60,8 @@ def _pieces(rows: pl.DataFrame, size: int) -> Iterator[pl.DataFrame]:
 
 def _told(
     rows: pl.DataFrame, size: int, around: Surroundings
-) -> tuple[Verifying, list[Verification]]:
-    state, told = Verifying(), []
+) -> tuple[VerificationState, list[Verification]]:
+    state, told = VerificationState(), []
     for piece in _pieces(rows, size):
         state, found = step(state, piece, around)
         told += found
@@ -169,7 +173,7 @@ def test_another_process_goes_on_where_the_last_one_stopped(
     _, whole = _told(rows, 1, around)
     cut = 22
     with Store.open(tmp_path / "d.db") as store:
-        state, found = step(Verifying(), rows[:cut], around)
+        state, found = step(VerificationState(), rows[:cut], around)
         at = rows["end"][cut - 1]
         store.commit_tick(
             incidents=[],
@@ -178,13 +182,13 @@ def test_another_process_goes_on_where_the_last_one_stopped(
             scrapes=None,
             since=at,
             until=at,
-            memory=verifying_memory(None, state),
-            verifications=kept_verifications(found),
+            memory=verification_memory(None, state),
+            verifications=verification_rows(found),
         )
         assert [one.verdict for one in store.open_verifications()] == ["open"]
-        resumed = verifying_from(store)
+        resumed = verification_state_from(store)
     assert resumed == state
-    assert verifying_memory(resumed, state) == {}
+    assert verification_memory(resumed, state) == {}
     _, rest = step(resumed, rows[cut:], around)
     assert rest[-1] == whole[-1]
 

@@ -141,7 +141,7 @@ class _Asked:
     ) -> Verification:
         """Named stretches, or two servers."""
         from driftwatch.pipeline.explain import Window
-        from driftwatch.service.verifying_asked import AGAINST, of_servers, of_stretches
+        from driftwatch.service.requested_verifications import AGAINST, of_servers, of_stretches
 
         target = self.chosen(targets, self.target)
         slo = self.slo or configured_slo(plan, target)
@@ -172,7 +172,7 @@ def _of_recording(
     """
     from driftwatch.cli.proposed import with_proposals
     from driftwatch.collect.recordings import open_recording
-    from driftwatch.service.verifying_asked import recorded
+    from driftwatch.service.requested_verifications import recorded
 
     progress = Progress("replaying")
     source = open_recording(recording, progress=progress)
@@ -214,7 +214,7 @@ def _of_store(
     from driftwatch.cli.database import config_here, open_store
     from driftwatch.pipeline.minutes import StoredMinutes
     from driftwatch.pipeline.stored import newest, stored_targets
-    from driftwatch.service.verifying_asked import asked_now
+    from driftwatch.service.requested_verifications import asked_now
     from driftwatch.verify.verification import VERIFICATION
 
     named = None if config is None or config == config_here() else str(config)
@@ -248,7 +248,7 @@ def _of_store(
 
 def _rows(store: Store, asked: _Asked, end: datetime) -> pl.DataFrame:
     """Stored rows of what is compared, for what ran then."""
-    from driftwatch.service.verifying_asked import AGAINST
+    from driftwatch.service.requested_verifications import AGAINST
 
     first = asked.before or asked.after
     since = end - AGAINST if first is None else first.start

@@ -50,7 +50,7 @@ _FLAGS = ("restarted", "configuration_changed", "release_changed")
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class PastAdvice:
     """One advice or page that asked for a change.
 
     Attributes:
@@ -71,7 +71,7 @@ class Advised:
 
 
 # (target, pool, since, until) → what was advised in between, the newest last
-Advice = Callable[[TargetKey, str, datetime, datetime], Sequence[Advised]]
+Advice = Callable[[TargetKey, str, datetime, datetime], Sequence[PastAdvice]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenVerification:
     """An open verification, and when to look at it again.
 
     Attributes:
@@ -105,7 +105,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Verifying:
+class VerificationState:
     """What one tick hands to the next.
 
     Attributes:
@@ -116,7 +116,7 @@ class Verifying:
 
     running: Mapping[TargetKey, Running] = field(default_factory=dict)
     started: Mapping[TargetKey, Started] = field(default_factory=dict)
-    opened: Mapping[TargetKey, Opened] = field(default_factory=dict)
+    opened: Mapping[TargetKey, OpenVerification] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,11 @@ class Surroundings:
 
 
 def step(
-    state: Verifying, rows: pl.DataFrame, around: Surroundings
-) -> tuple[Verifying, tuple[Verification, ...]]:
+    state: VerificationState,
+    rows: pl.DataFrame,
+    around: Surroundings,
+    scrapes: pl.DataFrame | None = None,
+) -> tuple[VerificationState, tuple[Verification, ...]]:
     """Go through the minutes of a tick.
 
     Args:
@@ -153,6 +156,8 @@ def step(
     """
     if rows.is_empty():
         return state, ()
+    if scrapes is not None:
+        rows = with_peaks(rows, scrapes)
     book = _Book(dict(state.running), dict(state.started), dict(state.opened))
     told: dict[str, Verification] = {}
     fingerprints: dict[TargetKey, Fingerprint] = {}
@@ -173,7 +178,7 @@ def step(
         last_read[key] = read
         for found in book.minute(target, row, fingerprints[key], around):
             told[found.id] = found
-    return Verifying(book.running, book.started, book.opened), tuple(told.values())
+    return VerificationState(book.running, book.started, book.opened), tuple(told.values())
 
 
 def with_peaks(rows: pl.DataFrame, scrapes: pl.DataFrame) -> pl.DataFrame:
@@ -202,7 +207,7 @@ class _Book:
 
     running: dict[TargetKey, Running]
     started: dict[TargetKey, Started]
-    opened: dict[TargetKey, Opened]
+    opened: dict[TargetKey, OpenVerification]
 
     def minute(
         self,
@@ -259,7 +264,7 @@ class _Book:
             opened_at=end,
         )
         found = _held(found, target, around)
-        self.opened[key] = Opened(found, 0, change.at + LOOKS[0] * _MINUTE)
+        self.opened[key] = OpenVerification(found, 0, change.at + LOOKS[0] * _MINUTE)
         yield found
 
     def _looked(self, target: Target, end: datetime, around: Surroundings) -> Verification:
@@ -309,7 +314,9 @@ class _Book:
         else:
             looks = max(there.looks + 1, looks_done(len(after)))
             missing = LOOKS[looks] - len(after) if looks < len(LOOKS) else 60
-        self.opened[key] = Opened(found, looks, min(end + missing * _MINUTE, at + LONGEST))
+        self.opened[key] = OpenVerification(
+            found, looks, min(end + missing * _MINUTE, at + LONGEST)
+        )
         return found
 
 

@@ -12,13 +12,7 @@ import polars as pl
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A server began to fail, fails for another reason, or answers again.
-
-    Attributes:
-        instance: the server.
-        time: of the scrape that shows it.
-        reason: why it fails, None = it answers again.
-    """
+    """A server fails since ``time``, or for another reason; without a reason it answers again."""
 
     instance: str
     time: datetime
@@ -26,8 +20,8 @@ class Change:
 
 
 @dataclass(slots=True)
-class Failing:
-    """Remembers what was last said of each server, so that it is said once.
+class ScrapeFailures:
+    """The servers that fail, so that each change is reported once.
 
     Attributes:
         reasons: server that fails → its reason, numbers left out: a count of bytes that changes
@@ -38,11 +32,11 @@ class Failing:
 
     def changes(self, scrapes: pl.DataFrame) -> Iterator[Change]:
         """What these scrapes change, in the order of their times."""
-        told = pl.col("instance").is_in(list(self.reasons))
+        failing = pl.col("instance").is_in(list(self.reasons))
         failed_now = scrapes.filter(~pl.col("ok"))["instance"].unique().to_list()
         rows = (
             scrapes.select("instance", "time", "ok", "reason")
-            .filter(told | pl.col("instance").is_in(failed_now))
+            .filter(failing | pl.col("instance").is_in(failed_now))
             .sort("time", "instance", "ok", maintain_order=True)
             .unique(["instance", "time"], keep="first", maintain_order=True)
         )

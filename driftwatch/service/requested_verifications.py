@@ -17,9 +17,9 @@ from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
-from driftwatch.service.replayed_rows import kept_advices
-from driftwatch.service.verifying import Advised, Verifying, step, with_peaks
-from driftwatch.service.verifying_store import advised_in, paged, surroundings
+from driftwatch.pipeline.stored import advice_rows
+from driftwatch.service.stored_verifications import answers_for, paged_for, surroundings
+from driftwatch.service.verifications import PastAdvice, VerificationState, step, with_peaks
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
@@ -79,19 +79,19 @@ def recorded(
         peaks.append(with_peaks(frames[-1], outcome.scrapes))
         targets |= outcome.targets
         labelled.append(dict(targets))
-        advices += kept_advices(outcome.advices)
+        advices += advice_rows(outcome.advices)
         incidents += [t.incident for t in outcome.transitions if t.event == "firing"]
     rows = pl.concat([pl.DataFrame(schema=STORED_SCHEMA), *frames])
     there = Recorded(rows, targets)
     if not advise or rows.is_empty():
         return there
 
-    def advised(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[Advised]:
+    def advised(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[PastAdvice]:
         kept = [one for one in advices if since <= one.at < until]
-        return advised_in(kept, key, pool) or paged(incidents, key, pool, since, until)
+        return answers_for(kept, key, pool) or paged_for(incidents, key, pool, since, until)
 
     around = surroundings(plan, targets, there.past, advised)
-    state, kept = Verifying(), dict[str, Verification]()
+    state, kept = VerificationState(), dict[str, Verification]()
     for labels, seen in _alike(labelled, peaks):
         # a release that only labels tell is what they said in those minutes
         state, found = step(state, seen, replace(around, targets=labels))

@@ -1,0 +1,296 @@
+"""Verifications and the store: what was advised, what a restart needs, and news."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from driftwatch.baselines.pinned import fingerprint
+from driftwatch.documents import Codec, to_json
+from driftwatch.errors import DocumentError, UsageError
+from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.notify.follow_up import follow_up
+from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes, StoredMinutes
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.stored import advice_rows
+from driftwatch.service.verifications import (
+    OpenVerification,
+    PastAdvice,
+    Started,
+    Surroundings,
+    VerificationState,
+    step,
+)
+from driftwatch.signals.minutes import minutes
+from driftwatch.store.advice import AdviceRow, VerificationRow
+from driftwatch.store.store import Store
+from driftwatch.verify.changes import Running
+from driftwatch.verify.verification import VERIFICATION, Verification
+
+
+def verification_rows(verifications: Iterable[Verification]) -> list[VerificationRow]:
+    """As rows of the store."""
+    return [
+        VerificationRow(
+            id=one.id,
+            instance=one.instance,
+            engine=one.engine,
+            pool=one.pool,
+            opened_at=one.opened_at,
+            verdict=one.verdict,
+            document=VERIFICATION.document(one),
+            closed_at=one.closed_at,
+            incident_id=one.incident_id,
+        )
+        for one in verifications
+    ]
+
+
+_MEMORY = "tick.verifying"
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """The state as it is stored; of an open verification its id, looks, and when it is next."""
+
+    running: tuple[tuple[TargetKey, Running], ...]
+    started: tuple[tuple[TargetKey, Started], ...]
+    opened: tuple[tuple[TargetKey, str, int, datetime], ...]
+
+
+_CODEC = Codec(_Memory)
+
+
+def verification_memory(
+    before: VerificationState | None, state: VerificationState
+) -> dict[str, bytes]:
+    """What the next process needs besides open verifications; nothing where it was written last."""
+    if before == state:
+        return {}
+    memory = _Memory(
+        running=tuple(sorted(state.running.items(), key=lambda item: item[0])),
+        started=tuple(sorted(state.started.items(), key=lambda item: item[0])),
+        opened=tuple(
+            (key, one.verification.id, one.looks, one.next_at)
+            for key, one in sorted(state.opened.items(), key=lambda item: item[0])
+        ),
+    )
+    return {_MEMORY: to_json(_CODEC.document(memory)).encode()}
+
+
+def verification_state_from(store: Store) -> VerificationState:
+    """What the last process left; nothing in a store of an earlier release, or without a tick."""
+    stored = store.memory().get(_MEMORY)
+    if stored is None:
+        return VerificationState()
+    try:
+        memory = _CODEC.value(json.loads(stored))
+    except DocumentError:
+        return VerificationState()
+    there = {one.id: VERIFICATION.value(one.document) for one in store.open_verifications()}
+    opened = {
+        key: OpenVerification(there[id_], looks, next_at)
+        for key, id_, looks, next_at in memory.opened
+        if id_ in there
+    }
+    return VerificationState(dict(memory.running), dict(memory.started), opened)
+
+
+def surroundings(
+    plan: Plan,
+    targets: Mapping[TargetKey, Target],
+    past: PastMinutes,
+    advice: Callable[[TargetKey, str, datetime, datetime], Sequence[PastAdvice]],
+    failed: Callable[[str], None] | None = None,
+) -> Surroundings:
+    """What a step asks, of a plan."""
+    return Surroundings(
+        past, advice, targets, lambda target: fingerprint(target, plan), plan.slo_of, failed
+    )
+
+
+def stored_advice(
+    store: Store, key: TargetKey, pool: str, since: datetime, until: datetime
+) -> list[PastAdvice]:
+    """What was advised for a target or its pool in [since, until), by an answer or by a page."""
+    answers = answers_for(store.advices(since, until), key, pool)
+    return answers or paged_for(store.incidents(since=since), key, pool, since, until)
+
+
+def answers_for(rows: Iterable[AdviceRow], key: TargetKey, pool: str) -> list[PastAdvice]:
+    """Stored answers that are about a target or another of its pool."""
+    return [
+        PastAdvice(
+            one.instance,
+            one.engine,
+            one.pool,
+            one.at,
+            _with_targets(one.document),
+            one.incident_id,
+        )
+        for one in rows
+        if (one.instance, one.engine) == key or one.pool == pool
+    ]
+
+
+def _with_targets(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The recommendation, its forecast with the targets and the load that it was made for."""
+    recommendation = dict(document.get("recommendation") or {})
+    if recommendation.get("forecast"):
+        load = "offered_requests_per_second"
+        beside = {"slo": document.get("slo"), load: document.get(load)}
+        recommendation["forecast"] = {**recommendation["forecast"], **beside}
+    return recommendation
+
+
+def paged_for(
+    incidents: Iterable[Incident], key: TargetKey, pool: str, since: datetime, until: datetime
+) -> list[PastAdvice]:
+    """Pages that advised a change; they promise no number."""
+    advice = []
+    for incident in incidents:
+        labels, at = incident.target, incident.firing_at
+        recommendation = (incident.page or {}).get("recommendation")
+        if at is None or recommendation is None or not since <= at < until:
+            continue
+        own = (labels.get("instance"), labels.get("engine", "0")) == key
+        if own or ("instance" not in labels and labels.get("pool") == pool):
+            instance, engine = (
+                labels.get("instance", key.instance),
+                labels.get("engine", key.engine),
+            )
+            advice.append(PastAdvice(instance, engine, pool, at, recommendation, incident.id))
+    return sorted(advice, key=lambda one: one.at)
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationNews:
+    """What a tick says of verifications, to be committed with it.
+
+    Attributes:
+        state: after the tick.
+        verifications: opened, looked at or closed.
+        memory: what the next process must know.
+        transitions: the verdict on a change that an incident's page had advised, the first one of
+            each incident.
+        failed: the traceback of what must not happen, each.
+    """
+
+    state: VerificationState
+    verifications: tuple[Verification, ...] = ()
+    memory: Mapping[str, bytes] | None = None
+    transitions: tuple[Transition, ...] = ()
+    failed: tuple[str, ...] = ()
+
+    def on_pages(self, incidents: Mapping[str, Incident]) -> dict[str, Incident]:
+        """Open incidents, with the verification of the change that their page had advised."""
+        return {key: _on_page(one, self.verifications) for key, one in incidents.items()}
+
+
+# of several changes that one page had advised (its pool's servers) the page says the gravest
+_GRAVEST = ("open", "INCONCLUSIVE", "PASS", "FAIL")
+
+
+def _grave(document: Mapping[str, Any]) -> int:
+    return _GRAVEST.index(document["verdict"])
+
+
+def _on_page(incident: Incident, verifications: Iterable[Verification]) -> Incident:
+    if incident.page is None:
+        return incident
+    there = incident.page.get("verification")
+    about = [VERIFICATION.document(v) for v in verifications if v.incident_id == incident.id]
+    about = [one for one in about if there is None or _grave(one) >= _grave(there)]
+    if not about:
+        return incident
+    return replace(incident, page={**incident.page, "verification": max(about, key=_grave)})
+
+
+def _follow_up(incident: Incident, verifications: Sequence[Verification]) -> Transition | None:
+    """The verdict that people are told of; None where they were told of one before."""
+    before = (incident.page or {}).get("verification")
+    after = _on_page(incident, verifications)
+    if after.page is None or (before is not None and before["verdict"] != "open"):
+        return None
+    at = datetime.fromisoformat(after.page["verification"]["closed_at"])
+    return Transition(replace(after, page=follow_up(after.page, "verified", at)), "verified", at)
+
+
+class Verifier:
+    """The verifications of one store, tick by tick."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._state = verification_state_from(store)
+        self._past = StoredMinutes(store)
+
+    def after(
+        self, outcome: Outcome, state: State, plan: Plan, earlier: pl.DataFrame | None = None
+    ) -> VerificationNews:
+        """What the minutes of a tick say; nothing is kept before :meth:`committed`.
+
+        Args:
+            outcome: of the tick; ``state`` is that after it.
+            earlier: scrapes before the tick: its first minute may have begun among them.
+        """
+        if outcome.rows.is_empty():
+            return VerificationNews(self._state)
+        past = MinutesInMemory(minutes(outcome.rows), self._past)
+        own = advice_rows(outcome.advices)
+
+        def advised(
+            key: TargetKey, pool: str, since: datetime, until: datetime
+        ) -> list[PastAdvice]:
+            of_tick = [one for one in answers_for(own, key, pool) if since <= one.at < until]
+            return [*stored_advice(self._store, key, pool, since, until), *of_tick]
+
+        scrapes = outcome.scrapes if earlier is None else pl.concat([earlier, outcome.scrapes])
+        targets = outcome.targets or state.targets
+        failed: list[str] = []
+        try:
+            around = surroundings(plan, targets, past, advised, failed.append)
+            following, verifications = step(self._state, outcome.rows, around, scrapes)
+            transitions = self._follow_ups(verifications, state, outcome)
+        except Exception:  # noqa: BLE001 - pages do not wait for verifications
+            return VerificationNews(self._state, failed=(*failed, traceback.format_exc()))
+        memory = verification_memory(self._state, following)
+        return VerificationNews(following, verifications, memory, transitions, tuple(failed))
+
+    def _follow_ups(
+        self, verifications: Sequence[Verification], state: State, outcome: Outcome
+    ) -> tuple[Transition, ...]:
+        closed: dict[str, list[Verification]] = {}
+        for one in verifications:
+            if one.closed_at is not None and one.incident_id is not None:
+                closed.setdefault(one.incident_id, []).append(one)
+        here = {
+            t.incident.id: t.incident
+            for t in outcome.transitions
+            if t.event in ("firing", "resolved")
+        }
+        here |= {one.id: one for one in state.incidents.values()}
+        transitions = []
+        for id_, verdicts in sorted(closed.items()):
+            incident = here.get(id_) or self._stored(id_)
+            if incident is None or incident.page is None:
+                continue
+            if (transition := _follow_up(incident, verdicts)) is not None:
+                transitions.append(transition)
+        return tuple(transitions)
+
+    def _stored(self, incident_id: str) -> Incident | None:
+        try:
+            return self._store.incident(incident_id)
+        except UsageError:  # forgotten since
+            return None
+
+    def committed(self, news: VerificationNews) -> None:
+        """The tick is in the store: the next one goes on from there."""
+        self._state = news.state
