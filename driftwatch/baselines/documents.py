@@ -25,17 +25,20 @@ from driftwatch import __version__
 from driftwatch.baselines.checks import wrong_with_law, wrong_with_reference
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
-from driftwatch.detect.speed.law import Law, law_from
+from driftwatch.detect.speed.law import law_from
+from driftwatch.documents import problems_of
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Fingerprint
 from driftwatch.settings.problems import note_errors
 from driftwatch.yaml_positions import MAX_BYTES as MAX_PLACED_BYTES
-from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
+from driftwatch.yaml_positions import Entries, read_yaml
 
 SCHEMA_VERSION = 1
 # 10,000 pins are about 30 MB
 MAX_BYTES = 128 << 20
-_TIMES = ("since", "until")
+_WHEN = ("since", "until", "accepted_at")
+_GROUPS = ("identity", "knobs", "release")
+_TIMES = ("since", "until")  # of a reference
 _TEXT = 1000
 # JSON has no infinity, which every histogram's last edge is
 _INF = "+Inf"
@@ -113,62 +116,31 @@ class _Export(_Part):
 
 def document_of(pin: Pin) -> dict[str, Any]:
     """A pin as JSON values."""
-    print_ = pin.fingerprint
-    return {
-        "id": pin.id,
-        "scope": pin.scope,
-        "instance": pin.instance,
-        "engine": pin.engine,
-        "pool": pin.pool,
-        "since": _iso(pin.since),
-        "until": _iso(pin.until),
-        "accepted_by": pin.accepted_by,
-        "accepted_at": _iso(pin.accepted_at),
-        "why": pin.why,
-        "fingerprint": {
-            "identity": dict(print_.identity),
-            "knobs": dict(print_.knobs),
-            "release": dict(print_.release),
-        },
+    fields = {name: getattr(pin, name) for name in PinDocument.model_fields}
+    return fields | {
+        **{name: _iso(fields[name]) for name in _WHEN},
+        "fingerprint": {name: dict(getattr(pin.fingerprint, name)) for name in _GROUPS},
         "law": None if pin.law is None else pin.law.document(),
-        "arming": pin.arming,
         "reference": _reference_document(pin.reference),
     }
 
 
 def pin_of(document: PinDocument) -> Pin:
     """The pin that a checked document describes."""
-    said = document.fingerprint
+    fields = {name: getattr(document, name) for name in PinDocument.model_fields}
     reference = no_reference()
     if document.reference is not None:
-        reference = _reference_of(
-            document.reference, document.instance or document.pool, document.engine or ""
-        )
+        names = (document.instance or document.pool, document.engine or "")
+        reference = _reference_of(document.reference, *names)
     return Pin(
-        id=document.id,
-        scope=document.scope,
-        instance=document.instance,
-        engine=document.engine,
-        pool=document.pool,
-        since=document.since.astimezone(UTC),
-        until=document.until.astimezone(UTC),
-        accepted_by=document.accepted_by,
-        accepted_at=document.accepted_at.astimezone(UTC),
-        why=document.why,
-        fingerprint=Fingerprint(said.identity, said.knobs, said.release),
-        law=_law(document.law),
-        arming=document.arming,
-        reference=reference,
+        **fields
+        | {
+            **{name: fields[name].astimezone(UTC) for name in _WHEN},
+            "fingerprint": Fingerprint(**document.fingerprint.model_dump()),
+            "law": None if document.law is None else law_from(document.law),
+            "reference": reference,
+        }
     )
-
-
-def pin_of_json(text: str) -> Pin:
-    """A pin as the store keeps it.
-
-    Raises:
-        pydantic.ValidationError: it is none.
-    """
-    return pin_of(PinDocument.model_validate_json(text))
 
 
 def exported(pins: Sequence[Pin]) -> str:
@@ -230,21 +202,12 @@ def _problems(path: Path, error: ValidationError, size: int) -> tuple[Problem, .
         if isinstance(file.root, Entries) and not file.problems:
             note_errors(file, file.root, _Export, error, {})
             return tuple(sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0)))
-    placed = YamlFile(str(path))
-    for one in error.errors(include_url=False, include_input=False):
-        where = ".".join(str(part) for part in one["loc"])
-        placed.problems.append(
-            Problem(str(path), None, None, "value", f"{where}: {one['msg'].lower()}")
-        )
-    return tuple(placed.problems)
+    texts = problems_of(error).split("; ")
+    return tuple(Problem(str(path), None, None, "value", text) for text in texts)
 
 
 def _unusable(name: str, code: str, message: str) -> ConfigError:
     return ConfigError((Problem(name, None, None, code, message),))
-
-
-def _law(document: Mapping[str, Any] | None) -> Law | None:
-    return None if document is None else law_from(document)
 
 
 def _reference_document(reference: pl.DataFrame) -> dict[str, Any] | None:
@@ -252,13 +215,13 @@ def _reference_document(reference: pl.DataFrame) -> dict[str, Any] | None:
         return None
     row = reference.row(0, named=True)
     return {
-        name: _said(value)
+        name: _json_value(value)
         for name, value in row.items()
         if value is not None and name not in ("instance", "engine")
     }
 
 
-def _said(value: object) -> object:
+def _json_value(value: object) -> object:
     if isinstance(value, datetime):
         return _iso(value)
     if isinstance(value, list):
@@ -279,22 +242,17 @@ def _reference_of(
         dtype = REFERENCE_SCHEMA.get(name)
         if dtype is None or name in ("instance", "engine"):
             raise ValueError(f"unknown column {name} in the reference")
-        if name == "kind" or name in _TIMES:
-            right = isinstance(value, str)
-        elif dtype == pl.Float64:
-            right = isinstance(value, int | float)
-        else:
-            right = isinstance(value, list)
-        if not right:
+        is_text = name == "kind" or name in _TIMES
+        kind = str if is_text else (int | float if dtype == pl.Float64 else list)
+        if not isinstance(value, kind):
             raise ValueError(f"{name} of the reference is not of its type")
+        row[name] = value
         if isinstance(value, list):
             row[name] = [inf if one == _INF else float(one) for one in value]
         elif name in _TIMES:
             row[name] = datetime.fromisoformat(str(value))
             if row[name].tzinfo is None:
                 raise ValueError(f"{name} of the reference has no zone")
-        else:
-            row[name] = value
     return pl.DataFrame([row], schema=REFERENCE_SCHEMA, orient="row")
 
 

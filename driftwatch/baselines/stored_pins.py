@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import ValidationError
-
-from driftwatch.baselines.documents import document_of, pin_of_json
+from driftwatch.baselines.documents import PinDocument, document_of, pin_of
 from driftwatch.detect.fingerprints import Difference, differences, only
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.documents import to_json
@@ -32,8 +30,8 @@ def pin_of_row(row: BaselineRow) -> Pin:
         StoreError: its document is no pin.
     """
     try:
-        return pin_of_json(row.document)
-    except (ValidationError, ValueError) as error:
+        return pin_of(PinDocument.model_validate_json(row.document))
+    except ValueError as error:
         raise StoreError(
             f"pin {row.id} in the database cannot be read: {str(error).splitlines()[0]}",
             code="corrupt",
@@ -43,15 +41,9 @@ def pin_of_row(row: BaselineRow) -> Pin:
 
 def row_of(pin: Pin) -> BaselineRow:
     """A pin as it is stored."""
+    names = ("id", "scope", "instance", "engine", "pool", "accepted_at", "accepted_by")
     return BaselineRow(
-        pin.id,
-        pin.scope,
-        pin.instance,
-        pin.engine,
-        pin.pool,
-        pin.accepted_at,
-        pin.accepted_by,
-        to_json(document_of(pin)),
+        **{name: getattr(pin, name) for name in names}, document=to_json(document_of(pin))
     )
 
 

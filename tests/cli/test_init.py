@@ -80,7 +80,11 @@ def _labels(instance: str, job: str = "vllm", **more: str) -> dict[str, str]:
 
 
 def test_a_fleet_becomes_pools_that_load(
-    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+    run: Run,
+    fleet: Callable[..., str],
+    shared_data: Path,
+    tmp_path: Path,
+    golden: Callable[[str, str], None],
 ) -> None:
     small = _page(shared_data, "metrics_during_load.txt")
     large = re.sub(r'kv_cache_size_tokens="\d+"', 'kv_cache_size_tokens="900000"', small)
@@ -115,6 +119,7 @@ def test_a_fleet_becomes_pools_that_load(
     assert code == 0, err
     assert "s3cret" not in out
     assert out == run("init", "--prometheus", url)[1]  # the same again
+    golden("init/fleet.yaml", out.replace(url, "http://prometheus:9090"))
     settings = read(tmp_path, out)
     (source,) = settings.sources
     assert isinstance(source, PrometheusSource)
@@ -128,19 +133,6 @@ def test_a_fleet_becomes_pools_that_load(
     other = pools["other-8b"]
     assert (other.serving.max_num_seqs, other.serving.max_num_batched_tokens) == (32, None)
     assert pools["tiny-llama-h100"].serving.max_num_seqs is None
-    said = " ".join(out.replace("#", " ").split())
-    for words in (
-        "5 engines",
-        "KV cache of an engine 900,000 tokens",
-        "other-8b: max_num_batched_tokens: no metric shows them",
-        "tiny-llama-h100: max_num_seqs and max_num_batched_tokens: no metric shows them",
-        "not in any pool: e:8000: stats disabled (--disable-log-stats)",
-        "not in any pool: f:8000: up == 0",
-        "1 command line of vLLM fit no server",
-        "DCGM",
-        "tuned_for",
-    ):
-        assert words in said, words
 
 
 def test_label_values_of_any_kind_come_back_as_they_are(
@@ -207,7 +199,10 @@ def test_a_job_with_many_others_is_not_selected_by(
 
 
 def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
-    run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
+    run: Run,
+    fleet: Callable[..., str],
+    shared_data: Path,
+    golden: Callable[[str, str], None],
 ) -> None:
     url = fleet((_page(shared_data, "metrics_lora_during.txt"), _labels("a:8000")))
     code, out, _ = run("init", "--prometheus", url, "-o", "driftwatch.yaml")
@@ -215,6 +210,7 @@ def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
     assert out.splitlines()[0] == "wrote driftwatch.yaml. Missing:"
     assert out.splitlines()[-1] == "next: driftwatch doctor -c driftwatch.yaml"
     assert max(map(len, out.splitlines())) <= 80
+    golden("init/screen.txt", out)
     first = Path("driftwatch.yaml").read_text()
     code, out, err = run("init", "--prometheus", url, "-o", "driftwatch.yaml")
     assert (code, out) == (2, "")
@@ -341,7 +337,9 @@ def test_credentials_are_sent_and_written_as_files(run: Run, tmp_path: Path) -> 
     assert {r.headers["x-scope-orgid"] for r in asked} == {"t 1"}
 
 
-def test_pages_become_pools(run: Run, shared_data: Path, tmp_path: Path) -> None:
+def test_pages_become_pools(
+    run: Run, shared_data: Path, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
     texts = {
         name: (shared_data / "vllm-0.32" / f"metrics_{name}.txt").read_text()
         for name in ("during_load", "dp2_after", "disable_log_stats")
@@ -363,7 +361,10 @@ def test_pages_become_pools(run: Run, shared_data: Path, tmp_path: Path) -> None
             ("other", {"pool": "other"}),
             ("tiny-llama", {"pool": "tiny-llama"}),
         ]
-        assert f"{pages['disable_log_stats'].instance} is left out: stats disabled" in out
+        shown = out
+        for name, page in pages.items():
+            shown = shown.replace(page.instance, f"{name}:8000")
+        golden("init/pages.yaml", shown)
         code, out, _ = run("doctor", "-c", str(tmp_path / "written.yaml"))
     assert code == 1
     assert "other" in out
