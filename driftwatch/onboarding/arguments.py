@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.fingerprint import gpus_from_arguments
-from driftwatch.collect.prometheus.discover import Said, Server
+from driftwatch.collect.prometheus.discover import Hint, Server
 from driftwatch.collect.serving import FIELDS, from_arguments, from_config, serving_of
 from driftwatch.errors import UsageError
 from driftwatch.knobs import COLUMN_KNOBS
@@ -20,12 +20,12 @@ from driftwatch.model import Serving
 class Arguments:
     """Command lines and annotations, by what can join them to a server."""
 
-    def __init__(self, said: Sequence[Said]) -> None:
+    def __init__(self, said: Sequence[Hint]) -> None:
         self._said = said
         self._used: set[int] = set()
-        self._by_pod: dict[tuple[str, str], list[Said]] = {}
-        self._by_workload: dict[str, list[tuple[str, Said]]] = {}
-        self._by_host: dict[str, list[Said]] = {}
+        self._by_pod: dict[tuple[str, str], list[Hint]] = {}
+        self._by_workload: dict[str, list[tuple[str, Hint]]] = {}
+        self._by_host: dict[str, list[Hint]] = {}
         for one in said:
             labels = one.labels
             namespace = labels.get("exported_namespace") or labels.get("namespace") or ""
@@ -44,7 +44,7 @@ class Arguments:
                 self._by_host.setdefault(host, []).append(one)
 
     @property
-    def left(self) -> tuple[Said, ...]:
+    def left(self) -> tuple[Hint, ...]:
         """Those that nothing was joined to."""
         return tuple(one for one in self._said if id(one) not in self._used)
 
@@ -64,7 +64,7 @@ class Arguments:
         told = [(gpus_from_arguments(_words(o.text)), o) for o in self._lines(server)]
         return tuple((n, f"{o.series} {o.label}") for n, o in told if n is not None)
 
-    def _lines(self, server: Server) -> list[Said]:
+    def _lines(self, server: Server) -> list[Hint]:
         namespace, pod = (part or "" for part in pod_of(server.labels))
         lines = list(self._by_pod.get((namespace, pod), ())) if pod else []
         lines += [
@@ -101,7 +101,7 @@ def _port(text: str) -> str | None:
     return match[1] if match else None
 
 
-def _read(one: Said) -> Serving | None:
+def _read(one: Hint) -> Serving | None:
     """Settings in a command line, or in a label of its own such as ``…max_num_seqs``."""
     where = f"{one.series} {one.label}"
     try:

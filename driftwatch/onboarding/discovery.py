@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from driftwatch.collect.dcgm.names import pod_of
-from driftwatch.collect.prometheus.discover import Found, Said, Server
+from driftwatch.collect.prometheus.discover import Hint, Inventory, Server
 from driftwatch.collect.serving import from_cache_config, merge, serving_of
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS, refusal
 from driftwatch.model import Serving, Setting, Target, TargetKey
@@ -68,17 +68,17 @@ class Discovery:
     """
 
     pools: tuple[FoundPool, ...]
-    unjoined: tuple[Said, ...] = ()
+    unjoined: tuple[Hint, ...] = ()
 
 
-def found_pools(found: Found, at: datetime) -> Discovery:
+def found_pools(found: Inventory, at: datetime) -> Discovery:
     """The servers in pools: by namespace and model, then by what tells different ones apart.
 
     Args:
         found: what was seen.
         at: when; GPU readings of the two minutes before it count.
     """
-    said = Arguments(found.said)
+    said = Arguments(found.hints)
     spoken: dict[str, tuple[Serving, ...]] = {s.instance: said.of(s) for s in found.servers}
     gpus = _gpus(found, at)
     asked = {s.instance: said.gpus(s) for s in found.servers}
@@ -292,7 +292,7 @@ def _kv_sizes(server: Server) -> list[float]:
     return sizes
 
 
-def _gpus(found: Found, at: datetime) -> dict[str, tuple[float | None, str]]:
+def _gpus(found: Inventory, at: datetime) -> dict[str, tuple[float | None, str]]:
     """Instance → GPUs of the server, and what says so; None and why where pods are mixed up."""
     if found.gpus.is_empty():
         return {}

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from driftwatch.collect.prometheus.discover import Found, Server
+from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.serving import from_cache_config
 from driftwatch.knobs import COLUMN_KNOBS
@@ -74,7 +74,7 @@ def _escaped(character: str) -> str:
     )
 
 
-def written(found: Found, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
+def written(found: Inventory, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
     """The file for what was found.
 
     Args:
@@ -114,7 +114,7 @@ def written(found: Found, discovery: Discovery, origin: Api | Mapping[str, str])
     return Written("\n".join(lines) + "\n", tuple(missing))
 
 
-def _prometheus(found: Found, api: Api, missing: list[str]) -> list[str]:
+def _prometheus(found: Inventory, api: Api, missing: list[str]) -> list[str]:
     lines: list[str] = []
     for match, note, servers in _selections(found, api.match):
         lines += [f"  - prometheus: {quoted(api.url)}"]
@@ -151,7 +151,7 @@ def _words_of(match: Mapping[str, str]) -> str:
 
 
 def _selections(
-    found: Found, match: Mapping[str, str]
+    found: Inventory, match: Mapping[str, str]
 ) -> list[tuple[Mapping[str, str], str, Sequence[Server]]]:
     """What selects the servers: their jobs, where those hold little else."""
     by_job: dict[str | None, list[Server]] = {}
@@ -181,7 +181,7 @@ def _selections(
     ]
 
 
-def _pages(found: Found, discovery: Discovery, urls: Mapping[str, str]) -> list[str]:
+def _pages(found: Inventory, discovery: Discovery, urls: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     for pool in discovery.pools:
         lines.append("  - pages:")
@@ -192,7 +192,7 @@ def _pages(found: Found, discovery: Discovery, urls: Mapping[str, str]) -> list[
     return lines
 
 
-def _generation(found: Found) -> list[str]:
+def _generation(found: Inventory) -> list[str]:
     """Which names the servers use for what has been renamed."""
     old = {
         old.wire_name: (metric.wire_name, old.until)
@@ -291,7 +291,7 @@ def _cache_words(server: Server) -> str:
     return f"; {', '.join(words)}" if words else ""
 
 
-def _seen(found: Found, discovery: Discovery) -> list[str]:
+def _seen(found: Inventory, discovery: Discovery) -> list[str]:
     """What stands beside the pools."""
     said = _merged(found)
     by_reason: dict[str, list[str]] = {}
@@ -309,7 +309,7 @@ def _seen(found: Found, discovery: Discovery) -> list[str]:
     return said
 
 
-def _merged(found: Found) -> list[str]:
+def _merged(found: Inventory) -> list[str]:
     """Instances that are more than one server, by what their series differ in."""
     differing: dict[tuple[str, tuple[str, str]], list[str]] = {}
     for server in found.servers:

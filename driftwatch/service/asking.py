@@ -15,7 +15,7 @@ from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.http import Bounds, Endpoint
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.prometheus.discover import Found, Server, Silent
+from driftwatch.collect.prometheus.discover import Inventory, Server, SilentServer
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.collect.serving import from_server_info
@@ -73,7 +73,7 @@ def asker_of(source: PrometheusSource) -> PrometheusAsker:
     )
 
 
-def found_at_pages(urls: Sequence[str]) -> tuple[Found, dict[str, str]]:
+def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
     """What metrics pages say, each fetched once, and instance → address of each page.
 
     Raises:
@@ -90,14 +90,14 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Found, dict[str, str]]:
     finally:
         source.close()
     servers: list[Server] = []
-    silent: list[Silent] = []
+    silent: list[SilentServer] = []
     present: set[str] = set()
     for (instance,), rows in collected.scrapes.sort("instance", "engine").group_by(
         "instance", maintain_order=True
     ):
         good = rows.filter("ok")
         if good.is_empty():
-            silent.append(Silent(instance, {}, rows["reason"][0] or "not read"))
+            silent.append(SilentServer(instance, {}, rows["reason"][0] or "not read"))
             continue
         present |= {
             metric.wire_name
@@ -118,7 +118,9 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Found, dict[str, str]]:
                 serving=_answered(info.get(str(instance))),
             )
         )
-    found = Found(tuple(servers), tuple(silent), frozenset(present), problems=collected.problems)
+    found = Inventory(
+        tuple(servers), tuple(silent), frozenset(present), problems=collected.problems
+    )
     return found, addresses
 
 

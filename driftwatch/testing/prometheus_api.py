@@ -1,7 +1,7 @@
 """A stand-in for a Prometheus API: recorded answers, evaluated on any grid, and faults on demand.
 
 It knows the two forms that driftwatch asks over time, a selector and ``timestamp(selector)``, and
-the lists of series and of a label's values.
+the list of a label's values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 MAX_POINTS = 11_000  # per series, as in Prometheus
 LOOKBACK_SECONDS = 300.0
 
-_PATHS = ("/api/v1/query_range", "/api/v1/query", "/api/v1/series")
+_PATHS = ("/api/v1/query_range", "/api/v1/query")
 _JSON = {"Content-Type": "application/json"}
 _SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?(?:\{(?P<inside>.*)\})?", re.DOTALL)
 _MATCHER = re.compile(r'([a-zA-Z_]\w*)(=~|=)"((?:[^"\\\n]|\\.)*)"(,|$)', re.DOTALL)
@@ -51,7 +51,7 @@ def recorded(answers: Mapping[str, Any], step_seconds: float) -> list[Series]:
 
 
 class PrometheusApi(LoopbackServer):
-    """Answers ``query_range``, ``query``, ``series`` and ``label/NAME/values``.
+    """Answers ``query_range``, ``query`` and ``label/NAME/values``.
 
     Args:
         times: whether ``timestamp()`` answers; some compatible servers have none.
@@ -96,20 +96,21 @@ class PrometheusApi(LoopbackServer):
         for part, answer in self.faults:
             if part in asked["query"]:
                 return answer
-        if path not in ("/api/v1/query_range", "/api/v1/query"):
+        if path not in _PATHS:
             return self._labels(path, parse_qs(text).get("match[]", []))
         return self._evaluate(asked)
 
     def _labels(self, path: str, selectors: Sequence[str]) -> Answer:
-        """Series of any time, or the values of one of their labels."""
-        labels = [
-            dict(series.labels)
+        """The values of one label."""
+        wanted = [_wanted(one) or [] for one in selectors]
+        fitting = [
+            series.labels
             for series in self._series
-            if not selectors or any(_fits(series, _wanted(one) or []) for one in selectors)
+            if not wanted or any(_fits(series, one) for one in wanted)
         ]
         name = path.removeprefix("/api/v1/label/").removesuffix("/values")
-        data: list[Any] = sorted({one[name] for one in labels if name in one})
-        answer = {"status": "success", "data": labels if path == "/api/v1/series" else data}
+        values = sorted({labels[name] for labels in fitting if name in labels})
+        answer = {"status": "success", "data": values}
         return Answer(200, json.dumps(answer), _JSON)
 
     def _evaluate(self, asked: Mapping[str, str]) -> Answer:

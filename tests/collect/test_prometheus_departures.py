@@ -14,8 +14,6 @@ import pytest
 from driftwatch.collect.prometheus import placement as prometheus_series
 from driftwatch.collect.prometheus import source as prometheus
 from driftwatch.collect.prometheus.answer import Known
-from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus.discover import scrape_intervals_seconds
 from driftwatch.collect.prometheus.query import labels_of as labels_of_head
 from driftwatch.collect.prometheus.rows import scrape_rows
 from driftwatch.collect.prometheus.source import PrometheusSource
@@ -226,23 +224,6 @@ def test_what_matters_most_is_asked_first() -> None:
     assert asked[:2] == ['up{job="vllm"}', 'timestamp(up{job="vllm"})']
     histograms = [i for i, text in enumerate(asked) if "_bucket" in text]
     assert histograms == list(range(len(asked) - len(histograms), len(asked)))
-
-
-def test_the_scrape_interval_under_a_longer_step() -> None:
-    fast = [(T0.timestamp() + 5 * i, "1") for i in range(24)]
-    slow = [(T0.timestamp() + 30 * i, "1") for i in range(4)]
-    held = [
-        Series({"__name__": "up", "instance": "a:1", **JOB}, fast, 5),
-        Series({"__name__": "up", "instance": "b:1", **JOB}, slow, 30),
-        Series({"__name__": "up", "instance": "c:1", **JOB}, slow[:2], 30),
-        # the API was started again: one scrape before it, two since
-        Series({"__name__": "up", "instance": "d:1", **JOB}, [fast[0], *fast[14:16]], 5),
-    ]
-    with PrometheusApi(held) as api:
-        asker = PrometheusAsker(api.address)
-        found = scrape_intervals_seconds(RangeAsker(asker), JOB, T0 + 2 * MINUTE)
-        asker.close()
-    assert found == {"a:1": 5.0, "b:1": 30.0, "d:1": 5.0}
 
 
 def test_hashes_are_those_of_bytes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.collect.gpus import gpu_frame
-from driftwatch.collect.prometheus.discover import Found, Said, Server, Silent
+from driftwatch.collect.prometheus.discover import Hint, Inventory, Server, SilentServer
 from driftwatch.onboarding.discovery import FoundPool, found_pools
 from driftwatch.onboarding.text import Api, quoted, written
 from driftwatch.settings import load_settings
@@ -29,12 +29,12 @@ def _server(instance: str, kv: int = 100_000, **labels: str) -> Server:
     return Server(instance, every, ("0",), (cache,), 15.0)
 
 
-def _said(text: str, series: str = "x_info", label: str = "args", **labels: str) -> Said:
-    return Said(series, label, text, labels)
+def _said(text: str, series: str = "x_info", label: str = "args", **labels: str) -> Hint:
+    return Hint(series, label, text, labels)
 
 
-def _pools(servers: list[Server], *said: Said) -> tuple[FoundPool, ...]:
-    return found_pools(Found(tuple(servers), said=said), NOW).pools
+def _pools(servers: list[Server], *said: Hint) -> tuple[FoundPool, ...]:
+    return found_pools(Inventory(tuple(servers), hints=said), NOW).pools
 
 
 def _settings(pool: FoundPool) -> tuple[float | None, float | None]:
@@ -56,7 +56,7 @@ def _settings(pool: FoundPool) -> tuple[float | None, float | None]:
         _said(LINE.replace(" ", "\0"), namespace="ml", pod="rag-7d9-x"),
     ],
 )
-def test_a_command_line_is_joined_to_its_server(said: Said) -> None:
+def test_a_command_line_is_joined_to_its_server(said: Hint) -> None:
     (pool,) = _pools([_server("h:8000", namespace="ml", pod="rag-7d9-x")], said)
     assert _settings(pool) == (64, 2048)
 
@@ -72,7 +72,7 @@ def test_a_command_line_is_joined_to_its_server(said: Said) -> None:
         _said("vllm serve m --max-num-seqs", namespace="ml", pod="rag-7d9-x"),
     ],
 )
-def test_one_of_another_server_is_not(said: Said) -> None:
+def test_one_of_another_server_is_not(said: Hint) -> None:
     (pool,) = _pools([_server("h:8000", namespace="ml", pod="rag-7d9-x")], said)
     assert _settings(pool) == (None, None)
 
@@ -92,7 +92,7 @@ def test_a_line_without_a_port_is_of_no_server_where_several_lines_are_of_its_ho
         _said(f"vllm serve m --max-num-seqs {n}{port}", "p", "cmdline", instance="h:9256")
         for n, port in ((8, ""), (16, " --port 8001"))
     ]
-    found = found_pools(Found((_server("h:8001"),), said=tuple(lines)), NOW)
+    found = found_pools(Inventory((_server("h:8001"),), hints=tuple(lines)), NOW)
     assert [_settings(pool) for pool in found.pools] == [(16, None)]
     assert found.unjoined == (lines[0],)
 
@@ -105,9 +105,9 @@ def _read(count: int, pod: str = "rag-0", **values: object) -> list[dict[str, ob
 
 
 def _counted(
-    servers: list[Server], *said: Said, gpus: list[dict[str, object]]
+    servers: list[Server], *said: Hint, gpus: list[dict[str, object]]
 ) -> list[tuple[str, float | None, str]]:
-    found = found_pools(Found(tuple(servers), said=said, gpus=gpu_frame(gpus)), NOW)
+    found = found_pools(Inventory(tuple(servers), hints=said, gpus=gpu_frame(gpus)), NOW)
     return [(pool.name, pool.gpus_per_replica, pool.gpus_source) for pool in found.pools]
 
 
@@ -138,7 +138,7 @@ def test_the_gpus_that_a_command_line_asks_for(
 
 def test_a_count_that_is_doubted_is_no_setting_of_the_file() -> None:
     said = _said("vllm serve m -tp 16", **RAG)
-    found = Found((_server("a:8000", **RAG),), said=(said,), gpus=gpu_frame(_read(8)))
+    found = Inventory((_server("a:8000", **RAG),), hints=(said,), gpus=gpu_frame(_read(8)))
     text = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
     assert "    # gpus_per_replica: N\n" in text.text
     assert any("asks for 16 GPUs" in sentence for sentence in text.missing)
@@ -154,7 +154,7 @@ def test_servers_that_ask_for_different_numbers_of_gpus() -> None:
 def test_pods_of_one_name_in_two_clusters_are_two_pools() -> None:
     servers = [_server(f"{c}:8000", cluster=c, **RAG) for c in "ab"]
     gpus = [row for c, n in (("a", 4), ("b", 2)) for row in _read(n, exporter=c, cluster=c)]
-    found = found_pools(Found(tuple(servers), gpus=gpu_frame(gpus)), NOW)
+    found = found_pools(Inventory(tuple(servers), gpus=gpu_frame(gpus)), NOW)
     assert [(p.name, p.gpus_per_replica, p.match["cluster"]) for p in found.pools] == [
         ("m-a", 4, "a"),
         ("m-b", 2, "b"),
@@ -189,7 +189,7 @@ def test_relabelled_pods_are_pods() -> None:
 def test_an_instance_that_is_several_servers_is_named() -> None:
     several = {"cluster": ("a", "b"), "namespace": ("chat", "ml")}
     servers = (replace(_server("h:8000"), several=several), _server("i:8000"))
-    found = Found(servers)
+    found = Inventory(servers)
     text = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
     assert (
         "h:8000: series of one instance differ (cluster a, b; namespace chat, ml), and would be "
@@ -200,7 +200,7 @@ def test_an_instance_that_is_several_servers_is_named() -> None:
 
 def test_what_fits_no_server_is_kept() -> None:
     said = _said(LINE, namespace="ml", pod="gone")
-    found = Found((_server("h:8000"),), said=(said,))
+    found = Inventory((_server("h:8000"),), hints=(said,))
     assert found_pools(found, NOW).unjoined == (said,)
 
 
@@ -289,9 +289,9 @@ def test_what_is_written_always_loads(
         _server(f"h{n}:8000", kv, namespace=namespace, model_name=model, kind=f"{namespace}{model}")
         for n, (namespace, model, kv) in enumerate(seen)
     ]
-    silent = Silent(seen[0][0], {}, seen[0][1])
+    silent = SilentServer(seen[0][0], {}, seen[0][1])
     said = _said(LINE + seen[0][0], seen[0][1], "args", instance=seen[0][0])
-    found = Found(tuple(servers), (silent,), said=(said,))
+    found = Inventory(tuple(servers), (silent,), hints=(said,))
     discovery = found_pools(found, NOW)
     made = written(found, discovery, Api("http://p:9090", {}, {"tenant": quoted("t")}))
     path = tmp_path_factory.getbasetemp() / "written.yaml"
@@ -312,7 +312,7 @@ def test_what_is_written_always_loads(
 
 def test_what_many_pools_lack_is_said_once() -> None:
     servers = tuple(_server(f"h{n}:8000", model_name=f"m{n}") for n in range(9))
-    found = Found(servers)
+    found = Inventory(servers)
     made = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
     slo = [sentence for sentence in made.missing if ": slo: " in sentence]
     assert slo == ["m0, m1, m2 and 6 more: slo: no metric says which latency is wanted"]

@@ -133,21 +133,6 @@ class PrometheusAsker:
         )
         return result
 
-    def series_labels(
-        self, selectors: Sequence[str], since: datetime, until: datetime
-    ) -> list[dict[str, str]]:
-        """Labels of every series that any of the selectors matches in an interval.
-
-        Raises:
-            SourceError: as :meth:`instant`.
-        """
-        found = self.read(
-            "series", **{"match[]": list(selectors)}, start=_moment(since), end=_moment(until)
-        )
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            raise BadPage("the list of series is none")
-        return found
-
     def label_values(self, name: str, selectors: Sequence[str] = ()) -> list[str]:
         """Values of one label, in order; of any series, or of those that a selector matches.
 

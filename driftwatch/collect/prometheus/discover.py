@@ -8,18 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import polars as pl
 
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.pages.foreign import STATS_DISABLED, is_known, without_vllm
-from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus.query import grid, matchers, select
+from driftwatch.collect.prometheus.client import PrometheusAsker
+from driftwatch.collect.prometheus.query import matchers, select
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
-from driftwatch.errors import Partial, SourceError
+from driftwatch.errors import SourceError
 from driftwatch.model import Serving
 
 # one series per engine each: who is there
@@ -54,7 +54,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class SilentServer:
     """A server, or what looks like one, that shows no ``vllm:`` series now."""
 
     instance: str  # host:port, or the address where it was not reached
@@ -63,7 +63,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Hint:
     """A label that seems to hold arguments of vLLM."""
 
     series: str  # name of the metric that carries it
@@ -73,19 +73,19 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Inventory:
     """Everything that was seen."""
 
     servers: tuple[Server, ...]  # by instance
-    silent: tuple[Silent, ...] = ()  # by instance
+    silent: tuple[SilentServer, ...] = ()  # by instance
     # metric names of the registry that are served, old ones among them
     names: frozenset[str] = frozenset()
-    said: tuple[Said, ...] = ()  # command lines, annotations
+    hints: tuple[Hint, ...] = ()  # command lines, annotations
     gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU table of the last minutes
     problems: tuple[SourceProblem, ...] = ()  # what could not be asked
 
 
-def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Found:
+def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Inventory:
     """Servers, their scrape intervals, and what says how they were started.
 
     Args:
@@ -132,13 +132,13 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
     what = dict(what_they_are(asker, [name for name, one in others.items() if one.up]))
     for instance, best in others.items():
         reason = what.get(instance, STATS_DISABLED) if best.up else "up == 0"
-        silent.append(Silent(instance, best.labels, reason))
+        silent.append(SilentServer(instance, best.labels, reason))
     namespaces = sorted({space for s in servers if (space := pod_of(s.labels)[0])})
-    return Found(
+    return Inventory(
         tuple(servers),
         tuple(silent),
         frozenset(served & _sample_names().keys()),
-        tuple(_said(asking, namespaces)) if servers else (),
+        tuple(_hints(asking, namespaces)) if servers else (),
         problems=tuple(asking.problems),
     )
 
@@ -256,12 +256,12 @@ def _ups(
     return found
 
 
-def _said(asking: _Asking, namespaces: Sequence[str]) -> list[Said]:
+def _hints(asking: _Asking, namespaces: Sequence[str]) -> list[Hint]:
     """Labels of any series that hold a vLLM command line, and Kubernetes' annotations."""
-    found: list[Said] = []
+    found: list[Hint] = []
     for label in _ARGUMENT_LABELS:
         for labels, _ in asking.instant(f'{{{label}=~"{_OF_VLLM}"}}'):
-            found.append(Said(labels.get("__name__", ""), label, labels[label], labels))
+            found.append(Hint(labels.get("__name__", ""), label, labels[label], labels))
     if namespaces:
         # without honorLabels the workload's namespace is the exported one
         asked = [
@@ -272,7 +272,7 @@ def _said(asking: _Asking, namespaces: Sequence[str]) -> list[Said]:
         for inside in asked if len(namespaces) <= _MANY else [""]:
             for labels, _ in asking.instant(_KUBERNETES % inside):
                 found += [
-                    Said(labels.get("__name__", ""), label, text, labels)
+                    Hint(labels.get("__name__", ""), label, text, labels)
                     for label, text in sorted(labels.items())
                     if label.startswith(("annotation_", "label_"))
                     and (_SAYS_VLLM.match(text) or "max_num_" in label)
@@ -335,63 +335,3 @@ def _of(names: Iterable[str]) -> str:
     own = [n for n in names if n != "up" and not n.startswith((*_ITS_OWN, "vllm:"))]
     exporters = [n for n in own if ":" not in n]  # level:metric:operations is a rule's name
     return without_vllm(own if is_known(own) else exporters)
-
-
-_STEP_SECONDS = 1.0
-_LOOK_SECONDS = 180.0
-
-
-def scrape_intervals_seconds(
-    ranges: RangeAsker,
-    selector: Mapping[str, str],
-    until: datetime,
-    *,
-    step_seconds: float = _STEP_SECONDS,
-    look_seconds: float = _LOOK_SECONDS,
-) -> dict[str, float]:
-    """Instance → median (of two the lower) distance of its scrapes just before ``until``.
-
-    It is asked for on a grid finer than any usual scrape interval; an instance with fewer than
-    three scrapes in that time is not in it.
-
-    Args:
-        selector: label → value that the targets' series carry.
-        until: aware; as far behind now as scrapes need to be visible.
-        step_seconds: of the grid; an interval below it looks like it.
-
-    Raises:
-        SourceError: ``timestamp(up)`` was not answered.
-    """
-    times = grid(until - timedelta(seconds=look_seconds), until, step_seconds)
-    if times is None:
-        return {}
-    text = f"timestamp({select(('up',), matchers(selector))})"
-    found, errors = ranges.range(text, times)
-    for error in errors:
-        if not isinstance(error, Partial):
-            raise error
-    labels = found.labels
-    named = pl.DataFrame(
-        {
-            "series": range(len(labels)),
-            "instance": [one.get("instance") for one in labels],
-        },
-        schema={"series": pl.UInt32, "instance": pl.String},
-    )
-    apart = (
-        found.long.join(named.drop_nulls(), on="series")
-        .select("series", "instance", (pl.col("value") * 1000).round().alias("scraped"))
-        .unique()
-        .sort("series", "scraped")
-        .with_columns(pl.col("scraped").diff().over("series").alias("apart"))
-        .drop_nulls()
-    )
-    # of two jobs that scrape one instance the one that scrapes more often counts
-    each = apart.group_by("instance", "series").agg(
-        # the lower of two: beside a gap (the API started again) the other is the interval
-        pl.col("apart").quantile(0.5, interpolation="lower"),
-        pl.len(),
-    )
-    often = each.filter(pl.col("len") > 1)
-    best = often.group_by("instance").agg(pl.col("apart").min()).sort("instance")
-    return {instance: apart / 1000 for instance, apart in best.iter_rows()}
