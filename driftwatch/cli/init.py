@@ -78,10 +78,10 @@ def command(
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
     _write(output, made.text, force=force)
-    from driftwatch.onboarding.text import told
+    from driftwatch.onboarding.text import in_lines
 
     click.echo(f"wrote {output}. Missing:")
-    for line in told(made.missing):
+    for line in in_lines(made.missing):
         click.echo(line)
     click.echo(f"next: driftwatch doctor -c {output}")
 

@@ -1,10 +1,15 @@
-"""What was found, as a commented configuration file. Pure; every label value is escaped."""
+"""What ``init`` discovered, as a commented configuration file. Pure; label values are escaped."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
 
 from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.collect.registry import wire_names
@@ -78,76 +83,88 @@ def written(found: Inventory, discovery: Discovery, origin: Api | Mapping[str, s
     """The file for what was found.
 
     Args:
-        found: what was seen.
+        found: servers, GPUs and command lines.
         discovery: its pools.
         origin: the API that was asked, or instance → address of the pages.
     """
     missing: list[str] = []
-    pages = not isinstance(origin, Api)
-    where = f"at {len(origin)} metrics pages" if not isinstance(origin, Api) else f"at {origin.url}"
+    values: dict[str, Any] = {"api_sources": [], "page_sources": [], "basic_auth": None}
+    if isinstance(origin, Api):
+        where = f"at {origin.url}"
+        values |= {"url": origin.url, "keys": origin.keys, "basic_auth": origin.basic_auth}
+        values["api_sources"] = [
+            _api_source(*selection, missing) for selection in _selections(found, origin.match)
+        ]
+    else:
+        where = f"at {len(origin)} metrics pages"
+        values["page_sources"] = [
+            {"urls": [origin[server.instance] for server in pool.servers], "pool": pool.name}
+            for pool in discovery.pools
+        ]
+    silent = [] if isinstance(origin, Api) else found.silent
+    values["source_notes"] = [f"{one.instance} is left out: {one.reason}" for one in silent]
+    values["source_notes"] += _old_names(found)
     engines = sum(pool.engines for pool in discovery.pools)
-    lines = _comment(
+    values["summary"] = (
         f"What driftwatch init found {where}: {_count(len(found.servers), 'vLLM server')}, "
         f"{_count(engines, 'engine')}, {_count(len(discovery.pools), 'pool')}. Lines without a "
-        "number sign were found; what is commented out is for you to say."
+        "number sign were found; what is commented out is for you to fill in."
     )
-    lines += ["", "sources:"]
-    if isinstance(origin, Api):
-        lines += _prometheus(found, origin, missing)
-    else:
-        lines += _pages(found, discovery, origin)
-    lines += [*_generation(found), "", "pools:"]
+    labelled = not isinstance(origin, Api)
+    values["pools"] = [_pool(pool, labelled=labelled) for pool in discovery.pools]
     of_pools: dict[str, list[str]] = {}
     for pool in discovery.pools:
-        own: list[str] = []
-        lines += _pool(pool, own, labelled=pages)
-        for sentence in own:
+        for sentence in _missing_of(pool):
             of_pools.setdefault(sentence, []).append(pool.name)
     missing += [f"{_first(names)}: {sentence}" for sentence, names in of_pools.items()]
-    lines += ["", *_comment("Who is told. Without a receiver nobody is.")]
-    lines += ["# receivers:", "#   - name: oncall", "#     slack: {webhook_url_file: slack.url}"]
-    missing += _seen(found, discovery)
-    missing.append("receivers: nobody is told until one is configured")
-    lines += ["", *_comment("What is missing, and how to give it:")]
-    for sentence in missing:
-        lines += _comment(sentence, first="- ", rest="  ")
-    return Written("\n".join(lines) + "\n", tuple(missing))
+    missing += _beside_pools(found, discovery)
+    missing.append("receivers: nobody gets a page until one is configured")
+    text = _environment().from_string(_template()).render(**values, missing=missing)
+    return Written(text, tuple(missing))
 
 
-def _prometheus(found: Inventory, api: Api, missing: list[str]) -> list[str]:
-    lines: list[str] = []
-    for match, note, servers in _selections(found, api.match):
-        lines += [f"  - prometheus: {quoted(api.url)}"]
-        lines += _comment(note, indent=4)
-        lines += [*_labels(match, 4, "match")] if match else []
-        intervals = sorted({s.interval_seconds for s in servers if s.interval_seconds is not None})
-        if intervals:
-            seen = sum(s.interval_seconds is not None for s in servers)
-            lines.append(
-                f"    step: {_duration(intervals[0])}  # the scrape interval, measured on {seen} "
-                f"of {len(servers)} servers"
-            )
-        else:
-            lines += ["    # step: 15s  # the scrape interval could not be measured"]
-            missing.append(
-                f"sources[].step of {_words_of(match)}: the scrape interval could not be "
-                "measured, 15 s is assumed: give the one of your scrape configuration"
-            )
-        if len(intervals) > 1:
-            shown = ", ".join(_duration(seconds) for seconds in intervals)
-            missing.append(
-                f"servers are scraped at different intervals ({shown}): step is the shortest; "
-                "scrape all of a pool alike"
-            )
-        lines += [f"    {name}: {value}" for name, value in api.keys.items()]
-        if api.basic_auth is not None:
-            user, file = map(quoted, api.basic_auth)
-            lines += ["    basic_auth:", f"      username: {user}", f"      password_file: {file}"]
-    return lines
+def _template() -> str:
+    return (resources.files(__package__) / "configuration.yaml.j2").read_text("utf-8")
 
 
-def _words_of(match: Mapping[str, str]) -> str:
-    return ", ".join(f"{k}={_shown(v)}" for k, v in sorted(match.items())) or "everything"
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - no HTML; every value goes through quoted or comment
+    )
+    environment.filters |= {"quoted": quoted, "comment": _comment, "labels": _labels}
+    return environment
+
+
+def _api_source(
+    match: Mapping[str, str], note: str, servers: Sequence[Server], missing: list[str]
+) -> dict[str, Any]:
+    """One source of the API; what is missing for it is added."""
+    measured = [s.interval_seconds for s in servers if s.interval_seconds is not None]
+    intervals = sorted(set(measured))
+    if not intervals:
+        of = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(match.items())) or "everything"
+        missing.append(
+            f"sources[].step of {of}: the scrape interval could not be measured, 15 s is "
+            "assumed: give the one of your scrape configuration"
+        )
+    if len(intervals) > 1:
+        shown = ", ".join(_duration(seconds) for seconds in intervals)
+        missing.append(
+            f"servers are scraped at different intervals ({shown}): step is the shortest; "
+            "scrape all of a pool alike"
+        )
+    return {
+        "match": match,
+        "note": note,
+        "step": _duration(intervals[0]) if intervals else None,
+        "measured": len(measured),
+        "servers": len(servers),
+    }
 
 
 def _selections(
@@ -164,7 +181,7 @@ def _selections(
             others[job] = others.get(job, 0) + 1
     mixed = [job for job in by_job if job is None or others.get(job, 0) > len(by_job[job])]
     if "job" in match:
-        return [(match, "The labels that were asked for.", found.servers)]
+        return [(match, "The labels of --match.", found.servers)]
     if mixed or len(by_job) > _MANY_JOBS:
         if len(by_job) > _MANY_JOBS:
             why = f"{len(by_job)} jobs have vLLM servers"
@@ -173,7 +190,7 @@ def _selections(
         else:
             why = "they are no job of their own: it has more targets that are not vLLM"
         note = f"Every instance with a vllm: series is watched ({why}). With match a server "
-        note += "without any series would be seen as well."
+        note += "without any series would be read as well."
         return [(match, note, found.servers)]
     return [
         ({**match, "job": job or ""}, f"{_count(len(servers), 'server')} of this job.", servers)
@@ -181,18 +198,7 @@ def _selections(
     ]
 
 
-def _pages(found: Inventory, discovery: Discovery, urls: Mapping[str, str]) -> list[str]:
-    lines: list[str] = []
-    for pool in discovery.pools:
-        lines.append("  - pages:")
-        lines += [f"      - {quoted(urls[server.instance])}" for server in pool.servers]
-        lines += _labels({"pool": pool.name}, 4, "labels")
-    for silent in found.silent:
-        lines += _comment(f"{silent.instance} is left out: {silent.reason}", indent=2)
-    return lines
-
-
-def _generation(found: Inventory) -> list[str]:
+def _old_names(found: Inventory) -> list[str]:
     """Which names the servers use for what has been renamed."""
     old = {
         old.wire_name: (metric.wire_name, old.until)
@@ -200,19 +206,18 @@ def _generation(found: Inventory) -> list[str]:
         for metric in metrics
         for old in metric.old_names
     }
-    seen = sorted(name for name in found.names if name in old)
-    lines: list[str] = []
-    for name in seen:
+    notes = []
+    for name in sorted(old.keys() & set(found.names)):
         now, until = old[name]
         mixed = ", beside the name of today on others" if now in found.names else ""
-        lines += _comment(
-            f"{name} is served{mixed}: vLLM {until} or older (today {now}); both are read.",
-            indent=2,
+        notes.append(
+            f"{name} is served{mixed}: vLLM {until} or older (today {now}); both are read."
         )
-    return lines
+    return notes
 
 
-def _pool(pool: FoundPool, missing: list[str], *, labelled: bool) -> list[str]:
+def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
+    """A pool as the template has it."""
     first = pool.servers[0]
     about = f"{_count(len(pool.servers), 'server')}, {_count(pool.engines, 'engine')}"
     about += f", e.g. {_shown(first.instance)}"
@@ -223,55 +228,49 @@ def _pool(pool: FoundPool, missing: list[str], *, labelled: bool) -> list[str]:
     models = sorted({server.labels.get("model_name", "") for server in pool.servers} - {""})
     if labelled and models:
         about += f"; serves {', '.join(map(_shown, models))}"
-    lines = _comment(about + _cache_words(first), indent=2)
-    lines += [f"  - name: {quoted(pool.name)}"]
-    match = {"pool": pool.name} if labelled else pool.match
-    lines += _labels(match, 4, "match") if match else _comment("every target", indent=4)
-    if pool.gpus_per_replica is not None:
-        lines += _comment(pool.gpus_source, indent=4)
-        lines.append(f"    gpus_per_replica: {pool.gpus_per_replica:g}")
-    else:
-        lines.append("    # gpus_per_replica: N")
+    known = []
+    for name in (*COLUMN_KNOBS, "max_num_active_seqs", "max_model_len", "api_server_count"):
+        setting = pool.serving.setting(name)
+        if setting is not None:
+            source = f"{setting.provenance}: {_shown(setting.detail, 200)}"
+            shown = source if name in COLUMN_KNOBS else None
+            known.append({"name": name, "value": f"{setting.value:.0f}", "source": shown})
+    gpus = pool.gpus_per_replica
+    return {
+        "name": pool.name,
+        "about": about + _cache_words(first),
+        "match": {"pool": pool.name} if labelled else pool.match,
+        "gpus": None if gpus is None else f"{gpus:g}",
+        "gpus_source": pool.gpus_source,
+        "known": known,
+        "unknown": _unknown(pool),
+    }
+
+
+def _unknown(pool: FoundPool) -> list[str]:
+    return [name for name in COLUMN_KNOBS if pool.serving.setting(name) is None]
+
+
+def _missing_of(pool: FoundPool) -> list[str]:
+    """What a pool lacks, one sentence each."""
+    missing = []
+    if pool.gpus_per_replica is None:
         why = pool.gpus_source or "no GPU readings join its servers"
         missing.append(
             f"gpus_per_replica ({why}): tokens per second and GPU are unknown without it"
         )
-    lines += _serving(pool, missing)
-    lines += [
-        "    # slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}",
-        "    # tuned_for: {prompt_tokens: N, generation_tokens: N}",
-    ]
-    missing += pool.doubts
-    missing += [
-        "slo: no metric says which latency is wanted",
-        "tuned_for: the mean lengths its settings were chosen for; without them (or a "
-        "pin: driftwatch baseline pin) no length drift is seen",
-    ]
-    return lines
-
-
-def _serving(pool: FoundPool, missing: list[str]) -> list[str]:
-    unknown = []
-    known = []
-    for name in COLUMN_KNOBS:
-        setting = getattr(pool.serving, name)
-        if setting is None:
-            unknown.append(name)
-        else:
-            known += _comment(f"{setting.provenance}: {_shown(setting.detail, 200)}", indent=6)
-            known.append(f"      {name}: {setting.value:.0f}")
-    for name in ("max_num_active_seqs", "max_model_len", "api_server_count"):
-        setting = pool.serving.setting(name)
-        if setting is not None:
-            known.append(f"      {name}: {setting.value:.0f}")
-    if unknown:
+    if unknown := _unknown(pool):
         missing.append(
             f"{' and '.join(unknown)}: no metric shows them; give serving."
             f"{unknown[0]}, serving.startup_log, or serving.arguments (vLLM's command line)"
         )
-    head = "    serving:" if known else "    # serving:"
-    inner = [f"{'      # ' if known else '    #   '}{name}: N" for name in unknown]
-    return [head, *known, *inner]
+    return [
+        *missing,
+        *pool.doubts,
+        "slo: no metric says which latency is wanted",
+        "tuned_for: the mean lengths its settings were chosen for; without them (or a "
+        "baseline: driftwatch baseline pin) no length drift is found",
+    ]
 
 
 def _cache_words(server: Server) -> str:
@@ -291,22 +290,22 @@ def _cache_words(server: Server) -> str:
     return f"; {', '.join(words)}" if words else ""
 
 
-def _seen(found: Inventory, discovery: Discovery) -> list[str]:
-    """What stands beside the pools."""
-    said = _merged(found)
+def _beside_pools(found: Inventory, discovery: Discovery) -> list[str]:
+    """Servers, command lines and answers that belong to no pool."""
+    notes = _merged(found)
     by_reason: dict[str, list[str]] = {}
     for silent in found.silent:
         by_reason.setdefault(silent.reason, []).append(silent.instance)
     for reason, instances in sorted(by_reason.items()):
-        said.append(f"not in any pool: {_first(instances)}: {reason}")
+        notes.append(f"not in any pool: {_first(instances)}: {reason}")
     if discovery.unjoined:
         one = discovery.unjoined[0]
-        said.append(
+        notes.append(
             f"{_count(len(discovery.unjoined), 'command line')} of vLLM fit no server (first: "
             f"{_shown(one.series)} {_shown(one.label)} of {_shown(one.labels.get('instance', ''))})"
         )
-    said += [f"not answered: {_shown(p.where, 120)}: {p.reason}" for p in found.problems]
-    return said
+    notes += [f"not answered: {_shown(p.where, 120)}: {p.reason}" for p in found.problems]
+    return notes
 
 
 def _merged(found: Inventory) -> list[str]:
@@ -317,8 +316,8 @@ def _merged(found: Inventory) -> list[str]:
             words = [f"{k} {_first(values)}" for k, values in server.several.items()]
             name, values = next(iter(server.several.items()))
             value = next(value for value in values if value)
-            told = ("; ".join(words), (name, value))
-            differing.setdefault(told, []).append(server.instance)
+            what = ("; ".join(words), (name, value))
+            differing.setdefault(what, []).append(server.instance)
     return [
         f"{_first(instances)}: series of one instance differ ({words}), and would be taken for one "
         f"server: select one by match ({_key(name)}: {quoted(_shown(value))}), and watch the "
@@ -333,23 +332,21 @@ def _first(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _labels(labels: Mapping[str, str], indent: int, key: str) -> list[str]:
-    pad = " " * indent
-    return [
-        f"{pad}{key}:",
-        *(f"{pad}  {_key(name)}: {quoted(value)}" for name, value in sorted(labels.items())),
-    ]
+def _labels(labels: Mapping[str, str], indent: int) -> str:
+    return "\n".join(
+        f"{' ' * indent}{_key(name)}: {quoted(value)}" for name, value in sorted(labels.items())
+    )
 
 
 def _key(name: str) -> str:
     return quoted(name) if name.lower() in _PLAIN else name
 
 
-def _comment(text: str, *, indent: int = 0, first: str = "", rest: str = "") -> list[str]:
+def _comment(text: str, indent: int = 0, first: str = "", rest: str = "") -> str:
     """Comment lines; a line break in the text can end none of them."""
     flat = " ".join("".join(c if c.isprintable() else _escaped(c) for c in text).split())
     pad = " " * indent + "# "
-    return textwrap.wrap(
+    return textwrap.fill(
         flat,
         _WIDTH,
         initial_indent=pad + first,
@@ -374,7 +371,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def told(missing: Iterable[str]) -> list[str]:
+def in_lines(missing: Iterable[str]) -> list[str]:
     """The sentences as a terminal shows them, 80 columns."""
     lines: list[str] = []
     for sentence in missing:
