@@ -177,16 +177,14 @@ def advice_document(advice: Advice) -> dict[str, Any]:
     """What the store keeps and ``recommend --json`` prints: the attributes, and what follows."""
     said = advice.recommendation
     document = _ADVICE.document(
-        advice,
-        capacity_ratio=advice.capacity_ratio,
-        utilization_ratio=advice.utilization_ratio,
+        advice, capacity_ratio=advice.capacity_ratio, utilization_ratio=advice.utilization_ratio
     )
     document["recommendation"] |= {"reason": said.why, "reason_code": said.reason.code}
     return document
 
 
 # Derived targets: so many times the pin's 95th percentiles. A user who has lived with the pin is
-# taken to notice a doubling; recommendation.md asks only that a derived target says so.
+# taken to notice a doubling.
 DERIVED_TIMES = 2.0
 
 

@@ -172,12 +172,7 @@ def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool)
     """What was asked for, and where no knob helps what does."""
     ground, today = case.ground, case.today
     found = asked_for(
-        ground,
-        question.what_if,
-        judged,
-        today=today,
-        offered=case.offered,
-        replicas=case.replicas,
+        ground, question.what_if, judged, today=today, offered=case.offered, replicas=case.replicas
     )
     hit = case.ground.scenarios[0].configuration.enable_prefix_caching
     asked = question.what_if

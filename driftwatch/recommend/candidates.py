@@ -22,7 +22,7 @@ from driftwatch.recommend.sweep import Gain, Ground
 from driftwatch.recommend.sweep_values import Knobs, Range, refusal, single_knobs
 from driftwatch.simulate.requests import Requests
 
-# recommendation.md: a TTFT near capacity is a queue that any error of the rate makes another.
+# a TTFT near capacity is a queue that any error of the rate makes another
 NEAR_CAPACITY = 0.9
 NEAR = "within 10 % of capacity a TTFT is not to be forecast"
 GROWS = "it cannot keep up with this demand: its queue only grows"
@@ -169,8 +169,6 @@ def _mean_of(measured: Sequence[Measured], name: str) -> float | None:
 def _alone(ground: Ground, measured: Sequence[Measured], name: str, demand: float) -> float | None:
     """The share in one target, over the scenarios whose simulation of today meets it; else over
     all.
-
-    A scenario that misses today what the server meets cannot tell whether a change would break it.
     """
     share = 0.0 if ground.judged.slo is None else ground.judged.slo.share
     today = [
@@ -187,7 +185,7 @@ def _unknown(measured: Sequence[Measured]) -> dict[str, str]:
     return {}
 
 
-# Below it nothing is scarce: detection.md has BatchDrift from 0.8 on.
+# below it nothing is scarce
 MARGIN = 0.8
 
 
@@ -381,15 +379,7 @@ def asked_for(
     found = []
     knobs = {name: value for name, value in what_if.items() if name in KNOBS}
     if knobs:
-        found.append(
-            candidate(
-                ground,
-                knobs,
-                offered=offered,
-                judged_requests=requests,
-                near=near,
-            )
-        )
+        found.append(candidate(ground, knobs, offered=offered, judged_requests=requests, near=near))
     if PREFIX_HIT_RATIO in what_if:
         found.append(prefix_hits(ground, requests, what_if[PREFIX_HIT_RATIO], today))
     if what_if.get(FP8_KV):
@@ -408,11 +398,7 @@ def _wider(scenario: Scenario) -> Scenario:
 
 
 def _asked(
-    ground: Ground,
-    then: Ground,
-    said: Mapping[str, float],
-    requests: Requests,
-    today: Candidate,
+    ground: Ground, then: Ground, said: Mapping[str, float], requests: Requests, today: Candidate
 ) -> Candidate:
     """Share in every scenario; capacity as the best step-time model has it, in proportion to
     today's by all.

@@ -46,43 +46,32 @@ _GATE = {
     "running_requests": ("fit_running", "running requests"),
     "kv_cache_usage_ratio": ("fit_kv_cache", "KV use"),
 }
+_SCALED = {"kv_cache_usage_ratio": (100.0, " %"), "itl_seconds": (1e3, " ms")}
 
 
 def traffic_gates(observed: Observed, now: Observed) -> list[Gate]:
-    """Enough was seen to know the engine, and enough of the traffic as it is now to judge by it.
+    """Enough is known of the engine, and enough of the traffic as it is ``now`` to judge by it."""
+    found = _enough(observed, ("busy_windows", "requests"), "")
+    if now is not observed:
+        since = f" since the traffic changed at {now.start:%H:%M} UTC"
+        found += _enough(now, ("recent_minutes", "recent_requests"), since)
+    return found
 
-    Args:
-        now: the end of it that is alike; the window itself where the traffic did not change.
-    """
-    busy, came = observed.busy_windows, len(observed.requests)
-    found = [
+
+def _enough(observed: Observed, names: tuple[str, str], since: str) -> list[Gate]:
+    busy, count = observed.busy_windows, len(observed.requests)
+    return [
         Gate(
-            "busy_windows",
+            names[0],
             busy >= FEWEST_MINUTES,
-            f"{busy} busy minutes (gate {FEWEST_MINUTES})",
+            f"{busy} busy minutes{since} (gate {FEWEST_MINUTES})",
         ),
         Gate(
-            "requests",
-            came >= FEWEST_REQUESTS,
-            f"{came:,} requests (gate {FEWEST_REQUESTS})",
+            names[1],
+            count >= FEWEST_REQUESTS,
+            f"{count:,} requests{since} (gate {FEWEST_REQUESTS})",
         ),
     ]
-    if now is not observed:
-        busy, came = now.busy_windows, len(now.requests)
-        since = f"since the traffic changed at {now.start:%H:%M} UTC"
-        found += [
-            Gate(
-                "recent_minutes",
-                busy >= FEWEST_MINUTES,
-                f"{busy} busy minutes {since} (gate {FEWEST_MINUTES})",
-            ),
-            Gate(
-                "recent_requests",
-                came >= FEWEST_REQUESTS,
-                f"{came:,} requests {since} (gate {FEWEST_REQUESTS})",
-            ),
-        ]
-    return found
 
 
 def hits_known(observed: Observed) -> bool:
@@ -119,17 +108,11 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
 
 def server_gates(server: Server, missing: Sequence[str]) -> list[Gate]:
     """The settings are known, and nothing runs that no simulation here knows."""
-    found = [
-        Gate(
-            "settings",
-            not missing,
-            f"unknown: {', '.join(missing)}" if missing else "settings known",
-        )
-    ]
+    said = f"unknown: {', '.join(missing)}" if missing else "settings known"
+    found = [Gate("settings", not missing, said)]
     if server.unsupported:
-        found.append(
-            Gate("unsupported", False, f"not simulated here: {', '.join(server.unsupported)}")
-        )
+        said = f"not simulated here: {', '.join(server.unsupported)}"
+        found.append(Gate("unsupported", False, said))
     return found
 
 
@@ -137,28 +120,25 @@ def kv_gate(observed: Observed, scenarios: Sequence[Scenario]) -> Gate:
     """A block count that is unknown does no harm where KV use says that it cannot bind."""
     if all(scenario.configuration.num_gpu_blocks is not None for scenario in scenarios):
         return Gate("kv_blocks", True, "KV block count known")
-    most = observed.chunks["kv_cache_usage_ratio"].max()
-    use = float(most) if isinstance(most, int | float) else None
+    use = _most_kv(observed)
     preempted = float(observed.chunks["preemptions_per_second"].drop_nulls().sum())
-    if use is not None and use <= KV_ROOM and preempted == 0.0:
-        return Gate(
-            "kv_blocks",
-            True,
-            f"KV block count unknown; use at most {100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %), "
-            "no preemption",
-        )
-    said = "KV use unknown"
-    if use is not None:
-        said = f"KV use up to {100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %)"
-    return Gate("kv_blocks", False, f"KV block count unknown and KV could bind: {said}")
+    if use is None:
+        return Gate("kv_blocks", False, "KV block count unknown and KV could bind: KV use unknown")
+    said = f"{100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %)"
+    if use <= KV_ROOM and preempted == 0.0:
+        text = f"KV block count unknown; use at most {said}, no preemption"
+        return Gate("kv_blocks", True, text)
+    text = f"KV block count unknown and KV could bind: KV use up to {said}"
+    return Gate("kv_blocks", False, text)
+
+
+def _most_kv(observed: Observed) -> float | None:
+    most = observed.chunks["kv_cache_usage_ratio"].max()
+    return float(most) if isinstance(most, int | float) else None
 
 
 def fit_gates(
-    fit: Fit,
-    *,
-    saturated: bool,
-    observed: Observed,
-    chance: Mapping[str, float] | None = None,
+    fit: Fit, *, saturated: bool, observed: Observed, chance: Mapping[str, float] | None = None
 ) -> list[Gate]:
     """The simulation of today's settings against what was observed.
 
@@ -200,10 +180,7 @@ def load_gates(fit: Fit) -> list[Gate]:
 
 
 def _deviations(levels: int) -> float:
-    """Standard deviations that chance alone exceeds in one of so many levels in 1 of 20 windows.
-
-    Bonferroni's bound: each level gets an equal part of the chance, on both sides.
-    """
+    """Standard deviations that chance alone exceeds in one of so many levels in 1 of 20 windows."""
     return NormalDist().inv_cdf(1.0 - _BY_CHANCE / (2 * levels))
 
 
@@ -259,7 +236,7 @@ def ttft_is_skipped(observed: Observed) -> bool:
 def nobody_waited(observed: Observed, slo: Slo | None) -> bool:
     """No scrape saw a waiting request, nothing was preempted, and the targets are met.
 
-    recommendation.md: then no limit binds, even with the settings unknown.
+    Then no limit binds, even with the settings unknown.
     """
     chunks = observed.chunks
     waiting = chunks["waiting_requests"]
@@ -293,25 +270,22 @@ def failed_first(gates: Iterable[Gate]) -> tuple[Gate, ...]:
 
 
 def _kv_matters(observed: Observed, off: float) -> bool:
-    """Use is so high, as observed or as simulated, that the cache might bind; else it says nothing.
-
-    The peak of the chunks' means, with as much again for what a mean hides.
-    """
-    most = observed.chunks["kv_cache_usage_ratio"].max()
-    return isinstance(most, int | float) and most * max(1.0, 1.0 + off) > KV_ROOM
+    """Use is so high, as observed or as simulated, that the cache might bind."""
+    most = _most_kv(observed)
+    return most is not None and most * max(1.0, 1.0 + off) > KV_ROOM
 
 
 def _fit_words(name: str, words: str, off: float, bound: float, observed: Observed) -> str:
-    seen, sign = _mean_of(observed, name), f"{100 * off:+.0f} %, gate {100 * bound:.0f} %"
-    if seen is None or seen <= 0:
+    before, sign = _mean_of(observed, name), f"{100 * off:+.0f} %, gate {100 * bound:.0f} %"
+    if before is None or before <= 0:
         return f"simulated {words} off by {sign}"
-    then = seen * (1 + off)
-    if name == "kv_cache_usage_ratio":
-        return f"simulated {words} {100 * then:.3g} %, observed {100 * seen:.3g} % ({sign})"
-    if name == "itl_seconds":
-        return f"simulated {words} {1e3 * then:.3g} ms, observed {1e3 * seen:.3g} ms ({sign})"
-    unit = " s" if name.endswith("seconds") else ""
-    return f"simulated {words} {digits(then)}{unit}, observed {digits(seen)}{unit} ({sign})"
+    then, scale, unit = before * (1 + off), 1.0, " s" if name.endswith("seconds") else ""
+    if name in _SCALED:
+        scale, unit = _SCALED[name]
+        shown = [f"{scale * value:.3g}{unit}" for value in (then, before)]
+    else:
+        shown = [f"{digits(value)}{unit}" for value in (then, before)]
+    return f"simulated {words} {shown[0]}, observed {shown[1]} ({sign})"
 
 
 def _mean_of(observed: Observed, name: str) -> float | None:
@@ -322,12 +296,7 @@ def _mean_of(observed: Observed, name: str) -> float | None:
 
 
 _DRAWS = 6
-_FIGURES = (
-    "generation_tokens_per_second",
-    "itl_seconds",
-    "ttft_seconds",
-    "running_requests",
-)
+_FIGURES = ("generation_tokens_per_second", "itl_seconds", "ttft_seconds", "running_requests")
 
 
 def spread_by_chance(

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 _PIECE_SECONDS = 60.0
 _PIECES_AT_LEAST = 2  # on each side of a change
-_ALIKE = 1.25  # times or over this: less than any drift that is told (detection.md: x1.5)
+_ALIKE = 1.25  # times or over this: less than any drift that is told
 # Standard deviations between two means, each piece counting once: of the best of 60 places and
 # three figures, chance alone reaches it in fewer than one window of a hundred.
 _CERTAIN = 4.0
@@ -102,9 +102,6 @@ def _noise(figures: Floats) -> Floats:
 def _change(figures: Floats, noise: Floats) -> tuple[int, int] | None:
     """The piece with which something else begins, and whether that is the rate and how it moved (-1
     fell, 1 rose, 0 lengths); None where nothing does.
-
-    Args:
-        figures: of :func:`_figures`.
     """
     best: float = _CERTAIN**2
     found: tuple[int, int] | None = None
@@ -209,10 +206,7 @@ def steady(
 
 
 def _staying(own: Requests, rng: np.random.Generator) -> Requests:
-    """The requests whose clients left, with generations of those that stayed.
-
-    What they got before they left is the work that was done; what they came for is the demand.
-    """
+    """The requests whose clients left, with generations of those that stayed."""
     gone = np.isfinite(own.cancel_seconds)
     if not gone.any() or gone.all():
         return own

@@ -208,10 +208,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     if peers:
         notes.append(f"judged by the traffic of {1 + len(peers)} servers of the pool")
     return Prepared(
-        replace(advice, gates=failed_first(gates), notes=tuple(notes)),
-        now,
-        ground,
-        going_on,
+        replace(advice, gates=failed_first(gates), notes=tuple(notes)), now, ground, going_on
     )
 
 

@@ -8,14 +8,7 @@ from typing import Any, NamedTuple
 
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.candidates import FP8_KV, PREFIX_HIT_RATIO, REPLICAS, Case
-from driftwatch.recommend.words import (
-    aims,
-    capacity_gain,
-    digits,
-    milliseconds,
-    percent,
-    rate,
-)
+from driftwatch.recommend.words import aims, capacity_gain, digits, milliseconds, percent, rate
 
 # Attributes of a candidate that a verification holds a forecast against, base units.
 FORECAST = (

@@ -83,9 +83,7 @@ def between(scenarios: Sequence[Scenario]) -> list[Scenario]:
 
 
 def with_knobs(
-    configuration: SchedulerConfiguration,
-    knobs: Mapping[str, float],
-    num_gpu_blocks: int | None,
+    configuration: SchedulerConfiguration, knobs: Mapping[str, float], num_gpu_blocks: int | None
 ) -> SchedulerConfiguration:
     """Settings with some knobs turned, and the KV blocks that are left then."""
     turned: dict[str, Any] = {name: round(value) for name, value in knobs.items() if name in KNOBS}

@@ -294,11 +294,7 @@ def _of_line(ground: Ground, line: list[tuple[Knobs, Measured]]) -> list[Knobs]:
 
 
 def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
-    """Settings that serve alike, by capacity; within the ties of the best one by the move.
-
-    Half as much again as a busy piece of the window asks for is enough: what is beyond is worth no
-    larger move. Nor is a capacity that is larger by no more than what is known of it.
-    """
+    """Settings that serve alike, by capacity; within the ties of the best one by the move."""
     today = ground.scenarios[0].configuration
     if len(tied) < 2:
         return list(tied)

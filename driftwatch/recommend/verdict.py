@@ -27,7 +27,7 @@ from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.recommend.words import aims, change, digits, percent
 from driftwatch.simulate.requests import Requests
 
-# recommendation.md: the mean gain is 3 to 5 points at least and every variant agrees.
+# the mean gain, and that by every model
 MEAN_GAIN, EVERY_GAIN = 0.04, 0.02
 HARM = 0.02  # points that no scenario, and no demand, may lose
 # Far from the targets the server stays overloaded; a few points more are luck of its queue: only
@@ -150,10 +150,7 @@ def changed(
 
 
 def no_knob(
-    case: Case,
-    what_ifs: Sequence[Candidate],
-    gains: Sequence[Gain] = (),
-    breaks: str | None = None,
+    case: Case, what_ifs: Sequence[Candidate], gains: Sequence[Gain] = (), breaks: str | None = None
 ) -> Recommendation:
     """No knob helps, or none is sure to: what does."""
     limit = case.today.capacity_requests_per_second
@@ -170,20 +167,12 @@ def no_knob(
     else:
         reason = _none_helps(case, gains, aim)
     return Recommendation(
-        "none",
-        reason,
-        instead=instead_of(case, what_ifs),
-        forecast=None,
-        basis="simulation",
+        "none", reason, instead=instead_of(case, what_ifs), forecast=None, basis="simulation"
     )
 
 
 def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> Reason:
-    """Whether nothing moves the share, or something does and is not sure or not worth it.
-
-    In points: what was measured is of the last minutes, a forecast of demand that lasts, so that
-    only forecasts are held against each other.
-    """
+    """Whether nothing moves the share, or something does and is not sure or not worth it."""
     best = max(gains, key=lambda gain: gain.mean, default=None)
     if best is None or best.mean <= SHARE_KEPT:
         return Reason(
@@ -295,11 +284,7 @@ def chosen(
     @cache
     def made(knobs: tuple[tuple[str, float], ...]) -> Candidate:
         return candidate(
-            ground,
-            dict(knobs),
-            offered=case.offered,
-            judged_requests=judged,
-            near=near,
+            ground, dict(knobs), offered=case.offered, judged_requests=judged, near=near
         )
 
     for gain in _with_nearer(case, gains):
@@ -341,10 +326,7 @@ def chosen(
 
 
 def _with_nearer(case: Case, gains: Sequence[Gain]) -> Iterator[Gain]:
-    """The finalists, then smaller moves of each one's knob, the largest of them first.
-
-    They are looked at only where the larger move was forbidden: what is taken ends the search.
-    """
+    """The finalists, then smaller moves of each one's knob, the largest of them first."""
     tried: list[Knobs] = [gain.knobs for gain in gains]
     yield from gains
     today = case.ground.scenarios[0].configuration
@@ -380,11 +362,7 @@ def _breaks(case: Case, gain: Gain, target: str) -> str:
 
 
 def _too_wide(
-    case: Case,
-    observed: Observed,
-    gain: Gain,
-    seed: int,
-    demands: Sequence[float] | None = None,
+    case: Case, observed: Observed, gain: Gain, seed: int, demands: Sequence[float] | None = None
 ) -> Gate | None:
     """The gate on the forecast's interval, where the requests of the window leave it too wide."""
     if case.ground.objective == "latency":

@@ -31,7 +31,7 @@ from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.step_time import StepTime
 
 # Leaves of the shipped trees at which the engine or its surroundings lost something: a knob would
-# hide it (recommendation.md, "The tree").
+# hide it.
 _LEAVES = {
     "engine_stuck": "requests are present and no token comes",
     "version_change": "slower at equal load than before the release changed",
@@ -49,7 +49,7 @@ _NOT_REPLAYED = {
     "prefill_only": "a prefill-only engine",
     "decode_only": "a decode-only engine",
 }
-STUCK_SECONDS = 120.0  # detection.md, EngineStuck
+STUCK_SECONDS = 120.0  # as rules/engine-stuck.yaml has it
 _DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
 
 
@@ -148,10 +148,7 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
 
 
 def _most(finished: pl.Series, completed: float, lasted: float) -> float:
-    """Requests a second that it may complete: two standard errors above what it did.
-
-    Of the count, and of the minutes: long and short requests come in turns.
-    """
+    """Requests a second that it may complete: two standard errors above what it did."""
     minutes = finished.std()
     wander = float(minutes) / math.sqrt(len(finished)) if isinstance(minutes, float) else 0.0
     return completed / lasted + 2 * max(math.sqrt(completed) / lasted, wander)

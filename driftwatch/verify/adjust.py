@@ -109,10 +109,7 @@ def _moved(top: Floats, bottom: Floats, by: Floats, share: bool) -> Floats:
 
 
 def _asked(found: Matched, side: Ints) -> Floats:
-    """[minutes, 8] logarithms of loads and lengths, and how a minute's own lengths differ.
-
-    Each around its mean, what tells most first: squares of both loads are the last.
-    """
+    """[minutes, 8] logarithms of loads and lengths, and how a minute's own lengths differ."""
     now, recent = pl.col("requests_per_second").log(), pl.col("recent_requests_per_second").log()
     columns = [now.alias("now"), (recent - now).alias("recent")]
     own = []
@@ -147,13 +144,7 @@ def _with_speed(name: str, slope: float, density: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
-    """What a regression found.
-
-    Attributes:
-        slopes: [columns].
-        levels: [cells] beside the curve.
-        residual: [minutes].
-    """
+    """What a regression found."""
 
     slopes: Floats
     levels: Floats
@@ -211,10 +202,7 @@ def _slopes(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, flo
 
 
 def _ridge(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, float]:
-    """[columns] slopes, and the trace of what maps figures to fitted ones.
-
-    Each side by its own noise: what is quiet tells its slopes better than what is not.
-    """
+    """[columns] slopes, and the trace of what maps figures to fitted ones."""
     left: Floats = y
     least = 1e-6 * float((weight * y**2).mean()) + 1e-12
     slopes: Floats = np.zeros(x.shape[1])

@@ -119,10 +119,7 @@ def enough(found: Matched, fewest_minutes: int = FEWEST_MINUTES) -> bool:
 
 
 def _matched(before: pl.DataFrame, after: pl.DataFrame, fewest: int) -> tuple[Matched, Load]:
-    """Matched on load and lengths; where that leaves too little, on lengths with ordered load.
-
-    Of a server that is overloaded before and after, minutes at full load alone, on lengths.
-    """
+    """Matched on load and lengths; where that leaves too little, on lengths with ordered load."""
     if min(_waited(before), _waited(after)) >= OVERLOADED_SHARE:
         return matched(before.filter("saturated"), after.filter("saturated"), LENGTHS), "same"
     exact = matched(before, after)
@@ -183,10 +180,7 @@ def _both(found: Matched, slo: Slo | None, confidence: float) -> dict[str, Both]
 
 
 def _bound_wait(told: dict[str, Both]) -> None:
-    """A wait is a part of the time to first token, and is no longer than it.
-
-    vLLM books waits when requests finish and first tokens when they come: not the same requests.
-    """
+    """A wait is a part of the time to first token, and is no longer than it."""
     part, whole = told.get("batch_assembly_wait_seconds"), told.get("ttft_seconds_mean")
     if part is not None and whole is not None:
         one, other = (
@@ -214,10 +208,7 @@ def _numbers(both: Both) -> tuple[float, float, float, float]:
 
 
 def _add_in_target(told: dict[str, Both]) -> None:
-    """Requests that meet every target: at most as many as meet the one that fewest meet.
-
-    The targets' histograms do not tell which requests missed both.
-    """
+    """Requests that meet every target: at most as many as meet the one that fewest meet."""
     shares = [told[n] for n in ("ttft_in_target_ratio", "tpot_in_target_ratio") if n in told]
     if shares:
         one = min(shares, key=lambda both: both.before.value)

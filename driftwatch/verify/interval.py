@@ -16,13 +16,7 @@ from scipy import stats
 
 from driftwatch.verify.adjust import Adjusted
 from driftwatch.verify.figures import SHARES
-from driftwatch.verify.spread import (
-    Influence,
-    Spread,
-    longest_shared,
-    shorts,
-    wander,
-)
+from driftwatch.verify.spread import Influence, Spread, longest_shared, shorts, wander
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -122,10 +116,7 @@ def both_of(before: Side, after: Side, name: str, confidence: float) -> Both | N
 
 
 def _value_of(side: Side, share: bool) -> tuple[float, Influence | None]:
-    """The figure, NaN where no minute knows it, and each minute's influence on it.
-
-    On its logarithm, of a share on itself; None where it is 0 or unknown.
-    """
+    """The figure, NaN where no minute knows it, and each minute's influence on it."""
     figure = side.figure
     counted = np.bincount(
         side.cell[figure.parts.denominator > 0], minlength=len(side.weights)

@@ -17,7 +17,7 @@ from driftwatch.verify.figures import FIGURES, IN_TARGET, SHARES, WORDS
 from driftwatch.verify.matching import LOAD_BIN
 from driftwatch.verify.verification import Effect, Kind, Verdict
 
-# A share of requests in target that falls by more hurts (evaluation.md: "hurt by > 2 points").
+# A share of requests in target that falls by more hurts.
 HARM_SHARE = 0.02
 # A time or a rate that gets worse by more hurts.
 HARM_RATIO = 0.05
@@ -189,11 +189,7 @@ def _least(effect: Effect) -> str:
 
 
 def _more(found: Comparison, primary: Effect, away: float) -> str:
-    """How much more traffic would tell, in words.
-
-    Args:
-        away: how far its difference lies from what it must exclude, at most.
-    """
+    """How much more traffic would tell, in words."""
     half = (primary.high - primary.low) / 2
     share, minutes = found.after_shares.get(primary.name, 0.0), found.matched.minutes[1]
     if half <= 0 or not minutes or not share:
@@ -242,10 +238,7 @@ def _primary(found: Comparison, forecast: Mapping[str, Any] | None) -> Effect | 
 
 
 def _promised_gain(primary: Effect, forecast: Mapping[str, Any]) -> float | None:
-    """How far the promise would have moved the figure, towards good; None without a promise.
-
-    Times and rates are carried over as a ratio: matched traffic is not the forecast's.
-    """
+    """How far the promise would have moved the figure, towards good; None without a promise."""
     told, today = _named(forecast), _named(forecast.get("today"))
     if primary.name not in told:
         # capacity was promised: requests need not wait any more; a tenth of that would show

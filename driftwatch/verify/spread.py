@@ -38,7 +38,7 @@ SHORTEST_LAG = 3
 FARTHER = 2
 # What is still alike after so many minutes is no queue: it is the wander's.
 LONGEST_LAG = 20
-# Standard deviation of an engine's speed (detection.md: 3-4 %); engines differ by a third, which is
+# Standard deviation of an engine's speed; engines differ by a third, which is
 # what a variance of six degrees of freedom says.
 WANDER_RATIO = 0.04
 BELIEF = 6.0
@@ -165,13 +165,7 @@ def wander(sides: tuple[Influence, Influence], speed: float) -> Wander:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pairs:
-    """Sums of products over minutes so far apart.
-
-    Attributes:
-        lags: [lags] minutes.
-        value: [lags] of influences.
-        share: [lags] of shares.
-    """
+    """Sums of products over minutes so far apart."""
 
     lags: Floats
     value: Floats

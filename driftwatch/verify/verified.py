@@ -11,12 +11,7 @@ from driftwatch.model import Slo
 from driftwatch.verify.compare import Comparison, compare
 from driftwatch.verify.figures import inside_bucket, percentile_cell
 from driftwatch.verify.judge import Judgement, judge, load_not_met, promised
-from driftwatch.verify.matching import (
-    after_change,
-    before_change,
-    comparable,
-    with_traffic,
-)
+from driftwatch.verify.matching import after_change, before_change, comparable, with_traffic
 from driftwatch.verify.verification import Effect, Verification
 
 # A day has every load and every mix of a day.
@@ -87,11 +82,7 @@ def verified(
     """
     slo = slo or targets_of(opened)
     found = compare(
-        before,
-        after,
-        slo=slo,
-        forecast=promised(opened.forecast),
-        confidence=confidence,
+        before, after, slo=slo, forecast=promised(opened.forecast), confidence=confidence
     )
     said = judge(found, opened.change.kind, opened.forecast)
     unmet = load_not_met(found, opened.forecast)

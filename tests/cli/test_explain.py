@@ -99,7 +99,7 @@ def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: 
         first,
         "NO VERDICT: c:1: last seen 11:40 UTC; not scraped by prometheus p:9090 since",
     ]
-    assert err == "help: scrapes reach from 11:35 UTC to 12:00 UTC\n"
+    assert err == "help: scrapes reach to 11:35 UTC to 12:00 UTC\n"
     assert "NO DATA" not in run("explain", "a:1")[1]
 
 
@@ -113,7 +113,7 @@ def test_many_candidates_are_all_named_in_a_pipe_and_counted_on_a_terminal(
     assert all(f"s{n:02}:1" in err for n in range(11))
     assert "more" not in err
 
-    from driftwatch.cli.recommend.asked import _LISTED
+    from driftwatch.cli.target_window import LISTED
     from driftwatch.errors import UsageError
     from driftwatch.pipeline.explain import target_named
 
@@ -121,10 +121,10 @@ def test_many_candidates_are_all_named_in_a_pipe_and_counted_on_a_terminal(
     targets = {key: Target(key, {}, "rag-8b") for key in keys}
     for name in ("rag-8b", None, "elsewhere"):
         with pytest.raises(UsageError) as told:
-            target_named(name, targets, _LISTED)
+            target_named(name, targets, LISTED)
         assert str(told.value.help_text).endswith("s07:1 and 3 more")
     with pytest.raises(UsageError) as told:
-        target_named("rag-8b", dict(list(targets.items())[:8]), _LISTED)
+        target_named("rag-8b", dict(list(targets.items())[:8]), LISTED)
     assert str(told.value.help_text).endswith(", s07:1")
 
 

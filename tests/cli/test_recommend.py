@@ -154,7 +154,7 @@ def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:
     code, out, err = run("recommend", "--recording", str(RECORDED), "--at", "2026-11-20")
     assert code == 4
     assert out.startswith("NO VERDICT: host:8000: no minute before 2026-11-20 00:00 UTC is known")
-    assert "help: scrapes reach from" in err
+    assert "help: scrapes reach to" in err
 
 
 def test_a_store_without_scrapes_and_a_missing_one(run: Run, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked(shared_data: Path)
 
     import polars as pl
 
-    from driftwatch.cli.recommend.asked import chosen_target
+    from driftwatch.cli.target_window import chosen_target
     from driftwatch.collect.pages.parser import PageParser
     from driftwatch.errors import UsageError
     from driftwatch.model import Target, TargetKey

@@ -1,20 +1,16 @@
-"""What people read of an advice: a story by hand, against golden files.
-
-``PYTHONPATH=. python test_recommend_text.py`` in this folder writes the golden files anew.
-"""
+"""What people read of an advice: stories by hand, against golden files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import pytest
 from advice_stories import STORIES, refused, story
 
 from driftwatch.cli.recommend.text import Asked, rendered, settles
 
-GOLDEN = Path(__file__).parent / "recommend_golden"
 ASKED = Asked("rag-8b-3", "rag-8b", date(2026, 11, 18))
 
 
@@ -29,9 +25,9 @@ def _written(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_it_reads_as_designed(name: str) -> None:
+def test_it_reads_as_designed(name: str, golden: Callable[[str, str], None]) -> None:
     for file, text in _written(name).items():
-        assert text == (GOLDEN / file).read_text(encoding="utf-8"), file
+        golden(f"recommend/{file}", text)
         if "piped" not in file:
             assert max(map(len, text.splitlines())) <= 80
         if "ascii" in file:
@@ -81,23 +77,3 @@ def test_a_name_from_outside_cannot_break_lines() -> None:
     text = rendered(story(), Asked("a\nb\x1b[31m", 'm"\nx: y', None))
     assert "\x1b" not in text
     assert 'modelURL: "m\\"\\nx: y"' in text
-
-
-if __name__ == "__main__":
-    for story_name in STORIES:
-        for written_file, written_text in _written(story_name).items():
-            (GOLDEN / written_file).write_text(written_text, encoding="utf-8")
-
-
-def test_without_a_target_no_rate_is_called_one_in_target() -> None:
-    advice = story()
-    assert "req/s in target" in rendered(advice, ASKED)
-    assert advice.today is not None
-    waits = replace(advice.today, in_target_ratio=0.4, capacity_requests_per_second=20.0)
-    advice = replace(
-        advice, slo=None, slo_source="unknown", today=waits, offered_requests_per_second=16.4
-    )
-    text = " ".join(rendered(advice, ASKED).split())
-    assert "req/s in target" not in text
-    assert "req/s when full" in text
-    assert "82 % of it; 60 % wait longer than 1 s: the load comes in waves" in text

@@ -13,8 +13,8 @@ from driftwatch.recommend.simulated import (
     afterwards,
     in_target,
     missed,
-    replayed,
-    share_replayed,
+    share_simulated,
+    simulated,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
@@ -74,8 +74,8 @@ def test_a_share_that_is_settled_early_is_the_share_of_the_whole(
 ) -> None:
     requests = requests_of(2)
     judged = Judged(slo, 6.0, 60.0, ttft_overhead_seconds=0.01)
-    whole = replayed(requests, CASES[name], LAW, judged)
-    early = share_replayed(requests, CASES[name], LAW, judged)
+    whole = simulated(requests, CASES[name], LAW, judged)
+    early = share_simulated(requests, CASES[name], LAW, judged)
     assert early.in_target_ratio == whole.in_target_ratio
     assert early.e2e_seconds is None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from driftwatch.cli.verify.text import one_in_full
-from driftwatch.verify.verification import Change, Effect, Verification
+from driftwatch.cli.verify.text import listed, one_in_full, record_lines
+from driftwatch.verify.verification import Change, Effect, Verification, track_record
 
 AT = datetime(2026, 11, 18, 5, tzinfo=UTC)
 FASTER = Effect("ttft_seconds_mean", 2.0, 1.0, -1.2, -0.8, None, "seconds")
@@ -52,7 +53,7 @@ def test_an_output_without_utf_8_gets_signs_by_their_spelling(
     written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", written)
     text = "\n".join(one_in_full(replace(FOUND, against=None, change=change), AT))
-    assert "max_num_seqs 8.0 -> 64.0" in text and "-1.2...-0.80 s" in text
+    assert "max_num_seqs 8 -> 64" in text and "-1.2...-0.80 s" in text
     assert "?" not in text
 
 
@@ -64,3 +65,16 @@ def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:
     assert first == "b:8000: no known change at 05:00 UTC"
     rows = [line.split("\t") for line in text if "…" in line]
     assert [row[3] for row in rows] == ["+2.1…+8.3 ms", "+0.0021…+0.40 s"]
+
+
+def test_the_screens(golden: Callable[[str, str], None]) -> None:
+    """One in full (piped), two servers, the list, the track record; what a person reads."""
+    share = Effect("in_target_ratio", 0.42, 0.97, 0.5, 0.6, 0.95, "1")
+    change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 41")})
+    kept = replace(FOUND, against=None, change=change, effects=(share, FASTER), forecast={"x": 1})
+    failed = replace(kept, id="ba9876543210", verdict="FAIL", reason="TTFT mean rose")
+    late = [replace(kept, notes=("intervals: 95 %, with the engine's own wander",)), failed]
+    golden("verify/change.txt", "\n".join(one_in_full(late[0], AT)) + "\n")
+    golden("verify/servers.txt", "\n".join(one_in_full(FOUND, AT)) + "\n")
+    golden("verify/list.txt", "\n".join(listed([FOUND, *late], AT)) + "\n")
+    golden("verify/record.txt", "\n".join(record_lines(track_record(late))) + "\n")

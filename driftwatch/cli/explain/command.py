@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftwatch.cli import past
-from driftwatch.cli.explain.asked import (
-    Answer,
-    Asked,
-    answer_of_recording,
-    answer_of_store,
-    asked_of,
-    history_of_recording,
-    history_of_store,
-)
+from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Duration
 from driftwatch.cli.past import asked_options
+from driftwatch.cli.target_window import Evaluated, TargetWindow, target_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from driftwatch.model import Incident, Target
+    from driftwatch.model import Finding, Incident, Target
+    from driftwatch.pipeline.explain import Window
 
-_EXIT_NO_VERDICT = 4
+_TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 
 
 @click.command(name="explain")
@@ -53,9 +46,9 @@ def command(
 ) -> None:
     """Explain TARGET (host:8000, host:8000/1, or a pool): evidence, path, limits, advice.
 
-    TARGET may be left out where there is only one; of a pool it explains the server with the
-    longest queue. Without --recording and --prometheus, ./driftwatch.yaml is read where there is
-    one. Exit code 0: answered; 4: no verdict, what is missing is named.
+    Leave TARGET out where there is only one. Of a pool, driftwatch explains the server with the
+    longest queue. Without --recording and --prometheus it reads ./driftwatch.yaml, if that exists.
+    Exit code 0: answered; 4: no verdict, and the output names what is missing.
     """
     with past.asked_of(rest) as where:
         _explain(target, length, where, symptom, as_json)
@@ -68,48 +61,47 @@ def _explain(
     from driftwatch.diagnose.tree import UNDETERMINED
     from driftwatch.pipeline.explain import SYMPTOMS
 
-    at, recording, plan = where.at, where.recording, where.plan
-    history = (
-        history_of_store(where.db, where.config, plan, at, length, where.baseline)
-        if recording is None
-        else history_of_recording(recording, plan, at)
+    today = SystemClock().now().date()
+    asked = target_window(
+        target, where, length, traffic=_TRAFFIC, tree=SYMPTOMS[symptom], today=today
     )
-    asked = asked_of(
-        target,
-        history,
-        at,
-        length,
-        baseline=where.baseline,
-        plan=plan,
-        tree=SYMPTOMS[symptom],
-        today=SystemClock().now().date(),
-    )
-    firing = [] if at is not None else list(_firing(history.incidents, asked.target))
+    firing = [] if where.at is not None else list(_firing(asked.history.incidents, asked.target))
     if not as_json:  # above "no verdict" as well
-        _print_firing(firing, asked.target, asked.today)
-    answer = (
-        answer_of_store(asked, where.db, where.config)
-        if recording is None
-        else answer_of_recording(asked, recording, where.pins)
-    )
-    answer = replace(answer, finding=answer.advised(asked))
+        _print_firing(firing, asked.target, today)
+    evaluated = asked.evaluated()
+    finding, window = _advised(asked, evaluated), evaluated.window
     if as_json:
-        _print_json(answer)
+        from driftwatch.notify.explained import explained_json
+
+        click.echo(explained_json(finding, window.start, window.end))
     else:
-        _print_silence(asked, answer.window.end)
-        _print_page(asked, answer, firing, at or (answer.window.end if recording else None))
-    diagnosis = answer.finding.diagnosis
+        _print_silence(asked, window.end)
+        at = where.at or (None if where.recording is None else window.end)
+        _print_page(asked, finding, window, firing, at)
+    diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == UNDETERMINED
-    click.get_current_context().exit(_EXIT_NO_VERDICT if undetermined else 0)
+    click.get_current_context().exit(EXIT_NO_VERDICT if undetermined else 0)
 
 
-def _print_json(answer: Answer) -> None:
-    from driftwatch.notify.explained import explained_json
+def _advised(asked: TargetWindow, evaluated: Evaluated) -> Finding:
+    """The finding with what a simulation of its traffic says, where its leaf asks for one."""
+    from driftwatch.pipeline.advice import explained
+    from driftwatch.pipeline.question import Moment
 
-    click.echo(explained_json(answer.finding, answer.window.start, answer.window.end))
+    assert evaluated.finding is not None  # noqa: S101 - evaluated() raises without one
+    moment = Moment(
+        evaluated.finding.target,
+        evaluated.window.end,
+        evaluated.minutes,
+        evaluated.row,
+        evaluated.beside,
+        asked.replicas,
+        asked.history.gpus,
+    )
+    return explained(evaluated.finding, evaluated.row, asked.where.plan, moment)
 
 
-def _print_silence(asked: Asked, end: datetime) -> None:
+def _print_silence(asked: TargetWindow, end: datetime) -> None:
     """``NO DATA host:8000: …`` where the target was not scraped at the end."""
     from driftwatch.pipeline.explain import last_seen
 
@@ -119,7 +111,11 @@ def _print_silence(asked: Asked, end: datetime) -> None:
 
 
 def _print_page(
-    asked: Asked, answer: Answer, firing: Sequence[Incident], at: datetime | None
+    asked: TargetWindow,
+    finding: Finding,
+    window: Window,
+    firing: Sequence[Incident],
+    at: datetime | None,
 ) -> None:
     """The page on stdout; commands that it names look at the moment ``at``."""
     from driftwatch.cli.following import following
@@ -128,9 +124,9 @@ def _print_page(
 
     click.echo(
         render_explained(
-            answer.finding,
-            answer.window.start,
-            answer.window.end,
+            finding,
+            window.start,
+            window.end,
             incidents=[incident for incident in firing if _is_own(incident, asked.target)],
             today=asked.today,
             colour=wants_colour(sys.stdout),

@@ -15,11 +15,11 @@ from driftwatch.cli.recommend.options import asked_about, check_plot, recommend_
 from driftwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.recommend.asked import Looked
-    from driftwatch.pipeline.plan import Plan
+    from driftwatch.cli.target_window import Evaluated, TargetWindow
     from driftwatch.recommend.advice import Advice, Question
 
 _LONGEST = timedelta(hours=1)
+_EVIDENCE = timedelta(minutes=10)  # as ``explain`` looks back
 _SHORTEST = timedelta(minutes=1)
 
 
@@ -35,46 +35,53 @@ def command(
     what_if: tuple[str, ...],
     **rest: Any,
 ) -> None:
-    """Replay TARGET's traffic under other settings: one change, or none, and what it costs.
+    """Simulate TARGET's traffic under other settings: advise one change or none, with its cost.
 
-    TARGET is a server (host:8000, host:8000/1) or a pool: then its server with the longest queue.
+    TARGET is a server (host:8000, host:8000/1) or a pool. Of a pool, driftwatch takes the server
+    with the longest queue.
 
-    The requests are rebuilt from stored minutes (--recording: from a recording), the server's step
-    time is fitted to what it did, and its scheduler is simulated with other values of max_num_seqs
-    and max_num_batched_tokens. driftwatch never changes a server: it prints the change. Exit code
-    0: answered, also where nothing is to be changed; 4: no verdict, the gate that failed is named.
+    driftwatch rebuilds the requests from stored minutes (--recording: from a recording), fits the
+    step time of the server, and simulates vLLM's scheduler with other settings. It never changes a
+    server: it prints the change. Exit code 0: answered, also where nothing is to be changed; 4: no
+    verdict, and the output names the gate that failed.
     """
-    asked = asked_about(what_if)
+    values = asked_about(what_if)
     check_plot(plot)
     with past.asked_of(rest) as where:
-        looked = _looked(target, length, where, with_log=rest["log"] is not None)
-        advice = _answer(_question(looked, where.plan, length, asked, rest), hardware)
+        asked = _target_window(target, length, where, with_log=rest["log"] is not None)
+        evaluated = asked.evaluated(finding_needed=False)
+        advice = _answer(_question(asked, evaluated, length, values, rest), hardware)
     if plot is not None:
-        _draw(plot, advice, looked)
+        _draw(plot, advice, asked)
     if as_json:
-        _print_json(advice, looked)
+        _print_json(advice, asked)
     else:
-        _print(advice, looked)
+        _print(advice, asked)
     refused = advice.recommendation.action == "insufficient"
     click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
 
 
-def _looked(
+def _target_window(
     target: str | None, length: timedelta | None, where: past.Asked, *, with_log: bool
-) -> Looked:
-    """The target with its minutes."""
-    from driftwatch.cli.recommend.asked import of_recording, of_store
+) -> TargetWindow:
+    from driftwatch.cli.target_window import target_window
+    from driftwatch.clock import SystemClock
+    from driftwatch.pipeline.explain import DEFAULT_TREE
 
     if length is not None and length < _SHORTEST:
         raise UsageError(
-            f"--window {length.total_seconds():g}s holds no whole minute",
-            help_text="--window 10m",
+            f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"
         )
-    back = length or _LONGEST
-    if where.recording is not None:
-        return of_recording(target, where, back, where.recording)
     try:
-        return of_store(target, where, back)
+        return target_window(
+            target,
+            where,
+            _EVIDENCE,
+            traffic=length or _LONGEST,
+            tree=DEFAULT_TREE,
+            today=SystemClock().now().date(),
+            until_last=True,
+        )
     except StoreError as error:
         if not with_log:
             raise
@@ -86,8 +93,8 @@ def _looked(
 
 
 def _question(
-    looked: Looked,
-    plan: Plan,
+    asked: TargetWindow,
+    evaluated: Evaluated,
     length: timedelta | None,
     what_if: dict[str, float],
     given: dict[str, Any],
@@ -95,21 +102,21 @@ def _question(
     from driftwatch.pipeline.question import question_for
     from driftwatch.simulate.workload import read_requests
 
-    diagnosis = None if looked.found is None else looked.found.diagnosis
+    diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
     log = given.pop("log")
     return question_for(
-        looked.target,
-        plan,
-        looked.at,
-        looked.minutes,
-        row=looked.row,
-        gpus=looked.gpus,
+        asked.target,
+        asked.where.plan,
+        asked.window.end,
+        evaluated.minutes,
+        row=evaluated.row,
+        gpus=asked.history.gpus,
         leaf=None if diagnosis is None else diagnosis.leaf,
         window=length,
         what_if=what_if,
         log=None if log is None else read_requests(log, any_order=True),
-        replicas=looked.replicas,
-        beside=looked.beside,
+        replicas=asked.replicas,
+        beside=evaluated.beside,
         **given,
     )
 
@@ -121,7 +128,7 @@ def _answer(question: Question, hardware: Path | None) -> Advice:
     return advise(question, hardware=with_hardware(hardware))
 
 
-def _draw(path: Path, advice: Advice, looked: Looked) -> None:
+def _draw(path: Path, advice: Advice, asked: TargetWindow) -> None:
     """The picture; what was answered without a simulation has none, and says so."""
     from driftwatch.report.advice_axis import axis_of
     from driftwatch.report.advice_plot import draw_advice
@@ -131,25 +138,21 @@ def _draw(path: Path, advice: Advice, looked: Looked) -> None:
         click.echo(f"warning: {path} not drawn: nothing was simulated", err=True)
         return
     kind: Literal["svg", "png"] = "svg" if path.suffix == ".svg" else "png"
-    drawn = draw_advice(advice, kind, name=looked.target.key.text)
+    drawn = draw_advice(advice, kind, name=asked.target.key.text)
     try:
         path.write_bytes(drawn)
     except OSError as error:
         raise UsageError(f"--plot {path}: {error.strerror}") from error
 
 
-def _print_json(advice: Advice, looked: Looked) -> None:
+def _print_json(advice: Advice, asked: TargetWindow) -> None:
     """The advice with whose it is and the change as people type it."""
     import orjson
 
     from driftwatch.recommend.advice import advice_document
-    from driftwatch.recommend.change_text import (
-        helm_values_diff,
-        pod_args_diff,
-        vllm_arguments,
-    )
+    from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 
-    moves, target = advice.recommendation.moves, looked.target
+    moves, target = advice.recommendation.moves, asked.target
     document = {
         "target": {
             "instance": target.key.instance,
@@ -162,7 +165,7 @@ def _print_json(advice: Advice, looked: Looked) -> None:
         if not moves
         else {
             "vllm_arguments": list(vllm_arguments(moves)),
-            "helm_values_diff": list(helm_values_diff(moves, _model(looked))),
+            "helm_values_diff": list(helm_values_diff(moves, _model(asked))),
             "pod_args_diff": list(pod_args_diff(moves)),
         },
     }
@@ -170,17 +173,14 @@ def _print_json(advice: Advice, looked: Looked) -> None:
     click.echo(orjson.dumps(document, option=option).decode())
 
 
-def _print(advice: Advice, looked: Looked) -> None:
+def _print(advice: Advice, window: TargetWindow) -> None:
     from driftwatch.cli.recommend.text import Asked, rendered, settles
     from driftwatch.clock import SystemClock
     from driftwatch.notify.layout import paint, wrap
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
     asked = Asked(
-        looked.target.key.text,
-        _model(looked),
-        SystemClock().now().date(),
-        _next(advice, looked),
+        window.target.key.text, _model(window), SystemClock().now().date(), _next(advice, window)
     )
     text = rendered(advice, asked, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
     click.echo(paint(text, wants_colour(sys.stdout)))
@@ -189,15 +189,15 @@ def _print(advice: Advice, looked: Looked) -> None:
         click.echo("\n".join(wrap(told, 80, "  ")) if sys.stderr.isatty() else told, err=True)
 
 
-def _model(looked: Looked) -> str | None:
-    return looked.target.labels.get("model_name")
+def _model(asked: TargetWindow) -> str | None:
+    return asked.target.labels.get("model_name")
 
 
-def _next(advice: Advice, looked: Looked) -> str:
+def _next(advice: Advice, asked: TargetWindow) -> str:
     """What to type after it was changed, or to look closer."""
     from driftwatch.cli.following import following
 
-    context, target = click.get_current_context(), looked.target.key.text
+    context, target = click.get_current_context(), asked.target.key.text
     if advice.recommendation.action == "change":
         return f"driftwatch verify {target}{following(context, without=('baseline',))}"
-    return f"driftwatch explain {target}{following(context, at=looked.at)}"
+    return f"driftwatch explain {target}{following(context, at=asked.window.end)}"

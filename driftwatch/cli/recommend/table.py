@@ -1,4 +1,4 @@
-"""The swept values as a table: experience.md 3(d) on a terminal, whole rows between tabs piped."""
+"""The swept values as a table: 80 columns on a terminal, whole rows between tabs piped."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ from driftwatch.report.advice_axis import Axis, Point, axis_of, by_knobs, gain
 
 _KNOB = 15  # columns of the knob's name, which may take two lines
 # head, unit, columns
-_COLUMNS = (
-    ("in target", "%", 9),
-    ("TTFT p95", "s", 8),
-    ("ITL p99", "ms", 7),
-    ("KV peak", "%", 7),
-)
-_NO_GAIN_RATIO = 0.02  # less capacity than that is none (recommendation.md: ties within 2 %)
+_COLUMNS = (("in target", "%", 9), ("TTFT p95", "s", 8), ("ITL p99", "ms", 7), ("KV peak", "%", 7))
+_NO_GAIN_RATIO = 0.02  # less capacity than that is none
 
 TABBED_HEADER = (
     "knobs",

@@ -9,22 +9,10 @@ from datetime import date, timedelta
 from driftwatch.cli.recommend.table import others, reasons, tabbed, table
 from driftwatch.model import KnobMove, Slo
 from driftwatch.notify.layout import fit, spell, wrap
-from driftwatch.notify.numbers import (
-    change,
-    clean,
-    figure,
-    milliseconds,
-    percent,
-    seconds,
-    span,
-)
+from driftwatch.notify.numbers import change, clean, figure, milliseconds, percent, seconds, span
 from driftwatch.notify.todo import change_text
 from driftwatch.recommend.advice import Advice, Gate
-from driftwatch.recommend.change_text import (
-    helm_values_diff,
-    pod_args_diff,
-    vllm_arguments,
-)
+from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.recommend.gates import BOUNDS
 
 _WIDTH = 80

@@ -108,9 +108,7 @@ def _off(playback: Playback, played: Played) -> np.ndarray:
 
 
 def _backlog(playback: Playback) -> np.ndarray:
-    """Chunks whose requests wait long, by Little's law: waiting over first tokens a
-    second.
-    """
+    """Chunks whose requests wait long, by Little's law: waiting over first tokens a second."""
     rate = playback.observed.chunks["first_tokens_per_second"].fill_null(np.nan).to_numpy()
     return np.asarray(playback.waiting > _BACKLOG_SECONDS * rate)
 
@@ -247,9 +245,6 @@ def _burst(
 ) -> tuple[Arrivals, Descent, Point]:
     """The arrivals under which the window is likeliest, with noise and step-time model that go with
     them.
-
-    Each kind begins at the prior's proportions, not at the step-time model that even arrivals led
-    to. Where none of the likely kinds is better than evenly, the others are not tried.
     """
     playback = descent.playback
     even = playback.requests
@@ -293,11 +288,7 @@ def _measured_noise(playback: Playback, point: Point, seed: int, arrivals: Arriv
 def _descend(
     descent: Descent, point: Point, slopes: Floats | None, iterations: int
 ) -> tuple[Point, Floats]:
-    """Iterate; also the last derivatives.
-
-    Args:
-        slopes: derivatives near there, for the first step; None = find them.
-    """
+    """Iterate; also the last derivatives."""
     slopes = descent.derivatives(point) if slopes is None else slopes
     damping, idle = _DAMPING, 0
     for iteration in range(iterations):
@@ -312,11 +303,7 @@ def _descend(
 
 
 def _ordered(found: list[Fit], judged: Judged) -> list[Fit]:
-    """The likeliest first; variants that the data do not tell apart, as the prior has them.
-
-    Their losses differ by the last digits of a simulation, which another processor rounds
-    otherwise.
-    """
+    """The likeliest first; variants that the data do not tell apart, as the prior has them."""
     costs = {fit.variant: judged[fit.variant][1].cost for fit in found}
     least = min(costs.values())
     alike = [fit for fit in found if costs[fit.variant] <= least + _TOLD_APART]

@@ -261,9 +261,7 @@ def loss_of(point: Point) -> float:
 
 
 def _intervals(values: Floats) -> Floats:
-    """Mean time between tokens; where it is not observed, by Little's law: running over
-    rate.
-    """
+    """Mean time between tokens; where it is not observed, by Little's law: running over rate."""
     rate = values[:, RESIDUALS.index("generation_tokens_per_second")]
     running = values[:, RESIDUALS.index("running_requests")]
     itl = values[:, RESIDUALS.index("itl_seconds")]

@@ -143,11 +143,7 @@ class Playback:
         self.requests, self._came = replace(requests, arrival_seconds=late), self._came[first:]
 
     def _kept(self) -> tuple[int, int]:
-        """First chunk, and the one after the last, of what can be simulated often enough.
-
-        Of all such stretches the last whose load varies nearly as much as it does in any: what a
-        step of one batch costs is told by steps of another.
-        """
+        """First chunk, and the one after the last, of what can be simulated often enough."""
         chunks = self.observed.chunks
         steps = (
             chunks["steps_per_generation_token"].fill_null(1.0)
@@ -251,10 +247,7 @@ class Playback:
         return Played(values, (prefill, decode, read), steps, waiting)
 
     def _mean_by(self, at: Floats, spans: Floats) -> Floats:
-        """Mean of requests' spans by the chunk in which they are booked; NaN where none is.
-
-        Without those that were inside at the start: their spans began before.
-        """
+        """Mean of requests' spans by the chunk in which they are booked; NaN where none is."""
         known = np.isfinite(at) & np.isfinite(spans)
         at, spans = at[known], spans[known]
         order = np.argsort(at, kind="stable")

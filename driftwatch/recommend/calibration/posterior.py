@@ -137,10 +137,7 @@ def extremes(
 
 
 def _moved(step_time: StepTime, logs: Floats, seen: Composition) -> StepTime:
-    """Coefficients moved, then all scaled so that the observed step moves as its slope says.
-
-    A step is linear in a coefficient: upwards a move is a share of it, not a power.
-    """
+    """Coefficients moved, then all scaled so that the observed step moves as its slope says."""
     factors = np.where(logs > 0, 1.0 + logs, np.exp(logs))
     step = seen.parts(step_time)
     scale = float(np.exp(seen.shares(step_time) @ logs) * step.sum() / (step @ factors))
@@ -156,10 +153,7 @@ def _moved(step_time: StepTime, logs: Floats, seen: Composition) -> StepTime:
 
 
 def _shared(descent: Descent) -> Floats:
-    """Correlation of the weighted residuals: floors are one error at like load.
-
-    A squared exponential in the log of the running requests, one octave wide.
-    """
+    """Correlation of the weighted residuals: floors are one error at like load."""
     playback, noise = descent.playback, descent.noise
     running = playback.seen[:, RESIDUALS.index("running_requests")]
     logs = np.log(np.where(running > 0, running, 1.0))
@@ -188,11 +182,7 @@ _CHECKED = {
 
 
 def what_is_unknown(
-    fit: Fit,
-    descent: Descent,
-    point: Point,
-    slopes: Floats,
-    configuration: SchedulerConfiguration,
+    fit: Fit, descent: Descent, point: Point, slopes: Floats, configuration: SchedulerConfiguration
 ) -> str | None:
     """Why other batches cannot be forecast from this fit; None where they can."""
     for name, said in _CHECKED.items():

@@ -111,11 +111,7 @@ def find_model(tables: Hardware, name: str | None) -> tuple[Model | None, str]:
 
 
 def _from_traffic(observed: Observed, why: str) -> Prior:
-    """A step-time model that would give the window's mean step, its parts shared out; wide.
-
-    A decoded token's mean interval is about a step; a first token after its schedule took one step
-    with the whole prompt in it.
-    """
+    """A step-time model that would give the window's mean step, its parts shared out; wide."""
     chunks, requests = observed.chunks, observed.requests
 
     def typical(name: str, otherwise: float) -> float:

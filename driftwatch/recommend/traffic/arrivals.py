@@ -78,11 +78,7 @@ def _trend(means: Floats, counts: Integers) -> Floats:
 
 
 def _in_order(waited: Floats, change: float, rng: np.random.Generator) -> Floats:
-    """Waits in the order of the first tokens: rising or falling through a row as the means do.
-
-    Of a wait that changes by ``change`` over a row the spread is change / √12; as much of the
-    spread as that is has an order, the rest has none.
-    """
+    """Waits in the order of the first tokens: rising or falling through a row as the means do."""
     spread = float(waited.std()) if len(waited) > 1 else 0.0
     weight = 0.0 if spread == 0.0 else float(np.clip(change / np.sqrt(12.0) / spread, -1.0, 1.0))
     places = np.linspace(-1.0, 1.0, len(waited)) * np.sqrt(3.0)
@@ -209,12 +205,7 @@ def _filled(gauge: Floats) -> Floats:
 
 
 def _at_edges(mean: Floats, change: Floats) -> Floats:
-    """A gauge at the edges of rows, from its mean in each row and its known change over each.
-
-    From the left and from the right half a row away, and both averaged. Where no change is known,
-    the outer edges go on as the three rows beside them do, where these rise or fall throughout: a
-    queue that grows had begun shorter.
-    """
+    """A gauge at the edges of rows, from its mean in each row and its known change over each."""
     right = mean - change / 2
     left = mean + change / 2
     inner = (left[:-1] + right[1:]) / 2

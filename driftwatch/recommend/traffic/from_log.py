@@ -18,7 +18,7 @@ from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests, make_reque
 
 Integers = npt.NDArray[np.int64]
 # Both count the same requests, but for those in flight at the edges of the window; and the
-# tightest gate of a fit (recommendation.md: tokens/s within 5 %) allows no more than this.
+# tightest gate of a fit allows no more than this.
 TOLERANCE = 0.05
 _COVERED_AT_LEAST = 0.9
 # A day in 2001: arrivals after it are seconds since 1970, not since the start of the log.

@@ -68,12 +68,7 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     told = lengths(stretch, counts, rng, server=server, longest=longest)
     hits, hits_note = hit_ratios(stretch)
     requests, carried = _requests(stretch, counts, told, hits, server, rng)
-    notes = [
-        *stretch.notes,
-        *counts.notes,
-        EVENLY,
-        _PAIRED if told.paired else _DRAWN,
-    ]
+    notes = [*stretch.notes, *counts.notes, EVENLY, _PAIRED if told.paired else _DRAWN]
     if bound is not None and int(told.prompt_tokens.max()) > 0:
         notes.append(bound)
     if told.clipped:
@@ -111,10 +106,7 @@ def observed_of(
 
 
 def _next_edge(stretch: Clean) -> int | None:
-    """The bucket edge that max_model_len does not reach.
-
-    None where the edges are others, or sums say that some lengths are beyond it.
-    """
+    """The bucket edge that max_model_len does not reach."""
     series = [float(m * 10**k) for k in range(10) for m in (1, 2, 5)]
     found: set[int] = set()
     for name in NAMES:

@@ -220,12 +220,7 @@ def pooled(histograms: list[LengthHistogram], at_least: int) -> LengthHistogram:
 
 
 def lengths(
-    stretch: Clean,
-    counts: Flows,
-    rng: np.random.Generator,
-    *,
-    server: Server,
-    longest: int | None,
+    stretch: Clean, counts: Flows, rng: np.random.Generator, *, server: Server, longest: int | None
 ) -> Lengths:
     """Lengths of every request of a stretch.
 

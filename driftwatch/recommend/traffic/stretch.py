@@ -66,8 +66,7 @@ def clean(minutes: pl.DataFrame) -> Clean:
     """
     rows = minutes.sort("end")
     seen = rows.with_columns(
-        usable=(pl.col("scrapes") > 0) & (pl.col("duration_seconds") > 0),
-        span=_row_seconds(rows),
+        usable=(pl.col("scrapes") > 0) & (pl.col("duration_seconds") > 0), span=_row_seconds(rows)
     )
     usable = seen["usable"].fill_null(False).to_numpy()
     if not usable.any():

@@ -136,11 +136,7 @@ def _first_tokens(
     waits: Waits,
     factors: Floats | None = None,
 ) -> Floats:
-    """When each gets its first token in a simulation; inf where it has none half a window later.
-
-    Args:
-        waits: its rows are those of ``factors``.
-    """
+    """When each gets its first token in a simulation; inf where it has none half a window later."""
     until = (1.0 + _DRAIN) * float(waits.edges[-1])
     edges = None if factors is None else waits.edges[:-1]
     trial = Trial(requests, configuration, factor_seconds=edges)
@@ -161,12 +157,7 @@ def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits
 
 
 def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[Floats, float]:
-    """Arrivals by the observed waits, and by how much the simulated ones missed their buckets.
-
-    Args:
-        arrival: of each request; those at 0 were there before and are left.
-        before: how many first tokens of the window come before those of these requests.
-    """
+    """Arrivals by the observed waits, and by how much the simulated ones missed their buckets."""
     inside = np.flatnonzero((arrival > 0) & np.isfinite(token))
     order = inside[np.argsort(token[inside], kind="stable")]
     upto = np.cumsum([len(row.drawn_seconds) for row in waits.rows])
