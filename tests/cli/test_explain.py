@@ -99,7 +99,7 @@ def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: 
         first,
         "NO VERDICT: c:1: last seen 11:40 UTC; not scraped by prometheus p:9090 since",
     ]
-    assert err == "help: scrapes reach to 11:35 UTC to 12:00 UTC\n"
+    assert err == "help: scrapes reach from 11:35 UTC to 12:00 UTC\n"
     assert "NO DATA" not in run("explain", "a:1")[1]
 
 

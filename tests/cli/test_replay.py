@@ -91,7 +91,7 @@ def test_a_baseline_outside_the_recording(run: Run, page: str) -> None:
     code, _, err = run("replay", "r.jsonl", "--baseline", "2020-01-01T00:00Z..2020-01-01T01:00Z")
     assert code == 2
     assert "holds no two scrapes" in err
-    assert "help: scrapes reach to 2026-09-21T14:13:20Z to 2026-09-21T14:14:55Z" in err
+    assert "help: scrapes reach from 2026-09-21T14:13:20Z to 2026-09-21T14:14:55Z" in err
 
 
 @pytest.mark.parametrize(
