@@ -13,7 +13,6 @@ from driftwatch.recommend.candidates import (
     Case,
     asked_for,
     candidate,
-    capacity_of,
     fp8_kv,
     more_replicas,
     prefix_hits,
@@ -122,7 +121,7 @@ def _case(question: Question, prepared: Prepared) -> Case:
     as_pinned = reference_requests(prepared.observed, question.reference, seed=question.seed)
     if as_pinned is not None:
         then, _ = steady(replace(prepared.observed, requests=as_pinned), question.seed)
-        reference = capacity_of(ground, {}, then, today.capacity_requests_per_second).mean
+        reference = ground.capacity({}, then, today.capacity_requests_per_second).mean
     tokens = question.reference.get("reference_generation_tokens_per_second")
     return Case(
         ground,

@@ -11,14 +11,13 @@ from math import log2
 
 import numpy as np
 
-from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
-from driftwatch.recommend.capacity import Capacity, capacity, rate_within, stretch
-from driftwatch.recommend.scenarios import Scenario, setting_of, with_knobs
+from driftwatch.recommend.ground import Ground
+from driftwatch.recommend.scenarios import Scenario, setting_of
 from driftwatch.recommend.simulated import Measured
-from driftwatch.recommend.sweep import Gain, Ground
+from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.sweep_values import Knobs, Range, refusal, single_knobs
 from driftwatch.simulate.requests import Requests
 
@@ -76,7 +75,7 @@ def candidate(
         reasons=_unknown(measured),
     )
     if judged_requests is not None:
-        limit = capacity_of(ground, knobs, judged_requests, near)
+        limit = ground.capacity(knobs, judged_requests, near)
         made = replace(
             made,
             capacity_requests_per_second=limit.mean,
@@ -86,56 +85,6 @@ def candidate(
         )
     keeps_up = all(one.keeps_up for one in measured)
     return without_ttft(made, offered * demand, not ground.ttft_compared, keeps_up)
-
-
-def capacity_of(
-    ground: Ground, knobs: Knobs, requests: Requests, near: float | None = None
-) -> Capacity:
-    """Capacity with some knobs in every scenario; unknown where they do not fit.
-
-    What the ground's own requests allow is looked for once.
-    """
-    key = (*(scenario.key for scenario in ground.scenarios), tuple(sorted(knobs.items())), near)
-    own = requests is ground.requests
-    if own and key in ground.capacities:
-        return ground.capacities[key]
-    settings = [
-        with_knobs(w.configuration, knobs, ground.blocks.after(w.configuration, knobs))
-        for w in ground.scenarios
-    ]
-    try:
-        found = capacity(
-            requests,
-            settings,
-            [scenario.step_time for scenario in ground.scenarios],
-            ground.judged.slo,
-            near=near,
-            ttft_overhead_seconds=[scenario.ttft_overhead_seconds for scenario in ground.scenarios],
-        )
-    except (ImpossibleConfiguration, NoVerdict):
-        found = Capacity()
-    if own:
-        ground.capacities[key] = found
-    return found
-
-
-def surely_below(
-    ground: Ground, knobs: Knobs, requests: Requests, near: float | None, rate: float
-) -> bool:
-    """Whether the capacity is below a rate in the first scenario, narrowed no further."""
-    scenario = ground.scenarios[0]
-    blocks = ground.blocks.after(scenario.configuration, knobs)
-    try:
-        return rate_within(
-            stretch(requests),
-            with_knobs(scenario.configuration, knobs, blocks),
-            scenario.step_time,
-            ground.judged.slo,
-            near=near,
-            overhead=scenario.ttft_overhead_seconds,
-        ).is_below(rate)
-    except (ImpossibleConfiguration, NoVerdict):
-        return False
 
 
 def without_ttft(
@@ -308,14 +257,7 @@ def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candida
     """Capacity and share in target with such a share of every prompt cached."""
     block = ground.scenarios[0].configuration.block_size
     cached = with_prefix_hits(requests, ratio, block)
-    then = replace(
-        ground,
-        requests=with_prefix_hits(ground.requests, ratio, block),
-        whole_hits=None,
-        memory={},
-        limits={},
-        capacities={},
-    )
+    then = ground.other(requests=with_prefix_hits(ground.requests, ratio, block), whole_hits=None)
     return _asked(ground, then, {PREFIX_HIT_RATIO: ratio}, cached, today)
 
 
@@ -325,7 +267,7 @@ def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | 
     blocks = scenarios[0].configuration.num_gpu_blocks
     if blocks is None:
         return None
-    then = replace(ground, scenarios=scenarios, memory={}, limits={}, capacities={})
+    then = ground.other(scenarios=scenarios)
     return replace(_asked(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks)
 
 
@@ -405,10 +347,10 @@ def _asked(
     """
     found = candidate(then, {}, offered=0.0)
     limit = today.capacity_requests_per_second
-    rates = capacity_of(ground, {}, ground.requests).rates
+    rates = ground.capacity({}, ground.requests).rates
     base = rates[0] if rates else 0.0
     alone = replace(then, scenarios=then.scenarios[:1])
-    after = capacity_of(alone, {}, requests, base or None).mean
+    after = alone.capacity({}, requests, base or None).mean
     if not base or limit is None or after is None:
         return replace(found, knobs=said)
     low, high = today.capacity_low_requests_per_second, today.capacity_high_requests_per_second

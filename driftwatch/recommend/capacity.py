@@ -105,40 +105,6 @@ def nearly_best(rates: Sequence[Narrowing], enough: float, ties: float) -> list[
         max(unclear, key=lambda rate: rate.high - rate.low).narrow()
 
 
-def capacity(
-    requests: Requests,
-    configurations: Sequence[SchedulerConfiguration],
-    step_times: Sequence[StepTime],
-    slo: Slo | None,
-    *,
-    near: float | None = None,
-    ttft_overhead_seconds: Sequence[float] | None = None,
-) -> Capacity:
-    """Capacity by each step-time model, under the configuration beside it.
-
-    Args:
-        requests: a stretch of the traffic, sorted by arrival.
-        slo: targets; None = the rate of a saturated server.
-        near: requests a second to start the search from; None = as observed.
-        ttft_overhead_seconds: of every request outside the steps, one a model; None = 0.
-
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
-    """
-    some = stretch(requests)
-    if len(some) < FEWEST_REQUESTS:
-        return Capacity()
-    found: list[float] = []
-    overheads = ttft_overhead_seconds or [0.0] * len(step_times)
-    for configuration, model, overhead in zip(configurations, step_times, overheads, strict=True):
-        rate = rate_within(some, configuration, model, slo, near=near, overhead=overhead).settled()
-        if slo is None and not rate:
-            continue
-        found.append(rate)
-        near = rate or near
-    return Capacity(tuple(found))
-
-
 def rate_within(
     requests: Requests,
     configuration: SchedulerConfiguration,

@@ -19,9 +19,8 @@ import polars as pl
 
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.capacity import FEWEST_REQUESTS
-from driftwatch.recommend.scenarios import Scenario
-from driftwatch.recommend.simulated import Judged
-from driftwatch.recommend.sweep import Ground, gain_of
+from driftwatch.recommend.ground import Ground
+from driftwatch.recommend.sweep import gain_of
 from driftwatch.recommend.sweep_values import Knobs
 from driftwatch.recommend.traffic.from_minutes import busy_minutes, is_saturated
 from driftwatch.recommend.traffic.observed import Observed
@@ -293,7 +292,13 @@ def gain_interval(
     found = []
     for requests, lasting in _windows(observed, seed):
         judged = replace(ground.judged, since_seconds=WARM_SHARE * lasting, until_seconds=lasting)
-        gain = gain_of(_with(ground, requests, judged, ground.scenarios[0]), knobs, demands)
+        gain = gain_of(
+            ground.other(
+                scenarios=ground.scenarios[:1], requests=requests, judged=judged, whole_hits=None
+            ),
+            knobs,
+            demands,
+        )
         if gain is None:
             return None
         found.append(gain.mean)
@@ -301,19 +306,6 @@ def gain_interval(
         return None
     low, high = np.quantile(found, _INSIDE)
     return Interval(float(low), float(high), float(np.mean(found)))
-
-
-def _with(ground: Ground, requests: Requests, judged: Judged, scenario: Scenario) -> Ground:
-    return replace(
-        ground,
-        scenarios=[scenario],
-        requests=requests,
-        judged=judged,
-        whole_hits=None,
-        memory={},
-        limits={},
-        capacities={},
-    )
 
 
 def _windows(observed: Observed, seed: int) -> Iterator[tuple[Requests, float]]:

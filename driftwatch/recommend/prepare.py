@@ -27,6 +27,7 @@ from driftwatch.recommend.gates import (
     ttft_is_skipped,
     with_unknown_hits,
 )
+from driftwatch.recommend.ground import Ground
 from driftwatch.recommend.horizon import WARM_SHARE, alike_since, demands, recent, steady
 from driftwatch.recommend.scenarios import (
     BlockCount,
@@ -38,7 +39,6 @@ from driftwatch.recommend.scenarios import (
     setting_of,
 )
 from driftwatch.recommend.simulated import Judged, Measured, simulated
-from driftwatch.recommend.sweep import Ground
 from driftwatch.recommend.traffic.from_log import observed_from_log
 from driftwatch.recommend.traffic.from_minutes import EVENLY, observed_from_minutes
 from driftwatch.recommend.traffic.observed import Observed

@@ -9,7 +9,8 @@ from functools import cache
 from driftwatch.knobs import flag_of
 from driftwatch.model import KnobMove, Provenance, Reason, Recommendation, Serving, Slo
 from driftwatch.recommend.advice import Candidate, Gate
-from driftwatch.recommend.candidates import Case, candidate, surely_below
+from driftwatch.recommend.candidates import Case, candidate
+from driftwatch.recommend.ground import Ground
 from driftwatch.recommend.horizon import gain_interval
 from driftwatch.recommend.price import (
     Elsewhere,
@@ -21,7 +22,7 @@ from driftwatch.recommend.price import (
     wrong_if,
 )
 from driftwatch.recommend.scenarios import setting_of
-from driftwatch.recommend.sweep import Gain, Ground, gain_of
+from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.sweep_values import Knobs, capture_size_at_least, refusal
 from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.recommend.words import aims, change, digits, percent
@@ -306,7 +307,7 @@ def chosen(
         if case.met:
             asks = case.overloaded or kept_at_more_demand(ground, gain)
             wanted = asks and more_capacity(case.today, made(tuple(gain.knobs.items())))
-        elif surely_below(ground, gain.knobs, judged, near, NEARLY * case.offered):
+        elif ground.is_below(gain.knobs, judged, near, NEARLY * case.offered):
             continue  # nor would it be nearly enough in the worst scenario
         else:
             wanted = nearly_enough(case, made(tuple(gain.knobs.items())))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -30,21 +30,45 @@ from driftwatch.recommend.words import aims, digits, percent, span
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.step_time import StepTime
 
-# Leaves of the shipped trees at which the engine or its surroundings lost something: a knob would
-# hide it.
+
+class _Loss(NamedTuple):
+    """What the engine or its surroundings lost at a leaf of the shipped trees.
+
+    Attributes:
+        speed: evidence column that says how slow it is; None = it is no matter of speed.
+        unexplained: no cause is measured.
+    """
+
+    text: str
+    speed: str | None = None
+    unexplained: bool = False
+
+    def said(self, evidence: Mapping[str, Any]) -> str:
+        ratio = None if self.speed is None else evidence.get(self.speed)
+        by = "" if ratio is None else f": {100 * (1 - ratio):.0f} %"
+        todo = "; look for what changed there, or drain it" if self.unexplained else ""
+        return f"{self.text}{by}{todo}"
+
+
+_OWN_SPEED = "speed_at_equal_load_ratio"
+# a knob would hide it
 _LEAVES = {
-    "engine_stuck": "requests are present and no token comes",
-    "version_change": "slower at equal load than before the release changed",
-    "gpu_throttled": "slower at equal load with the GPU clock down",
-    "spec_decode_acceptance_fell": "fewer drafted tokens are accepted than in the baseline",
-    "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
-    "replica_slow": "slower at equal load than its peers",
-    "scheduler_regression": "slower at equal load without a cause that is measured",
-    "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
-    "replica_imbalance": "requests wait here while a peer has free slots",
+    "engine_stuck": _Loss("requests are present and no token comes"),
+    "version_change": _Loss("slower at equal load than before the release changed", _OWN_SPEED),
+    "gpu_throttled": _Loss("slower at equal load with the GPU clock down", _OWN_SPEED),
+    "spec_decode_acceptance_fell": _Loss("fewer drafted tokens are accepted than in the baseline"),
+    "prefix_cache_collapse": _Loss("prefix-cache hits fell, so that prompts are computed anew"),
+    "replica_slow": _Loss(
+        "slower at equal load than its peers", "speed_against_pool_ratio", unexplained=True
+    ),
+    "scheduler_regression": _Loss(
+        "slower at equal load without a cause that is measured", _OWN_SPEED, unexplained=True
+    ),
+    "deferred_admission": _Loss("requests are deferred by LoRA slots, KV transfer or grammar"),
+    "replica_imbalance": _Loss("requests wait here while a peer has free slots"),
 }
 # Kinds of engines whose requests the simulation does not know.
-_NOT_REPLAYED = {
+_NOT_SIMULATED = {
     "pooling": "a pooling engine",
     "prefill_only": "a prefill-only engine",
     "decode_only": "a decode-only engine",
@@ -58,7 +82,7 @@ def not_a_knob(question: Question) -> Recommendation | None:
     why = no_knob_because(question.evidence, question.leaf)
     if why is not None:
         return Recommendation("none", Reason("engine", why))
-    kind = _NOT_REPLAYED.get(question.evidence.get("engine_kind") or "")
+    kind = _NOT_SIMULATED.get(question.evidence.get("engine_kind") or "")
     if kind is not None:
         text = (
             f"not applicable: {kind}; the simulation knows engines that compute their prompts and "
@@ -67,22 +91,12 @@ def not_a_knob(question: Question) -> Recommendation | None:
     return None
 
 
-def _with_speed(why: str, evidence: Mapping[str, Any]) -> str:
-    """By how much, where an engine is slower; and what to do, where no cause is measured."""
-    against_twins = why == _LEAVES["replica_slow"]
-    name = "speed_against_pool_ratio" if against_twins else "speed_at_equal_load_ratio"
-    speed, slower = evidence.get(name), why.partition("slower ")
-    said = why if speed is None or not slower[1] else f"{why}: {100 * (1 - speed):.0f} %"
-    unexplained = why in (_LEAVES["scheduler_regression"], _LEAVES["replica_slow"])
-    return f"{said}; look for what changed there, or drain it" if unexplained else said
-
-
 def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
     """Why no knob can be the answer, by the evidence or by the leaf; None where one may be."""
     if lost := evidence.get("gpus_lost"):
         return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
     if leaf in _LEAVES:
-        return _with_speed(_LEAVES[leaf], evidence)
+        return _LEAVES[leaf].said(evidence)
     silent = evidence.get("seconds_since_last_token")
     if silent is not None and silent >= STUCK_SECONDS:
         return f"no token for {silent:.0f} s"
@@ -98,7 +112,7 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     if evidence.get("binding_limit") == "deferred" or (
         deferred is not None and deferred >= _DEFERRED_SHARE
     ):
-        return _LEAVES["deferred_admission"]
+        return _LEAVES["deferred_admission"].text
     return None
 
 

@@ -12,11 +12,11 @@ import polars as pl
 from driftwatch.model import Reason, Recommendation, Serving, Setting, Slo
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.advise import answered
+from driftwatch.recommend.ground import Ground
 from driftwatch.recommend.horizon import WARM_SHARE
 from driftwatch.recommend.prepare import Prepared
 from driftwatch.recommend.scenarios import BlockCount, Scenario
 from driftwatch.recommend.simulated import Judged
-from driftwatch.recommend.sweep import Ground
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration

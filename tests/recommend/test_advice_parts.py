@@ -14,7 +14,7 @@ from driftwatch.model import Slo
 from driftwatch.recommend import sweep_values, words
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.calibration.fits import Fit
-from driftwatch.recommend.capacity import capacity, stretch
+from driftwatch.recommend.capacity import rate_within, stretch
 from driftwatch.recommend.gates import (
     as_whole_prompts,
     fit_gates,
@@ -172,8 +172,7 @@ def test_hits_of_unknown_requests() -> None:
 
 def test_at_its_capacity_a_server_meets_the_share_and_beyond_it_does_not() -> None:
     requests, slo = requests_of(12, 300, 300), Slo(1.0, 0.05)
-    found = capacity(requests, [TODAY], [LAW], slo).mean
-    assert found is not None
+    found = rate_within(stretch(requests), TODAY, LAW, slo).settled()
     span = requests.arrival_seconds[-1] - requests.arrival_seconds[0]
     for factor, meets in ((0.97, True), (1.06, False)):
         scale = found * factor / (len(requests) / span)
@@ -186,8 +185,8 @@ def test_at_its_capacity_a_server_meets_the_share_and_beyond_it_does_not() -> No
 def test_without_a_target_for_the_first_token_no_more_than_a_full_server_serves() -> None:
     requests = requests_of(12, 300, 300)
     most = capacity_per_second(stretch(requests), TODAY, LAW)
-    found = capacity(requests, [TODAY], [LAW], Slo(None, 0.05)).mean
-    assert most is not None and found is not None
+    found = rate_within(stretch(requests), TODAY, LAW, Slo(None, 0.05)).settled()
+    assert most is not None
     assert found <= most
 
 

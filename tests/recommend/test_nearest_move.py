@@ -11,8 +11,9 @@ from driftwatch.model import Slo
 from driftwatch.recommend import sweep
 from driftwatch.recommend.calibration.fits import Fit
 from driftwatch.recommend.candidates import SATURATED, candidate
+from driftwatch.recommend.ground import Ground, served_alike
 from driftwatch.recommend.scenarios import Scenario, between
-from driftwatch.recommend.sweep import Gain, Ground, served_alike
+from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.sweep_values import Knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
