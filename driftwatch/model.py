@@ -34,10 +34,8 @@ class TargetKey(NamedTuple):
 class Reason:
     """Why something is unknown, refused, or not advised.
 
-    Attributes:
-        code: what decisions compare, in snake case (``no_pin``, ``gate_forecast``).
-        text: what a person reads; nothing parses it.
-        fix: what to do about it; None = nothing, or the text says it.
+    Decisions compare ``code`` (``no_pin``), people read ``text``, nothing parses it; ``fix``: what
+    to do about it, None = nothing, or the text says it.
     """
 
     code: str

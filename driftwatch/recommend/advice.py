@@ -24,15 +24,13 @@ class Question:
     """What shall be advised on.
 
     Attributes:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of this engine alone, in
-            order.
-        beside: minutes of its peers, a frame each: where there are some, ``minutes`` are those
-            of the busiest of them all, and an answer is judged by the traffic of all.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of this engine alone, in order.
+        beside: minutes of its peers, a frame each: where there are some, ``minutes`` are those of
+            the busiest of them all, and an answer is judged by the traffic of all.
         slo: targets of the configuration or the command line; None = derive them.
-        reference: the evidence row's ``reference_*`` columns (lengths and their buckets, p95
-            TTFT and TPOT of the pin); empty without a reference.
-        evidence: the evidence row of the window's end: leaf inputs, limits, speed; may be
-            empty.
+        reference: the evidence row's ``reference_*`` columns (lengths and their buckets, p95 TTFT
+            and TPOT of the pin); empty without a reference.
+        evidence: the evidence row of the window's end: leaf inputs, limits, speed; may be empty.
         leaf: where the diagnosis ended; None = not asked.
         what_if: knob → value asked about besides (``max_num_seqs``, ``max_num_batched_tokens``,
             ``long_prefill_token_threshold``, ``max_num_active_seqs``, ``replicas``,
@@ -64,10 +62,9 @@ class Candidate:
     Attributes:
         knobs: the knobs that differ from today, by vLLM's name; empty = today.
         in_target_ratio: share of the requests that meet every target, mean over the variants.
-        ttft_in_target_ratio: share that meets the TTFT target, by the variants whose simulation
-            of today meets it, else by all; None without one.
-        capacity_requests_per_second: the highest rate at which the share is met, of one
-            replica.
+        ttft_in_target_ratio: share that meets the TTFT target, by the variants whose simulation of
+            today meets it, else by all; None without one.
+        capacity_requests_per_second: the highest rate at which the share is met, of one replica.
         capacities_requests_per_second: by each step-time model, in the order of today's; empty
             where it was not looked for.
         ttft_p95_seconds: None within 10 % of capacity.
@@ -106,11 +103,11 @@ class Gate:
     """One condition that an answer needs.
 
     Attributes:
-        name: ``busy_windows``, ``requests``, ``forecast``, ``fit_generation_tokens``,
-            ``fit_itl``, ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``,
-            ``prefix_hits``, ``recent_minutes``, ``recent_requests``, ``settings`` …
-        said: the number and its bound, in words: "simulated TTFT 3.1 s, observed 1.8 s (+69 %,
-            gate 15 %)".
+        name: ``busy_windows``, ``requests``, ``forecast``, ``fit_generation_tokens``, ``fit_itl``,
+            ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``, ``prefix_hits``,
+            ``recent_minutes``, ``recent_requests``, ``settings`` …
+        said: the number and its bound, in words: "simulated TTFT 3.1 s, observed 1.8 s (+69 %, gate
+            15 %)".
     """
 
     name: str
@@ -131,10 +128,10 @@ class Advice:
         advised: the candidate of the recommendation; None without a change.
         capacity_reference_requests_per_second: capacity at the reference's lengths with today's
             settings; None = unknown.
-        settings: knob → value of today as it was simulated, for tables and plots over a knob;
-            what is unknown is not in it.
-        window_seconds: length of the stretch that was simulated, which ends at ``at``; None =
-            not come so far.
+        settings: knob → value of today as it was simulated, for tables and plots over a knob; what
+            is unknown is not in it.
+        window_seconds: length of the stretch that was simulated, which ends at ``at``; None = not
+            come so far.
     """
 
     at: datetime

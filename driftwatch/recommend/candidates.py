@@ -146,8 +146,8 @@ class Case:
         replicas: of the pool; None = unknown.
         reference_capacity: at the reference's lengths; None = unknown.
         reference_tokens_per_second: of one replica, in the reference; None = unknown.
-        met_in_window: target (``ttft``, ``tpot``) → whether the window's own p95 met it; what
-            was not observed is not in it.
+        met_in_window: target (``ttft``, ``tpot``) → whether the window's own p95 met it; what was
+            not observed is not in it.
     """
 
     ground: Ground
@@ -237,8 +237,6 @@ def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
     return replace(found, reasons={**found.reasons, "capacity_requests_per_second": why})
 
 
-HALF = 0.5
-MOST_REPLICAS_MORE = 8
 PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_dtype_fp8"
 ASKED = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
 

@@ -47,8 +47,8 @@ def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str,
 
     Args:
         moves: what changes; empty gives no line.
-        model: ``modelSpec[].modelURL`` that it is about, which the chart serves under that
-            name; None = unknown.
+        model: ``modelSpec[].modelURL`` that it is about, which the chart serves under that name;
+            None = unknown.
     """
     if not moves:
         return ()

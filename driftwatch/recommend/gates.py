@@ -88,8 +88,8 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
     """Who hit the prefix cache is known, or it makes no difference to today's simulation.
 
     Args:
-        off: figure → today's simulation with whole prompts hit over the one with equal parts,
-            minus 1; None = not needed.
+        off: figure → today's simulation with whole prompts hit over the one with equal parts, minus
+            1; None = not needed.
     """
     hits = observed.prefix_hit_ratio
     if off is None:
@@ -143,8 +143,8 @@ def fit_gates(
     """The simulation of today's settings against what was observed.
 
     Args:
-        chance: figure → standard deviation of what is drawn; two of them may be added up to,
-            but never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
+        chance: figure → standard deviation of what is drawn; two of them may be added up to, but
+            never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
     """
     asked = _SATURATED if saturated else (*_ALWAYS, "ttft_seconds")
     found = []

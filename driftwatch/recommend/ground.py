@@ -49,10 +49,10 @@ class Ground:
 
     Attributes:
         demands: times the observed rate, less and more, at which a change must still be right.
-        whole_hits: the same requests with prefix hits as whole prompts, for the scenarios that
-            ask for them; None where none does.
-        ttft_compared: today's simulated TTFT was held against the observed one; where it was
-            not, none is forecast.
+        whole_hits: the same requests with prefix hits as whole prompts, for the scenarios that ask
+            for them; None where none does.
+        ttft_compared: today's simulated TTFT was held against the observed one; where it was not,
+            none is forecast.
     """
 
     scenarios: Sequence[Scenario]
@@ -75,8 +75,7 @@ class Ground:
         settings.
 
         Args:
-            scraped: with latencies, ITL, running and KV; else what is better is judged by
-                alone.
+            scraped: with latencies, ITL, running and KV; else what is better is judged by alone.
         """
         key = (*scenario.key, tuple(sorted(knobs.items())), demand)
         if key not in self.memory or (scraped and _unscraped(self.memory[key])):

@@ -145,8 +145,7 @@ class Refused:
     """A question that no simulation answers.
 
     Attributes:
-        advice: what is known so far, and which gates failed; or that nothing needs a
-            simulation.
+        advice: what is known so far, and which gates failed; or that nothing needs a simulation.
         observed: the traffic since it is as it is now; None = it could not be rebuilt.
     """
 

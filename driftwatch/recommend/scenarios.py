@@ -29,10 +29,10 @@ class Scenario:
 
     Attributes:
         fit: where the step-time model comes from; None where it is given.
-        whole_hits: prefix hits are taken as whole prompts of some requests, not as an equal
-            part of each: which of both it is no metric says.
-        is_end: its step-time model is an end of the best fit's 80 % interval, and not a fit of
-            its own: what is possible, not what is likely.
+        whole_hits: prefix hits are taken as whole prompts of some requests, not as an equal part of
+            each: which of both it is no metric says.
+        is_end: its step-time model is an end of the best fit's 80 % interval, and not a fit of its
+            own: what is possible, not what is likely.
     """
 
     configuration: SchedulerConfiguration
@@ -108,8 +108,8 @@ class Settings:
     """What is known of today's settings.
 
     Attributes:
-        configurations: today's; several where one setting is unknown and an answer must hold
-            for each value; empty where something is missing that cannot be ranged over.
+        configurations: today's; several where one setting is unknown and an answer must hold for
+            each value; empty where something is missing that cannot be ranged over.
     """
 
     configurations: tuple[SchedulerConfiguration, ...]

@@ -32,8 +32,7 @@ class Judged:
 
     Attributes:
         slo: latency targets; None: by the wait for admission (:data:`WAIT_SECONDS`).
-        since_seconds: requests that arrived from then on count, those before only load the
-            server.
+        since_seconds: requests that arrived from then on count, those before only load the server.
     """
 
     slo: Slo | None
@@ -47,8 +46,7 @@ class Measured:
     """Of the requests that count; None = none finished, or none has it.
 
     Attributes:
-        ttft_in_target_ratio: share of those that finished that meet the TTFT target; None =
-            none.
+        ttft_in_target_ratio: share of those that finished that meet the TTFT target; None = none.
         peak_running_requests: most that held a place at a time (from admission to end).
         itl_seconds: mean over tokens of the window; None where it was not scraped.
         kv_cache_peak_ratio: over scrapes; None where blocks are unknown.
@@ -88,8 +86,7 @@ def simulated(
             little longer.
 
     Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
-            served.
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
         NoVerdict: the engine makes no progress.
     """
     observe = None
@@ -109,8 +106,7 @@ def share_simulated(
     Where a queue only grows most of the time would go into serving what has missed long ago.
 
     Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
-            served.
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
         NoVerdict: the engine makes no progress.
     """
     slo, overhead = judged.slo, judged.ttft_overhead_seconds

@@ -27,8 +27,7 @@ class Gain:
     """What some knobs bring over today, in every scenario and at every demand.
 
     Attributes:
-        at: times the observed demand → share in target of today and then, mean over the
-            scenarios.
+        at: times the observed demand → share in target of today and then, mean over the scenarios.
         latency_ratio: mean end-to-end time over today's, of the worst scenario and demand.
     """
 

@@ -41,8 +41,8 @@ def sequence_counts(today: int, peak: int | None = None) -> list[int]:
     """Values of max_num_seqs besides today's, each a CUDA-graph capture size, rising.
 
     Args:
-        peak: most that hold a place where the cap does not bind; what is larger changes
-            nothing.  >>> sequence_counts(8, peak=40) [4, 16, 32, 64]
+        peak: most that hold a place where the cap does not bind; what is larger changes nothing.
+            >>> sequence_counts(8, peak=40) [4, 16, 32, 64]
     """
     own = {capture_size_at_least(today * step) for step in _STEPS}
     found = sorted({*SEQUENCES, *own} - {today})
@@ -72,10 +72,8 @@ class Range:
     """What bounds the values of a knob that are worth a simulation.
 
     Attributes:
-        today: today's settings.
         budget_known: max_num_batched_tokens is read, not assumed: only then it is turned.
         peak: most requests that hold a place where max_num_seqs does not bind; None = unknown.
-        longest_prompt: tokens.
     """
 
     today: SchedulerConfiguration

@@ -36,7 +36,6 @@ class _Loss(NamedTuple):
 
     Attributes:
         speed: evidence column that says how slow it is; None = it is no matter of speed.
-        unexplained: no cause is measured.
     """
 
     text: str

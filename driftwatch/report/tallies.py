@@ -75,7 +75,7 @@ def advice_record(material: Material) -> dict[str, Any]:
         if one.closed_at is not None and since <= one.closed_at < material.until
     ]
     found = track_record(closed)
-    counts = Counter(one.name for one in found.missed)
+    counts = Counter(one.name for one in found.forecasts)
     return {
         "weeks": TRACK_WEEKS,
         "verdicts": {name: found.advised[name] for name in VERDICTS},

@@ -47,12 +47,11 @@ class Adjusted:
     """One side of one figure at the cells' middle.
 
     Attributes:
-        expected: [minutes] what its cell is expected to be: the logarithm of it (a share:
-            itself) beside the side's level.
+        expected: [minutes] what its cell is expected to be: the logarithm of it (a share: itself)
+            beside the side's level.
         residual: [minutes] what is left of its logarithm (a share: of itself); 0 where unknown.
         known: [minutes] the minute knows the figure.
-        speed: by how much its logarithm (a share: itself) moves with that of the engine's
-            speed.
+        speed: by how much its logarithm (a share: itself) moves with that of the engine's speed.
         fitted: degrees of freedom that slopes and cells took of this side.
     """
 

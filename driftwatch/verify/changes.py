@@ -61,8 +61,8 @@ def changed(
     """The change between what ran before and what runs now; None where none is known.
 
     Args:
-        running_max: most requests seen running since then; more than an inferred cap allowed
-            are another cap.
+        running_max: most requests seen running since then; more than an inferred cap allowed are
+            another cap.
     """
     found = differences(before.fingerprint, now.fingerprint)
     what = {one.name: (one.before, one.now) for one in found if one.group != "identity"}

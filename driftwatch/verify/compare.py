@@ -36,13 +36,12 @@ class Comparison:
     Attributes:
         effects: of every figure known on both sides, in the order of
             :data:`driftwatch.verify.figures.FIGURES`; empty where too little matched.
-        load: "same" where offered load was matched. Where it cannot be, lengths alone were, and
-            the later stretch carries more or less at every decile: what is better under more
-            load, or worse under less, is so all the more at the same.
+        load: "same" where offered load was matched. Where it cannot be, lengths alone were, and the
+            later stretch carries more or less at every decile: what is better under more load, or
+            worse under less, is so all the more at the same.
         load_before: offered requests/s, mean of the matched minutes; None without one.
         requests: served in the matched minutes of the side that has fewer.
-        after_shares: figure → of the variance of its difference, what more minutes after
-            lessen.
+        after_shares: figure → of the variance of its difference, what more minutes after lessen.
     """
 
     effects: tuple[Effect, ...]

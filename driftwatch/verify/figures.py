@@ -1,9 +1,10 @@
-"""What figures of a verification are called in text."""
+"""What is compared: figures of a minute as a numerator over a denominator, which add up."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,58 +13,45 @@ import polars as pl
 from driftwatch.model import Slo
 from driftwatch.signals.histograms import quantile, share_within
 
-WORDS: Final[dict[str, str]] = {
-    "in_target_ratio": "requests in target",
-    "ttft_in_target_ratio": "requests in the TTFT target",
-    "tpot_in_target_ratio": "requests in the TPOT target",
-    "ttft_seconds_mean": "TTFT mean",
-    "itl_seconds_mean": "ITL mean",
-    "e2e_seconds_mean": "time of a request",
-    "batch_assembly_wait_seconds": "queue wait",
-    "generation_tokens_per_second": "tokens/s",
-    "requests_per_forward_pass": "requests a pass",
-    "running_requests": "running requests",
-    "kv_cache_usage_ratio": "KV cache",
-    "preemptions_per_second": "preemptions",
-}
-
-
 Floats = npt.NDArray[np.float64]
 Better = Literal["higher", "lower", "neither"]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One of them.
+    """What is compared: an evidence column or a share in target.
 
     Attributes:
-        name: evidence column, or one of the ``…_in_target_ratio``.
         unit: base unit, "1" for ratios.
+        better: which way is good.
+        words: what a text calls it.
     """
 
     name: str
     unit: str
     better: Better
+    words: str
 
 
 IN_TARGET = "in_target_ratio"
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
-        Figure(IN_TARGET, "1", "higher"),
-        Figure("ttft_in_target_ratio", "1", "higher"),
-        Figure("tpot_in_target_ratio", "1", "higher"),
-        Figure("ttft_seconds_mean", "seconds", "lower"),
-        Figure("itl_seconds_mean", "seconds", "lower"),
-        Figure("e2e_seconds_mean", "seconds", "lower"),
-        Figure("batch_assembly_wait_seconds", "seconds", "lower"),
-        Figure("generation_tokens_per_second", "tokens/s", "higher"),
-        Figure("requests_per_forward_pass", "requests", "neither"),
-        Figure("running_requests", "requests", "neither"),
-        Figure("kv_cache_usage_ratio", "1", "neither"),
-        Figure("preemptions_per_second", "1/s", "lower"),
+        Figure(IN_TARGET, "1", "higher", "requests in target"),
+        Figure("ttft_in_target_ratio", "1", "higher", "requests in the TTFT target"),
+        Figure("tpot_in_target_ratio", "1", "higher", "requests in the TPOT target"),
+        Figure("ttft_seconds_mean", "seconds", "lower", "TTFT mean"),
+        Figure("itl_seconds_mean", "seconds", "lower", "ITL mean"),
+        Figure("e2e_seconds_mean", "seconds", "lower", "time of a request"),
+        Figure("batch_assembly_wait_seconds", "seconds", "lower", "queue wait"),
+        Figure("generation_tokens_per_second", "tokens/s", "higher", "tokens/s"),
+        Figure("requests_per_forward_pass", "requests", "neither", "requests a pass"),
+        Figure("running_requests", "requests", "neither", "running requests"),
+        Figure("kv_cache_usage_ratio", "1", "neither", "KV cache"),
+        Figure("preemptions_per_second", "1/s", "lower", "preemptions"),
     )
 }
+WORDS: Mapping[str, str] = {name: figure.words for name, figure in FIGURES.items()}
 SHARES = (IN_TARGET, "ttft_in_target_ratio", "tpot_in_target_ratio")
 
 # figure → numerator and denominator, columns of a minute

@@ -53,18 +53,8 @@ class Judgement:
     primary: str | None = None
 
 
-def promised(forecast: Mapping[str, Any] | None) -> dict[str, float]:
-    """Figure → what a forecast says of it.
-
-    Args:
-        forecast: of a :class:`driftwatch.model.Recommendation`; names of
-            :data:`FORECAST_NAMES`, and under ``today`` the same of the simulation of today's
-            settings.
-    """
-    return _named(forecast)
-
-
-def _named(values: Mapping[str, Any] | None) -> dict[str, float]:
+def promised(values: Mapping[str, Any] | None) -> dict[str, float]:
+    """Figure → what a forecast (names of :data:`FORECAST_NAMES`) says of it."""
     return {
         figure: float(values[name])
         for name, figure in FORECAST_NAMES.items()
@@ -90,7 +80,7 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
         return Judgement("FAIL", harm, primary.name)
     low, high = _towards_good(primary)
     if found.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
-        said = f"{_said(primary)} improved{_inside(found, forecast)}"
+        said = f"{WORDS[primary.name]} improved{_inside(found, forecast)}"
         return Judgement("PASS", said, primary.name)
     if found.load != "same":
         return Judgement("INCONCLUSIVE", _load_differs(found), primary.name)
@@ -99,7 +89,7 @@ def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> 
             return Judgement("INCONCLUSIVE", reason, primary.name)
         return _unkept(found, primary, forecast, high)
     if kind == "release" and low > -_margin(primary):
-        return Judgement("PASS", f"{_said(primary)} no worse{_inside(found)}", primary.name)
+        return Judgement("PASS", f"{WORDS[primary.name]} no worse{_inside(found)}", primary.name)
     return _untold(found, primary, kind)
 
 
@@ -131,12 +121,12 @@ def _untold(found: Comparison, primary: Effect, kind: Kind) -> Judgement:
         away = max(gained if gained >= margin else 0.0, -gained - margin)
     more = _more(found, primary, away)
     if low <= 0 <= high:
-        said = f"no difference of {_said(primary)} is shown{more}"
+        said = f"no difference of {WORDS[primary.name]} is shown{more}"
     else:
         small = max(abs(low), abs(high)) < margin
         known = f"{'less than' if small else 'not known to be more than'} {_least(primary)}"
         told = more if more.endswith("would tell") else ""
-        said = f"{_said(primary)} {_moved(primary)}: {known}{told}"
+        said = f"{WORDS[primary.name]} {_moved(primary)}: {known}{told}"
     return Judgement("INCONCLUSIVE", said + _inside(found), primary.name)
 
 
@@ -166,9 +156,9 @@ def _inside(found: Comparison, forecast: Mapping[str, Any] | None = None) -> str
     if e2e is not None and e2e.low > HARM_RATIO * e2e.before:
         low, high = (100 * limit / e2e.before for limit in (e2e.low, e2e.high))
         return f"; inside the targets a request takes {low:.0f}…{high:.0f} % longer"
-    priced = "itl_seconds_mean" in _named(forecast)
+    priced = "itl_seconds_mean" in promised(forecast)
     if itl is not None and not priced and itl.low > HARM_RATIO * itl.before:
-        return f"; {_said(itl)} {_moved(itl)}"
+        return f"; {WORDS[itl.name]} {_moved(itl)}"
     return ""
 
 
@@ -214,16 +204,18 @@ def _unkept(
 ) -> Judgement:
     gain = _promised_gain(primary, forecast)
     if gain is not None and high < gain:
-        return Judgement("FAIL", f"{_said(primary)} did not improve as was promised", primary.name)
+        return Judgement(
+            "FAIL", f"{WORDS[primary.name]} did not improve as was promised", primary.name
+        )
     gained = sum(_towards_good(primary)) / 2
     away = max(gained, gain - gained if gain is not None else 0.0)
-    said = f"the interval of {_said(primary)} holds both no change and the promise"
+    said = f"the interval of {WORDS[primary.name]} holds both no change and the promise"
     return Judgement("INCONCLUSIVE", said + _more(found, primary, away), primary.name)
 
 
 def _primary(found: Comparison, forecast: Mapping[str, Any] | None) -> Effect | None:
     """The figure that decides: promised first, else requests in target, else a request's time."""
-    told, today = _named(forecast), _named((forecast or {}).get("today"))
+    told, today = promised(forecast), promised((forecast or {}).get("today"))
     for name in _PROMISES:
         effect = found.effect(name)
         if effect is None or name not in told:
@@ -239,7 +231,7 @@ def _primary(found: Comparison, forecast: Mapping[str, Any] | None) -> Effect | 
 
 def _promised_gain(primary: Effect, forecast: Mapping[str, Any]) -> float | None:
     """How far the promise would have moved the figure, towards good; None without a promise."""
-    told, today = _named(forecast), _named(forecast.get("today"))
+    told, today = promised(forecast), promised(forecast.get("today"))
     if primary.name not in told:
         # capacity was promised: requests need not wait any more; a tenth of that would show
         return 0.1 * abs(primary.before) if forecast else None
@@ -256,27 +248,27 @@ def _harm(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
     shares = [e for name in SHARES[1:] if (e := found.effect(name)) is not None]
     for effect in shares:
         if effect.high < -HARM_SHARE:
-            return f"{_said(effect)} fell"
+            return f"{WORDS[effect.name]} fell"
     # with targets, a longer time inside them is no harm
     e2e = found.effect("e2e_seconds_mean")
     if not shares and e2e is not None and e2e.low > HARM_RATIO * e2e.before:
-        return f"{_said(e2e)} rose"
+        return f"{WORDS[e2e.name]} rose"
     served = found.effect("generation_tokens_per_second")
     if served is not None and served.high < -HARM_RATIO * served.before and found.load == "same":
-        return f"{_said(served)} fell at the same demand"
+        return f"{WORDS[served.name]} fell at the same demand"
     return _beyond_price(found, forecast)
 
 
 def _beyond_price(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
     """The time between tokens rose by more than was forecast, for certain."""
     name = "itl_seconds_mean"
-    effect, told = found.effect(name), _named(forecast).get(name)
+    effect, told = found.effect(name), promised(forecast).get(name)
     if effect is None or told is None or found.load != "same":
         return None
-    base = _named((forecast or {}).get("today")).get(name, effect.before)
+    base = promised((forecast or {}).get("today")).get(name, effect.before)
     allowed = max(1.0, told / base) * (1 + PRICE_RATIO) if base > 0 else 1 + PRICE_RATIO
     if effect.before + effect.low > allowed * effect.before:
-        return f"{_said(effect)} rose by more than its price (×{allowed:.2f})"
+        return f"{WORDS[effect.name]} rose by more than its price (×{allowed:.2f})"
     return None
 
 
@@ -302,10 +294,6 @@ def _margin_of(name: str, base: float) -> float:
 
 def _sign(name: str) -> float:
     return 1.0 if FIGURES[name].better == "higher" else -1.0
-
-
-def _said(effect: Effect) -> str:
-    return WORDS[effect.name]
 
 
 def _too_little(found: Comparison) -> str:

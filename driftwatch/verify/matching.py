@@ -51,9 +51,9 @@ def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of one target, by end.
 
     Returns:
-        The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first
-        tokens were not counted), its mean over twenty minutes, the two mean lengths (of five
-        minutes around; NULL without a finished request), ``saturated`` and ``carried``.
+        The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens
+        were not counted), its mean over twenty minutes, the two mean lengths (of five minutes
+        around; NULL without a finished request), ``saturated`` and ``carried``.
     """
     half = pl.duration(seconds=90)
     cut = pl.col("restarted").fill_null(False)

@@ -101,14 +101,14 @@ class TrackRecord:
     Attributes:
         advised: verdict → how many changes that had been advised.
         others: verdict → how many that nobody had advised.
-        missed: every forecast beside what was measured, in order of time.
+        forecasts: every forecast beside what was measured, in order of time.
         median_error: figure → median size of its errors, those of shares in their unit.
         median_signed_error: figure → median of its errors: above 0 where forecasts are too low.
     """
 
     advised: dict[str, int]
     others: dict[str, int]
-    missed: tuple[Missed, ...]
+    forecasts: tuple[Missed, ...]
     median_error: dict[str, float]
     median_signed_error: dict[str, float]
 

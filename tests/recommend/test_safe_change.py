@@ -108,7 +108,9 @@ def test_the_steps_stay_within_the_budget() -> None:
 
 def test_every_step_time_model_must_promise_the_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     gains = iter((0.5, 0.19, 0.5, 0.21))
-    monkeypatch.setattr("driftwatch.recommend.without_simulation._laws", lambda *_: [None, None])
+    monkeypatch.setattr(
+        "driftwatch.recommend.without_simulation._step_times", lambda *_: [None, None]
+    )
     monkeypatch.setattr("driftwatch.recommend.without_simulation._gain", lambda *_: next(gains))
     assert safe_change(_question(), REFUSED, _observed(), None) is REFUSED
     assert safe_change(_question(), REFUSED, _observed(), None) is not REFUSED

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Progress, Span, Time, plan_from, serving_options
 from driftwatch.cli.proposed import pins_from, pins_option
 from driftwatch.cli.recommend.options import SloText
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from driftwatch.verify.verification import Verification
 
 _EXIT = {"PASS": 0, "FAIL": 1}
-_EXIT_NO_VERDICT = 4
 _LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
 _EVER = timedelta(days=400)
 
@@ -103,23 +104,19 @@ def command(
         _print_list(found, as_json)
     else:
         _print_one(found[-1], as_json)
-        click.get_current_context().exit(_EXIT.get(found[-1].verdict, _EXIT_NO_VERDICT))
+        click.get_current_context().exit(_EXIT.get(found[-1].verdict, EXIT_NO_VERDICT))
 
 
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """What the command line asks for."""
 
-    def __init__(
-        self,
-        target: str | None,
-        before: Window | None,
-        after: Window | None,
-        against: str | None,
-        at: datetime | None,
-        slo: Slo | None,
-    ) -> None:
-        self.target, self.against, self.at, self.slo = target, against, at, slo
-        self.before, self.after = before, after
+    target: str | None
+    before: Window | None
+    after: Window | None
+    against: str | None
+    at: datetime | None
+    slo: Slo | None
 
     @property
     def computed(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ def record_lines(record: TrackRecord) -> Iterator[str]:
     yield f"advised changes: {_verdicts(record.advised)}"
     yield f"other changes: {_verdicts(record.others)}"
     counts: dict[str, int] = {}
-    for one in record.missed:
+    for one in record.forecasts:
         counts[one.name] = counts.get(one.name, 0) + 1
     rows = [
         (
@@ -146,20 +147,4 @@ def _off(name: str, error: float, *, signed: bool = False) -> str:
 
 def record_document(record: TrackRecord) -> dict[str, Any]:
     """The track record as JSON values."""
-    return {
-        "schema_version": 1,
-        "advised": dict(record.advised),
-        "others": dict(record.others),
-        "median_error": dict(record.median_error),
-        "median_signed_error": dict(record.median_signed_error),
-        "forecasts": [
-            {
-                "verification": one.verification,
-                "name": one.name,
-                "forecast": one.forecast,
-                "measured": one.measured,
-                "error": one.error,
-            }
-            for one in record.missed
-        ],
-    }
+    return {"schema_version": 1, **asdict(record)}

@@ -67,8 +67,8 @@ def may_burst(descent: Descent, start: Played, played: Played) -> bool:
 
     Args:
         start: even arrivals under the prior's proportions at the observed interval.
-        played: … under the step-time model that was fitted to them; it may have bent to explain
-            the passes.
+        played: … under the step-time model that was fitted to them; it may have bent to explain the
+            passes.
     """
     if descent.playback.observed.source == "request log":
         return False
@@ -133,7 +133,6 @@ _ITERATIONS, _AFTER = 8, 3  # of the first descent; of those that begin near the
 _TRIED = 2  # of arrivals that are tried
 _DAMPING = 0.02
 _FINE = 0.02  # an iteration that lowers the cost by less was the last but one
-_DETERMINED = 0.5  # of the prior's variance that may be left
 # Sd of the log of the speed between chunks, before the chunks are looked at, and for how many of
 # them that counts: 3.5 % on a GPU, 9 to 13 % on a shared CPU (shared/data/README.md).
 _WANDER_SD, _BELIEVED = 0.05, 4.0
@@ -157,9 +156,8 @@ def calibrate(
     Args:
         prior: step-time models to start from and how far they may be off.
         seed: of the draws by which the noise of the residuals is measured.
-        before: of the same traffic under other settings, where requests came evenly: its
-            step-time model is where to start, and bursts are not looked for again; None = both
-            are.
+        before: of the same traffic under other settings, where requests came evenly: its step-time
+            model is where to start, and bursts are not looked for again; None = both are.
 
     Raises:
         NoVerdict: nothing in the window can be compared, or the simulation makes no progress.
@@ -317,16 +315,12 @@ def _fit(variant: str, descent: Descent, point: Point, slopes: Floats, known: bo
     seen = busiest(point, descent)
     open_still = with_form(covariance, point.step_time, seen, known)
     slower, faster = extremes(point.step_time, open_still, seen)
-    determined = sd**2 < _DETERMINED * descent.log_sd**2
     return Fit(
         variant=variant,
         step_time=point.step_time,
         residuals=overall_residuals(descent.playback, point),
         loss=loss_of(point),
         log_sd={name: float(value) for name, value in zip(COEFFICIENTS, sd, strict=True)},
-        determined={
-            name: bool(value) for name, value in zip(COEFFICIENTS, determined, strict=True)
-        },
         ttft_overhead_seconds=float(point.x[OVERHEAD]) * OVERHEAD_SD_SECONDS,
         slower=slower,
         faster=faster,

@@ -53,8 +53,7 @@ class Point:
     """A step-time model and what its simulation gave.
 
     Attributes:
-        x: log of each coefficient over the prior's, the overhead over its sd, the wander's
-            logs.
+        x: log of each coefficient over the prior's, the overhead over its sd, the wander's logs.
     """
 
     x: Floats

@@ -25,8 +25,8 @@ class Arrivals:
 
     Attributes:
         gap_cv: coefficient of variation of the Gamma gaps; 1 is Poisson.
-        on_rate_ratio: requests come at so many times the rate of the busiest minute, in one
-            stretch of each minute, or not at all; None = in all of it, by ``gap_cv``.
+        on_rate_ratio: requests come at so many times the rate of the busiest minute, in one stretch
+            of each minute, or not at all; None = in all of it, by ``gap_cv``.
     """
 
     gap_cv: float = 1.0
@@ -124,13 +124,12 @@ class Fit:
         residuals: name of :data:`RESIDUALS` → relative error over the whole window.
         loss: mean squared weighted residual over the chunks; compares variants of one window.
         log_sd: coefficient → standard deviation of its logarithm after the fit.
-        determined: coefficient → the data say more of it than the prior did.
         ttft_overhead_seconds: of every first token outside the engine (HTTP, tokenizer), which
             vLLM's TTFT holds and a simulation does not: add it to a simulated TTFT.
-        slower: the step-time model by which a larger batch takes as long as its 90th
-            percentile; None = not known.
-        reach_log_sd: sd of the log of a step's time at four times the busiest batch observed;
+        slower: the step-time model by which a larger batch takes as long as its 90th percentile;
             None = not known.
+        reach_log_sd: sd of the log of a step's time at four times the busiest batch observed; None
+            = not known.
     """
 
     variant: str
@@ -138,7 +137,6 @@ class Fit:
     residuals: Mapping[str, float]
     loss: float
     log_sd: Mapping[str, float] = field(default_factory=dict)
-    determined: Mapping[str, bool] = field(default_factory=dict)
     ttft_overhead_seconds: float = 0.0
     slower: StepTime | None = None
     faster: StepTime | None = None
@@ -155,8 +153,8 @@ class Calibration:
         why_not: why they cannot, in words; None where they can.
         wander_log_sd: the engine's own changes of speed between the chunks, sd of the log; the
             residuals are those of a simulation that has them.
-        arrivals: how requests come inside a minute, as the window is explained best. Forecast
-            with :func:`driftwatch.recommend.calibration.calibrate.with_bursts`.
+        arrivals: how requests come inside a minute, as the window is explained best. Forecast with
+            :func:`driftwatch.recommend.calibration.calibrate.with_bursts`.
     """
 
     at: datetime

@@ -302,8 +302,7 @@ def noise_of(playback: Playback, played: Sequence[Floats]) -> Floats:
     """Sd of the log residuals, a row a chunk.
 
     Args:
-        played: values of simulations of requests drawn anew; empty where nothing had to be
-            drawn.
+        played: values of simulations of requests drawn anew; empty where nothing had to be drawn.
     """
     stated = _stated(playback)
     if not played:

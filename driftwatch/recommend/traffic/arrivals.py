@@ -31,8 +31,8 @@ def came_at(stretch: Clean, waiting_last: int, rng: np.random.Generator) -> Floa
         waiting_last: how many waited when it ended: they came after the last that was served.
 
     Returns:
-        Seconds on the stretch's clock, sorted; below 0 for those that waited when it began.
-        None where the times to first tokens are not on every page.
+        Seconds on the stretch's clock, sorted; below 0 for those that waited when it began. None
+        where the times to first tokens are not on every page.
     """
     found_in = histograms(stretch)
     if found_in is None:

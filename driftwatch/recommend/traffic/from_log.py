@@ -40,8 +40,8 @@ def observed_from_log(
 
     Args:
         log: sorted by arrival.
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest
-            clean stretch up to the last row counts.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
+            stretch up to the last row counts.
         seed: of what is drawn: how far those that ran at the start had come.
 
     Raises:

@@ -54,8 +54,8 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     arrive at second 0 behind them.
 
     Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest
-            clean stretch up to the last row counts.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
+            stretch up to the last row counts.
         server: for the longest request that can be, and the size of a block.
 
     Raises:

@@ -87,8 +87,8 @@ def paired(
     """The prompts, exchanged inside each row so that requests hold as much as was observed.
 
     Args:
-        hit_ratio: prefix hits over queries. What is hit may be held once for many or by each
-            for itself; the pairing by chance stays where that explains the use.
+        hit_ratio: prefix hits over queries. What is hit may be held once for many or by each for
+            itself; the pairing by chance stays where that explains the use.
 
     Returns:
         As near as a pairing can come to it.

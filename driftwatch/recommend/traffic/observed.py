@@ -36,11 +36,10 @@ class Server:
         gpu_memory_utilization: vLLM's; None = unknown.
         prefix_caching: on or off; None = unknown.
         release: vLLM version; None = unknown.
-        flags: other engine flags that the server told, by vLLM's own name
-            (``async_scheduling``, ``scheduling_policy``, ``enable_chunked_prefill``, …); what
-            is not in it is unknown.
-        unsupported: what runs that no simulation here knows (speculative decoding, LoRA,
-            pipeline parallelism), in words.
+        flags: other engine flags that the server told, by vLLM's own name (``async_scheduling``,
+            ``scheduling_policy``, ``enable_chunked_prefill``, …); what is not in it is unknown.
+        unsupported: what runs that no simulation here knows (speculative decoding, LoRA, pipeline
+            parallelism), in words.
     """
 
     serving: Serving = field(default_factory=Serving)
@@ -141,8 +140,8 @@ class Waits:
 
     Attributes:
         edges: seconds at each edge of the rows.
-        waiting_first: how many of the first row's first tokens belong to requests that waited
-            when the stretch began.
+        waiting_first: how many of the first row's first tokens belong to requests that waited when
+            the stretch began.
         bucket_edges: seconds, from 0 to inf.
     """
 
@@ -178,11 +177,10 @@ class Observed:
         chunks: :data:`CHUNK_SCHEMA`, in order.
         saturated: requests waited in most scrapes: TTFT cannot be simulated from counts.
         prefix_hit_ratio: hits over queries; None = unknown.
-        ttft_p95_seconds: of the window's buckets, with its cell, as PromQL has it; None =
-            unknown.
+        ttft_p95_seconds: of the window's buckets, with its cell, as PromQL has it; None = unknown.
         notes: what is not known and what was taken instead, in words.
-        carried_requests: the first so many requests waited or ran at the start; their own TTFT
-            is not that of the server.
+        carried_requests: the first so many requests waited or ran at the start; their own TTFT is
+            not that of the server.
         came_seconds: when these came, on the same clock, before second 0; NaN = they had been
             admitted by then. None = unknown of all.
     """

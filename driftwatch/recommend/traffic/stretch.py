@@ -32,8 +32,8 @@ class Clean:
 
     Attributes:
         rows: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, in order, at least one.
-        edges: observed seconds since the start at each edge of the rows, one more than rows.
-            Gaps between scrapes are not in them: counters say nothing of those.
+        edges: observed seconds since the start at each edge of the rows, one more than rows. Gaps
+            between scrapes are not in them: counters say nothing of those.
     """
 
     rows: pl.DataFrame
@@ -58,8 +58,8 @@ def clean(minutes: pl.DataFrame) -> Clean:
     edges of the lengths.
 
     Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine, in order; rows
-            may be longer than a minute.
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine, in order; rows may
+            be longer than a minute.
 
     Raises:
         NoVerdict: no row has a usable scrape.

@@ -76,13 +76,11 @@ def as_waited(
     simulation waits as was observed already.
 
     Args:
-        drawn: the same requests at other times inside their minutes, as a calibration found
-            them to come: begun with if they wait more like the observed ones.
-        evenly: the same requests drawn evenly inside their minutes, two or more times: where no
-            two of these differ by as much in their waits, it is not chance, and arrivals are
-            moved.
-        wander_log_sd: of the engine's own speed between minutes, which makes others wait as
-            well.
+        drawn: the same requests at other times inside their minutes, as a calibration found them to
+            come: begun with if they wait more like the observed ones.
+        evenly: the same requests drawn evenly inside their minutes, two or more times: where no two
+            of these differ by as much in their waits, it is not chance, and arrivals are moved.
+        wander_log_sd: of the engine's own speed between minutes, which makes others wait as well.
 
     Raises:
         ImpossibleConfiguration: a request never fits.
