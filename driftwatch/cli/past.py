@@ -47,11 +47,11 @@ class Api:
         from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
         from driftwatch.collect.prometheus.client import PrometheusAsker
         from driftwatch.collect.prometheus.source import PrometheusSource
-        from driftwatch.collect.recordings.history import Insistent
+        from driftwatch.collect.recordings.history import RetryingSource
 
         servers = PrometheusSource(self.url, selector=self.selector, step_seconds=self.step_seconds)
         return [
-            Insistent(servers, help_text=what_to_check(self.url)),
+            RetryingSource(servers, help_text=what_to_check(self.url)),
             DcgmPrometheusSource(PrometheusAsker(self.url)),
         ]
 

@@ -133,7 +133,7 @@ def gpu_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=dict(GPU_SCHEMA), orient="row", strict=False)
 
 
-def gpus_told_once(frames: Sequence[pl.DataFrame], since: datetime) -> pl.DataFrame:
+def gpus_once(frames: Sequence[pl.DataFrame], since: datetime) -> pl.DataFrame:
     """Readings of several calls from ``since`` on, each (GPU, workload, time) once, in order."""
     keys = list(GPU_KEY)
     every = pl.concat([_EMPTY, *frames])

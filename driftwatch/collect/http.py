@@ -159,7 +159,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What came back."""
 
     time: datetime  # when it was asked
@@ -212,7 +212,7 @@ class Endpoint:
         path, _, query = path.partition("?")
         return parts._replace(path=f"{base}{path}", query=query).geturl()
 
-    def get(self, url: str, clock: Clock) -> Answer:
+    def get(self, url: str, clock: Clock) -> Response:
         """GET ``url``, an address of this server."""
         self._session.aborted = False
         self.started = time.monotonic()
@@ -240,7 +240,7 @@ class Endpoint:
         if self._session.aborted:
             # an answer without a length looks complete when its connection is shut
             body, reason = None, f"no complete answer within {bounds.total_seconds:g} s"
-        return Answer(asked_at, status, body, reason)
+        return Response(asked_at, status, body, reason)
 
     def abort(self) -> None:
         """End the GET that is under way; called from another thread."""
@@ -299,7 +299,7 @@ class Gets:
         self._endpoints = endpoints
         self._clock = clock
         self._bounds = bounds
-        self._under_way: dict[str, Future[Answer]] = {}
+        self._under_way: dict[str, Future[Response]] = {}
         self._pool = ThreadPoolExecutor(
             max_workers=max(1, min(workers, len(endpoints))),
             thread_name_prefix="driftwatch-scrape",
@@ -314,7 +314,7 @@ class Gets:
         for endpoint in self._endpoints.values():
             endpoint.close()
 
-    def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Answer]]:
+    def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Response]]:
         """GET each address, at most ``workers`` at once; answers as they come."""
         done: SimpleQueue[str] = SimpleQueue()
         waiting: set[str] = set()
@@ -355,11 +355,11 @@ class Gets:
                 stuck.append(instance)
         return stuck
 
-    def _no_answer(self, reason: str) -> Answer:
-        return Answer(self._clock.now(), None, None, reason)
+    def _no_answer(self, reason: str) -> Response:
+        return Response(self._clock.now(), None, None, reason)
 
 
-def _report(done: SimpleQueue[str], instance: str, _: Future[Answer]) -> None:
+def _report(done: SimpleQueue[str], instance: str, _: Future[Response]) -> None:
     done.put(instance)
 
 

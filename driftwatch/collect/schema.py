@@ -89,7 +89,7 @@ def only(scrapes: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
     return scrapes if holds.all() else scrapes.filter(holds)
 
 
-def told_once(scrapes: pl.DataFrame) -> pl.DataFrame:
+def scrapes_once(scrapes: pl.DataFrame) -> pl.DataFrame:
     """The rows in order, the first of those with the same instance, engine and time."""
     keys = [*KEY_COLUMNS, "time"]
     scrapes = in_order(scrapes)

@@ -18,7 +18,7 @@ import polars as pl
 
 from driftwatch.collect.recordings.compact import Part, write_manifest, write_part
 from driftwatch.fleet.load import load_file
-from driftwatch.fleet.metrics.history import Answer
+from driftwatch.fleet.metrics.history import Scraped
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import CHUNK_SECONDS, Chunk, ServerRun
 from driftwatch.fleet.servers import (
@@ -136,7 +136,7 @@ def write_recording(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -
     return path
 
 
-def _line(answer: Answer, instance: str) -> bytes:
+def _line(answer: Scraped, instance: str) -> bytes:
     found = {
         "t": answer.time.timestamp(),
         "instance": instance,
@@ -194,7 +194,7 @@ def container_info(scenario: Scenario) -> Iterator[str]:
                 at += scenario.scrape.interval
 
 
-def _samples(answer: Answer, instance: str, job: str, more: Mapping[str, str]) -> Iterator[str]:
+def _samples(answer: Scraped, instance: str, job: str, more: Mapping[str, str]) -> Iterator[str]:
     """The lines of one scrape, with the labels that discovery gives the target."""
     at = f"{answer.time.timestamp():.3f}"
     given = {"instance": instance, "job": job, **more}

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from math import inf
 from typing import Self
 
-from driftwatch.fleet.metrics.history import Answer as Scraped
+from driftwatch.fleet.metrics.history import Scraped
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk
 from driftwatch.fleet.servers import exporter_of, instance_of, seconds_of, servers_of

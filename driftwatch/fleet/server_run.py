@@ -30,7 +30,7 @@ from driftwatch.fleet.hidden_engine import (
 )
 from driftwatch.fleet.load import LOAD_SCHEMA, LOAD_SECONDS, load_rows, load_times
 from driftwatch.fleet.metrics.dropped import page_without, without
-from driftwatch.fleet.metrics.history import Answer, MetricHistory
+from driftwatch.fleet.metrics.history import MetricHistory, Scraped
 from driftwatch.fleet.metrics.releases import V0_8, V0_32
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server import Server, kind_of
@@ -70,8 +70,8 @@ class Chunk:
     number: int  # of the server
     scrapes: pl.DataFrame  # rows in SCRAPE_SCHEMA
     gpus: pl.DataFrame  # rows in GPU_SCHEMA
-    answers: Sequence[Answer] = ()  # the same scrapes as text, where pages were asked for
-    gpu_answers: Sequence[Answer] = ()  # pages of the exporter, where pages were asked for
+    answers: Sequence[Scraped] = ()  # the same scrapes as text, where pages were asked for
+    gpu_answers: Sequence[Scraped] = ()  # pages of the exporter, where pages were asked for
     requests: pl.DataFrame | None = None  # what ended, as the simulator tells it; truth only
     load: pl.DataFrame | None = None  # rows in LOAD_SCHEMA; truth only
 
@@ -127,7 +127,7 @@ class ServerRun:
         self._last: tuple[pl.DataFrame, Floats, pl.DataFrame] | None = None
         self._energy = 0.0
         self._gpus: list[pl.DataFrame] = []
-        self._gpu_pages: list[Answer] = []
+        self._gpu_pages: list[Scraped] = []
 
     def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
         """The whole run; each chunk may lack its last scrapes, which the next one has."""
@@ -290,7 +290,7 @@ class ServerRun:
         if self._pages:
             epoch = datetime.fromtimestamp(0, UTC)
             self._gpu_pages += [
-                Answer(epoch + timedelta(microseconds=int(at)), 200, dcgm_text(gpus, row, host))
+                Scraped(epoch + timedelta(microseconds=int(at)), 200, dcgm_text(gpus, row, host))
                 for row, at in enumerate(load.micros)
             ]
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.baselines.pinned import Pinned, no_releases
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, told_once
+from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, scrapes_once
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
@@ -151,7 +151,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
 
 def together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Scrapes of several sources, one row per target and time."""
-    return told_once(pl.concat([empty_scrapes(), *frames]))
+    return scrapes_once(pl.concat([empty_scrapes(), *frames]))
 
 
 def last_scrapes(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.baselines.pinned import Pinned, learnt, pinned, with_refusals, with_releases
-from driftwatch.collect.gpus import empty_gpus, gpus_told_once
+from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source, empty_scrapes
 from driftwatch.detect.stage import detect
 from driftwatch.diagnose.evidence_order import in_schema_order
@@ -179,7 +179,7 @@ def _arrived(
     since = (state.evaluated_until or until - CATCH_UP) - HISTORY
     state = replace(
         without(state, there.gone),
-        gpus=gpus_told_once([state.gpus, gpus], since),
+        gpus=gpus_once([state.gpus, gpus], since),
         targets=there.targets,
         departures=replace(state.departures, origins=there.origins, retired=there.retired),
         incidents=incidents,

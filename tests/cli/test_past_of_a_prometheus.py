@@ -17,7 +17,7 @@ from driftwatch.cli.run import proposing
 from driftwatch.collect.prometheus.query import matchers
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
-from driftwatch.collect.recordings.history import Insistent, record_history
+from driftwatch.collect.recordings.history import RetryingSource, record_history
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.settings import load_settings
@@ -128,14 +128,14 @@ def test_a_database_that_is_back_after_a_pause_costs_nothing(api: PrometheusApi)
         pauses.append(seconds)
         api.faults = []
 
-    source = Insistent(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
+    source = RetryingSource(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
     first = source.collect(T0, T0 + timedelta(minutes=5))
     api.faults = [("", Answer(503, ""))]
     again = source.collect(T0, T0 + timedelta(minutes=5))
     assert pauses == [2.0]
     assert again.scrapes.equals(first.scrapes)
     api.faults = [("", Answer(503, ""))]
-    stays_away = Insistent(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
+    stays_away = RetryingSource(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
     with pytest.raises(Unavailable, match="does not answer from 2026-01-01T00:00:00Z on"):
         stays_away.collect(T0, T0 + timedelta(minutes=5))
     assert pauses == [2.0]  # an address that never answered is not asked again

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource, is_dcgm_page
-from driftwatch.collect.gpus import GPU_SCHEMA, gpus_told_once
+from driftwatch.collect.gpus import GPU_SCHEMA, gpus_once
 from driftwatch.collect.http import Bounds
 from driftwatch.collect.pages.series import SeriesCache
 from driftwatch.collect.recordings.text import RecordingSource
@@ -248,7 +248,7 @@ def test_a_live_exporter() -> None:
         clock.advance(LATER - T0)
         second = collected(source)
         source.close()
-    both = gpus_told_once([first.gpus, second.gpus], T0)
+    both = gpus_once([first.gpus, second.gpus], T0)
     assert both.select("uuid", "time").rows() == [
         ("GPU-a", T0),
         ("GPU-a", LATER),

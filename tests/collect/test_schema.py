@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.collect.schema import empty_scrapes, in_order, scrape_frame, told_once
+from driftwatch.collect.schema import empty_scrapes, in_order, scrape_frame, scrapes_once
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = ["instance", "engine", "time"]
@@ -34,18 +34,18 @@ def test_rows_come_in_order_and_once(rows: list[dict[str, object]], sorted_befor
     ordered = frame.sort(KEYS, maintain_order=True)
     assert in_order(frame).equals(ordered)
     once = frame.unique(KEYS, keep="first", maintain_order=True).sort(KEYS)
-    assert told_once(frame).equals(once)
+    assert scrapes_once(frame).equals(once)
 
 
 def test_rows_in_order_are_not_copied() -> None:
     times = [T0, T0 + timedelta(seconds=5)]
     frame = scrape_frame([{"instance": "a:1", "engine": "0", "time": at} for at in times])
     assert in_order(frame) is frame
-    assert told_once(frame) is frame
-    assert told_once(frame.reverse()).equals(frame)
+    assert scrapes_once(frame) is frame
+    assert scrapes_once(frame.reverse()).equals(frame)
 
 
 def test_a_table_of_no_or_one_row_is_in_order() -> None:
-    assert told_once(empty_scrapes()).equals(empty_scrapes())
+    assert scrapes_once(empty_scrapes()).equals(empty_scrapes())
     one = pl.concat([empty_scrapes(), scrape_frame([{"instance": "a:1"}])])
-    assert told_once(one) is one
+    assert scrapes_once(one) is one

@@ -12,7 +12,7 @@ from fleet_cases import between, whole_run
 from driftwatch.fleet.generate import generate
 from driftwatch.fleet.hidden_engine import fault_factor
 from driftwatch.fleet.live import LivePages
-from driftwatch.fleet.metrics.history import Answer
+from driftwatch.fleet.metrics.history import Scraped
 from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import scrape_times
@@ -170,7 +170,7 @@ def test_a_server_that_is_gone_is_not_served_live() -> None:
     now = [at.timestamp()]
     listed = [(at.timestamp(), at.timestamp() + 60)]
     told = {}
-    with LivePages([Answer(at, 200, "a 1\n")], lambda: now[0], "text/plain", listed) as pages:
+    with LivePages([Scraped(at, 200, "a 1\n")], lambda: now[0], "text/plain", listed) as pages:
         for second in (0, 59, 60, 600):
             now[0] = at.timestamp() + second
             told[second] = pages.judge(Request("GET", "/metrics", {}, b"")).status

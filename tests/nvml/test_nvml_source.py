@@ -58,7 +58,7 @@ def why(row: dict[str, Any], column: str) -> str | None:
 
 
 def test_every_column_that_nvml_has_a_call_for_is_filled_by_one_table() -> None:
-    tables = [set(nvml_fields._TOLD), set(GPM_METRICS)]
+    tables = [set(nvml_fields._CONVERSIONS), set(GPM_METRICS)]
     assert tables[0] | tables[1] == {field.column for field in GPU_FIELDS if field.nvml_call}
     assert tables[0] & tables[1] == set()
 
@@ -389,7 +389,7 @@ def test_a_gpu_whose_every_call_hangs(
         stuck = row(found)
         assert stuck["uuid"] == "GPU-stuck"
         assert stuck["lost"] is None
-        assert {why(stuck, column) for column in nvml_fields._TOLD} <= {
+        assert {why(stuck, column) for column in nvml_fields._CONVERSIONS} <= {
             "n/a: no answer within 0.7 s",
             "n/a: not asked: 3 calls have not answered",
         }

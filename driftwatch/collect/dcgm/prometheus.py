@@ -23,7 +23,7 @@ from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.pages.parser import folded
 from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus.numbers import Answers
+from driftwatch.collect.prometheus.numbers import LongAnswer
 from driftwatch.collect.prometheus.query import Grid, Labels, labels_of, matchers, select, shown
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import AuthFailed, SourceError, Unavailable
@@ -97,7 +97,7 @@ class DcgmPrometheusSource:
         at = _moment(times.last)
         problems: list[SourceProblem] = []
         unread: dict[str, str] = {}
-        found: list[tuple[str, Answers]] = []
+        found: list[tuple[str, LongAnswer]] = []
         self._ranges.begin()
         if self._nothing:  # one question where there is no DCGM, not one for each field
             answer, errors = self._ranges.range(self._any, times)
@@ -126,7 +126,7 @@ class DcgmPrometheusSource:
         self._asker.close()
 
     def _place(
-        self, found: Sequence[tuple[str, Answers]], at: datetime, problems: list[SourceProblem]
+        self, found: Sequence[tuple[str, LongAnswer]], at: datetime, problems: list[SourceProblem]
     ) -> None:
         """Whom each series is of; only those that were not seen before cost anything."""
         fleet = self._fleet
@@ -193,7 +193,7 @@ class DcgmPrometheusSource:
         return changed
 
     def _table(
-        self, found: Sequence[tuple[str, Answers]], times: Grid, unread: Mapping[str, str]
+        self, found: Sequence[tuple[str, LongAnswer]], times: Grid, unread: Mapping[str, str]
     ) -> pl.DataFrame:
         gpu, moment, name, value = [_NO_INT], [_NO_INT], [_NO_INT], [_NO_FLOAT]
         for text, answer in found:

@@ -44,7 +44,7 @@ _OLD_DRIVER: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Conversion:
     """How a column is taken from its call's answer."""
 
     value: Callable[[Any], float]  # the answer in the column's unit
@@ -52,17 +52,19 @@ class _Told:
     of_instance: bool = False  # a MIG instance has its own; all else is the board's
 
 
-_TOLD: Final[Mapping[str, _Told]] = {
-    "utilization_ratio": _Told(lambda rates: rates.gpu / 100, of_instance=True),
-    "memory_copy_utilization_ratio": _Told(lambda rates: rates.memory / 100, of_instance=True),
-    "sm_clock_hertz": _Told(lambda megahertz: megahertz * 1e6, (pynvml.NVML_CLOCK_SM,)),
-    "memory_clock_hertz": _Told(lambda megahertz: megahertz * 1e6, (pynvml.NVML_CLOCK_MEM,)),
-    "power_watts": _Told(lambda milliwatts: milliwatts / 1e3),
-    "energy_joules_total": _Told(lambda millijoules: millijoules / 1e3),
-    "temperature_celsius": _Told(float),
-    "framebuffer_used_bytes": _Told(lambda memory: float(memory.used), of_instance=True),
-    "framebuffer_free_bytes": _Told(lambda memory: float(memory.free), of_instance=True),
-    "clock_event_reasons": _Told(float),
+_CONVERSIONS: Final[Mapping[str, _Conversion]] = {
+    "utilization_ratio": _Conversion(lambda rates: rates.gpu / 100, of_instance=True),
+    "memory_copy_utilization_ratio": _Conversion(
+        lambda rates: rates.memory / 100, of_instance=True
+    ),
+    "sm_clock_hertz": _Conversion(lambda megahertz: megahertz * 1e6, (pynvml.NVML_CLOCK_SM,)),
+    "memory_clock_hertz": _Conversion(lambda megahertz: megahertz * 1e6, (pynvml.NVML_CLOCK_MEM,)),
+    "power_watts": _Conversion(lambda milliwatts: milliwatts / 1e3),
+    "energy_joules_total": _Conversion(lambda millijoules: millijoules / 1e3),
+    "temperature_celsius": _Conversion(float),
+    "framebuffer_used_bytes": _Conversion(lambda memory: float(memory.used), of_instance=True),
+    "framebuffer_free_bytes": _Conversion(lambda memory: float(memory.free), of_instance=True),
+    "clock_event_reasons": _Conversion(float),
 }
 
 
@@ -90,7 +92,7 @@ def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
     """
     answers: dict[tuple[str, tuple[Any, ...]], Any] = {}
     for column in GPU_FIELDS:
-        told = _TOLD.get(column.column)
+        told = _CONVERSIONS.get(column.column)
         if told is None or told.of_instance != of_instance:
             continue
         key = (column.nvml_call, told.arguments)

@@ -21,8 +21,8 @@ from driftwatch.collect.pages.series import Reading, Series
 from driftwatch.collect.registry import BY_COLUMN, Metric
 
 Floats = npt.NDArray[np.float64]
-Found = tuple[int, Series, Reading]
-First = tuple[int, Reading]
+Sample = tuple[int, Series, Reading]
+Chosen = tuple[int, Reading]
 
 # One page of vLLM shows the engines of one data-parallel deployment; each is a target to judge.
 MAX_ENGINES = 256
@@ -91,7 +91,7 @@ def lay_out(series: Sequence[Series]) -> Layout:
         return Layout(tuple(series), (), False, refused)
     # by length first: engine 10 comes after engine 2
     engines = tuple(sorted(labelled, key=lambda e: (len(e), e))) or ("0",)
-    found: dict[str, dict[str, list[Found]]] = {engine: {} for engine in engines}
+    found: dict[str, dict[str, list[Sample]]] = {engine: {} for engine in engines}
     models: dict[str, dict[str, None]] = {engine: {} for engine in engines}  # in page order
     homeless: list[str] = []
     for s in vllm:
@@ -158,7 +158,7 @@ def _metric_homes(series: Series, metric: Metric, engines: tuple[str, ...]) -> t
 
 
 def _engine(
-    engine: str, found: dict[str, list[Found]], models: list[str], problems: list[str]
+    engine: str, found: dict[str, list[Sample]], models: list[str], problems: list[str]
 ) -> EngineLayout:
     problems = list(problems)
     model = models[0] if models else None
@@ -198,8 +198,8 @@ def _engine(
 
 
 def _pick(
-    metric: Metric, found: list[Found], model: str | None, problems: list[str]
-) -> list[Found]:
+    metric: Metric, found: list[Sample], model: str | None, problems: list[str]
+) -> list[Sample]:
     """The series that a column is read from: one wire name, one model, one set of other labels."""
     ours = [f for f in found if f[1].labels.get("model_name", model) == model]
     if not ours:
@@ -220,9 +220,9 @@ def _pick(
     return ours
 
 
-def _firsts(metric: Metric, picked: list[Found], twins: dict[int, list[int]]) -> list[First]:
+def _firsts(metric: Metric, picked: list[Sample], twins: dict[int, list[int]]) -> list[Chosen]:
     """Each series once; the indexes of its repetitions go to ``twins``."""
-    firsts: dict[tuple[Any, ...], First] = {}
+    firsts: dict[tuple[Any, ...], Chosen] = {}
     for index, s, reading in picked:
         key = (reading.part, reading.edge, *(s.labels.get(name) for name in metric.sum_over))
         if key in firsts:
@@ -233,7 +233,7 @@ def _firsts(metric: Metric, picked: list[Found], twins: dict[int, list[int]]) ->
 
 
 def _histogram(
-    series: Series, firsts: list[First], problems: list[str]
+    series: Series, firsts: list[Chosen], problems: list[str]
 ) -> tuple[tuple[float, ...], list[int]] | None:
     """Edges, and the sample indexes of the buckets, the sum and the count."""
     reading = firsts[0][1]
@@ -253,7 +253,7 @@ def _histogram(
     return edges, [*(buckets[edge] for edge in edges), parts["sum"], parts["count"]]
 
 
-def _config(picked: list[Found], problems: list[str]) -> str:
+def _config(picked: list[Sample], problems: list[str]) -> str:
     texts = [
         orjson.dumps(
             {k: v for k, v in s.labels.items() if k != "engine"}, option=orjson.OPT_SORT_KEYS

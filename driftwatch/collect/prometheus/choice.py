@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.collect.prometheus.columns import KEYS, SUFFIXES, Column, Gathered, says_engine
-from driftwatch.collect.prometheus.numbers import LONG, Numbered
+from driftwatch.collect.prometheus.numbers import LONG, ArrayAnswer
 from driftwatch.collect.prometheus.placement import Placement
 from driftwatch.collect.prometheus.query import Labels, Numbers, Query, shown
 from driftwatch.collect.registry import Metric
@@ -20,7 +20,7 @@ def chosen(
     column: Column,
     placement: Placement,
     engines: Numbers,
-    answered: Numbered,
+    answered: ArrayAnswer,
     scraped_as: Mapping[str, Labels],
     into: Gathered,
 ) -> pl.DataFrame:
@@ -45,7 +45,7 @@ def chosen(
     return _scalar(metric, long, query, into)
 
 
-def _long(answered: Numbered, series: npt.NDArray[np.uint32]) -> pl.DataFrame:
+def _long(answered: ArrayAnswer, series: npt.NDArray[np.uint32]) -> pl.DataFrame:
     """``series``, ``at``, ``value`` of some series, in their order and that of time."""
     series = np.sort(series)
     value = answered.value[series]
@@ -139,7 +139,7 @@ def _scalar(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered) ->
     summed = long.group_by(KEYS, maintain_order=True).agg(
         pl.col("value").sum(), _bad(metric).any().alias("bad")
     )
-    _tell(metric.column, summed, query, into, _why_bad(metric))
+    _note(metric.column, summed, query, into, _why_bad(metric))
     return summed.select(*KEYS, pl.when(~pl.col("bad")).then("value").alias(metric.column))
 
 
@@ -182,11 +182,11 @@ def _histogram(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered)
         (pl.col("falls"), "a bucket is below the one before"),
         (pl.col("all") != count, "the +Inf bucket is not the count"),
     )
-    _tell(name, both.with_columns(bare.alias("bad")), query, into, "_sum and _count, no _bucket")
+    _note(name, both.with_columns(bare.alias("bad")), query, into, "_sum and _count, no _bucket")
     wrong = pl.lit(False)
     for check, why in checks:
         flagged = both.with_columns((check.fill_null(False) & ~wrong).alias("bad"))
-        _tell(name, flagged, query, into, why)
+        _note(name, flagged, query, into, why)
         wrong = wrong | check.fill_null(False)
     columns = (f"{name}_sum", f"{name}_count", f"{name}_buckets", f"{name}_edges")
     return both.select(
@@ -194,7 +194,7 @@ def _histogram(metric: Metric, long: pl.DataFrame, query: Query, into: Gathered)
     ).with_columns(pl.col(f"{name}_buckets", f"{name}_edges").cast(BUCKETS))
 
 
-def _tell(column: str, checked: pl.DataFrame, query: Query, into: Gathered, why: str) -> None:
+def _note(column: str, checked: pl.DataFrame, query: Query, into: Gathered, why: str) -> None:
     """A problem per (instance, engine) with rows marked ``bad``."""
     bad = checked.filter("bad")
     if bad.is_empty():

@@ -15,7 +15,7 @@ from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
 from driftwatch.collect.prometheus.answer import Heads, Known, Points
-from driftwatch.collect.prometheus.numbers import Answers, Numbered, answers, numbered
+from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer, answers, numbered
 from driftwatch.collect.prometheus.query import Grid, labels_of, shown
 from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
@@ -219,7 +219,7 @@ class RangeAsker:
 
     def range(
         self, text: str, times: Grid, known: Sequence[bytes] = ()
-    ) -> tuple[Answers, list[SourceError]]:
+    ) -> tuple[LongAnswer, list[SourceError]]:
         """One query over the grid, in pieces; one that is too much is asked in halves.
 
         Args:
@@ -234,12 +234,12 @@ class RangeAsker:
         brought = self._pieces(text, times, None)
         found = answers(brought.chunks)
         if found.heads == known:
-            found = Answers(known, found.long)
+            found = LongAnswer(known, found.long)
         return found, brought.errors
 
     def numbers(
         self, text: str, times: Grid, known: Known
-    ) -> tuple[Numbered, Heads, list[SourceError]]:
+    ) -> tuple[ArrayAnswer, Heads, list[SourceError]]:
         """The same as arrays, and labels of the series that are not known."""
         brought = self._pieces(text, times, known)
         heads = Heads()

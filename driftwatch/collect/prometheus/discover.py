@@ -97,7 +97,7 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
         UsageError: a label that cannot be matched.
     """
     matching = matchers(match)
-    asking = _Asking(asker, at)
+    asking = _Questions(asker, at)
     engines = [labels for labels, _ in asker.instant(select(_ENGINE_SERIES, matching), at)]
     asking.warned("list of engines")
     names = sorted(name for name in _sample_names() if name.startswith("vllm:"))
@@ -206,7 +206,7 @@ def _key(labels: Mapping[str, str]) -> _Key:
     return tuple(sorted((k, v) for k, v in labels.items() if k != "__name__"))
 
 
-class _Asking:
+class _Questions:
     """Questions whose failure is a problem and not the end."""
 
     def __init__(self, asker: PrometheusAsker, at: datetime) -> None:
@@ -236,7 +236,7 @@ class _Asking:
 
 
 def _ups(
-    asking: _Asking, match: Mapping[str, str], engines: Sequence[Mapping[str, str]]
+    asking: _Questions, match: Mapping[str, str], engines: Sequence[Mapping[str, str]]
 ) -> dict[str, list[Scraped]]:
     """``up`` of every instance in the jobs that have vLLM servers."""
     jobs = sorted({labels["job"] for labels in engines if labels.get("job")})
@@ -256,7 +256,7 @@ def _ups(
     return found
 
 
-def _hints(asking: _Asking, namespaces: Sequence[str]) -> list[Hint]:
+def _hints(asking: _Questions, namespaces: Sequence[str]) -> list[Hint]:
     """Labels of any series that hold a vLLM command line, and Kubernetes' annotations."""
     found: list[Hint] = []
     for label in _ARGUMENT_LABELS:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from driftwatch.collect.prometheus.numbers import Answers
+from driftwatch.collect.prometheus.numbers import LongAnswer
 from driftwatch.collect.prometheus.query import Grid, Labels
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
@@ -23,7 +23,7 @@ IMAGE_LABEL = "kube_image"
 _VLLM = "vllm"
 _EVERY_MS = 60_000  # an image changes with a pod, and a pod takes longer than that to come
 
-Ask = Callable[[str, Grid], tuple[Answers, Sequence[SourceError]]]
+Ask = Callable[[str, Grid], tuple[LongAnswer, Sequence[SourceError]]]
 Pod = tuple[str, str]  # namespace, pod
 
 

@@ -19,7 +19,7 @@ LONG = {"series": pl.UInt32, "at": pl.Int64, "value": pl.Float64}  # at: unix ms
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class LongAnswer:
     """All series that one query brought, over every chunk of the grid."""
 
     heads: Sequence[bytes]  # labels of each series as JSON
@@ -33,7 +33,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class ArrayAnswer:
     """What one query brought, over every chunk of the grid, as arrays."""
 
     keys: Keys  # of each series, once
@@ -55,10 +55,10 @@ class Numbered:
         return np.where(self.there.any(axis=1), self.times[len(self.times) - 1 - back], NEVER)
 
 
-def answers(chunks: Sequence[Points]) -> Answers:
+def answers(chunks: Sequence[Points]) -> LongAnswer:
     """The samples of each chunk of the grid → one table; all of them read with nothing known."""
     if not chunks:
-        return Answers((), pl.DataFrame(schema=LONG))
+        return LongAnswer((), pl.DataFrame(schema=LONG))
     keys, which = _merged(chunks)
     heads = {key: head for one in chunks for key, head in one.heads.named().items()}
     long = pl.DataFrame(
@@ -72,7 +72,7 @@ def answers(chunks: Sequence[Points]) -> Answers:
         schema=LONG,
         strict=False,
     )
-    return Answers([heads[key] for key in keys.tolist()], long)
+    return LongAnswer([heads[key] for key in keys.tolist()], long)
 
 
 def _merged(chunks: Sequence[Points], known: Known | None = None) -> tuple[Keys, list[Numbers]]:
@@ -93,18 +93,18 @@ def _merged(chunks: Sequence[Points], known: Known | None = None) -> tuple[Keys,
     return every[first[order]], np.split(number[which.reshape(-1)], ends)
 
 
-def numbered(chunks: Sequence[Points], known: Known | None = None) -> Numbered:
+def numbered(chunks: Sequence[Points], known: Known | None = None) -> ArrayAnswer:
     """The samples of each chunk of the grid → one array; ``known``: as they were asked with."""
     if not chunks:
         none = np.empty(0, np.int64)
-        return Numbered(none, none, np.empty((0, 0)), None)
+        return ArrayAnswer(none, none, np.empty((0, 0)), None)
     keys, which = _merged(chunks, known)
     one = chunks[0]
     if len(chunks) == 1 and len(keys) == len(one.keys) and (one.counts == one.counts[:1]).all():
         count = int(one.counts[0]) if len(keys) else 0
         times = one.at[:count].copy()  # a view would hold all of them
         if (one.at.reshape(len(keys), count) == times).all() and (np.diff(times) > 0).all():
-            return Numbered(keys, times, one.value.reshape(len(keys), count), None)
+            return ArrayAnswer(keys, times, one.value.reshape(len(keys), count), None)
     at = np.concatenate([c.at for c in chunks])
     value = np.concatenate([c.value for c in chunks])
     row = np.concatenate([np.repeat(w, c.counts) for w, c in zip(which, chunks, strict=True)])
@@ -119,4 +119,4 @@ def numbered(chunks: Sequence[Points], known: Known | None = None) -> Numbered:
     other = (kept != value) & ~(np.isnan(kept) & np.isnan(value))
     table.reshape(-1)[cell[other]] = np.nan
     twice = tuple(np.unique(row[other]).tolist())
-    return Numbered(keys, times, table, None if there.all() else there, twice)
+    return ArrayAnswer(keys, times, table, None if there.all() else there, twice)

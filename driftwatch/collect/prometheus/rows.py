@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.columns import KEYS, Gathered, says_engine
-from driftwatch.collect.prometheus.numbers import Answers, Numbered
+from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer
 from driftwatch.collect.prometheus.placement import Placement
 from driftwatch.collect.prometheus.query import Labels, Query, shown
 from driftwatch.collect.prometheus.table import gather
@@ -29,12 +29,12 @@ _CLOCK = {"instance": pl.String, "at": pl.Int64, "time": pl.Int64, "up": pl.Bool
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryResult:
     """A query with what came of it."""
 
     query: Query  # what was asked
     placement: Placement  # where the series of the answer belong
-    answers: Numbered  # what came, possibly nothing
+    answers: ArrayAnswer  # what came, possibly nothing
     failure: str | None  # why not all of it came, None where all did
     doubt: str | None = None  # what the API warned of: some of it may be missing, nobody knows what
 
@@ -56,9 +56,9 @@ def failed_rows(targets: Mapping[TargetKey, Target], at: datetime, reason: str) 
 
 
 def scrape_rows(
-    up: Answers,
-    scraped_at: Answers,
-    asked: Sequence[Asked],
+    up: LongAnswer,
+    scraped_at: LongAnswer,
+    asked: Sequence[QueryResult],
     *,
     since: datetime,
     any_instance: bool,
@@ -85,7 +85,7 @@ def scrape_rows(
         clock = present.select("instance", "at").unique().sort("instance", "at")
         clock = clock.with_columns(pl.col("at").alias("time"), pl.lit(True).alias("up"))
     else:
-        _tell_without_up(clock, present, into)
+        _note_without_up(clock, present, into)
     if not any_instance:
         ours = {key.instance for key in known} | set(present["instance"].unique())
         clock = clock.filter(pl.col("instance").is_in(sorted(ours)))
@@ -116,7 +116,9 @@ def scrape_rows(
     return Collected(scrapes.rechunk(), targets, tuple(into.problems))
 
 
-def _clock(up: Answers, scraped_at: Answers) -> tuple[pl.DataFrame, dict[str, Mapping[str, str]]]:
+def _clock(
+    up: LongAnswer, scraped_at: LongAnswer
+) -> tuple[pl.DataFrame, dict[str, Mapping[str, str]]]:
     """When each instance was scraped, and how that went.
 
     Of two ``up`` series of one instance at the same time (two jobs scrape it) the one that
@@ -156,7 +158,7 @@ def _clock(up: Answers, scraped_at: Answers) -> tuple[pl.DataFrame, dict[str, Ma
         .unique(["instance", "at"], keep="first", maintain_order=True)
     )
     last = best.unique("instance", keep="last", maintain_order=True)
-    scraped_as: dict[str, Mapping[str, str]] = {
+    scraped_as: dict[str, Labels] = {
         instance: {k: v for k, v in of_up[index].items() if k != "__name__"}
         for instance, index in last.select("instance", "series").iter_rows()
     }
@@ -178,7 +180,7 @@ def _present(into: Gathered) -> pl.DataFrame:
     return pl.concat([empty, *into.present]).unique().sort(KEYS)
 
 
-def _tell_without_up(clock: pl.DataFrame, present: pl.DataFrame, into: Gathered) -> None:
+def _note_without_up(clock: pl.DataFrame, present: pl.DataFrame, into: Gathered) -> None:
     lonely = present.join(clock, on="instance", how="anti")["instance"].unique().sort()
     for instance in lonely:
         reason = "has vllm: series but no up series with these labels: not read"
@@ -227,7 +229,7 @@ def _targets(
 def _columns(
     good: pl.DataFrame,
     into: Gathered,
-    asked: Sequence[Asked],
+    asked: Sequence[QueryResult],
     labels: Mapping[tuple[str, str], Labels],
     scraped_as: Mapping[str, Labels],
     doubt: str | None,
@@ -300,7 +302,7 @@ def _config_texts(
     return found.select(*KEYS, texts.gather(found["text"]))
 
 
-def _several(rows: pl.DataFrame, asked: Sequence[Asked]) -> list[pl.Expr]:
+def _several(rows: pl.DataFrame, asked: Sequence[QueryResult]) -> list[pl.Expr]:
     """Neither the process' start nor ``_created``: several API servers, if both could be asked."""
     names = ("process_start_time_seconds", "created_seconds")
     if any(o.lacks is not None for o in asked if set(names) & set(o.query.columns)):
@@ -309,7 +311,7 @@ def _several(rows: pl.DataFrame, asked: Sequence[Asked]) -> list[pl.Expr]:
     return [pl.all_horizontal(pl.lit(True), *nothing).alias("several_api_servers")]
 
 
-def _doubt(up: Answers, scraped_at: Answers, unclocked: str | None) -> str | None:
+def _doubt(up: LongAnswer, scraped_at: LongAnswer, unclocked: str | None) -> str | None:
     """What is to be said of the rows' times."""
     if not up.heads or (unclocked is None and scraped_at.heads):
         return None
@@ -317,7 +319,7 @@ def _doubt(up: Answers, scraped_at: Answers, unclocked: str | None) -> str | Non
     return f"times are those of the query, not of the scrape: timestamp(up) not read ({why})"
 
 
-def _unread(rows: pl.DataFrame, asked: Sequence[Asked], doubt: str | None) -> pl.Expr:
+def _unread(rows: pl.DataFrame, asked: Sequence[QueryResult], doubt: str | None) -> pl.Expr:
     """Which columns a row lacks because their query failed or warned, and what else is doubtful."""
     told: list[pl.Expr] = [] if doubt is None else [pl.lit(doubt)]
     for one in asked:

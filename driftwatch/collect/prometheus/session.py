@@ -58,7 +58,7 @@ _TOO_MUCH = (
 )
 
 
-class Answer(requests.Response):
+class CheckedResponse(requests.Response):
     """A response whose JSON was parsed once, and checked; its series only when looked into."""
 
     parsed: Mapping[str, Any]
@@ -134,7 +134,7 @@ class PrometheusSession(EndableSession):
         self.abort()
         super().close()
 
-    def _bounded(self, deadline: float, method: str, url: str, **kwargs: Any) -> Answer:
+    def _bounded(self, deadline: float, method: str, url: str, **kwargs: Any) -> CheckedResponse:
         """A request and its body, ended from outside when its time is over."""
         if self._closed:
             raise Unavailable("closed")
@@ -145,7 +145,7 @@ class PrometheusSession(EndableSession):
         watch.start()
         try:
             with super().request(method, url, **kwargs) as response:
-                answer = Answer()
+                answer = CheckedResponse()
                 answer.__dict__.update(response.__dict__)
                 ok = response.status_code == 200
                 answer.scan = Scan(self.known) if ok and _endpoint(url) == _RANGE else None
@@ -186,7 +186,7 @@ class PrometheusSession(EndableSession):
                 scan.feed(piece)
         return b"".join(pieces) if scan is None else scan.start
 
-    def _checked(self, answer: Answer, url: str) -> Answer:
+    def _checked(self, answer: CheckedResponse, url: str) -> CheckedResponse:
         status = answer.status_code
         if 300 <= status < 400:
             to = answer.headers.get("Location", "nowhere")

@@ -14,7 +14,7 @@ from driftwatch.collect.pages.parser import folded
 from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
 from driftwatch.collect.prometheus.discover import what_they_are
 from driftwatch.collect.prometheus.images import Ask, PodImages
-from driftwatch.collect.prometheus.numbers import Answers
+from driftwatch.collect.prometheus.numbers import LongAnswer
 from driftwatch.collect.prometheus.placement import Placements
 from driftwatch.collect.prometheus.query import (
     Grid,
@@ -25,7 +25,7 @@ from driftwatch.collect.prometheus.query import (
     queries,
     select,
 )
-from driftwatch.collect.prometheus.rows import Asked, failed_rows, scrape_rows
+from driftwatch.collect.prometheus.rows import QueryResult, failed_rows, scrape_rows
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import BadPage, Partial, SourceError, UsageError
 from driftwatch.model import Target, TargetKey
@@ -158,7 +158,7 @@ class PrometheusSource:
     def _told_range(self, failed: Failed) -> Ask:
         """A range query whose errors are problems."""
 
-        def ask(text: str, times: Grid) -> tuple[Answers, Sequence[SourceError]]:
+        def ask(text: str, times: Grid) -> tuple[LongAnswer, Sequence[SourceError]]:
             answer, errors = self._ranges.range(text, times)
             failed(text, errors)
             return answer, errors
@@ -171,14 +171,16 @@ class PrometheusSource:
         times: Grid,
         joined: npt.NDArray[np.int64],
         failed: Failed,
-    ) -> Asked:
+    ) -> QueryResult:
         known = self._placements.known(query.text)
         numbers, heads, errors = self._ranges.numbers(query.text, times, known)
         placement = self._placements.of(query, numbers.keys, heads)
         errors += _astray(numbers.times, joined)
         failure = failed(query.text, errors)
         doubt = next((_told(error) for error in errors if isinstance(error, Partial)), None)
-        return Asked(query, placement, numbers, None if failure is None else _told(failure), doubt)
+        return QueryResult(
+            query, placement, numbers, None if failure is None else _told(failure), doubt
+        )
 
     def _with_what_they_are(self, scrapes: pl.DataFrame) -> pl.DataFrame:
         """Rows without a ``vllm:`` series say what their target is instead."""

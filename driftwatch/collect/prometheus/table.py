@@ -1,4 +1,4 @@
-"""Answers of range queries → the columns of the scrape table.
+"""LongAnswer of range queries → the columns of the scrape table.
 
 The numbers of a query are one array, series by grid times. Engines whose series are whole and one
 of each kind, nearly all of them, become columns as arrays; for the others a choice is made.
@@ -14,7 +14,7 @@ import polars as pl
 
 from driftwatch.collect.prometheus.choice import chosen
 from driftwatch.collect.prometheus.columns import Block, Column, Gathered, says_engine
-from driftwatch.collect.prometheus.numbers import NEVER, Numbered
+from driftwatch.collect.prometheus.numbers import NEVER, ArrayAnswer
 from driftwatch.collect.prometheus.placement import Placement
 from driftwatch.collect.prometheus.query import Labels, Numbers, shown
 from driftwatch.collect.registry import Metric
@@ -23,7 +23,7 @@ from driftwatch.collect.schema import SourceProblem
 
 def gather(
     placement: Placement,
-    answered: Numbered,
+    answered: ArrayAnswer,
     scraped_as: Mapping[str, Labels],
     into: Gathered,
     *,
@@ -58,7 +58,7 @@ def gather(
                         block.engines[good], block.origins[good], block.series[good], block.edges
                     )
                 frames.append(_at_once(block, metric, answered, placement, into))
-        _tell_twice(metric, placement, answered, into)
+        _note_repeated(metric, placement, answered, into)
         engines = np.unique(np.concatenate(rest))
         if len(engines):
             frames.append(chosen(column, placement, engines, answered, scraped_as, into))
@@ -67,7 +67,7 @@ def gather(
             into.texts[metric.column] = placement
 
 
-def _newest(column: Column, placement: Placement, answered: Numbered) -> Numbers:
+def _newest(column: Column, placement: Placement, answered: ArrayAnswer) -> Numbers:
     """When each origin of the column has its last sample."""
     if answered.there is None and len(answered.times):  # nearly always
         return np.full(len(column.origins), answered.times[-1])
@@ -78,7 +78,9 @@ def _newest(column: Column, placement: Placement, answered: Numbered) -> Numbers
     return found
 
 
-def _tell_twice(metric: Metric, placement: Placement, answered: Numbered, into: Gathered) -> None:
+def _note_repeated(
+    metric: Metric, placement: Placement, answered: ArrayAnswer, into: Gathered
+) -> None:
     origins = placement.origins[placement.query.metrics.index(metric)]
     for index in answered.twice:
         if origins[index] >= 0:
@@ -87,7 +89,7 @@ def _tell_twice(metric: Metric, placement: Placement, answered: Numbered, into: 
             into.problems.append(SourceProblem(placement.query.text, reason))
 
 
-def _sound(block: Block, metric: Metric, answered: Numbered) -> npt.NDArray[np.bool_]:
+def _sound(block: Block, metric: Metric, answered: ArrayAnswer) -> npt.NDArray[np.bool_]:
     """Engines whose series have a number at every time that needs no second look."""
     value = answered.value
     good = (value >= 0) & (value <= metric.largest)  # NaN is neither
@@ -105,7 +107,7 @@ def _sound(block: Block, metric: Metric, answered: Numbered) -> npt.NDArray[np.b
 
 
 def _at_once(
-    block: Block, metric: Metric, answered: Numbered, placement: Placement, into: Gathered
+    block: Block, metric: Metric, answered: ArrayAnswer, placement: Placement, into: Gathered
 ) -> pl.DataFrame:
     """Rows by engine and time."""
     roster, times = placement.roster, answered.times

@@ -26,7 +26,7 @@ PAUSES_SECONDS = (2.0, 8.0)
 Pause = Callable[[float], None]
 
 
-class Insistent:
+class RetryingSource:
     """A source whose past is read once: asked again where it does not answer, then it is an error.
 
     A service that is live goes on without a source that is silent, and says so of every target; a

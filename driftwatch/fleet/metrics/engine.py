@@ -41,7 +41,7 @@ _SCRAPED = (
 
 
 @dataclass(slots=True)
-class _Told:
+class _Pending:
     """What was told and not yet taken."""
 
     times: Floats = field(default_factory=lambda: np.zeros(0))
@@ -68,7 +68,7 @@ class EngineHistory:
             "iteration_tokens": server.iteration_tokens_edges,
             "itl_seconds": server.itl_edges,
         }
-        self._told = _Told()
+        self._pending = _Pending()
         self._first_tokens_taken = 0
         self._finished_taken = np.zeros(2)  # stop, length
         self._told_early: set[int] = set()  # first tokens of requests that have not ended
@@ -82,7 +82,7 @@ class EngineHistory:
         Raises:
             ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
         """
-        told, requests = self._told, outcome.requests
+        told, requests = self._pending, outcome.requests
         asked = self._asked(requests)
         told.finished = told.finished.followed_by(finished_of(requests, asked))
         every = requests if unfinished is None else pl.concat([requests, unfinished]).sort("index")
@@ -113,7 +113,7 @@ class EngineHistory:
         return np.asarray(np.minimum(asked, room), dtype=np.float64)
 
     def _scraped(self, scrapes: pl.DataFrame) -> None:
-        told = self._told
+        told = self._pending
         times = scrapes["time_seconds"].to_numpy()
         last = told.times[-1] if len(told.times) else -np.inf
         if times[0] <= last or (np.diff(times) <= 0).any():
@@ -135,7 +135,7 @@ class EngineHistory:
     @property
     def times(self) -> Floats:
         """Scrapes that were not taken yet."""
-        return self._told.times
+        return self._pending.times
 
     def lacking(self) -> Floats:
         """(scrapes,) first tokens before each that no request was told for yet.
@@ -143,7 +143,7 @@ class EngineHistory:
         Raises:
             ValueError: more requests have a first token than the engine counted.
         """
-        told = self._told
+        told = self._pending
         if not len(told.times):
             return np.zeros(0)
         known = np.searchsorted(told.first_tokens, told.times, side="right")
@@ -160,7 +160,7 @@ class EngineHistory:
     def ready(self) -> int:
         """How many scrapes, from the first on, can be taken."""
         late = np.flatnonzero(self.lacking() > 0)
-        return int(late[0]) if len(late) else len(self._told.times)
+        return int(late[0]) if len(late) else len(self._pending.times)
 
     def take(self, how_many: int) -> dict[str, Floats]:
         """Columns of the first scrapes, which are then forgotten.
@@ -168,7 +168,7 @@ class EngineHistory:
         Returns:
             scalars (how_many,), histograms (how_many, edges + 2): cumulative buckets, sum.
         """
-        told, server = self._told, self._server
+        told, server = self._pending, self._server
         times = told.times[:how_many]
         found = {name: values[:how_many] for name, values in told.scraped.items()}
         until = times[-1]

@@ -36,7 +36,7 @@ REFUSED = "connection refused"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Scraped:
     """What a scraper got; the fields of a line of a recording."""
 
     time: datetime  # of the scrape
@@ -224,7 +224,7 @@ class MetricHistory:
         """Scrapes that are ready."""
         return sum(len(pages.micros) for pages in self._pages) + len(self._failed)
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[Scraped]:
         """Every scrape that is ready, as a scraper got it, in order."""
         return [self._answer(*place) for place in self._ready()]
 
@@ -233,12 +233,12 @@ class MetricHistory:
         answer = self._answer(*self._ready()[number])
         return answer.body if answer.status == 200 else ""
 
-    def _answer(self, micros: int, number: int, row: int) -> Answer:
+    def _answer(self, micros: int, number: int, row: int) -> Scraped:
         time = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
         if number >= 0:
-            return Answer(time, 200, self._pages[number].page(row))
+            return Scraped(time, 200, self._pages[number].page(row))
         _, _, _, status, body = self._failed[row]
-        return Answer(time, status, body)
+        return Scraped(time, status, body)
 
     def scrape_frame(self) -> pl.DataFrame:
         """Every scrape that is ready as rows of the scrape table: what its pages are read as."""
