@@ -22,10 +22,7 @@ from driftwatch.detect.lengths.peers import (
     LEAST_MEMBERS,
     QUICK,
     Compared,
-    against_peers,
-    five_minute_scores,
-    furthest_of,
-    without_worst,
+    Peers,
 )
 from driftwatch.detect.lengths.scales import peer_scales
 from driftwatch.detect.lengths.states import (
@@ -152,30 +149,8 @@ def _against_peers(
     enough = members[:, in_pool] >= LEAST_MEMBERS if number else np.zeros((size, 1), dtype=bool)
     asked = block.known & ((of_pool >= 0) & enough)[..., None]
 
-    own = shortest(targets.counts, targets.sums)
-    found = against_peers(own, *pools.in_windows, of_pool, asked, scale, memory.grid)
-    furthest = furthest_of(found.statistic / scale, of_pool, number)
-    found = without_worst(
-        found,
-        own,
-        (targets.counts, targets.sums),
-        pools.in_windows,
-        of_pool,
-        furthest,
-        asked,
-        scale,
-        memory.grid,
-    )
-    quick = five_minute_scores(
-        targets.counts[QUICK],
-        targets.sums[QUICK],
-        (pools.counts[QUICK], pools.sums[QUICK]),
-        of_pool,
-        asked,
-        scale,
-        memory.grid,
-    )
-    return found, quick
+    peers = Peers(of_pool, asked, scale, memory.grid)
+    return peers.compared(targets, pools), peers.five_minute_scores(targets, pools)
 
 
 def _trimmed(memory: Memory, full: Memory, restarted: Integers) -> Memory:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from driftwatch.detect.distributions import cell_bounds, shares
 from driftwatch.detect.lengths.episodes import CLEARLY, moved_enough
 from driftwatch.detect.lengths.layouts import (
     MIN_REQUESTS,
+    Latest,
     Window,
     by_window,
     distances,
     known_alike,
+    shortest,
 )
 
 _PARTS: Floats = np.array([0.2, 0.35, 0.5, 0.65, 0.8])
@@ -88,105 +90,126 @@ class Compared:
     whole: Flags
 
 
-def against_peers(
-    own: Window,
-    pool_counts: Mapping[int, Floats],
-    pool_sums: Mapping[int, Floats],
-    of_pool: Integers,
-    asked: Flags,
-    scale: Floats,
-    grid: Floats,
-) -> Compared:
-    """Every target's window against that of its peers.
+QUICK = 5  # minutes
+_Sums = Mapping[int, Floats]  # by window length
 
-    ``own``: of targets; ``pool_counts``: window length → cumulative counts [minutes, pools,
-    signals, edges]; ``pool_sums``: of tokens [minutes, pools, signals]; ``of_pool``: place of each
-    target's pool, -1 = none; ``asked``: where there is somebody to compare [minutes, targets,
-    signals]; ``scale``: of the statistic [targets, signals]; ``grid``: [edges].
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Who is compared with whom.
+
+    Pools' sums have everybody in them: the peers' are those less the target's own.
     """
-    shape = own.sums.shape
-    statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
-    moved, clearly, whole = (np.zeros(shape, dtype=bool) for _ in range(3))
-    if not pool_counts or not len(next(iter(pool_counts.values()))[0]):
-        return Compared(statistic, mean, moved, clearly, whole)
-    first = min(pool_counts)
-    counts = {w: c[:, of_pool] for w, c in pool_counts.items()}
-    sums = {w: c[:, of_pool] for w, c in pool_sums.items()}
-    peers = np.maximum(by_window(counts, own.minutes, counts[first]) - own.counts, 0.0)
-    tokens = by_window(sums, own.minutes, sums[first]) - own.sums
-    there = asked & (own.minutes > 0) & (peers[..., -1] >= MIN_REQUESTS)
-    if not there.any():
-        return Compared(statistic, mean, moved, clearly, whole)
-    n, m = own.requests[there], peers[there][:, -1]
-    apart = distances(own.counts[there], peers[there], grid)
-    ratio = ln_mean_ratio(own.sums[there], n, tokens[there], m)
-    statistic[there] = apart.js * np.sqrt(n * m / (n + m))
-    mean[there] = ratio
-    moved[there], clearly[there] = moved_enough(apart, ratio)
-    with np.errstate(invalid="ignore"):
-        far = moved & (statistic > scale)
-    whole[far] = whole_moved(own.counts[far], peers[far], grid, WHOLE)
-    return Compared(statistic, mean, moved, clearly, whole)
 
+    of_pool: Integers  # place of each target's pool, -1 = none
+    asked: Flags  # where there is somebody to compare [minutes, targets, signals]
+    scale: Floats  # of the statistic [targets, signals]; it holds for any number of requests
+    grid: Floats  # [edges]
 
-def furthest_of(scores: Floats, of_pool: Integers, pools: int) -> Integers:
-    """Place of the target that is furthest from its peers, where that is more than usual.
+    def compared(self, targets: Latest, pools: Latest) -> Compared:
+        """Every target's window against that of its peers, without the furthest of each pool.
 
-    ``scores``: [minutes, targets, signals]; NaN = no verdict; ``of_pool``: place of each target's
-    pool, -1 = none; ``pools``: number of pools.
-    Returns: [minutes, pools]; -1 = none.
-    """
-    found = np.full((len(scores), pools), -1, dtype=np.int64)
-    highest = np.where(np.isnan(scores), 0.0, scores).max(axis=2)
-    for minute, target in zip(*np.nonzero((highest > 1.0) & (of_pool >= 0)), strict=True):
-        pool = of_pool[target]
-        so_far = found[minute, pool]
-        if so_far < 0 or highest[minute, target] > highest[minute, so_far]:
-            found[minute, pool] = target
-    return found
+        Its lengths are among those of the others' peers, and would make all of them seem odd.
+        """
+        own = shortest(targets.counts, targets.sums)
+        first = self._against(own, *pools.in_windows, self.asked)
+        furthest = self._furthest(first.statistic / self.scale, len(pools.sums[QUICK][0]))
+        if not (furthest >= 0).any():
+            return first
+        minute, pool = np.nonzero(furthest >= 0)
+        target = furthest[minute, pool]
+        less = []
+        for of_pools, of_targets in zip(
+            pools.in_windows, (targets.counts, targets.sums), strict=True
+        ):
+            parts = {w: values.copy() for w, values in of_pools.items()}
+            for w, values in parts.items():
+                values[minute, pool] -= of_targets[w][minute, target]
+            less.append(parts)
+        others = (furthest >= 0)[:, self.of_pool] & (self.of_pool >= 0)
+        others[minute, target] = False
+        again = others[..., None] & self.asked
+        second = self._against(own, less[0], less[1], again)
+        return Compared(
+            *(
+                np.where(again, getattr(second, f.name), getattr(first, f.name))
+                for f in fields(Compared)
+            )
+        )
 
+    def _against(self, own: Window, pool_counts: _Sums, pool_sums: _Sums, asked: Flags) -> Compared:
+        shape = own.sums.shape
+        statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
+        moved, clearly, whole = (np.zeros(shape, dtype=bool) for _ in range(3))
+        nothing = Compared(statistic, mean, moved, clearly, whole)
+        shortest_window = min(pool_counts)
+        if not len(pool_counts[shortest_window][0]):
+            return nothing
+        counts = {w: c[:, self.of_pool] for w, c in pool_counts.items()}
+        sums = {w: c[:, self.of_pool] for w, c in pool_sums.items()}
+        peers = by_window(counts, own.minutes, counts[shortest_window]) - own.counts
+        peers = np.maximum(peers, 0.0)
+        tokens = by_window(sums, own.minutes, sums[shortest_window]) - own.sums
+        there = asked & (own.minutes > 0) & (peers[..., -1] >= MIN_REQUESTS)
+        if not there.any():
+            return nothing
+        n, m = own.requests[there], peers[there][:, -1]
+        apart = distances(own.counts[there], peers[there], self.grid)
+        ratio = ln_mean_ratio(own.sums[there], n, tokens[there], m)
+        statistic[there] = apart.js * np.sqrt(n * m / (n + m))
+        mean[there] = ratio
+        moved[there], clearly[there] = moved_enough(apart, ratio)
+        with np.errstate(invalid="ignore"):
+            far = moved & (statistic > self.scale)
+        whole[far] = whole_moved(own.counts[far], peers[far], self.grid, WHOLE)
+        return nothing
 
-def without_worst(
-    compared: Compared,
-    own: Window,
-    by_target: tuple[Mapping[int, Floats], Mapping[int, Floats]],
-    by_pool: tuple[Mapping[int, Floats], Mapping[int, Floats]],
-    of_pool: Integers,
-    furthest: Integers,
-    asked: Flags,
-    scale: Floats,
-    grid: Floats,
-) -> Compared:
-    """The others of a pool compared once more, with their furthest left out of their peers.
+    def _furthest(self, scores: Floats, pools: int) -> Integers:
+        """The target of each pool that is furthest from its peers, by more than usual.
 
-    Its lengths are among theirs, and would make all of them seem odd.
+        ``scores`` [minutes, targets, signals] → places [minutes, pools], -1 = none.
+        """
+        furthest = np.full((len(scores), pools), -1, dtype=np.int64)
+        highest = np.where(np.isnan(scores), 0.0, scores).max(axis=2)
+        for minute, target in zip(*np.nonzero((highest > 1.0) & (self.of_pool >= 0)), strict=True):
+            pool = self.of_pool[target]
+            so_far = furthest[minute, pool]
+            if so_far < 0 or highest[minute, target] > highest[minute, so_far]:
+                furthest[minute, pool] = target
+        return furthest
 
-    ``compared``: of :func:`against_peers`; ``own``: of targets; ``by_target``: window length →
-    counts and sums of targets; ``by_pool``: the same of pools; ``of_pool``: place of each target's
-    pool, -1 = none; ``furthest``: of :func:`furthest_of`; ``asked``: as for :func:`against_peers`;
-    ``scale``: the same; ``grid``: [edges].
-    """
-    if not (furthest >= 0).any():
-        return compared
-    minute, pool = np.nonzero(furthest >= 0)
-    target = furthest[minute, pool]
-    less = []
-    for pools, targets in zip(by_pool, by_target, strict=True):
-        parts = {w: values.copy() for w, values in pools.items()}
-        for w, values in parts.items():
-            values[minute, pool] -= targets[w][minute, target]
-        less.append(parts)
-    others = (furthest >= 0)[:, of_pool] & (of_pool >= 0)
-    others[minute, target] = False
-    again = others[..., None] & asked
-    found = against_peers(own, less[0], less[1], of_pool, again, scale, grid)
-    return Compared(
-        np.where(again, found.statistic, compared.statistic),
-        np.where(again, found.mean, compared.mean),
-        np.where(again, found.moved, compared.moved),
-        np.where(again, found.clearly, compared.clearly),
-        np.where(again, found.whole, compared.whole),
-    )
+    def five_minute_scores(self, targets: Latest, pools: Latest) -> Floats:
+        """Scores of targets whose whole distribution has moved by :data:`CLEARLY` in five minutes.
+
+        Only the furthest of each pool: it is among the peers of the others.
+        Returns: the highest of the signals [minutes, targets]; 0 = none.
+        """
+        counts, sums = targets.counts[QUICK], targets.sums[QUICK]
+        of_pools = pools.counts[QUICK], pools.sums[QUICK]
+        scores = np.zeros(sums.shape[:2])
+        if not of_pools[1].shape[1]:
+            return scores
+        n = counts[..., -1]
+        others = of_pools[0][..., -1][:, self.of_pool] - n
+        tokens = of_pools[1][:, self.of_pool] - sums
+        with np.errstate(invalid="ignore"):
+            # few get this far, so that all else costs next to nothing
+            far = np.abs(ln_mean_ratio(sums, n, tokens, others)) >= CLEARLY
+        far &= self.asked & (n >= MIN_REQUESTS)
+        if not far.any():
+            return scores
+        own = Window(np.where(far, QUICK, 0), counts, sums)
+        apart = self._against(own, {QUICK: of_pools[0]}, {QUICK: of_pools[1]}, self.asked)
+        clear, score = apart.clearly, apart.statistic / self.scale
+        peers = np.maximum(of_pools[0][:, self.of_pool] - counts, 0.0)
+        clear[clear] = whole_moved(counts[clear], peers[clear], self.grid, CLEARLY)
+        furthest = np.where(np.isnan(score), 0.0, score).max(axis=2)
+        scores[:] = np.where(clear, score, 0.0).max(axis=2)
+        for minute, target in zip(*np.nonzero(scores), strict=True):
+            pool = self.of_pool == self.of_pool[target]
+            if furthest[minute, pool].max() > scores[minute, target]:
+                scores[minute, target] = 0.0
+        return scores
 
 
 def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floats) -> Floats:
@@ -209,54 +232,4 @@ def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
     known = np.where(np.isnan(scores), 0.0, scores)
     np.maximum.at(furthest, of_pool, known)
     found: Flags = known >= 0.5 * furthest[of_pool]
-    return found
-
-
-QUICK = 5  # minutes
-
-
-def five_minute_scores(
-    counts: Floats,
-    sums: Floats,
-    of_pools: tuple[Floats, Floats],
-    of_pool: Integers,
-    asked: Flags,
-    scale: Floats,
-    grid: Floats,
-) -> Floats:
-    """Scores of targets whose whole distribution has moved by :data:`CLEARLY` in five minutes.
-
-    Only the furthest of each pool: it is among the peers of the others.
-
-    ``counts``: cumulative, of the latest :data:`QUICK` minutes [minutes, targets, signals, edges];
-    ``sums``: of tokens [minutes, targets, signals]; ``of_pools``: the same two of pools;
-    ``of_pool``: place of each target's pool, -1 = none; ``asked``: where there is somebody to
-    compare [minutes, targets, signals]; ``scale``: of ten minutes' statistic [targets, signals]; it
-    holds for any number of requests; ``grid``: [edges].
-    Returns: the highest of the signals [minutes, targets]; 0 = none.
-    """
-    found = np.zeros(sums.shape[:2])
-    if not of_pools[1].shape[1]:
-        return found
-    n = counts[..., -1]
-    others = of_pools[0][..., -1][:, of_pool] - n
-    tokens = of_pools[1][:, of_pool] - sums
-    with np.errstate(invalid="ignore"):
-        # few get this far, so that all else costs next to nothing
-        far = np.abs(ln_mean_ratio(sums, n, tokens, others)) >= CLEARLY
-    far &= asked & (n >= MIN_REQUESTS)
-    if not far.any():
-        return found
-    own = Window(np.where(far, QUICK, 0), counts, sums)
-    pools = {QUICK: of_pools[0]}, {QUICK: of_pools[1]}
-    apart = against_peers(own, *pools, of_pool, asked, scale, grid)
-    clear = apart.clearly
-    peers = np.maximum(of_pools[0][:, of_pool] - counts, 0.0)
-    clear[clear] = whole_moved(counts[clear], peers[clear], grid, CLEARLY)
-    furthest = np.where(np.isnan(apart.statistic), 0.0, apart.statistic / scale).max(axis=2)
-    found[:] = np.where(clear, apart.statistic / scale, 0.0).max(axis=2)
-    for minute, target in zip(*np.nonzero(found), strict=True):
-        pool = of_pool == of_pool[target]
-        if furthest[minute, pool].max() > found[minute, target]:
-            found[minute, target] = 0.0
     return found

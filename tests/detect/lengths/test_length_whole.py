@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from driftwatch.detect.lengths.episodes import CALM, OFF, Reading, reading, step, watch
-from driftwatch.detect.lengths.peers import PART, WHOLE, five_minute_scores, weights, whole_moved
+from driftwatch.detect.lengths.layouts import Latest
+from driftwatch.detect.lengths.peers import PART, QUICK, WHOLE, Peers, weights, whole_moved
 from driftwatch.detect.lengths.scales import PEER_SCALE, PEER_THRESHOLD, UNCALIBRATED, peer_scales
 from driftwatch.detect.null import Null, null
 
@@ -47,7 +48,9 @@ def told_of(factors: list[float], requests: int = 600, asked: bool = True) -> li
     of_pool = np.zeros(len(factors), dtype=np.int64)
     scale = np.full((len(factors), 2), 4.0)
     may = np.full(sums.shape, asked)
-    found = five_minute_scores(counts, sums, pool, of_pool, may, scale, EDGES)[0]
+    targets = Latest({QUICK: counts}, {QUICK: sums})
+    pools = Latest({QUICK: pool[0]}, {QUICK: pool[1]})
+    found = Peers(of_pool, may, scale, EDGES).five_minute_scores(targets, pools)[0]
     return [float(score) for score in found]
 
 
