@@ -35,7 +35,7 @@ from driftwatch.detect.proposals import (
 )
 from driftwatch.detect.proposals import described as stretch
 from driftwatch.detect.speed import columns as speed
-from driftwatch.detect.speed.law import Arming, fit
+from driftwatch.detect.speed.load_model import Arming, fit
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
@@ -259,8 +259,8 @@ def offer(known: Known, subject: Subject) -> Offer:
         inside = rows.filter(
             (pl.col("end") > proposal.since) & (pl.col("end") <= proposal.until)
         ).filter(pl.col("left_out").is_null())
-        law = fit(inside.select(list(MINUTE_SCHEMA)))
-        lacking = law.reason if isinstance(law, Arming) else None
+        model = fit(inside.select(list(MINUTE_SCHEMA)))
+        lacking = model.reason if isinstance(model, Arming) else None
     return Offer(subject, proposal, lacking, left_out_of(rows))
 
 
@@ -275,9 +275,9 @@ def refused(known: Known, subject: Subject, window: Window) -> tuple[str, ...]:
         for one in left_out_of(inside)
         if one.why.startswith(_GRAVE)
     ]
-    law = fit(_good(inside))
-    if isinstance(law, Arming):
-        found.append(f"too little for a load model: {law.reason}")
+    model = fit(_good(inside))
+    if isinstance(model, Arming):
+        found.append(f"too little for a load model: {model.reason}")
     return tuple(found)
 
 
@@ -361,9 +361,9 @@ def arming(known: Known, targets: Iterable[Target]) -> list[ArmingTarget]:
     found = []
     for target in targets:
         rows = _good(known.of([target]))
-        law = fit(rows) if len(rows) else Arming("no minute of it is kept", 0, None, None)
-        if isinstance(law, Arming):
-            found.append(ArmingTarget(target, law.reason, law.earliest))
+        model = fit(rows) if len(rows) else Arming("no minute of it is kept", 0, None, None)
+        if isinstance(model, Arming):
+            found.append(ArmingTarget(target, model.reason, model.earliest))
         else:
             found.append(ArmingTarget(target, None))
     return found

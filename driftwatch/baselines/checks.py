@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
 
-from driftwatch.detect.speed.law import Law
+from driftwatch.detect.speed.load_model import LoadModel
 
 # Seconds a step, or a step's part of one request or token, may take: an engine has 120 s to answer.
 _LONGEST_SECONDS = 120.0
@@ -18,15 +18,15 @@ _ROUNDED = 0.01
 _KINDS = ("pin", "baseline")
 
 
-def wrong_with_law(law: Law) -> list[str]:
+def wrong_with_model(model: LoadModel) -> list[str]:
     """What is impossible of a law, in words; nothing of one that may be."""
     found = []
-    if max(law.coefficients) > _LONGEST_SECONDS:
-        found.append(f"coefficients: at most {_LONGEST_SECONDS:g} s each, not {law.coefficients}")
-    if law.requests_range[0] > law.requests_range[1]:
+    if max(model.coefficients) > _LONGEST_SECONDS:
+        found.append(f"coefficients: at most {_LONGEST_SECONDS:g} s each, not {model.coefficients}")
+    if model.requests_range[0] > model.requests_range[1]:
         found.append("requests_range: its end is below its beginning")
-    if not 1.0 <= law.work_ratio < inf:
-        found.append(f"work_ratio: at least 1, not {law.work_ratio:g}")
+    if not 1.0 <= model.work_ratio < inf:
+        found.append(f"work_ratio: at least 1, not {model.work_ratio:g}")
     return found
 
 

@@ -22,10 +22,10 @@ from pydantic import (
 )
 
 from driftwatch import __version__
-from driftwatch.baselines.checks import wrong_with_law, wrong_with_reference
+from driftwatch.baselines.checks import wrong_with_model, wrong_with_reference
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
-from driftwatch.detect.speed.law import law_from
+from driftwatch.detect.speed.load_model import model_from
 from driftwatch.documents import problems_of
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Fingerprint
@@ -85,7 +85,7 @@ class PinDocument(_Part):
     @field_validator("law")
     @classmethod
     def _check_law(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is not None and (wrong := wrong_with_law(law_from(value))):
+        if value is not None and (wrong := wrong_with_model(model_from(value))):
             raise ValueError("; ".join(wrong))
         return value
 
@@ -114,20 +114,24 @@ class _Export(_Part):
     pins: tuple[PinDocument, ...]
 
 
+# a pin's load model is "law" in documents
+_SAME = tuple(name for name in PinDocument.model_fields if name != "law")
+
+
 def document_of(pin: Pin) -> dict[str, Any]:
     """A pin as JSON values."""
-    fields = {name: getattr(pin, name) for name in PinDocument.model_fields}
+    fields = {name: getattr(pin, name) for name in _SAME}
     return fields | {
         **{name: _iso(fields[name]) for name in _WHEN},
         "fingerprint": {name: dict(getattr(pin.fingerprint, name)) for name in _GROUPS},
-        "law": None if pin.law is None else pin.law.document(),
+        "law": None if pin.model is None else pin.model.document(),
         "reference": _reference_document(pin.reference),
     }
 
 
 def pin_of(document: PinDocument) -> Pin:
     """The pin that a checked document describes."""
-    fields = {name: getattr(document, name) for name in PinDocument.model_fields}
+    fields = {name: getattr(document, name) for name in _SAME}
     reference = no_reference()
     if document.reference is not None:
         names = (document.instance or document.pool, document.engine or "")
@@ -137,7 +141,7 @@ def pin_of(document: PinDocument) -> Pin:
         | {
             **{name: fields[name].astimezone(UTC) for name in _WHEN},
             "fingerprint": Fingerprint(**document.fingerprint.model_dump()),
-            "law": None if document.law is None else law_from(document.law),
+            "model": None if document.law is None else model_from(document.law),
             "reference": reference,
         }
     )

@@ -14,7 +14,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.fingerprints import common
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.reference_minutes import baseline_of_minutes
-from driftwatch.detect.speed.law import Arming, Law, fit
+from driftwatch.detect.speed.load_model import Arming, LoadModel, fit
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -124,18 +124,18 @@ def pins_of(
         if pin is not None:
             pins.append(pin)
             pools.setdefault(pin.pool, []).append(target)
-    lacking = {pin.pool for pin in pins if pin.law is None}
+    lacking = {pin.pool for pin in pins if pin.model is None}
     pooled = [
         pin
         for pool, members in pools.items()
         if pool in lacking
         and len(members) > 1
         and (pin := pin_of_pool(found, window, members, accepted)) is not None
-        and pin.law is not None
+        and pin.model is not None
     ]
     # a target's pin without a law would stand before its pool's
     have = {pin.pool for pin in pooled}
-    return Pins((*(p for p in pins if p.law is not None or p.pool not in have), *pooled))
+    return Pins((*(p for p in pins if p.model is not None or p.pool not in have), *pooled))
 
 
 def pin_of_target(
@@ -173,7 +173,7 @@ def _pin(
     rows = rows.filter(pl.col("scrapes") > 0)
     if rows.is_empty():
         return None
-    law, arming = _fitted(rows)
+    model, arming = _fitted(rows)
     reference = baseline_of_minutes(rows, pool if key is None else None)
     reference = reference.with_columns(kind=pl.lit("pin"))
     return Pin(
@@ -188,7 +188,7 @@ def _pin(
         accepted_at=accepted.at,
         why=accepted.why,
         fingerprint=common(ran),
-        law=law,
+        model=model,
         arming=arming,
         reference=reference,
     )
@@ -205,7 +205,7 @@ def with_more(pins: Pins, more: Pins) -> Pins:
     return replace(pins, pins=(*pins.pins, *more.pins))
 
 
-def _fitted(rows: pl.DataFrame) -> tuple[Law | None, str | None]:
+def _fitted(rows: pl.DataFrame) -> tuple[LoadModel | None, str | None]:
     """The law of these minutes, or what is missing for one."""
     found = fit(rows)
     return (None, found.reason) if isinstance(found, Arming) else (found, None)

@@ -197,7 +197,7 @@ def _write_pins(path: Path, made: Pins) -> None:
         path.write_text(exported(made.pins), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
-    armed = sum(pin.law is not None for pin in made.pins)
+    armed = sum(pin.model is not None for pin in made.pins)
     click.echo(
         f"wrote {len(made.pins)} pins to {path}, {armed} of them with a load model; accept them "
         f"with: driftwatch baseline import {shlex.quote(str(path))}",

@@ -1,7 +1,7 @@
 """What ran when a baseline was pinned, what runs now, and what a difference means.
 
 Identity: another model, GPU, parallelism, dtype or quantisation is another server, the pin is not
-in force. Knobs: the pinned law stays for comparison. Release: the pin stays the reference, which
+in force. Knobs: the pinned model stays for comparison. Release: the pin stays the reference, which
 is how a slower upgrade is found. What only one side knows is no difference.
 """
 

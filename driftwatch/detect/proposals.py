@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
-from driftwatch.detect.speed.law import MIN_SPREAD
+from driftwatch.detect.speed.load_model import MIN_SPREAD
 
 _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)

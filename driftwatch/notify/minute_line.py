@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from driftwatch.detect.speed.law import MIN_MINUTES
+from driftwatch.detect.speed.load_model import MIN_MINUTES
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.notify.engine_words import gpu_count_text, gpus_text
 from driftwatch.notify.layout import columns

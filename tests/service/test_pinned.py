@@ -58,8 +58,10 @@ def _target(key: TargetKey = KEY, **labels: str) -> Target:
 
 
 def test_a_pin_of_a_real_window_has_a_law_lengths_and_what_ran(pin: Pin) -> None:
-    assert pin.law is not None
-    assert 0.002 < pin.law.coefficients[0] < 0.006  # seconds of an empty pass (phase_summary.json)
+    assert pin.model is not None
+    assert (
+        0.002 < pin.model.coefficients[0] < 0.006
+    )  # seconds of an empty pass (phase_summary.json)
     assert pin.reference["reference_prompt_tokens_mean"][0] == pytest.approx(128, rel=0.03)
     assert pin.fingerprint.identity == {"model_name": "tiny-llama"}
 
@@ -69,7 +71,7 @@ def test_a_pin_survives_its_document_to_the_bit(pin: Pin, tmp_path: Path) -> Non
     (tmp_path / "pins.json").write_text(text)
     (back,) = read_export(tmp_path / "pins.json")
     assert document_of(back) == document_of(pin)
-    assert back.law == pin.law
+    assert back.model == pin.model
     assert back.reference.equals(pin.reference, null_equal=True)
     assert exported([back]) == text
 
@@ -223,9 +225,9 @@ def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
     found = measured(both, BASELINE, targets, PLAN)
     pool = pin_of_pool(found, BASELINE, list(targets.values()), Acceptance("ana", BASELINE.end, ""))
     assert pool is not None
-    assert pool.law is not None
-    assert pin.law is not None
-    assert pool.law.minutes == 2 * pin.law.minutes
+    assert pool.model is not None
+    assert pin.model is not None
+    assert pool.model.minutes == 2 * pin.model.minutes
     # what one server does, not the sum of both
     for rate in ("requests_per_second", "generation_tokens_per_second", "effective_batch_size"):
         of_pool, own = (p.reference[f"reference_{rate}"][0] for p in (pool, pin))

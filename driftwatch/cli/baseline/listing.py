@@ -95,7 +95,7 @@ def _print(pins: Sequence[Pin], notes: Mapping[str, str], waiting: Sequence[Armi
 
 
 def _state(pin: Pin, notes: Mapping[str, str]) -> str:
-    armed = "armed" if pin.law is not None else f"no load model: {pin.arming}"
+    armed = "armed" if pin.model is not None else f"no load model: {pin.arming}"
     return f"{armed}; {notes[pin.id]}" if pin.id in notes else armed
 
 
@@ -111,7 +111,7 @@ def _pin_data(pin: Pin, notes: Mapping[str, str]) -> dict[str, object]:
         "accepted_by": pin.accepted_by,
         "accepted_at": iso_time(pin.accepted_at),
         "why": pin.why,
-        "is_armed": pin.law is not None,
+        "is_armed": pin.model is not None,
         "arming": pin.arming,
         "note": notes.get(pin.id),
     }
@@ -157,12 +157,12 @@ def _window(pin: Pin) -> Iterator[tuple[str, str]]:
 
 
 def _load_model(pin: Pin) -> Iterator[tuple[str, str]]:
-    law = pin.law
-    if law is None:
+    model = pin.model
+    if model is None:
         yield "speed", f"no load model: {pin.arming}"
         return
-    low, high = law.requests_range
-    b0, b1, b2, b3 = law.coefficients
+    low, high = model.requests_range
+    b0, b1, b2, b3 = model.coefficients
     yield (
         "speed",
         f"{1e3 * b0:.3g} ms a pass + {1e3 * b1:.3g} ms a request + {1e9 * b2:.3g} ns a KV token "
@@ -170,10 +170,10 @@ def _load_model(pin: Pin) -> Iterator[tuple[str, str]]:
     )
     yield (
         "range",
-        f"{low:.3g} to {high:.3g} requests a pass; {law.scrapes:,} scrapes, "
-        f"{law.minutes:,} minutes",
+        f"{low:.3g} to {high:.3g} requests a pass; {model.scrapes:,} scrapes, "
+        f"{model.minutes:,} minutes",
     )
-    yield "residual", f"{100 * law.misfit_ratio:.2g} % of a minute's inter-token latency"
+    yield "residual", f"{100 * model.misfit_ratio:.2g} % of a minute's inter-token latency"
 
 
 def _lengths(pin: Pin) -> Iterator[tuple[str, str]]:

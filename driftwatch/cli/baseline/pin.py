@@ -217,7 +217,7 @@ def _keep(made: list[Pin], place: Place) -> None:
 
 def _print(pin: Pin) -> None:
     length = pin.until - pin.since
-    state = "armed" if pin.law is not None else f"no load model: {pin.arming}"
+    state = "armed" if pin.model is not None else f"no load model: {pin.arming}"
     print_wrapped(
         f"pinned {pin.id} {subject_of(pin)}: {span_text(pin.since, pin.until)} "
         f"({length_text(length)}), {state}"

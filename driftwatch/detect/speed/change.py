@@ -134,8 +134,8 @@ class Past:
 
     median: Floats  # of the last 10 min
     level: Floats  # 90 % quantile of the last 10 min
-    bound: Floats  # the same of ln r and what the law may be too low by
-    # 90 % quantile of the last 8 min less what was before them, and what the law may be wrong by
+    bound: Floats  # the same of ln r and what the model may be too low by
+    # 90 % quantile of the last 8 min less what was before them, and what the model may be wrong by
     # between these loads
     change: Floats
     long_change: Floats  # median of the last 20 min less what was before them, likewise
@@ -165,10 +165,10 @@ def past_of(
     """The windows' statistics.
 
     ``ln_speed``: (target, minute), at least LOOKBACK minutes before the first that is asked for;
-    ``outside``: by how much the law may be wrong, above 0 above its range and below 0 below it;
+    ``outside``: by how much the model may be wrong, above 0 above its range and below 0 below it;
     ``bunched``: by how much it may be too low where requests come together, at least 0; ``start``:
     which minute is the first; ``together``: (target,), as much of that as was usual in the
-    baseline, whose law has it in it.
+    baseline, whose model has it in it.
     """
     median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
     low, now, high = last_quantiles(
@@ -181,7 +181,7 @@ def past_of(
     rows = np.nonzero((np.nan_to_num(outside) != 0.0).any(axis=1) | bunched.any(axis=1))[0]
     if len(rows):
         here_ln = ln_speed[rows]
-        # what the law is wrong by at one load it is wrong by at the same load a little later
+        # what the model is wrong by at one load it is wrong by at the same load a little later
         for slack, times in ((outside[rows], np.abs), (bunched[rows], _above)):
             known = np.where(np.isnan(here_ln), np.nan, slack)
             for fallen, minutes in ((change, NOW_MINUTES), (long_change, LONG_MINUTES)):
@@ -239,7 +239,7 @@ def _before(values: Floats, start: int, minutes: int = NOW_MINUTES) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds of targets, in ln; NaN where there is no law."""
+    """Thresholds of targets, in ln; NaN where there is no model."""
 
     level: Floats  # at or below it the level is too low
     usual: Floats  # the usual level, at most 0
@@ -248,7 +248,7 @@ class Limits:
     long_change: Floats  # at or below it the same of 20 min
     # the smallest change that is found in 95 of 100 cases, as a share of the speed
     smallest: Floats
-    source: Texts  # own, pool or shipped; None without a law
+    source: Texts  # own, pool or shipped; None without a model
 
 
 @dataclass(slots=True)

@@ -41,8 +41,8 @@ from driftwatch.detect.speed.load import (
 
 _ROUNDS = 8
 _HUBER = 1.345  # of a standard deviation: 95 % as good as least squares where errors are normal
-# sd of the level of a block. An assumption, not estimated: estimated together with the law it runs
-# away, for what the law explains badly looks like levels, and levels take it from the law.
+# sd of the level of a block. An assumption, not estimated: estimated with the model it runs away,
+# for what the model explains badly looks like levels, and levels take it from the model.
 WANDER_SD = 0.035
 _MOST_OF_LEVEL = 0.97
 
@@ -196,7 +196,7 @@ def bunched(
     not fill the minute, though the engine never rested, the others only prefilled, and tokens may
     have met the whole of the prefill.
 
-    ``values``: (..., 12); ``prefill_seconds``: of the law, per token; 0 leaves such passes out;
+    ``values``: (..., 12); ``prefill_seconds``: of the model, per token; 0 leaves such passes out;
     ``ln_speed``: ln r under it.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

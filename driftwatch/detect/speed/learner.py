@@ -16,13 +16,13 @@ import polars as pl
 
 from driftwatch.arrays import Integers, Singles
 from driftwatch.detect.pins import Pin, Pins
-from driftwatch.detect.speed.law import MIN_MINUTES, Law, law_from, law_of, missing
 from driftwatch.detect.speed.load import REQUESTS, WIDTH
+from driftwatch.detect.speed.load_model import MIN_MINUTES, LoadModel, missing, model_from, model_of
 
 MOST = 960  # minutes (of one target each) that are kept
 A_MINUTE = 4  # targets of a pool whose minute is taken
 RUN = 10  # minutes that stay or go together: within them the speed hardly moves
-STAGES = (120, 360, 1440, 2880)  # clean minutes after which the law is fitted anew
+STAGES = (120, 360, 1440, 2880)  # clean minutes after which the model is fitted anew
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "pool": pl.String,
@@ -58,8 +58,8 @@ class Learner:
     minutes: int = 0  # clean minutes seen
     scrapes: float = 0.0  # in them, of all targets
     stride: int = 1  # every so many minutes one is kept
-    fits: int = 0  # how often a law was fitted
-    law: Law | None = None  # the last one
+    fits: int = 0  # how often a model was fitted
+    model: LoadModel | None = None  # the last one
 
     def with_minute(self, values: Singles, scrapes: float, blocks: Integers) -> Learner:
         """One more minute.
@@ -90,27 +90,27 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether its law is fitted no more."""
+        """Whether its model is fitted no more."""
         return self.fits > len(STAGES)
 
     @property
     def ready(self) -> bool:
-        """Whether there are enough minutes for a first law, or for the next one."""
-        if self.law is None:
+        """Whether there are enough minutes for a first model, or for the next one."""
+        if self.model is None:
             return self.minutes >= MIN_MINUTES
         return not self.done and self.minutes >= STAGES[self.fits - 1]
 
     def fitted(self) -> Learner:
-        """With a law of the minutes so far, where they can carry one."""
-        found = law_of(self.values, self.scrapes, self.blocks, self.minutes)
-        if not isinstance(found, Law):
+        """With a model of the minutes so far, where they can carry one."""
+        found = model_of(self.values, self.scrapes, self.blocks, self.minutes)
+        if not isinstance(found, LoadModel):
             return self
-        law = replace(found, scrapes=int(self.scrapes), minutes=self.minutes)
+        model = replace(found, scrapes=int(self.scrapes), minutes=self.minutes)
         fits = 1 + sum(self.minutes >= stage for stage in STAGES)
         last = fits > len(STAGES)
         return replace(
             self,
-            law=law,
+            model=model,
             fits=fits,
             values=_no_values() if last else self.values,
             taken=self.taken[:0] if last else self.taken,
@@ -118,7 +118,7 @@ class Learner:
         )
 
     def arming(self, whose: str = "") -> str:
-        """What a first law still needs, in words; ``whose`` minutes, where several targets give."""
+        """What a first model still needs; ``whose`` minutes, where several targets give."""
         spread = None
         if len(self.values):
             low, high = np.quantile(self.values[:, REQUESTS].astype(np.float64), (0.05, 0.95))
@@ -139,7 +139,7 @@ def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
                 one.scrapes,
                 one.stride,
                 one.fits,
-                None if one.law is None else json.dumps(one.law.document()),
+                None if one.model is None else json.dumps(one.model.document()),
             )
             for pool, one in sorted(learners.items())
         ],
@@ -159,7 +159,7 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
             row["scrapes"],
             row["stride"],
             row["fits"],
-            None if row["law"] is None else law_from(json.loads(row["law"])),
+            None if row["law"] is None else model_from(json.loads(row["law"])),
         )
         for row in frame.iter_rows(named=True)
     }
@@ -169,11 +169,13 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
 class Reference:
     """Of one target."""
 
-    law: Law | None  # of a pin, or provisional; None where nothing is pinned
-    peers: Law | None  # the law that peers are compared by: the same, else what the pool has learnt
-    key: str | None  # which law it is
-    name: str | None  # own pin, pool pin or provisional; None without a law
-    # why there is no law; where a pool is still learning, what comes before that
+    model: LoadModel | None  # of a pin, or provisional; None where nothing is pinned
+    peers: (
+        LoadModel | None
+    )  # the model that peers are compared by: the same, else what the pool has learnt
+    key: str | None  # which model it is
+    name: str | None  # own pin, pool pin or provisional; None without a model
+    # why there is no model; where a pool is still learning, what comes before that
     missing: str | None
     learning: bool = False  # nothing but its pool's learner can say what is missing
 
@@ -197,24 +199,24 @@ def references_of(
 
 
 def _pinned(pin: Pin, learnt: Reference) -> Reference:
-    if pin.law is None:
+    if pin.model is None:
         missing = f"arming: {pin.arming or 'the pin has no load model'}"
         return Reference(None, learnt.peers, learnt.key, None, missing)
     name = "own pin" if pin.scope == "target" else "pool pin"
     if pin.accepted_by == "provisional":
         name = "provisional"
-    return Reference(pin.law, pin.law, pin.id, name, None)
+    return Reference(pin.model, pin.model, pin.id, name, None)
 
 
 def _learnt(pool: str, one: Learner, *, accepts: bool) -> Reference:
-    if one.law is None:
+    if one.model is None:
         prefix = "arming: " if accepts else "no pin; arming: "
         return Reference(None, None, None, None, prefix, learning=True)
     key = f"{PROVISIONAL}{pool}/{one.fits}"
     if accepts:
-        return Reference(one.law, one.law, key, "provisional", None)
+        return Reference(one.model, one.model, key, "provisional", None)
     missing = "no pin, and enough minutes for one: driftwatch baseline propose"
-    return Reference(None, one.law, key, None, missing)
+    return Reference(None, one.model, key, None, missing)
 
 
 PROVISIONAL = "provisional:"

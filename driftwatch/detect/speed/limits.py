@@ -18,7 +18,7 @@ from driftwatch.arrays import Floats, Indices, Texts
 from driftwatch.detect.null import Null, null
 from driftwatch.detect.speed.change import Limits
 from driftwatch.detect.speed.fit import WANDER_SD
-from driftwatch.detect.speed.law import Law
+from driftwatch.detect.speed.load_model import LoadModel
 
 LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE = "level", "change", "peer level", "peer change"
 STATISTICS = (LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE)
@@ -45,8 +45,8 @@ _LONG_SDS = 5.0 * 0.43
 _LONG_NOISE_SDS = 5.0 * 0.40
 MOST_LONG_CHANGE = math.log(0.89)
 
-# Shipped, before five days of one's own: a young law has the wander of its window in it as well
-# (two independent deviations: √2), and a law of a day or more only its own.
+# Shipped, before five days of one's own: a young model has the wander of its window in it as well
+# (two independent deviations: √2), and a model of a day or more only its own.
 YOUNG_MINUTES = 1440
 YOUNG_LEVEL, OLD_LEVEL = math.log(0.80), math.log(0.85)
 YOUNG_PEER_LEVEL, OLD_PEER_LEVEL = math.log(0.73), math.log(0.79)  # two wanders: √2 as far
@@ -71,22 +71,24 @@ def limits_of(
     past: Null,
     keys: pl.DataFrame,
     pools: Sequence[str],
-    laws: Sequence[Law | None],
+    models: Sequence[LoadModel | None],
     statistics: tuple[str, str],
 ) -> Limits:
     """The thresholds of targets.
 
-    ``past``: of the statistics; ``keys``: instance, engine; ``pools``: of each; ``laws``: of each;
+    ``past``: of the statistics; ``keys``: instance, engine; ``pools`` and ``models``: of each;
     None has no thresholds; ``statistics``: which are the level and the change.
     """
-    noise = np.array([math.nan if law is None else law.misfit_ratio for law in laws])
-    young = np.array([law is None or law.minutes < YOUNG_MINUTES for law in laws], dtype=bool)
+    noise = np.array([math.nan if model is None else model.misfit_ratio for model in models])
+    young = np.array(
+        [model is None or model.minutes < YOUNG_MINUTES for model in models], dtype=bool
+    )
     peers = statistics[0] == PEER_LEVEL
     early, late = (YOUNG_PEER_LEVEL, OLD_PEER_LEVEL) if peers else (YOUNG_LEVEL, OLD_LEVEL)
     far = math.sqrt(2.0) if peers else 1.0
     shipped_level = np.minimum(np.where(young, early, late), -LEVEL_SDS * far * noise)
     # of what peers did to each other in their baselines nobody knows
-    falls = np.array([_NO_FALLS if law is None or peers else law.falls for law in laws])
+    falls = np.array([_NO_FALLS if model is None or peers else model.falls for model in models])
     falls = np.where(np.isinf(falls), np.nan, np.minimum(FALLS_TIMES * falls, MOST_FALL))
     short_fall, long_seen = falls.reshape(-1, 2).T
     noise_fall = np.where(np.isnan(short_fall), -_NOISE_SDS * noise, -short_fall)

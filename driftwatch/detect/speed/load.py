@@ -5,7 +5,7 @@ than the others. The mean over passes is therefore not what the mean ITL (one pe
 much they differ is measured, not assumed: ITL × passes per second is 1 where the engine always
 runs and passes are alike, and more where bursts make some passes long and full (Little's law on
 both sides). With it the batch that a token met is ``n·max(1, o)²`` and the prefill that it met
-``P·o``: on engines that keep exactly to their law this took the misfit of ln r from 2.6 % to
+``P·o``: on engines that keep exactly to their model this took the misfit of ln r from 2.6 % to
 1.3 % (docs/methods/speed.md).
 
 A minute with preemptions is known between two bounds. What it shows is the lower one: preempted
@@ -65,8 +65,8 @@ WHY_NOT = (
 )
 KNOWN, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(9)
 NO_ITL, NO_USAGE, NO_PROMPTS, PREFILLED, SHORTER, IDLER, POOLING, ONE_TOKEN = range(9, 17)
-# Known as load, and nothing that a given law can answer for.
-BEYOND_LAW = (SATURATED, PREFILLED, SHORTER, IDLER)
+# Known as load, and nothing that a given model can answer for.
+BEYOND_MODEL = (SATURATED, PREFILLED, SHORTER, IDLER)
 # Reasons that no waiting helps against.
 FOR_GOOD = (NO_PASSES, OVERCOUNTED, PREEMPTING, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
 CONFIGURATION, RESTARTED = 1.0, 2.0
@@ -87,7 +87,7 @@ class Load:
     values: Singles
     why: Codes  # index into :data:`WHY_NOT`
     scrapes: Floats  # of the minute
-    # nothing but its speed may make the minute unfit for a law: no batch limit binds with the SLO
+    # nothing but its speed may make the minute unfit for a model: no batch limit binds with the SLO
     # missed, the engine is not stuck
     usable: Flags
 
@@ -228,7 +228,7 @@ def _usable() -> pl.Expr:
 
 
 def features(values: npt.NDArray[np.floating], *, of_passes: bool = False) -> Floats:
-    """The covariates of the law: 1, requests, KV tokens, prefill tokens; shape (..., 4).
+    """The covariates of the model: 1, requests, KV tokens, prefill tokens; shape (..., 4).
 
     ``values``: (..., 12), as in :class:`Load`; ``of_passes``: means over passes instead of over
     tokens.

@@ -70,9 +70,9 @@ class Output:
         """What a part of the stretch says.
 
         ``minutes``: of the stretch; ``here``: the same minutes in the statistics; ``references``:
-        of each target; ``missing``: why there is no law; ``pasts``: of ln r, and of ln r less the
+        of each target; ``missing``: why there is no model; ``pasts``: of ln r, and of ln r less the
         peers'; ``limits``: own, and of peers; ``held``: slower; slower since shortly; than its
-        peers; since shortly; ``beyond``: by how much the law may be too low here, median of the
+        peers; since shortly; ``beyond``: by how much the model may be too low here, median of the
         last 10 min; ``pool``: ln r of the peers, median of the last 10 min.
         """
         plain, peers = pasts
@@ -85,7 +85,7 @@ class Output:
             # the median of the last 10 min would still count minutes from before the loss
             speed = np.where(fresh, plain.now[:, here], plain.median[:, here])
             against = np.where(fresh_peers, peers.now[:, here], peers.median[:, here])
-            # the law says slower, yet it may be wrong by as much out there
+            # the model says slower, yet it may be wrong by as much out there
             doubtful = (level <= low) & ~(plain.bound[:, here] <= low) & ~slower
         known = ~np.isnan(speed)
         in_logs: dict[str, Any] = {
@@ -115,7 +115,7 @@ class Output:
 
         self._write_references(minutes, references, outside)
         self.texts["speed_calibration"][:, minutes] = own.source[:, None]
-        armed = np.array([one.law is not None for one in references], dtype=bool)[:, None]
+        armed = np.array([one.model is not None for one in references], dtype=bool)[:, None]
         why = missing.copy()
         why[armed & ~known] = _TOO_FEW
         why[armed & known & doubtful] = _BEYOND
@@ -148,7 +148,7 @@ class Output:
             series.append(pl.select(pl.when(known).then(flags).alias(name)).to_series())
         texts = {name: values[target, minute] for name, values in self.texts.items()}
         # the minute's own reason says more than that there are too few, and where it is one that
-        # no waiting helps against, more than what is missing for a law
+        # no waiting helps against, more than what is missing for a model
         reason = texts["speed_unknown_reason"]
         codes_of_rows = why[target, minute]
         replaced = (reason == _TOO_FEW) & (codes_of_rows > 0)

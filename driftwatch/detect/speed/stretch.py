@@ -1,8 +1,8 @@
 """A stretch of minutes without a gap, all targets side by side, folded minute by minute.
 
-Speeds and their windows are computed for the whole stretch at once and again where a law changes.
-Laws and thresholds change at fixed times of the clock only (a first law every 5 min, a better one
-every hour, what is usual every midnight), so that nothing depends on how minutes came in.
+Speeds and their windows are computed for the whole stretch at once and again where a model changes.
+Models and thresholds change at fixed times of the clock only (a first model every 5 min, a better
+one every hour, what is usual every midnight), so that nothing depends on how minutes came in.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from driftwatch.detect.speed.change import (
     past_of,
 )
 from driftwatch.detect.speed.fit import bunched
-from driftwatch.detect.speed.law import BLOCK_SECONDS, Laws
 from driftwatch.detect.speed.learner import PROVISIONAL, Learner, Reference, references_of
 from driftwatch.detect.speed.limits import (
     CHANGE,
@@ -41,7 +40,7 @@ from driftwatch.detect.speed.limits import (
     limits_of,
 )
 from driftwatch.detect.speed.load import (
-    BEYOND_LAW,
+    BEYOND_MODEL,
     CHANGED,
     KNOWN,
     RESTARTED,
@@ -51,11 +50,12 @@ from driftwatch.detect.speed.load import (
     WARMING,
     Load,
 )
+from driftwatch.detect.speed.load_model import BLOCK_SECONDS, LoadModels
 from driftwatch.detect.speed.memory import Memory
 from driftwatch.detect.speed.output import Output
 
 MINUTE = timedelta(minutes=1)
-_FIRST_LAW_MINUTES, _NEXT_LAW_MINUTES = 5, 60
+_FIRST_FIT_MINUTES, _NEXT_FIT_MINUTES = 5, 60
 
 
 class Stretch:
@@ -63,7 +63,7 @@ class Stretch:
 
     ``memory``: of the minutes before; ``targets``: instance, engine, pool of its rows; ``start``:
     end of its first minute; ``minutes``: how many; ``pins``: in force; ``accepts``: whether a
-    pool's own law is a reference without anybody's word.
+    pool's own model is a reference without anybody's word.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class Stretch:
     def _next_stop(self, minute: int) -> int:
         """The minute before which nothing but the speed can change."""
         end = self._end(minute)
-        learning = any(one.law is None for one in self._learners.values())
-        every = _FIRST_LAW_MINUTES if learning or self._untaught else _NEXT_LAW_MINUTES
+        learning = any(one.model is None for one in self._learners.values())
+        every = _FIRST_FIT_MINUTES if learning or self._untaught else _NEXT_FIT_MINUTES
         left = -(end.hour * 60 + end.minute) % every
         return min(minute + left + 1, self._minutes)
 
@@ -172,8 +172,8 @@ class Stretch:
             self._peer.reset(other & ~np.array(grown, dtype=bool))
             self._keys = keys
             self._known = None
-        self._laws = Laws.of([one.peers for one in found])
-        self._armed = np.array([one.law is not None for one in found], dtype=bool)
+        self._models = LoadModels.of([one.peers for one in found])
+        self._armed = np.array([one.model is not None for one in found], dtype=bool)
         return found
 
     def _limits(self, references: Sequence[Reference]) -> tuple[Limits, Limits]:
@@ -182,7 +182,7 @@ class Stretch:
             return self._known[1:]
         named = self.targets.select(KEY)
         own = limits_of(
-            self._past, named, self._pools, [one.law for one in references], (LEVEL, CHANGE)
+            self._past, named, self._pools, [one.model for one in references], (LEVEL, CHANGE)
         )
         peer = limits_of(
             self._past,
@@ -198,9 +198,9 @@ class Stretch:
         """Speeds and their windows from a minute on; they are indexed from there."""
         first = at
         values = self.load[:, first:]
-        peers, above, below, beyond = self._laws.ln_speed(values)
+        peers, above, below, beyond = self._models.ln_speed(values)
         here = self.why[:, first:]
-        here[np.isin(here, BEYOND_LAW)] = KNOWN
+        here[np.isin(here, BEYOND_MODEL)] = KNOWN
         here[here == KNOWN] = beyond[:, LOOKBACK:][here == KNOWN]
         off = ~self._armed
         others = np.full_like(peers, np.nan)
@@ -208,8 +208,8 @@ class Stretch:
             others[rows] = of_others(peers[rows])
         self._first = first
         outside = above - below
-        together = bunched(values, self._laws.coefficients[:, 3:], peers)
-        themselves = past_of(peers, outside, together, LOOKBACK, self._laws.together)
+        together = bunched(values, self._models.coefficients[:, 3:], peers)
+        themselves = past_of(peers, outside, together, LOOKBACK, self._models.together)
         self._own_past: Past = themselves.without(off)
         # what all of a pool are wrong by out there cancels; what one alone is does not
         apart, alone = outside.copy(), together.copy()
@@ -228,13 +228,13 @@ class Stretch:
     def _part(
         self, start: int, stop: int, references: Sequence[Reference], own: Limits, peer: Limits
     ) -> None:
-        """Minutes in which laws and thresholds stay."""
+        """Minutes in which models and thresholds stay."""
         shape = (len(self.targets), stop - start)
         slower, fresh, than_peers, fresh_peers = (np.zeros(shape, dtype=bool) for _ in range(4))
         why = self.why[:, start:stop]
         clean = self._usable[:, start:stop] & self._settled[:, start:stop]
-        # a law that is being learnt takes the work that it never saw: the next one has seen it
-        sound = np.isin(why, BEYOND_LAW) & (why != SATURATED) | (why == KNOWN)
+        # a model that is being learnt takes the work that it never saw: the next one has seen it
+        sound = np.isin(why, BEYOND_MODEL) & (why != SATURATED) | (why == KNOWN)
         missing = np.full(shape, None, dtype=object)
         study = self._untaught or any(not one.done for one in self._learners.values())
         learning = self._learning
@@ -292,7 +292,7 @@ class Stretch:
                     )
 
     def _missing(self, references: Sequence[Reference]) -> Texts:
-        """Why there is no law, target by target."""
+        """Why there is no model, target by target."""
         arming: dict[str, str] = {}
         shared = {self._pools[rows[0]] for rows in self._groups if len(rows) > 1}
         found = []
@@ -325,14 +325,14 @@ class Stretch:
         return np.array([pool in without for pool in self._pools], dtype=bool)
 
     def _learn(self, minute: int) -> bool:
-        """Fit what is due after a minute; whether any law changed."""
+        """Fit what is due after a minute; whether any model changed."""
         end = self._end(minute)
         of_day = end.hour * 60 + end.minute
-        if of_day % _FIRST_LAW_MINUTES:
+        if of_day % _FIRST_FIT_MINUTES:
             return False
         changed = False
         for pool, learner in self._learners.items():
-            if learner.law is not None and of_day % _NEXT_LAW_MINUTES:
+            if learner.model is not None and of_day % _NEXT_FIT_MINUTES:
                 continue
             if learner.ready:
                 fitted = learner.fitted()

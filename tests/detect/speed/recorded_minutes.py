@@ -12,7 +12,7 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.columns import Memory, columns
-from driftwatch.detect.speed.law import Law
+from driftwatch.detect.speed.load_model import LoadModel
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
 from driftwatch.signals.minutes import minutes
 
@@ -44,7 +44,7 @@ def of_run(said: pl.DataFrame, before: timedelta = timedelta(minutes=23)) -> pl.
     return said.filter(pl.col("end") < first + before)
 
 
-def pinned(law: Law, said: pl.DataFrame, scope: str = "target") -> Pins:
+def pinned(model: LoadModel, said: pl.DataFrame, scope: str = "target") -> Pins:
     """A pin of the first target (or of its pool) with a law."""
     row = said.row(0, named=True)
     whose = (row["instance"], row["engine"]) if scope == "target" else (None, None)
@@ -62,7 +62,7 @@ def pinned(law: Law, said: pl.DataFrame, scope: str = "target") -> Pins:
                 "somebody",
                 end,
                 "a quiet morning",
-                law=law,
+                model=model,
             ),
         )
     )

@@ -10,7 +10,6 @@ from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.fit import bunched, ranges_of
-from driftwatch.detect.speed.law import Law, Laws, fit
 from driftwatch.detect.speed.load import (
     FIRST,
     IDLER,
@@ -27,6 +26,7 @@ from driftwatch.detect.speed.load import (
     WIDTH,
     load_of,
 )
+from driftwatch.detect.speed.load_model import LoadModel, LoadModels, fit
 
 RNG = np.random.default_rng(6)
 BASELINE = RNG.uniform(3, 40, 300)
@@ -42,15 +42,15 @@ def with_first_tokens(minutes: pl.DataFrame, share: float) -> pl.DataFrame:
     )
 
 
-def law_of_baseline() -> Law:
-    law = fit(with_first_tokens(made(np.ones(300), BASELINE), 1 / 80))
-    assert isinstance(law, Law)
-    return law
+def law_of_baseline() -> LoadModel:
+    model = fit(with_first_tokens(made(np.ones(300), BASELINE), 1 / 80))
+    assert isinstance(model, LoadModel)
+    return model
 
 
 def answered(minutes: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """ln r, slack, why not, of each minute."""
-    ln, over, _, why = Laws.of([law_of_baseline()]).ln_speed(load_of(minutes).values[None])
+    ln, over, _, why = LoadModels.of([law_of_baseline()]).ln_speed(load_of(minutes).values[None])
     return ln[0], over[0], why[0]
 
 
@@ -114,9 +114,9 @@ def test_a_law_that_is_being_learnt_takes_work_that_it_never_saw() -> None:
 
 
 def test_a_law_of_before_has_no_composition_to_leave() -> None:
-    old = Law((7e-3, 6e-5, 2e-9, 3e-5), (3.0, 40.0), 600, 300)
+    old = LoadModel((7e-3, 6e-5, 2e-9, 3e-5), (3.0, 40.0), 600, 300)
     short = with_first_tokens(made(np.ones(60), np.full(60, 10.0)), 1 / 5)
-    assert not Laws.of([old]).ln_speed(load_of(short).values[None])[3].any()
+    assert not LoadModels.of([old]).ln_speed(load_of(short).values[None])[3].any()
 
 
 def nights_of_prefill() -> tuple[pl.DataFrame, np.ndarray]:
@@ -131,17 +131,17 @@ def nights_of_prefill() -> tuple[pl.DataFrame, np.ndarray]:
 
 def test_work_that_the_fit_cannot_describe_is_no_part_of_its_range() -> None:
     minutes, _ = nights_of_prefill()
-    law = fit(minutes)
-    assert isinstance(law, Law)
-    ln, _, _, why = Laws.of([law]).ln_speed(load_of(minutes).values[None])
+    model = fit(minutes)
+    assert isinstance(model, LoadModel)
+    ln, _, _, why = LoadModels.of([model]).ln_speed(load_of(minutes).values[None])
     assert (why[0, 450:] == PREFILLED).mean() > 0.9
     assert (why[0, :450] == KNOWN).all()
     assert ln[0, :450] == pytest.approx(0.0, abs=0.02), "the nights do not bend the law of the days"
 
 
 def test_a_baseline_that_the_fit_describes_keeps_its_range() -> None:
-    law = law_of_baseline()
-    prefill, first, _ = law.composition
+    model = law_of_baseline()
+    prefill, first, _ = model.composition
     assert 6.0 < prefill < 9.0
     assert first == pytest.approx(1 / 80)
 

@@ -11,7 +11,7 @@ from recorded_minutes import SERVING, WATCHING, of_run, pinned, told_of
 
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.columns import Memory, columns, memory_from
-from driftwatch.detect.speed.law import Law, fit
+from driftwatch.detect.speed.load_model import LoadModel, fit
 
 
 def twins(run: pl.DataFrame, instances: int = 4) -> pl.DataFrame:
@@ -39,9 +39,9 @@ def pool(run_slow: pl.DataFrame) -> pl.DataFrame:
 def test_minutes_at_once_or_in_pieces(
     pool: pl.DataFrame, run_slow: pl.DataFrame, minutes: int, *, with_pin: bool
 ) -> None:
-    law = fit(of_run(run_slow))
-    assert isinstance(law, Law)
-    pins = pinned(law, pool, "pool") if with_pin else Pins()
+    model = fit(of_run(run_slow))
+    assert isinstance(model, LoadModel)
+    pins = pinned(model, pool, "pool") if with_pin else Pins()
     settings = SERVING if with_pin else WATCHING
     whole, _ = told_of(pool, pins, settings)
     pieces, _ = told_of(pool, pins, settings, timedelta(minutes=minutes))
@@ -70,9 +70,9 @@ def test_targets_come_and_go(pool: pl.DataFrame) -> None:
     one = pool.filter(pl.col("instance") == "host-0:8000")
     half = pool["end"].unique().sort()[20]
     late = pool.filter((pl.col("instance") == "host-0:8000") | (pl.col("end") > half))
-    law = fit(of_run(one))
-    assert isinstance(law, Law)
-    pins = pinned(law, pool, "pool")
+    model = fit(of_run(one))
+    assert isinstance(model, LoadModel)
+    pins = pinned(model, pool, "pool")
     alone, _ = told_of(one, pins, SERVING)
     joined, memory = told_of(late, pins, SERVING)
     own = [c for c in alone.columns if "pool" not in c]
@@ -107,4 +107,4 @@ def test_a_gap_forgets_the_window_and_not_the_law(pool: pl.DataFrame) -> None:
     after = told.filter(pl.col("end") >= later["end"].min())
     assert after.group_by("instance").head(5)["speed_at_equal_load_ratio"].null_count() == 20
     assert after["speed_at_equal_load_ratio"].is_not_null().any()
-    assert memory.learners[pool["pool"][0]].law is not None
+    assert memory.learners[pool["pool"][0]].model is not None

@@ -9,7 +9,6 @@ from made_minutes import TRUE, made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
 from driftwatch.detect.pins import Pins
-from driftwatch.detect.speed.law import Law, Laws, fit, missing
 from driftwatch.detect.speed.load import (
     AGAIN,
     ITL,
@@ -20,6 +19,7 @@ from driftwatch.detect.speed.load import (
     UNFILLED,
     load_of,
 )
+from driftwatch.detect.speed.load_model import LoadModel, LoadModels, fit, missing
 from driftwatch.detect.trend.hours import sums_of
 from driftwatch.detect.trend.memory import SUMS
 
@@ -46,10 +46,10 @@ def near_the_limit(preempted: float, *, slow: float = 0.7) -> pl.DataFrame:
     )
 
 
-def law_of_healthy(said: pl.DataFrame) -> Law:
-    law = fit(said[:SLOW])
-    assert isinstance(law, Law)
-    return law
+def law_of_healthy(said: pl.DataFrame) -> LoadModel:
+    model = fit(said[:SLOW])
+    assert isinstance(model, LoadModel)
+    return model
 
 
 @pytest.mark.parametrize("preempted", [1.0, 30.0, 120.0])
@@ -60,9 +60,9 @@ def test_a_minute_with_preemptions_is_known_between_bounds(preempted: float) -> 
     assert not load.values[:SLOW, AGAIN].any()
     # known, and still nothing to learn a law from
     assert set(load.why[SLOW:]) == {PREEMPTING}
-    law = law_of_healthy(said)
-    assert law == fit(said)
-    ln, over, *_ = Laws.of([law]).ln_speed(load.values[None, SLOW:])
+    model = law_of_healthy(said)
+    assert model == fit(said)
+    ln, over, *_ = LoadModels.of([model]).ln_speed(load.values[None, SLOW:])
     true = np.log(np.where(np.arange(SLOW, MINUTES) < BACK, 0.7, 1.0))
     assert (ln[0] <= true + 0.01).all()
     assert (ln[0] + over[0] >= true - 0.01).all()
@@ -152,8 +152,8 @@ def test_requests_that_come_together_excuse_only_what_the_baseline_did_not_have(
     """Restarted, and 30 % slower by the step-time model: no change is seen, the level is low."""
     rng = np.random.default_rng(6)
     usual = waiting(made(np.exp(rng.normal(0, 0.01, 800)), rng.uniform(3, 40, 800)), before)
-    law = fit(usual)
-    assert isinstance(law, Law)
+    model = fit(usual)
+    assert isinstance(model, LoadModel)
     speeds = np.exp(rng.normal(0, 0.01, 300)) * np.where(np.arange(300) < SLOW, 1.0, 0.7)
     now = made(speeds, rng.uniform(3, 40, 300), seed=5)
     now = pl.concat([waiting(now[:SLOW], before), waiting(now[SLOW:], since)])
@@ -162,7 +162,7 @@ def test_requests_that_come_together_excuse_only_what_the_baseline_did_not_have(
         end=pl.col("end") + pl.duration(minutes=pl.lit(pl.Series(gap))),
         restarted=pl.Series(np.arange(300) == SLOW),
     )
-    told, _ = told_of(now, pinned(law, usual), SERVING)
+    told, _ = told_of(now, pinned(model, usual), SERVING)
     assert bool(told["slower_at_equal_load"][SLOW + 20 :].fill_null(False).all()) is slower
     assert bool(told["slower_at_equal_load"].fill_null(False).any()) is slower
 

@@ -12,7 +12,7 @@ import pytest
 from recorded_minutes import SERVING, WATCHING, minutes_of, of_run, pinned, told_of
 
 from driftwatch.detect.pins import Pins
-from driftwatch.detect.speed.law import Law, fit
+from driftwatch.detect.speed.load_model import LoadModel, fit
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,9 @@ def test_the_slowed_engine_is_found_once_and_is_over(
     start, stop = phases["engine_slow"]
     pins, settings = Pins(), WATCHING
     if with_pin:
-        law = fit(of_run(run_slow))
-        assert isinstance(law, Law)
-        pins, settings = pinned(law, run_slow), SERVING
+        model = fit(of_run(run_slow))
+        assert isinstance(model, LoadModel)
+        pins, settings = pinned(model, run_slow), SERVING
     told, _ = told_of(run_slow, pins, settings)
     slower = told.filter(pl.col("slower_at_equal_load"))
     first, last = slower["end"].min(), slower["end"].max()
@@ -82,16 +82,16 @@ def test_sparse_scrapes_find_the_slowed_engine(
 
 def test_load_alone_is_not_slower(shared_data: Path, run_cap: pl.DataFrame) -> None:
     """A cap, a restart, another cap, prompts and generations ×4, and fewer requests."""
-    law = fit(of_run(run_cap, timedelta(minutes=14)))
-    assert not isinstance(law, Law)
-    assert law.reason == "14 of 20 minutes"
+    model = fit(of_run(run_cap, timedelta(minutes=14)))
+    assert not isinstance(model, LoadModel)
+    assert model.reason == "14 of 20 minutes"
     both, _ = told_of(run_cap, Pins(), WATCHING)
     main, _ = told_of(minutes_of(shared_data / "vllm-0.32/run_main"), Pins(), WATCHING)
     assert not both["slower_at_equal_load"].any()
     assert not main["slower_at_equal_load"].any()
-    law = fit(run_cap)
-    assert isinstance(law, Law)
-    told, _ = told_of(run_cap, pinned(law, run_cap), SERVING)
+    model = fit(run_cap)
+    assert isinstance(model, LoadModel)
+    told, _ = told_of(run_cap, pinned(model, run_cap), SERVING)
     assert told["slower_at_equal_load"].is_not_null().sum() >= 10
     assert not told["slower_at_equal_load"].any()
 
@@ -106,8 +106,8 @@ def test_without_a_pin_a_service_says_what_is_missing(run_slow: pl.DataFrame) ->
 
 
 def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
-    law = fit(of_run(run_slow))
-    assert isinstance(law, Law)
+    model = fit(of_run(run_slow))
+    assert isinstance(model, LoadModel)
     many = run_slow.with_columns(forward_passes_overcounted=True)
     none = run_slow.with_columns(forward_passes=pl.lit(None, dtype=pl.Float64))
     idle = run_slow.with_columns(itl_seconds_count=pl.lit(7.0))
@@ -118,7 +118,7 @@ def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
         (idle, "idle"),
         (unseen, "no usable scrape"),
     ):
-        told, _ = told_of(said, pinned(law, run_slow), SERVING)
+        told, _ = told_of(said, pinned(model, run_slow), SERVING)
         assert told["slower_at_equal_load"].null_count() == len(told)
         assert told["speed_at_equal_load_ratio"].null_count() == len(told)
         assert all(word in why for why in told["speed_unknown_reason"])

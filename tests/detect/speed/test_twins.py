@@ -12,7 +12,7 @@ from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
-from driftwatch.detect.speed.law import Law, fit
+from driftwatch.detect.speed.load_model import LoadModel, fit
 
 MINUTES = 130
 
@@ -35,9 +35,9 @@ def test_load_that_one_alone_has_is_not_booked_as_slowness(*, alone: bool) -> No
     if alone:
         loads[1][60:] = rng.uniform(58, 62, MINUTES - 60)
     pool = servers(loads, speeds)
-    law = fit(pool.filter(pl.col("instance") == "host-0:8000"))
-    assert isinstance(law, Law)
-    told, _ = told_of(pool, pinned(law, pool, "pool"), SERVING)
+    model = fit(pool.filter(pl.col("instance") == "host-0:8000"))
+    assert isinstance(model, LoadModel)
+    told, _ = told_of(pool, pinned(model, pool, "pool"), SERVING)
     slower = told.filter(pl.col("slower_than_pool"))
     assert set(slower["instance"]) == (set() if alone else {"host-1:8000"})
 
@@ -47,9 +47,9 @@ def test_one_that_joins_slow_is_not_its_own_reference(settings: DetectSettings) 
     rng = np.random.default_rng(8)
     speeds = [np.ones(MINUTES)] * 3 + [np.full(MINUTES, 0.77)]
     pool = servers([rng.uniform(3, 20, MINUTES) for _ in speeds], speeds)
-    law = fit(pool.filter(pl.col("instance") == "host-0:8000"))
-    assert isinstance(law, Law)
-    one = pinned(law, pool).pins[0]
+    model = fit(pool.filter(pl.col("instance") == "host-0:8000"))
+    assert isinstance(model, LoadModel)
+    one = pinned(model, pool).pins[0]
     pins = Pins(tuple(replace(one, id=f"p{k}", instance=f"host-{k}:8000") for k in range(3)))
     told, _ = told_of(pool, pins, settings)
     last = {row["instance"]: row for row in told.sort("end").iter_rows(named=True)}
@@ -65,9 +65,9 @@ def test_where_the_others_have_risen_nobody_is_slower() -> None:
         for _ in range(2)
     ]
     pool = servers([rng.uniform(3, 20, MINUTES) for _ in speeds], speeds)
-    law = fit(made(np.ones(MINUTES), rng.uniform(3, 20, MINUTES)))
-    assert isinstance(law, Law)
-    told, _ = told_of(pool, pinned(law, pool, "pool"), SERVING)
+    model = fit(made(np.ones(MINUTES), rng.uniform(3, 20, MINUTES)))
+    assert isinstance(model, LoadModel)
+    told, _ = told_of(pool, pinned(model, pool, "pool"), SERVING)
     last = told.filter(pl.col("instance") == "host-0:8000")
     assert last["speed_against_pool_ratio"][90] == pytest.approx(0.97, abs=0.02)
     assert not last["slower_than_pool"].any()

@@ -18,7 +18,6 @@ from driftwatch.detect.speed.change import (
     of_others,
     past_of,
 )
-from driftwatch.detect.speed.law import Law
 from driftwatch.detect.speed.limits import (
     CHANGE,
     LEVEL,
@@ -27,6 +26,7 @@ from driftwatch.detect.speed.limits import (
     limits_of,
     no_past,
 )
+from driftwatch.detect.speed.load_model import LoadModel
 
 
 @pytest.fixture(scope="module")
@@ -296,8 +296,8 @@ def test_a_baselines_own_windows_say_how_far_a_change_must_fall() -> None:
     assert wild == pytest.approx((0.12, 0.13), abs=0.03)
     # from a higher level to the usual one is no fall
     assert max(deepest_falls(np.where(speeds < -0.08, 0.0, 0.13), still, still)) == 0.0
-    laws = [
-        Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 1400, misfit_ratio=noise, falls=falls)
+    models = [
+        LoadModel((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 1400, misfit_ratio=noise, falls=falls)
         for noise, falls in (
             (0.09, calm),
             (0.02, wild),
@@ -306,27 +306,27 @@ def test_a_baselines_own_windows_say_how_far_a_change_must_fall() -> None:
         )
     ]
     keys = pl.DataFrame({"instance": list("abcd"), "engine": ["0"] * 4})
-    limits = limits_of(no_past(), keys, ["p"] * 4, laws, (LEVEL, CHANGE))
+    limits = limits_of(no_past(), keys, ["p"] * 4, models, (LEVEL, CHANGE))
     found = -limits.change, -limits.long_change
     assert found[0] == pytest.approx([0.105, 1.5 * wild[0], 0.223, 0.153], abs=0.001)
     assert found[1] == pytest.approx([0.117, 1.5 * wild[1], 0.223, 0.195], abs=0.001)
-    peers = limits_of(no_past(), keys, ["p"] * 4, laws, (PEER_LEVEL, PEER_CHANGE))
+    peers = limits_of(no_past(), keys, ["p"] * 4, models, (PEER_LEVEL, PEER_CHANGE))
     assert peers.change[1] == peers.change[2] > limits.change[1], "no baseline saw the peers"
 
 
 def test_two_days_of_its_own_do_not_forget_what_the_baseline_did() -> None:
-    law = Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 1400, falls=(0.12, 0.0))
+    model = LoadModel((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 1400, falls=(0.12, 0.0))
     keys = pl.DataFrame({"instance": ["a"], "engine": ["0"]})
     past, slots = no_past().with_keys(keys.with_columns(statistic=pl.lit(CHANGE)))
     for day in (20_000, 20_001):
         past = past.begun(day).add(np.repeat(slots, 600), np.full(600, 0.01))
-    limits = limits_of(past.begun(20_002), keys, ["p"], [law], (LEVEL, CHANGE))
+    limits = limits_of(past.begun(20_002), keys, ["p"], [model], (LEVEL, CHANGE))
     assert limits.change == pytest.approx([-0.18])
 
 
 def test_the_long_window_asks_more_where_the_law_scatters() -> None:
     """Five deviations of the wander and of the noise of the minutes, and never less than 11 %."""
-    calm = Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 600, 300, misfit_ratio=0.02)
+    calm = LoadModel((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 600, 300, misfit_ratio=0.02)
     noisy = replace(calm, misfit_ratio=0.15)
     keys = pl.DataFrame({"instance": ["a", "b"], "engine": ["0", "0"]})
     limits = limits_of(no_past(), keys, ["p", "p"], [calm, noisy], (LEVEL, CHANGE))
@@ -335,12 +335,12 @@ def test_the_long_window_asks_more_where_the_law_scatters() -> None:
 
 def test_a_noisy_servers_own_median_is_not_its_highest_minutes() -> None:
     """The level is a 90 % quantile: 0.128 above the median at a noise of 0.1."""
-    law = Law((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 3000, misfit_ratio=0.1)
+    model = LoadModel((7e-3, 0.0, 0.0, 3e-5), (3.0, 40.0), 6000, 3000, misfit_ratio=0.1)
     keys = pl.DataFrame({"instance": ["a", "b"], "engine": ["0", "0"]})
     past, slots = no_past().with_keys(keys.with_columns(statistic=pl.lit(LEVEL)))
     for day in range(20_000, 20_007):
         past = past.begun(day)
         values = np.repeat([0.128, 0.30], 600)
         past = past.add(np.repeat(slots, 600), values)
-    limits = limits_of(past.begun(20_007), keys, ["p", "p"], [law, law], (LEVEL, CHANGE))
+    limits = limits_of(past.begun(20_007), keys, ["p", "p"], [model, model], (LEVEL, CHANGE))
     assert limits.normal == pytest.approx([0.0, 0.17], abs=0.02)

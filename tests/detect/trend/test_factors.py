@@ -13,7 +13,7 @@ from pipeline_cases import recording, serving, whole
 from trend_cases import MINUTE, PLAIN, folded, pin_of, recorded
 
 from driftwatch.detect.pins import Pin, Pins
-from driftwatch.detect.speed.law import Law, fit
+from driftwatch.detect.speed.load_model import LoadModel, fit
 from driftwatch.detect.stage import Memory, detect
 from driftwatch.detect.trend.pinned import FACTORS
 from driftwatch.diagnose.evidence_table import evidence_table
@@ -35,9 +35,9 @@ def slowed(shared_data: Path) -> tuple[pl.DataFrame, Pin]:
     phases = json.loads((shared_data / VLLM / "run_slow" / "phases.json").read_text())["phases"]
     since = minutes["end"][0] - MINUTE
     until = datetime.fromtimestamp(phases[0]["end"] // 60 * 60, tz=UTC)
-    law = fit(minutes.filter(pl.col("end") <= until))
-    assert isinstance(law, Law)
-    pin = replace(pin_of(minutes, since, until), law=law)
+    model = fit(minutes.filter(pl.col("end") <= until))
+    assert isinstance(model, LoadModel)
+    pin = replace(pin_of(minutes, since, until), model=model)
     return detected(minutes, pin), pin
 
 

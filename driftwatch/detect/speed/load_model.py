@@ -44,10 +44,10 @@ from driftwatch.detect.speed.load import (
 # (decision 35).
 MIN_MINUTES = 20
 # q95/q05 of requests per forward pass. 3 of single scrapes; minutes average
-# over them, and outside its range a law is only trusted as far as the slack below says.
+# over them, and outside its range a model is only trusted as far as the slack below says.
 MIN_SPREAD = 1.5
 FALLS_MINUTES = 720  # fewer have not seen what a day does to ln r
-# Beyond its range a law may be this much too low a doubling of the load (docs/methods/speed.md).
+# Beyond its range a model may be this much too low a doubling of the load (docs/methods/speed.md).
 SLACK_PER_DOUBLING = 0.05
 BLOCK_SECONDS = 600
 # Where requests wait so many times longer than the fit knows (and more than 1.5 passes), bursts
@@ -60,7 +60,7 @@ _NOWHERE = (math.inf, math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class LoadModel:
     """ITL = b0 + b1·n + b2·KV + b3·P seconds, with the range it was fitted on.
 
     n, KV and P as a token meets them (:func:`driftwatch.detect.speed.load.features`).
@@ -73,10 +73,10 @@ class Law:
     requests_range: tuple[float, float]
     scrapes: int  # how many the fit saw
     minutes: int
-    # 99 % quantile of n, KV and P in the fit: beyond them the law is extrapolated
+    # 99 % quantile of n, KV and P in the fit: beyond them the model is extrapolated
     edges: tuple[float, float, float] = _NOWHERE
-    # 98 % quantile of passes per second × the law at the mean pass, at least 1: no engine works
-    # more than all the time, so what is above 1 is the law's own error
+    # 98 % quantile of passes per second × the model at the mean pass, at least 1: no engine works
+    # more than all the time, so what is above 1 is the model's own error
     work_ratio: float = 1.0
     queued_passes: float = 0.0  # 95 % quantile of the mean wait in the queue, in units of ITL
     misfit_ratio: float = 0.0  # robust standard deviation of ln r in the fit
@@ -97,13 +97,13 @@ class Law:
 _OPEN = ("edges", "composition", "falls")
 
 
-def law_from(document: Mapping[str, Any]) -> Law:
-    """The law of a document.
+def model_from(document: Mapping[str, Any]) -> LoadModel:
+    """The model of a document.
 
-    Raises ValueError: a part is missing, unknown, or no law can have it; with all that is wrong.
+    Raises ValueError: a part is missing, unknown, or no model can have it; with all that is wrong.
     """
     wrong: list[str] = []
-    names = {f.name for f in fields(Law)}
+    names = {f.name for f in fields(LoadModel)}
     needed = {"coefficients", "requests_range", "scrapes", "minutes"}
     if missing := sorted(needed - document.keys()):
         wrong.append(f"missing: {', '.join(missing)}")
@@ -130,12 +130,12 @@ def law_from(document: Mapping[str, Any]) -> Law:
         raise ValueError("; ".join(wrong))
     made: dict[str, Any] = {n: v if n in sizes else v[0] for n, v in values.items()}
     made |= {n: int(made[n]) for n in ("scrapes", "minutes")}
-    return Law(**made)
+    return LoadModel(**made)
 
 
 @dataclass(frozen=True, slots=True)
 class Arming:
-    """Why there is no law yet."""
+    """Why there is no model yet."""
 
     reason: str  # what is missing, e.g. ``15 of 20 minutes, load spread 1.2× of 1.5×``.
     scrapes: int  # usable ones
@@ -144,8 +144,8 @@ class Arming:
     earliest: datetime | None
 
 
-def fit(minutes: pl.DataFrame) -> Law | Arming:
-    """The law of a stretch that somebody says was good: one target's minutes, or a pool's.
+def fit(minutes: pl.DataFrame) -> LoadModel | Arming:
+    """The model of a stretch that somebody says was good: one target's minutes, or a pool's.
 
     Minutes that say nothing of speed alone (idle, preempting, just restarted, unseen) are left out.
 
@@ -170,8 +170,8 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
     good = (load.why == KNOWN) & ~(recent.to_numpy() > 0)
     distinct = ordered["end"].filter(pl.Series(good)).n_unique()
     scrapes = float(load.scrapes[good].sum())
-    found = law_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
-    if isinstance(found, Law):
+    found = model_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
+    if isinstance(found, LoadModel):
         if found.minutes < FALLS_MINUTES:
             return found
         cold = np.where(recent.to_numpy()[:, None] > 0, np.nan, load.values)
@@ -185,7 +185,7 @@ def fit(minutes: pl.DataFrame) -> Law | Arming:
     return Arming(found.reason, found.scrapes, found.spread, earliest)
 
 
-def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, float]:
+def _falls(model: LoadModel, ordered: pl.DataFrame, values: Singles) -> tuple[float, float]:
     """How far ln r fell at most in the windows of the fit, of whichever target it did."""
     target = ordered.select(pl.struct(KEY).rank("dense")).to_series().to_numpy()
     end = ordered["end"].dt.epoch("s").to_numpy() // 60
@@ -194,22 +194,22 @@ def _falls(law: Law, ordered: pl.DataFrame, values: Singles) -> tuple[float, flo
         at = end[target == one] - end[target == one].min()
         whole = np.full((1, at.max() + 1, values.shape[1]), np.nan, dtype=np.float32)
         whole[0, at] = values[target == one]
-        ln_speed, above, below, _why = Laws.of([law]).ln_speed(whole)
-        wrong = np.nan_to_num(above - below), bunched(whole, law.coefficients[3], ln_speed)
+        ln_speed, above, below, _why = LoadModels.of([model]).ln_speed(whole)
+        wrong = np.nan_to_num(above - below), bunched(whole, model.coefficients[3], ln_speed)
         found.append(deepest_falls(ln_speed, *wrong, FALLS_MINUTES // 2))
     short, long = ([f for f in falls if f < math.inf] for falls in zip(*found, strict=True))
     return max(short, default=math.inf), max(long, default=math.inf)
 
 
-def law_of(
+def model_of(
     values: npt.NDArray[np.floating],
     scrapes: float,
     blocks: Integers,
     minutes: int,
     *,
     again: bool = True,
-) -> Law | Arming:
-    """The law of known minutes.
+) -> LoadModel | Arming:
+    """The model of known minutes.
 
     ``values``: (minute of a target, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`);
     ``scrapes``: how many they hold; ``blocks``: which of them are of the same target and ten
@@ -232,17 +232,17 @@ def law_of(
     residual = np.log(np.maximum(expected / itl, work / ratio))
     ranges = ranges_of(values, residual)
     if again:
-        # work that the law cannot describe bends it for the rest
+        # work that the model cannot describe bends it for the rest
         known = inside(values, ranges)
         share = float(known.mean())
         left = round(minutes * share)
-        better = law_of(values[known], scrapes * share, blocks[known], left, again=False)
-        if isinstance(better, Law):
+        better = model_of(values[known], scrapes * share, blocks[known], left, again=False)
+        if isinstance(better, LoadModel):
             return replace(better, composition=ranges)
     low, high = np.quantile(requests, (0.01, 0.99))
     edges = np.quantile(load[:, 1:], 0.99, axis=0)
     spreaded = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
-    return Law(
+    return LoadModel(
         (float(found[0]), float(found[1]), float(found[2]), float(found[3])),
         (float(low), float(high)),
         int(scrapes),
@@ -257,7 +257,7 @@ def law_of(
 
 
 def missing(minutes: int, spread: float | None, whose: str = "") -> str:
-    """What a law still needs, in words.
+    """What a model still needs, in words.
 
     ``minutes``: so far; ``spread``: of the load so far; ``whose``: if not the target's own, e.g. ``
     of its pool``.
@@ -271,8 +271,8 @@ def missing(minutes: int, spread: float | None, whose: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Laws:
-    """The laws of many targets as arrays; a row of NaN has none."""
+class LoadModels:
+    """The models of many targets as arrays; a row of NaN has none."""
 
     coefficients: Floats  # (target, 4)
     edges: Floats  # (target, 3)
@@ -283,27 +283,28 @@ class Laws:
     together: Floats
 
     @classmethod
-    def of(cls, laws: list[Law | None]) -> Laws:
+    def of(cls, models: list[LoadModel | None]) -> LoadModels:
         """One per target."""
         none = [math.nan] * 4
         return cls(
-            np.array([none if x is None else x.coefficients for x in laws]).reshape(-1, 4),
-            np.array([_NOWHERE if x is None else x.edges for x in laws]).reshape(-1, 3),
-            np.array([0.0 if x is None else x.requests_range[0] for x in laws], dtype=np.float64),
-            np.array([1.0 if x is None else x.work_ratio for x in laws], dtype=np.float64),
-            BURST_TIMES * np.array([1.0 if x is None else max(1.0, x.queued_passes) for x in laws]),
-            np.array([EVERYTHING if x is None else x.composition for x in laws]).reshape(-1, 3),
-            np.array([0.0 if x is None else x.together for x in laws], dtype=np.float64),
+            np.array([none if x is None else x.coefficients for x in models]).reshape(-1, 4),
+            np.array([_NOWHERE if x is None else x.edges for x in models]).reshape(-1, 3),
+            np.array([0.0 if x is None else x.requests_range[0] for x in models], dtype=np.float64),
+            np.array([1.0 if x is None else x.work_ratio for x in models], dtype=np.float64),
+            BURST_TIMES
+            * np.array([1.0 if x is None else max(1.0, x.queued_passes) for x in models]),
+            np.array([EVERYTHING if x is None else x.composition for x in models]).reshape(-1, 3),
+            np.array([0.0 if x is None else x.together for x in models], dtype=np.float64),
         )
 
     def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats, Floats, Codes]:
-        """ln r of minutes, and by how much the law may be too low there (0 inside its range).
+        """ln r of minutes, and by how much the model may be too low there (0 inside its range).
 
         r is the larger of two: the expected over the measured ITL, and the expected busy time over
         the whole time, a bound from below: an engine that did so much work is at least so fast.
 
         ``values``: (target, minute, 12).
-        Returns: (target, minute) four times: ln r, unknown where the law cannot answer; the slack
+        Returns: (target, minute) four times: ln r, unknown where the model cannot answer; the slack
         above the range, for preemptions and for the composition; that below it; why it is unknown.
         """
         wide = features(values)
@@ -334,7 +335,7 @@ class Laws:
 
 
 def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
-    """By how much the law may be too low where requests and KV tokens have parted, in ln.
+    """By how much the model may be too low where requests and KV tokens have parted, in ln.
 
     In a fit they grow together, and a gauge of two scrapes a minute is the noisier of the two: of
     their common cost either may carry all (b2 = 0 is found where a third of a full step is KV).
@@ -356,6 +357,6 @@ def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
 
 
 def _slack(times: Floats) -> Floats:
-    """By how much a law may be wrong so many times outside its range, in ln."""
+    """By how much a model may be wrong so many times outside its range, in ln."""
     doublings = np.log2(np.maximum(times, 1.0))
     return np.log1p(SLACK_PER_DOUBLING * doublings)

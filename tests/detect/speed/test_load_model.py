@@ -11,7 +11,6 @@ import pytest
 from made_minutes import made
 from recorded_minutes import of_run
 
-from driftwatch.detect.speed.law import SLACK_PER_DOUBLING, Arming, Law, Laws, fit, law_from
 from driftwatch.detect.speed.load import (
     CACHE,
     ITL,
@@ -22,6 +21,14 @@ from driftwatch.detect.speed.load import (
     WIDTH,
     load_of,
 )
+from driftwatch.detect.speed.load_model import (
+    SLACK_PER_DOUBLING,
+    Arming,
+    LoadModel,
+    LoadModels,
+    fit,
+    model_from,
+)
 
 
 def test_a_wander_that_goes_with_the_load_is_not_taken_for_it() -> None:
@@ -30,10 +37,10 @@ def test_a_wander_that_goes_with_the_load_is_not_taken_for_it() -> None:
     hours = np.linspace(0, 1, 360)
     load = (10 + 25 * hours) * rng.uniform(0.8, 1.25, 360)
     wander = np.exp(0.08 * (0.5 - hours))
-    law = fit(made(wander, load))
-    assert isinstance(law, Law)
+    model = fit(made(wander, load))
+    assert isinstance(model, LoadModel)
     little = load_of(made(np.ones(60), np.full(60, 3.0)))
-    ln, above, below, bursts = Laws.of([law]).ln_speed(little.values[None])
+    ln, above, below, bursts = LoadModels.of([model]).ln_speed(little.values[None])
     assert np.abs(ln).max() < 0.03
     assert not above.any()
     assert (below > 0).all()
@@ -42,15 +49,15 @@ def test_a_wander_that_goes_with_the_load_is_not_taken_for_it() -> None:
 
 def test_speed_is_told_at_any_load_inside_the_range() -> None:
     rng = np.random.default_rng(4)
-    law = fit(made(np.ones(200), rng.uniform(3, 40, 200)))
-    assert isinstance(law, Law)
+    model = fit(made(np.ones(200), rng.uniform(3, 40, 200)))
+    assert isinstance(model, LoadModel)
     slow = load_of(made(np.full(50, 0.8), rng.uniform(4, 35, 50), seed=9))
-    ln, above, below, _ = Laws.of([law]).ln_speed(slow.values[None])
+    ln, above, below, _ = LoadModels.of([model]).ln_speed(slow.values[None])
     assert np.exp(ln) == pytest.approx(0.8, abs=0.01)
     assert above.max() < 0.01
     assert not below.any()
     far = load_of(made(np.ones(5), np.full(5, 160.0)))
-    assert Laws.of([law]).ln_speed(far.values[None])[1] == pytest.approx(0.1, abs=0.02)
+    assert LoadModels.of([model]).ln_speed(far.values[None])[1] == pytest.approx(0.1, abs=0.02)
 
 
 @pytest.mark.parametrize(("to_requests", "to_tokens"), [(7e-5, 0.0), (0.0, 4.5e-8)])
@@ -58,14 +65,16 @@ def test_where_requests_and_tokens_part_either_may_carry_all(
     to_requests: float, to_tokens: float
 ) -> None:
     """Fitted at 1,600 tokens a request, where one law is as good as the other."""
-    law = Law((7e-3, to_requests, to_tokens, 3e-5), (2.0, 9.0), 480, 120, (9.0, 14_400.0, 60.0))
+    model = LoadModel(
+        (7e-3, to_requests, to_tokens, 3e-5), (2.0, 9.0), 480, 120, (9.0, 14_400.0, 60.0)
+    )
     values = np.zeros((1, 4, WIDTH))
     values[..., REQUESTS] = (60.0, 60.0, 9.0, 120.0)
     values[..., USAGE] = (60 * 1600, 290_000, 14_000, 60_000)
     values[..., CACHE], values[..., PREFILL], values[..., OVERLAP] = 1.0, 30.0, 1.0
     expected = [7e-3 + 9e-4 + one * 60.0 for one in (7e-5, 4.5e-8 * 290_000 / 60, 0.0, 1.4e-4)]
     values[..., ITL] = expected
-    ln, over, *_ = Laws.of([law]).ln_speed(values)
+    ln, over, *_ = LoadModels.of([model]).ln_speed(values)
     doublings = np.log1p(SLACK_PER_DOUBLING * np.log2([60 / 9, 290_000 / 14_400, 1, 120 / 9]))
     # together they may not part, and within the range nothing is given away
     assert over[0, [0, 2]] == pytest.approx(doublings[[0, 2]], abs=0.005)
@@ -75,25 +84,25 @@ def test_where_requests_and_tokens_part_either_may_carry_all(
 
 def test_bursts_may_clear_an_engine_and_not_accuse_it() -> None:
     rng = np.random.default_rng(4)
-    law = fit(made(np.ones(200), rng.uniform(3, 40, 200)))
-    assert isinstance(law, Law)
+    model = fit(made(np.ones(200), rng.uniform(3, 40, 200)))
+    assert isinstance(model, LoadModel)
     waiting = made(np.full(20, 0.8), np.full(20, 10.0)).with_columns(
         queue_seconds_sum=pl.lit(20.0), queue_seconds_count=pl.lit(50.0),
         waiting_requests=pl.lit(0.0), running_requests=pl.lit(10.0), max_num_seqs=pl.lit(64.0),
     )  # fmt: skip
-    laws = Laws.of([law])
-    ln, *_, bursts = laws.ln_speed(load_of(waiting).values[None])
+    models = LoadModels.of([model])
+    ln, *_, bursts = models.ln_speed(load_of(waiting).values[None])
     assert bursts.all()
     assert np.isnan(ln).all()
     for standing in ({"waiting_requests": 4.0}, {"running_requests": 63.0}):
         full = waiting.with_columns(**{name: pl.lit(v) for name, v in standing.items()})
-        ln, *_, bursts = laws.ln_speed(load_of(full).values[None])
+        ln, *_, bursts = models.ln_speed(load_of(full).values[None])
         assert not bursts.any()
         assert np.exp(ln) == pytest.approx(0.8, abs=0.01)
     fast = made(np.ones(20), np.full(20, 10.0)).with_columns(
         queue_seconds_sum=pl.lit(20.0), queue_seconds_count=pl.lit(50.0)
     )
-    assert not laws.ln_speed(load_of(fast).values[None])[3].any()
+    assert not models.ln_speed(load_of(fast).values[None])[3].any()
 
 
 def test_what_is_missing_and_when_it_would_be_there(run_slow: pl.DataFrame) -> None:
@@ -115,11 +124,11 @@ def test_what_is_missing_and_when_it_would_be_there(run_slow: pl.DataFrame) -> N
 
 
 def test_a_document_gives_the_law_again(run_slow: pl.DataFrame) -> None:
-    law = fit(of_run(run_slow))
-    assert isinstance(law, Law)
-    assert law_from(json.loads(json.dumps(law.document()))) == law
-    old = Law((0.007, 0.0, 0.0, 0.0), (1.0, 9.0), 300, 40)
-    assert law_from(json.loads(json.dumps(old.document()))) == old
+    model = fit(of_run(run_slow))
+    assert isinstance(model, LoadModel)
+    assert model_from(json.loads(json.dumps(model.document()))) == model
+    old = LoadModel((0.007, 0.0, 0.0, 0.0), (1.0, 9.0), 300, 40)
+    assert model_from(json.loads(json.dumps(old.document()))) == old
 
 
 def test_a_baseline_of_hours_knows_how_far_its_windows_fell() -> None:
@@ -131,15 +140,15 @@ def test_a_baseline_of_hours_knows_how_far_its_windows_fell() -> None:
     speed[500:530] *= 0.88
     wild = made(speed, requests, instance="other:8000")
     found = [fit(minutes) for minutes in (calm, wild, pl.concat([wild, calm]), wild[440:])]
-    falls = [law.falls for law in found if isinstance(law, Law)]
+    falls = [model.falls for model in found if isinstance(model, LoadModel)]
     assert max(falls[0]) < 0.03
     assert falls[1] == pytest.approx((0.12, 0.12), abs=0.02)
     assert falls[2] == pytest.approx(falls[1], abs=0.01)
     assert falls[3] == (np.inf, np.inf), "seven hours and a half know too little"
     seen = wild.filter((pl.int_range(pl.len()) < 498) | (pl.int_range(pl.len()) >= 532))
-    law = fit(seen)
-    assert isinstance(law, Law) and max(law.falls) < 0.03
-    assert law_from(json.loads(json.dumps(law.document()))) == law
+    model = fit(seen)
+    assert isinstance(model, LoadModel) and max(model.falls) < 0.03
+    assert model_from(json.loads(json.dumps(model.document()))) == model
 
 
 @pytest.mark.parametrize(
@@ -154,9 +163,9 @@ def test_a_baseline_of_hours_knows_how_far_its_windows_fell() -> None:
     ],
 )
 def test_a_document_that_no_law_can_have(change: dict[str, object], words: str) -> None:
-    said = Law((0.007, 1e-5, 0.0, 3e-5), (1.0, 9.0), 300, 40).document() | change
+    said = LoadModel((0.007, 1e-5, 0.0, 3e-5), (1.0, 9.0), 300, 40).document() | change
     with pytest.raises(ValueError, match=words):
-        law_from(said)
+        model_from(said)
 
 
 def test_load_says_why_not(run_slow: pl.DataFrame) -> None:
