@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.making import (
+from driftwatch.baselines.in_force import pinned
+from driftwatch.baselines.rows import pins_from_store
+from driftwatch.baselines.windows import (
     Acceptance,
     Measured,
     pin_id,
@@ -16,8 +18,6 @@ from driftwatch.baselines.making import (
     pin_of_target,
     what_ran,
 )
-from driftwatch.baselines.pinned import pinned
-from driftwatch.baselines.stored_pins import pins_from_store
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, Source
 from driftwatch.detect.pins import Pins

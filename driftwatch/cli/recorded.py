@@ -112,8 +112,8 @@ def found_in(
     """
     import polars as pl
 
-    from driftwatch.baselines.making import with_more
-    from driftwatch.baselines.pinned import pinned
+    from driftwatch.baselines.in_force import pinned
+    from driftwatch.baselines.windows import with_more
     from driftwatch.cli.proposed import Taken, with_proposals
     from driftwatch.cli.recent import Recent
     from driftwatch.detect.pins import Pins

@@ -83,7 +83,7 @@ def command(
     database is touched. Exit code 0: the history was read; 1: parts of it could not be; 4: none of
     it could.
     """
-    from driftwatch.baselines.making import with_more
+    from driftwatch.baselines.windows import with_more
     from driftwatch.cli.history import Tally
     from driftwatch.collect.http import without_secrets
     from driftwatch.detect.pins import Pins

@@ -57,7 +57,7 @@ def command(
     """
     import tempfile
 
-    from driftwatch.baselines.stored_pins import row_of
+    from driftwatch.baselines.rows import row_of
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.collect.pages.source import PagesSource

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.pinned import fingerprint
+from driftwatch.baselines.in_force import fingerprint
 from driftwatch.detect.fingerprints import release_text
 from driftwatch.doctor import targets as shown
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.pinned import fingerprint, gpu_models
+from driftwatch.baselines.in_force import fingerprint, gpu_models
 from driftwatch.collect.fingerprint import NOT_QUANTIZED
 from driftwatch.collect.serving import from_cache_config, merge
 from driftwatch.errors import UsageError

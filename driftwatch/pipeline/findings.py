@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.pinned import with_releases
+from driftwatch.baselines.in_force import with_releases
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.reference import HISTOGRAMS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table

@@ -13,8 +13,8 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.pinned import pinned
-from driftwatch.baselines.stored_pins import pins_from_store
+from driftwatch.baselines.in_force import pinned
+from driftwatch.baselines.rows import pins_from_store
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.reference import combined, with_reference
 from driftwatch.detect.reference_minutes import baseline_of_minutes

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.making import Acceptance, measured, pins_of, with_more
+from driftwatch.baselines.windows import Acceptance, measured, pins_of, with_more
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.reference import no_reference, swings, with_swings

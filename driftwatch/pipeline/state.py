@@ -8,7 +8,7 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.baselines.pinned import Pinned, no_releases
+from driftwatch.baselines.in_force import Pinned, no_releases
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, scrapes_once
 from driftwatch.detect.pins import Pins

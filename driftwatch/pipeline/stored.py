@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import polars as pl
 
-from driftwatch.baselines.pinned import no_releases, pinned
-from driftwatch.baselines.stored_pins import pins_from_store
+from driftwatch.baselines.in_force import no_releases, pinned
+from driftwatch.baselines.rows import pins_from_store
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.stage import Memory, detect, memory_from

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.pinned import Pinned, learnt, pinned, with_refusals, with_releases
+from driftwatch.baselines.in_force import Pinned, learnt, pinned, with_refusals, with_releases
 from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source, empty_scrapes
 from driftwatch.detect.stage import detect

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from driftwatch.baselines.stored_pins import row_of
+from driftwatch.baselines.rows import row_of
 from driftwatch.collect.schema import Source
 from driftwatch.detect.pins import Pins
 from driftwatch.model import Target, TargetKey

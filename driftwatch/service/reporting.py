@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from driftwatch.baselines.stored_pins import pin_of_row
+from driftwatch.baselines.rows import pin_of_row
 from driftwatch.detect.pins import Pin
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Incident, Slo, TargetKey

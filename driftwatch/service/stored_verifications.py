@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.pinned import fingerprint
+from driftwatch.baselines.in_force import fingerprint
 from driftwatch.documents import Codec, to_json
 from driftwatch.errors import DocumentError, UsageError
 from driftwatch.model import Incident, Target, TargetKey, Transition

@@ -18,7 +18,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
-from driftwatch.baselines.stored_pins import row_of
+from driftwatch.baselines.rows import row_of
 from driftwatch.detect.pins import Pin
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.model import Slo

@@ -11,9 +11,9 @@ import pytest
 from service_cases import shipped_plan
 
 from driftwatch.baselines.documents import document_of, exported, read_export
-from driftwatch.baselines.making import Acceptance, measured, pin_of_pool, pins_of
-from driftwatch.baselines.pinned import learnt, no_releases, pinned, with_releases
-from driftwatch.baselines.stored_pins import pins_from_store, row_of
+from driftwatch.baselines.in_force import learnt, no_releases, pinned, with_releases
+from driftwatch.baselines.rows import pins_from_store, row_of
+from driftwatch.baselines.windows import Acceptance, measured, pin_of_pool, pins_of
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected

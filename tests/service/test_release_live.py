@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 from service_cases import shipped_plan
 
-from driftwatch.baselines.stored_pins import row_of
+from driftwatch.baselines.rows import row_of
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.detect.pins import Pin

@@ -46,8 +46,8 @@ def import_command(file: Path, place: Place) -> int:
     or where a pin is of another model, GPU or parallelism than what runs there (exit code 1).
     """
     from driftwatch.baselines.documents import read_export
-    from driftwatch.baselines.pinned import fingerprint, gpu_models
-    from driftwatch.baselines.stored_pins import of_others, row_of
+    from driftwatch.baselines.in_force import fingerprint, gpu_models
+    from driftwatch.baselines.rows import of_others, row_of
     from driftwatch.pipeline.server_reports import stored_reports
     from driftwatch.pipeline.stored import stored_targets
 

@@ -42,7 +42,7 @@ def list_command(as_json: bool, place: Place) -> None:
     tabs between them.
     """
     from driftwatch.baselines.candidates import arming, without_pin
-    from driftwatch.baselines.stored_pins import notes_on
+    from driftwatch.baselines.rows import notes_on
 
     known: Known | None = None
     if place.pins is None or place.recordings:

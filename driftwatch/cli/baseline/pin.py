@@ -71,7 +71,7 @@ def command(
     the window has an incident, a restart or too few scrapes in it, and nothing was pinned.
     """
     from driftwatch.baselines.candidates import pinned_window, refused
-    from driftwatch.baselines.making import Acceptance
+    from driftwatch.baselines.windows import Acceptance
 
     wrong = _contradictions(names, since, until, place, of_api=history["prometheus"] is not None)
     written(why, "--why")
@@ -202,7 +202,7 @@ def _noted(reasons: tuple[str, ...]) -> tuple[str, ...]:
 def _keep(made: list[Pin], place: Place) -> None:
     """Into the file, else into the database."""
     from driftwatch.baselines.documents import exported
-    from driftwatch.baselines.stored_pins import replacing, row_of
+    from driftwatch.baselines.rows import replacing, row_of
 
     if place.pins is None:
         with place.store() as store:

@@ -83,7 +83,7 @@ class Place:
             StoreError: the database does not serve.
         """
         from driftwatch.baselines.documents import pins_of_file
-        from driftwatch.baselines.stored_pins import pins_from_store
+        from driftwatch.baselines.rows import pins_from_store
 
         if self.pins is not None:
             return pins_of_file(self.pins)

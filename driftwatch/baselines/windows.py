@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.pinned import fingerprint, gpu_models
+from driftwatch.baselines.in_force import fingerprint, gpu_models
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.fingerprints import common
 from driftwatch.detect.pins import Pin, Pins
