@@ -11,7 +11,8 @@ from claims_book import FOLDER, LONGEST, ROOT, TRACE, Claim, Ran, RequestFile, a
 
 from driftwatch.notify.numbers import figure, percent, times
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.laws import describe, roofline
+from driftwatch.simulate.roofline import roofline
+from driftwatch.simulate.step_time import describe
 
 H100 = "--gpu H100-80GB --model llama-3.1-8b"
 # two caps are compared on one law, so that what differs is the scheduling alone

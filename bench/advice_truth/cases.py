@@ -13,7 +13,7 @@ from driftwatch.fleet.hidden_engine import configuration_of, law_of
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.planning_replay import capacity_per_second, paced, replay
+from driftwatch.simulate.demand import capacity_per_second, paced, simulate_demand
 
 DRIFT_AT = 1800.0
 PAGED_AFTER = (660.0, 1500.0)  # from the drift to the question: a page is ten minutes late at least
@@ -160,7 +160,7 @@ def _before(
     load = float(rng.uniform(0.3, 0.75))
     if most is None or load * most < LEAST_RATE:
         return None
-    served = replay(paced(patient, load * most, rng), configuration, law)
+    served = simulate_demand(paced(patient, load * most, rng), configuration, law)
     if served.ttft_seconds_p95 is None or served.tpot_seconds_p95 is None:
         return None
     ttft = served.ttft_seconds_p95 * float(np.exp(rng.uniform(np.log(1.5), np.log(6.0))))

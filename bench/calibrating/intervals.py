@@ -19,7 +19,7 @@ from driftwatch.recommend.calibration.fits import Calibration
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.gates import fit_gates, ttft_is_skipped
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.planning_replay import capacity_per_second
+from driftwatch.simulate.demand import capacity_per_second
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 

@@ -27,7 +27,7 @@ from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.errors import UsageError
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import bytes_per_token
-from driftwatch.simulate.laws import active_parameters, attention_flops_per_pair, read_weights
+from driftwatch.simulate.roofline import active_parameters, attention_flops_per_pair, read_weights
 from driftwatch.testing.dcgm_pages import FAMILIES, FakeGpu, dcgm_page
 
 Floats = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ from driftwatch.simulate.disturbance import Disturbance
 from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.kv_cache import num_gpu_blocks
-from driftwatch.simulate.laws import attention_flops_per_pair, roofline
 from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.roofline import attention_flops_per_pair, roofline
 from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ _FOR_GOOD = 1e8
 def law_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
     """The law that the pool's engines follow, times a factor.
 
-    The roofline of GPU and model (:mod:`driftwatch.simulate.laws`) times ``times_roofline``, or
+    The roofline of GPU and model (:mod:`driftwatch.simulate.roofline`) times ``times_roofline``, or
     the given coefficients; above them the quadratic term of attention.
     """
     known_gpu, known_model = gpu(pool.gpu), model(pool.model)

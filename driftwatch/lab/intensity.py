@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import bytes_per_token
-from driftwatch.simulate.laws import active_parameters, attention_flops_per_pair, read_weights
+from driftwatch.simulate.roofline import active_parameters, attention_flops_per_pair, read_weights
 
 MEMORY, COMPUTE = "memory", "compute"
 _MOST_BATCH = 1 << 20

@@ -1,6 +1,6 @@
 """Capacity arithmetic of one server: what fits its memory together, and how fast it then is.
 
-Closed forms only; :mod:`driftwatch.simulate.planning_replay` replays.
+Closed forms only; :mod:`driftwatch.simulate.demand` simulates.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class BatchSpeed:
 
 
 def batch_speed(
-    batch: int, law: StepTime, mix: Mix, model: Model, plan: MemoryPlan, fits: Fits
+    batch: int, step_time: StepTime, mix: Mix, model: Model, plan: MemoryPlan, fits: Fits
 ) -> BatchSpeed:
     """Throughput and latency of a steady batch.
 
@@ -143,21 +143,23 @@ def batch_speed(
 
     Args:
         batch: requests that run together.
-        law: step time.
+        step_time: step-time model.
         mix: lengths.
         model: shapes.
         plan: memory.
         fits: what it holds.
     """
     context = held_tokens(model, mix.context_mean)
-    alone = law.seconds(0, batch, round(batch * context))
+    alone = step_time.seconds(0, batch, round(batch * context))
     starts = batch / mix.generation_mean  # prompts a step
     # with a prompt in the step, CUDA graphs pad nothing: the difference is below a size's width
-    tokens = starts * mix.prompt_mean - hidden_tokens(mix.prompt_tokens, starts, law.hinge_tokens)
+    tokens = starts * mix.prompt_mean - hidden_tokens(
+        mix.prompt_tokens, starts, step_time.hinge_tokens
+    )
     step = (
         alone
-        + law.c1_seconds_per_prefill_token * tokens
-        + law.c4_seconds_per_prefill_pair * starts * mix.pairs_mean
+        + step_time.c1_seconds_per_prefill_token * tokens
+        + step_time.c4_seconds_per_prefill_pair * starts * mix.pairs_mean
     )
     return BatchSpeed(
         batch,
@@ -187,11 +189,13 @@ def hidden_tokens(prompt_tokens: Integers, prompts_a_step: float, hinge_tokens: 
     return found + max(0.0, left) * hinge_tokens
 
 
-def prompt_alone_seconds(prompt_tokens: int, budget_tokens: int, law: StepTime) -> float:
+def prompt_alone_seconds(prompt_tokens: int, budget_tokens: int, step_time: StepTime) -> float:
     """One prompt in an empty server, in as many steps as the token budget makes of it."""
     whole, rest = divmod(prompt_tokens, budget_tokens)
-    found = whole * law.seconds(budget_tokens, 0, 0) + (law.seconds(rest, 0, 0) if rest else 0.0)
-    return found + law.c4_seconds_per_prefill_pair * prompt_tokens * (prompt_tokens + 1) / 2
+    found = whole * step_time.seconds(budget_tokens, 0, 0) + (
+        step_time.seconds(rest, 0, 0) if rest else 0.0
+    )
+    return found + step_time.c4_seconds_per_prefill_pair * prompt_tokens * (prompt_tokens + 1) / 2
 
 
 def largest_batch(meets: Callable[[int], bool], most: int) -> int:

@@ -31,7 +31,7 @@ def simulated_level(
         requests: whose lengths are sent, over again from the first where there are fewer; their
             arrivals and cancellations are of no account.
         configuration: of the scheduler.
-        step_time: the law.
+        step_time: the step-time model.
         concurrency: users.
         count: requests sent in all.
         warm_up: how many ends are left out at the start.

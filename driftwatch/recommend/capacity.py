@@ -17,7 +17,7 @@ import numpy as np
 from driftwatch.model import Slo
 from driftwatch.recommend.simulated import afterwards, in_target, missed
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.planning_replay import capacity_per_second
+from driftwatch.simulate.demand import capacity_per_second
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Run, Trial

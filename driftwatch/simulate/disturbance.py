@@ -1,4 +1,4 @@
-"""What makes a real engine differ from its law: jitter, wander, slowdowns, stalls.
+"""What makes a real engine differ from its step-time model: jitter, wander, slowdowns, stalls.
 
 The hidden engine of the replayable fleet uses all of it; a what-if replay uses none.
 """
@@ -19,7 +19,7 @@ def _none() -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Disturbance:
-    """Factors and pauses on the law's step times.
+    """Factors and pauses on the step-time model's step times.
 
     Attributes:
         jitter_sigma: sd of the log of a factor drawn anew each step (log-normal, mean 1).

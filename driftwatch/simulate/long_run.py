@@ -54,7 +54,7 @@ class LongRun:
     Attributes:
         requests: all of them.
         configuration: of the scheduler.
-        step_time: the law.
+        step_time: the step-time model.
         concurrency: closed loop of so many clients; None = open.
         timeout_seconds: clients give up so long after arrival.
         scrape_interval_seconds: look at multiples of it, from the first after the first arrival
@@ -234,11 +234,11 @@ class LongRun:
             )
 
     def _shortest_span(self) -> float:
-        """Seconds in which no more steps than wanted end, as far as the law says."""
-        law = self.step_time
-        least = law.c0_seconds + min(
-            0.0 if law.hinge_tokens else law.c1_seconds_per_prefill_token,
-            law.c2_seconds_per_decode_seq,
+        """Seconds in which no more steps than wanted end, as far as the step-time model says."""
+        step_time = self.step_time
+        least = step_time.c0_seconds + min(
+            0.0 if step_time.hinge_tokens else step_time.c1_seconds_per_prefill_token,
+            step_time.c2_seconds_per_decode_seq,
         )
         return self._within_scrapes(max(least * self.wanted_steps, 1e-3))
 

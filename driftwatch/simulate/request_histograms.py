@@ -21,25 +21,6 @@ from driftwatch.simulate.requests import Floats
 _LONGEST = 10_000_000  # of max_model_len, where it is not known
 
 
-def histogram_frame(
-    requests: pl.DataFrame, scrape_seconds: Floats, *, max_model_len: int | None = None
-) -> pl.DataFrame:
-    """Cumulative histograms at each scrape of a run that is known as a whole.
-
-    Args:
-        requests: ``Outcome.requests``.
-        scrape_seconds: sorted times.
-        max_model_len: bounds the edges of the token histograms; None: those up to the longest.
-
-    Returns:
-        As ``Histograms.take``.
-    """
-    top = requests.select(pl.col("prompt_tokens") + pl.col("generation_tokens")).max().item()
-    histograms = Histograms(edges_of(max_model_len, int(top or 1)))
-    first_tokens = requests.filter(pl.col("first_token_seconds").is_not_null())
-    return histograms.take(requests, first_tokens, scrape_seconds)
-
-
 class Histograms:
     """The histograms of one server, taken forward a stretch of time after the other.
 

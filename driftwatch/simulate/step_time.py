@@ -1,4 +1,4 @@
-"""How long a step takes: the laws, all linear in features of the step's composition.
+"""How long a step takes: models linear in features of the step's composition.
 
 t = c0 + c1 · max(prefill_tokens − hinge, 0) + c2 · decode_seqs + c3 · kv_tokens_read
   + c4 · prefill_pairs
@@ -12,12 +12,15 @@ decode_seqs padded up to the next size (CUDA graphs, vLLM ``config/vllm.py``).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from driftwatch.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step-time law.
+    """A step-time model.
 
     Attributes:
         c0_seconds: every step.
@@ -55,3 +58,70 @@ class StepTime:
             + self.c3_seconds_per_kv_token * kv_tokens_read
             + self.c4_seconds_per_prefill_pair * prefill_pairs
         )
+
+
+_MOST = 1e6  # seconds of a step, tokens of a hinge: beyond, the clock of a replay loses its tokens
+_NAMES = (
+    "c0 (seconds of every step)",
+    "c1 (seconds a prefill token)",
+    "c2 (seconds a decoding request)",
+    "c3 (seconds a context token)",
+)
+
+
+def parse_step_time(text: str) -> StepTime:
+    """``c0,c1,c2,c3`` in seconds, optionally ``,hinge_tokens`` and ``,c4`` → a step-time model.
+
+    Raises:
+        UsageError: with every problem of the text.
+
+    >>> parse_step_time("0.005,3e-5,2e-5,1e-7").c0_seconds
+    0.005
+    """
+    words = text.split(",")
+    help_text = "four numbers of seconds: 0.006,2.4e-5,2.5e-5,4.9e-8 (c0,c1,c2,c3)"
+    if not 4 <= len(words) <= 6:
+        raise UsageError(
+            f"--step-time wants c0,c1,c2,c3[,hinge_tokens[,c4]], not {len(words)} "
+            f"value{'' if len(words) == 1 else 's'}",
+            help_text=help_text,
+        )
+    names = (*_NAMES, "hinge_tokens", "c4 (seconds a pair of prefill attention)")
+    numbers, problems = [], []
+    for name, word in zip(names, words, strict=False):
+        try:
+            number = float(word)
+        except ValueError:
+            problems.append(f"{name}: {word.strip()!r} is no number")
+            continue
+        if not math.isfinite(number) or number < 0:
+            problems.append(f"{name}: {word.strip()} must be finite and not negative")
+        elif number > _MOST:
+            problems.append(f"{name}: {word.strip()} is beyond what a step can be")
+        elif name == "hinge_tokens" and number != int(number):
+            problems.append(f"{name}: {word.strip()} must be a whole number")
+        numbers.append(number)
+    if not problems and numbers[0] + min(numbers[1], numbers[2]) <= 0:
+        problems.append("c0 and c1 or c2 are 0: a step would take no time")
+    if problems:
+        raise UsageError(f"--step-time: {'; '.join(problems)}", help_text=help_text)
+    c0, c1, c2, c3, hinge, c4 = (*numbers, 0.0, 0.0)[:6]
+    return StepTime(c0, c1, c2, c3, int(hinge), c4)
+
+
+def describe(step_time: StepTime) -> str:
+    """The step-time model as ``--step-time`` takes it."""
+    text = ",".join(
+        f"{value:.6g}"
+        for value in (
+            step_time.c0_seconds,
+            step_time.c1_seconds_per_prefill_token,
+            step_time.c2_seconds_per_decode_seq,
+            step_time.c3_seconds_per_kv_token,
+        )
+    )
+    if step_time.hinge_tokens or step_time.c4_seconds_per_prefill_pair:
+        text += f",{step_time.hinge_tokens}"
+    if step_time.c4_seconds_per_prefill_pair:
+        text += f",{step_time.c4_seconds_per_prefill_pair:.6g}"
+    return text

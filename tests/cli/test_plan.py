@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.laws import parse_step_time, roofline
+from driftwatch.simulate.roofline import roofline
+from driftwatch.simulate.step_time import parse_step_time
 
 Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs", "64")

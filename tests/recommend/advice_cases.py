@@ -21,8 +21,8 @@ from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.laws import roofline, variants
 from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.roofline import roofline, variants
 
 AT = datetime(2026, 11, 18, 3, tzinfo=UTC)
 SECONDS = 240.0

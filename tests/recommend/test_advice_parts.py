@@ -38,7 +38,7 @@ from driftwatch.recommend.verdict import (
 )
 from driftwatch.recommend.words import capacity_gain, gain_bounds
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.planning_replay import capacity_per_second
+from driftwatch.simulate.demand import capacity_per_second
 
 LAW = H100_8B["linear"]
 TODAY = SchedulerConfiguration(64, 2048, 27_000)

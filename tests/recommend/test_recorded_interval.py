@@ -13,7 +13,7 @@ from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.capacity import stretch
 from driftwatch.recommend.scenarios import configurations_of
 from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
-from driftwatch.simulate.planning_replay import capacity_per_second
+from driftwatch.simulate.demand import capacity_per_second
 
 
 def test_the_interval_of_a_real_server_holds_what_it_did_then(shared_data: Path) -> None:

@@ -13,17 +13,16 @@ from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.laws import (
+from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.roofline import (
     Efficiency,
     active_parameters,
     decode_row_bytes,
-    describe,
-    parse_step_time,
     read_weights,
     roofline,
     variants,
 )
-from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.step_time import describe, parse_step_time
 
 WHOLE = Efficiency(1.0, 1.0, 0.0, 0.0)
 

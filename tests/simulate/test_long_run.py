@@ -15,7 +15,7 @@ from driftwatch.simulate import long_run, vllm_buckets
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Observe, simulate
 from driftwatch.simulate.long_run import LongRun, Piece
-from driftwatch.simulate.request_histograms import Histograms, edges_of, histogram_frame
+from driftwatch.simulate.request_histograms import Histograms, edges_of
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.run_summary import RunTally, with_itl
 from driftwatch.simulate.step_time import StepTime
@@ -107,16 +107,17 @@ def test_scrapes_in_pieces_are_those_of_one_look(piece: int, steps: int, start: 
     assert whole.scrapes is not None
     scrapes = pl.concat([piece.scrapes for piece in pieces if piece.scrapes is not None])
     assert_frame_equal(scrapes, whole.scrapes, rel_tol=1e-12)
-    histograms = Histograms(
-        edges_of(None, int((requests.prompt_tokens + requests.generation_tokens).max()))
-    )
+    edges = edges_of(None, int((requests.prompt_tokens + requests.generation_tokens).max()))
+    histograms = Histograms(edges)
     booked = []
     for one in pieces:
         assert one.scrapes is not None
         assert one.first_tokens is not None
         seen = one.scrapes["time_seconds"].to_numpy()
         booked.append(histograms.take(one.requests, one.first_tokens, seen))
-    assert_frame_equal(pl.concat(booked), histogram_frame(whole.requests, times), rel_tol=1e-9)
+    first_tokens = whole.requests.filter(pl.col("first_token_seconds").is_not_null())
+    at_once = Histograms(edges).take(whole.requests, first_tokens, times)
+    assert_frame_equal(pl.concat(booked), at_once, rel_tol=1e-9)
     assert booked[-1]["time_to_first_token_seconds_count"][-1] > 100
 
 

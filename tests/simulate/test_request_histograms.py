@@ -11,7 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
 from driftwatch.simulate import vllm_buckets
-from driftwatch.simulate.request_histograms import histogram_frame
+from driftwatch.simulate.request_histograms import Histograms, edges_of
+
+
+def histogram_frame(
+    requests: pl.DataFrame, scrapes: np.ndarray, *, max_model_len: int
+) -> pl.DataFrame:
+    """All histograms of a run in one piece."""
+    first_tokens = requests.filter(pl.col("first_token_seconds").is_not_null())
+    return Histograms(edges_of(max_model_len, 1)).take(requests, first_tokens, scrapes)
 
 
 def ended(count: int, seed: int) -> pl.DataFrame:

@@ -12,8 +12,7 @@ from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.lab import intensity, planning
 from driftwatch.lab.planning import Fits, Mix
 from driftwatch.simulate.kv_cache import MemoryPlan
-from driftwatch.simulate.laws import describe
-from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.step_time import StepTime, describe
 
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -73,7 +72,7 @@ def answer(asked: Asked) -> dict[str, Any]:
         "fits": asdict(fits),
         "max_model_len_fits": starts,
         "step_time": describe(asked.step_time),
-        "step_time_source": "roofline" if asked.law is None else "given",
+        "step_time_source": "roofline" if asked.measured_step_time is None else "given",
         "batches": _batches(asked, memory, fits),
         "tpot": _tpot(asked, memory, fits),
         "objective": asked.objective,
@@ -151,14 +150,14 @@ def _phases(asked: Asked, mix: Mix) -> dict[str, Any]:
 
 def _batches(asked: Asked, memory: MemoryPlan, fits: Fits) -> list[dict[str, Any]]:
     rows = []
-    law, mix = asked.step_time, asked.mix
+    step_time, mix = asked.step_time, asked.mix
     slowest, fastest = asked.step_time_bounds
 
-    def at(batch: int, law: StepTime) -> planning.BatchSpeed:
-        return planning.batch_speed(batch, law, mix, asked.model, memory, fits)
+    def at(batch: int, step_time: StepTime) -> planning.BatchSpeed:
+        return planning.batch_speed(batch, step_time, mix, asked.model, memory, fits)
 
     for batch in planning.shown_batches(fits.running, asked.max_num_seqs):
-        speed = at(batch, law)
+        speed = at(batch, step_time)
         rows.append(
             {
                 **asdict(speed),
@@ -176,10 +175,10 @@ def _tpot(asked: Asked, memory: MemoryPlan, fits: Fits) -> dict[str, Any] | None
     target = asked.tpot_seconds
     if target is None:
         return None
-    law, mix = asked.step_time, asked.mix
+    step_time, mix = asked.step_time, asked.mix
 
     def itl(batch: int) -> float:
-        return planning.batch_speed(batch, law, mix, asked.model, memory, fits).itl_seconds
+        return planning.batch_speed(batch, step_time, mix, asked.model, memory, fits).itl_seconds
 
     most = min(fits.running, asked.max_num_seqs)
     found = planning.largest_batch(lambda batch: itl(batch) <= target, most)
@@ -211,7 +210,7 @@ def is_problem(document: dict[str, Any]) -> bool:
 def notes_of(asked: Asked, dropped: int, taken: Sequence[str]) -> tuple[str, ...]:
     """What was assumed, for stderr and JSON."""
     found = list(taken)
-    if asked.law is None:
+    if asked.measured_step_time is None:
         found.append(
             f"step time: the roofline of the datasheet at {asked.max_num_seqs:,} decoding requests "
             "(max_num_seqs), a prior that is slow for far fewer; on two recorded GPUs its "

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from driftwatch.lab.planning import Mix
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
-from driftwatch.simulate.laws import FASTEST, SLOWEST, STATED, Efficiency, roofline
 from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.roofline import FASTEST, SLOWEST, STATED, Efficiency, roofline
 from driftwatch.simulate.step_time import StepTime
 
 
@@ -29,7 +29,7 @@ class Asked:
         block_size: vLLM's.
         requests: the mix, none longer than max_model_len, with arrival times where ``timed``.
         timed: the arrival times are the user's own.
-        law: measured step time; None = the roofline.
+        measured_step_time: of a step; None = the roofline.
         rate_per_second: offered.
         ttft_seconds: target.
         tpot_seconds: target.
@@ -49,7 +49,7 @@ class Asked:
     block_size: int
     requests: Requests
     timed: bool
-    law: StepTime | None
+    measured_step_time: StepTime | None
     rate_per_second: float | None
     ttft_seconds: float | None
     tpot_seconds: float | None
@@ -72,14 +72,14 @@ class Asked:
 
     @property
     def step_time(self) -> StepTime:
-        """One law for all that is said: the given one, or the roofline at max_num_seqs."""
-        return self.law or self._of_datasheet(STATED)
+        """One for all answers: the measured one, or the roofline at max_num_seqs."""
+        return self.measured_step_time or self._of_datasheet(STATED)
 
     @property
     def step_time_bounds(self) -> tuple[StepTime, StepTime]:
-        """The slowest and the fastest that servers reach of a datasheet; a given law is neither."""
-        if self.law is not None:
-            return self.law, self.law
+        """The slowest and the fastest that servers reach; a measured one is neither."""
+        if self.measured_step_time is not None:
+            return self.measured_step_time, self.measured_step_time
         return self._of_datasheet(SLOWEST), self._of_datasheet(FASTEST)
 
     def _of_datasheet(self, efficiency: Efficiency) -> StepTime:

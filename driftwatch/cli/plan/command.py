@@ -194,7 +194,7 @@ def _asked(
 
     from driftwatch.cli.plan.asked import Asked
     from driftwatch.cli.simulate.options import batch_defaults
-    from driftwatch.simulate.laws import parse_step_time
+    from driftwatch.simulate.step_time import parse_step_time
 
     card, shapes = tables.gpu(gpu), tables.model(model)
     budget, seqs = batch_defaults(card.memory_bytes, card.name)
@@ -226,7 +226,7 @@ def _asked(
         max_model_len=length,
         requests=requests,
         timed=file is not None and float(np.ptp(requests.arrival_seconds)) > 0,
-        law=None if step_time is None else parse_step_time(step_time),
+        measured_step_time=None if step_time is None else parse_step_time(step_time),
         rate_per_second=rate,
         seed=seed,
         **rest,

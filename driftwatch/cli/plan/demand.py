@@ -10,8 +10,15 @@ import numpy as np
 from driftwatch.cli.plan.asked import Asked
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.lab import planning
-from driftwatch.simulate import planning_replay
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.demand import (
+    PRESETS,
+    Measured,
+    capacity_per_second,
+    paced,
+    simulate_demand,
+    single_queue,
+)
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -37,8 +44,8 @@ def under_demand(asked: Asked) -> dict[str, Any]:
     """Presets and queue: both need the demand, and the capacity of the server as it is."""
     seqs, budget = asked.max_num_seqs, asked.max_num_batched_tokens
     now = _configuration(asked, seqs, budget)
-    law = asked.step_time
-    capacity = planning_replay.capacity_per_second(asked.requests, now, law)
+    step_time = asked.step_time
+    capacity = capacity_per_second(asked.requests, now, step_time)
     rate = asked.rate_per_second
     requests = asked.requests
     if rate is None and capacity is None:
@@ -54,7 +61,7 @@ def under_demand(asked: Asked) -> dict[str, Any]:
         if rate is None:
             source, rate = "assumed", _SHARE_OF_CAPACITY * (capacity or 0.0)
         rng = np.random.default_rng(asked.seed)
-        requests = planning_replay.paced(requests, rate, rng)
+        requests = paced(requests, rate, rng)
     demand = {
         "requests_per_second": rate,
         "source": source,
@@ -65,14 +72,14 @@ def under_demand(asked: Asked) -> dict[str, Any]:
         "tpot_seconds": asked.tpot_seconds,
     }
     found: dict[str, Any] = {"demand": demand}
-    at_rate = planning_replay.replay(requests, now, law, **targets)
+    at_rate = simulate_demand(requests, now, step_time, **targets)
     if asked.objective is not None:
         found["presets"] = _presets(
             asked, requests, _row("as given", now, at_rate, capacity, rate), targets
         )
         found["best_preset"] = _best(asked.objective, found["presets"])
     if asked.rate_per_second is not None:
-        found["queue"] = _queue(asked, rate, capacity, at_rate, law)
+        found["queue"] = _queue(asked, rate, capacity, at_rate, step_time)
     return found
 
 
@@ -82,25 +89,25 @@ def _presets(
     today: dict[str, Any],
     targets: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Each preset on the law of the settings as given: what differs is the scheduling alone."""
-    rows, law = [today], asked.step_time
+    """Each preset with the step-time model as given: what differs is the scheduling alone."""
+    rows, step_time = [today], asked.step_time
     rate = today["demand_requests_per_second"]
-    for name, (seqs, budget) in planning_replay.PRESETS.items():
+    for name, (seqs, budget) in PRESETS.items():
         try:
             configuration = _configuration(asked, seqs, budget)
-            replayed = planning_replay.replay(requests, configuration, law, **targets)
-            capacity = planning_replay.capacity_per_second(asked.requests, configuration, law)
+            measured = simulate_demand(requests, configuration, step_time, **targets)
+            capacity = capacity_per_second(asked.requests, configuration, step_time)
         except ImpossibleConfiguration as error:
             rows.append({"name": name, "reason": error.message})
             continue
-        rows.append(_row(name, configuration, replayed, capacity, rate))
+        rows.append(_row(name, configuration, measured, capacity, rate))
     return rows
 
 
 def _row(
     name: str,
     configuration: SchedulerConfiguration,
-    replayed: planning_replay.Replayed,
+    measured: Measured,
     capacity: float | None,
     rate: float,
 ) -> dict[str, Any]:
@@ -111,24 +118,24 @@ def _row(
         "num_gpu_blocks": configuration.num_gpu_blocks,
         "capacity_requests_per_second": capacity,
         "demand_requests_per_second": rate,
-        **_latencies(replayed, overloaded=capacity is not None and rate >= capacity),
+        **_latencies(measured, overloaded=capacity is not None and rate >= capacity),
     }
 
 
-def _latencies(replayed: planning_replay.Replayed, *, overloaded: bool) -> dict[str, Any]:
-    """What was replayed; above the capacity its waits only say how long the replay was."""
-    found = asdict(replayed)
+def _latencies(measured: Measured, *, overloaded: bool) -> dict[str, Any]:
+    """What was measured; above the capacity its waits only say how long the simulation was."""
+    found = asdict(measured)
     reason = in_target = None
     if overloaded:
         reason = "overloaded: the queue grows as long as requests come"
         for name in found:
             if name.startswith(("queue_", "ttft_", "e2e_")) or name == "in_target_ratio":
                 found[name] = None
-    elif replayed.ttft_seconds_p95 is None or replayed.tpot_seconds_p95 is None:
+    elif measured.ttft_seconds_p95 is None or measured.tpot_seconds_p95 is None:
         reason = "too few requests finished"
     if found["in_target_ratio"] is None:
         in_target = reason if overloaded else "no --ttft-seconds and no --tpot-seconds is given"
-        if not overloaded and replayed.finished == 0:
+        if not overloaded and measured.finished == 0:
             in_target = "no request finished"
     return {
         **found,
@@ -166,15 +173,15 @@ def _queue(
     asked: Asked,
     rate: float,
     capacity: float | None,
-    at_rate: planning_replay.Replayed,
-    law: StepTime,
+    at_rate: Measured,
+    step_time: StepTime,
 ) -> dict[str, Any]:
-    """ρ, the M/M/1 bound, the replayed wait, and what the target leaves for waiting."""
+    """ρ, the M/M/1 bound, the measured wait, and what the target leaves for waiting."""
     mix = asked.mix
     prompt = max(1, round(mix.prompt_mean))
-    service = planning.prompt_alone_seconds(prompt, asked.max_num_batched_tokens, law)
-    alone = service + (mix.generation_mean - 1) * law.seconds(0, 1, round(mix.context_mean))
-    single = None if capacity is None else planning_replay.single_queue(rate, 1 / capacity)
+    service = planning.prompt_alone_seconds(prompt, asked.max_num_batched_tokens, step_time)
+    alone = service + (mix.generation_mean - 1) * step_time.seconds(0, 1, round(mix.context_mean))
+    single = None if capacity is None else single_queue(rate, 1 / capacity)
     budget = None if asked.ttft_seconds is None else asked.ttft_seconds - service
     found = _latencies(at_rate, overloaded=capacity is not None and rate >= capacity)
     reason = None

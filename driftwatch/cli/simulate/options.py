@@ -37,7 +37,7 @@ class EngineAsked:
 
     Attributes:
         configuration: its scheduler.
-        step_time: its law.
+        step_time: its step-time model.
         notes: what was taken because no flag says it, for stderr and JSON.
     """
 
@@ -158,7 +158,7 @@ _OPTIONS = (
 
 
 def engine_options(command: Command) -> Command:
-    """The scheduler's settings and the step-time law."""
+    """The scheduler's settings and the step-time model."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -199,15 +199,16 @@ def engine_from(
     Memory and roofline are those of ``driftwatch plan`` for the same flags.
 
     Raises:
-        UsageError: no step-time law, half of one, or a law that is none.
+        UsageError: no step-time model, half of one, or one that is none.
         ImpossibleConfiguration: vLLM would refuse the settings; every reason.
     """
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.kv_cache import num_gpu_blocks as blocks_of
-    from driftwatch.simulate.laws import parse_step_time, roofline
+    from driftwatch.simulate.roofline import roofline
+    from driftwatch.simulate.step_time import parse_step_time
 
     card, machine = _named(gpu, model, hardware, dtype)
-    law = parse_step_time(step_time) if step_time is not None else None
+    timing = parse_step_time(step_time) if step_time is not None else None
     notes: list[str] = []
     if max_model_len is None and machine is not None:
         max_model_len = machine.max_position_embeddings
@@ -230,8 +231,8 @@ def engine_from(
                 dtype_bytes=of_weight,
             )
             notes.append(f"num_gpu_blocks {num_gpu_blocks}: from the memory of {card.name}")
-        if law is None:
-            law = roofline(
+        if timing is None:
+            timing = roofline(
                 card,
                 machine,
                 dtype_bytes=of_weight,
@@ -243,7 +244,7 @@ def engine_from(
             )
     elif num_gpu_blocks is None:
         notes.append("num_gpu_blocks unknown: the KV cache never binds")
-    if law is None:
+    if timing is None:
         raise UsageError(
             "how long a step takes is not known",
             help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
@@ -256,7 +257,7 @@ def engine_from(
         **scheduler,
     )
     configuration.check()
-    return EngineAsked(configuration, law, (*notes, *configuration.warnings()))
+    return EngineAsked(configuration, timing, (*notes, *configuration.warnings()))
 
 
 def _batch(

@@ -38,14 +38,14 @@ class Variant:
 
 
 def causes(
-    settings: Settings, mix: Mix, law: StepTime, requests_per_second: float, *, seconds: float
+    settings: Settings, mix: Mix, step_time: StepTime, requests_per_second: float, *, seconds: float
 ) -> tuple[Variant, ...]:
     """Measure the ladder from static to continuous, then each cause of static alone.
 
     Args:
         settings: batch_size is the seats of all but the last rung.
         mix: what is served.
-        law: step times.
+        step_time: step-time models.
         requests_per_second: at which latency is measured.
         seconds: of arrivals.
 
@@ -56,8 +56,8 @@ def causes(
     found: list[Variant] = []
     for place, policy in enumerate(without_causes(settings)):
         before = found[place - 1 if place < LADDER else 0] if found else None
-        most = capacity(policy, mix, law)
-        one = measure(policy, mix, law, requests_per_second, seconds=seconds).steady
+        most = capacity(policy, mix, step_time)
+        one = measure(policy, mix, step_time, requests_per_second, seconds=seconds).steady
         mean = one.e2e.mean if one else None
         found.append(
             Variant(

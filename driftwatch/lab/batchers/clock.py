@@ -1,4 +1,4 @@
-"""What the batchers share: the law over arrays, and a request's fate as columns."""
+"""What the batchers share: the step-time model over arrays, and a request's fate as columns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Batched:
 
 
 def step_seconds(
-    law: StepTime,
+    step_time: StepTime,
     prefill_tokens: npt.ArrayLike,
     decode_seqs: npt.ArrayLike,
     kv_tokens_read: npt.ArrayLike,
@@ -67,16 +67,16 @@ def step_seconds(
     """`StepTime.seconds` over arrays, seconds a step, to the bit the same."""
     prefill = np.asarray(prefill_tokens, dtype=np.float64)
     decoding = np.asarray(decode_seqs, dtype=np.float64)
-    if law.capture_sizes:
-        sizes = np.append(np.asarray(law.capture_sizes, dtype=np.float64), np.inf)
+    if step_time.capture_sizes:
+        sizes = np.append(np.asarray(step_time.capture_sizes, dtype=np.float64), np.inf)
         up = sizes[np.searchsorted(sizes, decoding)]
         decoding = np.where((prefill == 0) & np.isfinite(up), up, decoding)
     return np.asarray(
-        law.c0_seconds
-        + law.c1_seconds_per_prefill_token * np.maximum(prefill - law.hinge_tokens, 0)
-        + law.c2_seconds_per_decode_seq * decoding
-        + law.c3_seconds_per_kv_token * np.asarray(kv_tokens_read, dtype=np.float64)
-        + law.c4_seconds_per_prefill_pair * np.asarray(prefill_pairs, dtype=np.float64),
+        step_time.c0_seconds
+        + step_time.c1_seconds_per_prefill_token * np.maximum(prefill - step_time.hinge_tokens, 0)
+        + step_time.c2_seconds_per_decode_seq * decoding
+        + step_time.c3_seconds_per_kv_token * np.asarray(kv_tokens_read, dtype=np.float64)
+        + step_time.c4_seconds_per_prefill_pair * np.asarray(prefill_pairs, dtype=np.float64),
         dtype=np.float64,
     )
 

@@ -108,14 +108,14 @@ class _Server:
     def __init__(
         self,
         requests: Requests,
-        law: StepTime,
+        step_time: StepTime,
         policy: CohortPolicy,
         concurrency: int | None,
         timeout_seconds: float | None,
         free: bool,
     ) -> None:
         self.fates = Fates(requests, timeout_seconds)
-        self.law, self.policy, self.free = law, policy, free
+        self.step_time, self.policy, self.free = step_time, policy, free
         self.closed = concurrency is not None
         count = len(requests)
         edges = padded_lengths(requests.prompt_tokens, policy.bucket_tokens) if count else ()
@@ -252,6 +252,6 @@ class _Server:
             left = np.append(np.cumsum(prompts[order][::-1])[::-1], 0)
             decoding = count - ended
             context = left[ended] + decoding * k
-        first = step_seconds(self.law, [batch.padded_tokens], [0], [0], [pairs])
-        rest = step_seconds(self.law, 0, decoding, context)
+        first = step_seconds(self.step_time, [batch.padded_tokens], [0], [0], [pairs])
+        rest = step_seconds(self.step_time, 0, decoding, context)
         return np.cumsum(np.concatenate(([batch.start], first, rest)))[1:]

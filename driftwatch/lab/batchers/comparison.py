@@ -63,7 +63,7 @@ class Knee:
 def measure(
     policy: Policy,
     mix: Mix,
-    law: StepTime,
+    step_time: StepTime,
     load: float,
     *,
     closed: bool = False,
@@ -76,7 +76,7 @@ def measure(
     Args:
         policy: what serves.
         mix: what is served.
-        law: step times.
+        step_time: step-time models.
         load: requests per second, or, closed, clients.
         closed: each client sends its next request when its last one ends.
         seconds: arrivals last so long (open loop).
@@ -91,14 +91,14 @@ def measure(
         clients = int(load)
         requests = mix.at_once(max(at_least, ROUNDS * clients))
         try:
-            batched = policy.serve(requests, law, concurrency=clients)
+            batched = policy.serve(requests, step_time, concurrency=clients)
         except ValueError as error:
             if str(error) != NO_CLOSED_LOOP:
                 raise
             return Point(policy.name, load, None, None, None, None, NO_CLOSED_LOOP, NO_CLOSED_LOOP)
     else:
         requests = mix.at_rate(load, max(at_least, round(load * seconds)))
-        batched = policy.serve(requests, law)
+        batched = policy.serve(requests, step_time)
     return point(policy, load, batched, limit_seconds)
 
 
@@ -118,7 +118,7 @@ def point(policy: Policy, load: float, batched: Batched, limit_seconds: float | 
     )
 
 
-def capacity(policy: Policy, mix: Mix, law: StepTime) -> float | None:
+def capacity(policy: Policy, mix: Mix, step_time: StepTime) -> float | None:
     """Requests per second while there is always more to do; back-pressure has its scheduler's.
 
     All requests wait from the start, ten times as many as there are seats (2,000 to 50,000), so
@@ -131,12 +131,12 @@ def capacity(policy: Policy, mix: Mix, law: StepTime) -> float | None:
         alike = replace(policy, name=CONTINUOUS)
     patient = replace(alike, settings=replace(alike.settings, timeout_seconds=None))
     requests = replace(mix, cancel_ratio=0.0).at_once(count)
-    return saturated_rate(patient.serve(requests, law))
+    return saturated_rate(patient.serve(requests, step_time))
 
 
-def alone_p99_seconds(mix: Mix, law: StepTime) -> float:
+def alone_p99_seconds(mix: Mix, step_time: StepTime) -> float:
     """p99 of the end-to-end time of the mix's requests, each alone on an empty server."""
-    return float(np.quantile(alone_seconds(mix.at_once(len(mix.prompt_tokens)), law), 0.99))
+    return float(np.quantile(alone_seconds(mix.at_once(len(mix.prompt_tokens)), step_time), 0.99))
 
 
 def ladder(top_requests_per_second: float) -> tuple[float, ...]:

@@ -67,7 +67,7 @@ class Policy:
         return self.cohort.size if self.cohort and self.cohort.hold else 1
 
     def serve(
-        self, requests: Requests, law: StepTime, *, concurrency: int | None = None
+        self, requests: Requests, step_time: StepTime, *, concurrency: int | None = None
     ) -> Batched:
         """Run it.
 
@@ -79,7 +79,7 @@ class Policy:
         if self.cohort is not None:
             return run_cohorts(
                 requests,
-                law,
+                step_time,
                 self.cohort,
                 concurrency=concurrency,
                 timeout_seconds=asked.timeout_seconds,
@@ -88,7 +88,7 @@ class Policy:
         if self.name == HYBRID:
             return run_split(
                 requests,
-                law,
+                step_time,
                 SplitPolicy(
                     asked.prefill_share_ratio,
                     asked.configuration.max_num_active_seqs or asked.configuration.max_num_seqs,
@@ -113,7 +113,7 @@ class Policy:
             )
             return run_back_pressure(
                 requests,
-                law,
+                step_time,
                 asked.configuration,
                 pressure,
                 timeout_seconds=asked.timeout_seconds,
@@ -121,7 +121,7 @@ class Policy:
             )
         return run_continuous(
             requests,
-            law,
+            step_time,
             asked.configuration,
             concurrency=concurrency,
             timeout_seconds=asked.timeout_seconds,

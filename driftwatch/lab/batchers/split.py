@@ -72,14 +72,14 @@ class _Engine:
     def __init__(
         self,
         requests: Requests,
-        law: StepTime,
+        step_time: StepTime,
         policy: SplitPolicy,
         concurrency: int | None,
         timeout_seconds: float | None,
         free: bool,
     ) -> None:
         self.fates = Fates(requests, timeout_seconds)
-        self.law, self.policy, self.free = law, policy, free
+        self.step_time, self.policy, self.free = step_time, policy, free
         self.closed = concurrency is not None
         self.prompts: list[int] = requests.prompt_tokens.tolist()
         self.asked: list[int] = requests.generation_tokens.tolist()
@@ -174,7 +174,7 @@ class _Engine:
             self.computed[index] = 0
             took, cost = self.chunk(index, budget, complete)
             budget, pairs = budget - took, pairs + cost
-        seconds = self.law.seconds(self.policy.max_num_batched_tokens - budget, 0, 0, pairs)
+        seconds = self.step_time.seconds(self.policy.max_num_batched_tokens - budget, 0, 0, pairs)
         self.pass_time(seconds)
         self.prefill_seconds += seconds
         for index in complete:
@@ -200,7 +200,7 @@ class _Engine:
         """One token for each that decodes; the step's seconds."""
         self.decodes += 1
         running = len(self.joined)
-        seconds = self.law.seconds(0, running, self.context + running * self.decodes)
+        seconds = self.step_time.seconds(0, running, self.context + running * self.decodes)
         self.pass_time(seconds)
         self.decoded_at = self.now
         self.finish()

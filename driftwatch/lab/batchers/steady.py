@@ -137,11 +137,11 @@ def saturated_rate(batched: Batched) -> float | None:
     return float(((ends > first) & (ends <= last)).sum() / (last - first))
 
 
-def alone_seconds(requests: Requests, law: StepTime) -> Floats:
+def alone_seconds(requests: Requests, step_time: StepTime) -> Floats:
     """Each request's end-to-end time on an empty server, its prompt in one step."""
     prompt = requests.prompt_tokens.astype(np.float64)
     more = requests.generation_tokens.astype(np.float64) - 1
-    first = step_seconds(law, prompt, 0, 0, prompt * (prompt + 1) / 2)
-    one = float(step_seconds(law, 0, 1, 0))
+    first = step_seconds(step_time, prompt, 0, 0, prompt * (prompt + 1) / 2)
+    one = float(step_seconds(step_time, 0, 1, 0))
     context = more * prompt + more * (more + 1) / 2
-    return np.asarray(first + more * one + law.c3_seconds_per_kv_token * context)
+    return np.asarray(first + more * one + step_time.c3_seconds_per_kv_token * context)

@@ -11,7 +11,7 @@ from driftwatch.recommend.calibration.fits import Prior
 from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Gpu, Hardware, Model, shipped_hardware
-from driftwatch.simulate.laws import HINGE_TOKENS, VARIANTS, roofline, variants
+from driftwatch.simulate.roofline import HINGE_TOKENS, VARIANTS, roofline, variants
 from driftwatch.simulate.step_time import StepTime
 
 # How far a fitted coefficient lies from the roofline, as the sd of its logarithm. Bandwidth and

@@ -1,7 +1,7 @@
 """A file as frames of a few hundred thousand rows, each row with its line: CSV, JSONL, Parquet.
 
 Memory stays that of one block, whatever the size of the file; gzip is read as a stream. What a
-file is, is decided by its first bytes, never by its name.
+file is, is decided by its first bytes, never by its name. Problems are collected by line.
 """
 
 from __future__ import annotations
@@ -16,14 +16,69 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
+import orjson
 import polars as pl
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import Integers
-from driftwatch.simulate.workload.problems import Problems
+
+NAMED = 20  # problems that are spelt out; of a broken file of 10^7 lines the rest is a count
+
+
+class Problems:
+    """Collects problems of one file in bounded memory.
+
+    Attributes:
+        path: the file as the user named it.
+        unit: what is counted in it, ``line`` or ``row`` (Parquet has no lines).
+    """
+
+    def __init__(self, path: str, unit: str = "line") -> None:
+        self.path = path
+        self.unit = unit
+        self._named: list[tuple[int, str]] = []
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def add(self, line: int, message: str) -> None:
+        """One problem at one line."""
+        self._count += 1
+        if len(self._named) < NAMED:
+            self._named.append((line, message))
+
+    def add_all(self, lines: npt.NDArray[np.int64], messages: list[str]) -> None:
+        """Many problems, in any order; ``messages`` may stop after the first ``NAMED``."""
+        self._count += len(lines)
+        self._named += zip(lines.tolist()[:NAMED], messages, strict=False)
+
+    def sort(self) -> None:
+        """Keep the first by line; called between blocks, which come in order."""
+        self._named = sorted(self._named, key=lambda one: one[0])[:NAMED]
+
+    def texts(self) -> tuple[str, ...]:
+        """``path:line: what``, and how many more there are."""
+        self.sort()
+        where = ":" if self.unit == "line" else f":{self.unit} "
+        found = [f"{self.path}{where}{line}: {message}" for line, message in self._named]
+        if self._count > len(found):
+            found.append(f"{self.path}: and {self._count - len(found):,} more")
+        return tuple(found)
+
+    def raise_any(self, *, help_text: str | None = None) -> None:
+        """End here where something was wrong.
+
+        Raises:
+            WorkloadError: with every named problem and the count of the rest.
+        """
+        if self:
+            raise WorkloadError(self.texts(), help_text=help_text)
+
 
 BLOCK_BYTES = 8 << 20
 MAX_LINE_BYTES = 16 << 20  # a longer "line" is no text file
@@ -103,8 +158,6 @@ def chunks(
             help_text="jq -c '.[]' FILE writes it so",
         )
     if start == b"{":
-        from driftwatch.simulate.workload.jsonl import jsonl_chunks
-
         yield from jsonl_chunks(first, blocks, problems, wanted)
     else:
         yield from _csv(path, first, blocks, problems)
@@ -209,3 +262,65 @@ def _parquet(path: Path, stream: io.BufferedReader) -> Iterator[Chunk]:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             reason = str(error).splitlines()[0]
             raise WorkloadError((f"{path}: no whole Parquet file ({reason})",)) from error
+
+
+def jsonl_chunks(
+    first: tuple[int, bytes],
+    blocks: Iterator[tuple[int, bytes]],
+    problems: Problems,
+    wanted: frozenset[str],
+) -> Iterator[Chunk]:
+    """One chunk a block; lines that are no JSON object go to ``problems``."""
+    line, block = first
+    yield _chunk(line, block.removeprefix(b"\xef\xbb\xbf"), problems, wanted)
+    for line, block in blocks:
+        yield _chunk(line, block, problems, wanted)
+
+
+def _chunk(line: int, block: bytes, problems: Problems, wanted: frozenset[str]) -> Chunk:
+    lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    try:
+        frame = pl.read_ndjson(block, infer_schema_length=None)
+    except pl.exceptions.PolarsError:
+        return _line_by_line(line, block, problems)
+    # text or a truth value among numbers becomes text there; a blank line shifts the rows
+    typed = all(
+        dtype.is_numeric() or dtype == pl.Null
+        for name, dtype in frame.schema.items()
+        if name in wanted
+    )
+    if frame.height != lines or not typed:
+        return _line_by_line(line, block, problems)
+    return Chunk(np.arange(line, line + frame.height, dtype=np.int64), frame)
+
+
+def _line_by_line(line: int, block: bytes, problems: Problems) -> Chunk:
+    """Every value as text: of a number its digits, of anything else its JSON."""
+    numbers: list[int] = []
+    rows: list[dict[str, str | None]] = []
+    for offset, text in enumerate(block.split(b"\n")):
+        if not text.strip():
+            continue
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            problems.add(line + offset, f"no JSON: {error.msg} (column {error.colno})")
+            continue
+        if not isinstance(found, dict):
+            problems.add(line + offset, "no JSON object")
+            continue
+        numbers.append(line + offset)
+        rows.append({name: _text(value) for name, value in found.items()})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    frame = pl.DataFrame(
+        {name: pl.Series([row.get(name) for row in rows], dtype=pl.String) for name in names}
+    )
+    return Chunk(np.array(numbers, dtype=np.int64), frame)
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return repr(value)
+    return orjson.dumps(value).decode()

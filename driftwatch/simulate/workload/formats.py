@@ -1,8 +1,11 @@
-"""Formats of request logs, told apart by their columns, and how each becomes our columns.
+"""Formats of request logs, told apart by their columns, and what makes a value impossible.
 
 - driftwatch's own: arrival_seconds, prompt_tokens, generation_tokens and optional columns.
-- Azure LLM inference traces 2023 and 2024: TIMESTAMP, ContextTokens, GeneratedTokens.
-- Mooncake traces (FAST '25): timestamp (ms), input_length, output_length, hash_ids.
+- Azure LLM inference traces 2023 (Patel et al., "Splitwise", ISCA 2024) and 2024 (Stojkovic et al.,
+  "DynamoLLM", HPCA 2025): TIMESTAMP, ContextTokens, GeneratedTokens.
+- Mooncake traces (Qin et al., FAST '25): timestamp (ms), input_length, output_length, hash_ids.
+
+A column becomes an array of numbers; every value that cannot be is named with its line.
 """
 
 from __future__ import annotations
@@ -12,13 +15,180 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import Floats
-from driftwatch.simulate.workload.chunks import Chunk
-from driftwatch.simulate.workload.columns import COLUMNS, OPTIONAL, REQUIRED, numbers
-from driftwatch.simulate.workload.problems import NAMED, Problems
+from driftwatch.simulate.workload.chunks import NAMED, Chunk, Problems
+
+Mask = npt.NDArray[np.bool_]
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a request log.
+
+    Attributes:
+        name: as in ``Requests``.
+        least: smallest value that can be.
+        whole: tokens, groups and priorities are whole; times are not.
+        neutral: what an empty field means; None = it must not be empty.
+        endless: infinity is a value (never), as in ``cancel_seconds``.
+    """
+
+    name: str
+    least: float
+    whole: bool = True
+    neutral: float | None = None
+    endless: bool = False
+
+
+COLUMNS = (
+    Column("arrival_seconds", 0.0, whole=False),
+    Column("prompt_tokens", 1),
+    Column("generation_tokens", 1),
+    Column("priority", -LARGEST, neutral=0),
+    Column("prefix_group", -1, neutral=-1),
+    Column("shared_prefix_tokens", 0, neutral=0),
+    Column("cached_tokens", -1, neutral=-1),
+    Column("cancel_seconds", 0.0, whole=False, neutral=np.inf, endless=True),
+    Column("adapter", -1, neutral=-1),
+)
+REQUIRED = tuple(column.name for column in COLUMNS if column.neutral is None)
+OPTIONAL = tuple(column.name for column in COLUMNS if column.neutral is not None)
+BY_NAME = {column.name: column for column in COLUMNS}
+
+
+def numbers(column: Column, chunk: Chunk, problems: Problems, said: str) -> Floats:
+    """One column of a chunk as numbers; NaN where the value cannot be.
+
+    Args:
+        column: what it must hold.
+        chunk: rows with a column of that name, or without (then it is empty in each row).
+        problems: takes what cannot be.
+        said: the name the column has in the file, for messages.
+    """
+    count = chunk.frame.height
+    if column.name not in chunk.frame.columns:
+        raw = pl.Series(column.name, [None], dtype=pl.Null).new_from_index(0, count)
+    else:
+        raw = chunk.frame[column.name]
+    if raw.dtype == pl.String:
+        stripped = raw.str.strip_chars()
+        raw = stripped.set(stripped == "", None)
+        series = raw.cast(pl.Float64, strict=False)
+    elif raw.dtype.is_numeric() or raw.dtype == pl.Null:
+        series = raw.cast(pl.Float64, strict=False)
+    else:
+        series = pl.Series([None], dtype=pl.Float64).new_from_index(0, count)
+    empty = raw.is_null().to_numpy()
+    unread = series.is_null().to_numpy() & ~empty
+    values = series.fill_null(np.nan).to_numpy().astype(np.float64, copy=True)
+    with np.errstate(invalid="ignore"):
+        bad = unread | np.isnan(values) | (values < column.least)
+        if not column.endless:
+            bad |= ~np.isfinite(values)
+        if column.whole:
+            bad |= (values != np.floor(values)) | (values > LARGEST)
+    if column.neutral is not None:
+        bad &= ~empty
+        values[empty] = column.neutral
+    else:
+        bad |= empty
+    if bad.any():
+        where = np.flatnonzero(bad)
+        shown = [_wrong(column, said, raw[int(row)], values[row]) for row in where[:NAMED]]
+        problems.add_all(chunk.lines[where], shown)
+        values[bad] = np.nan
+    return values
+
+
+def _wrong(column: Column, said: str, raw: object, value: float) -> str:
+    """Why one value cannot be."""
+    if raw is None:
+        return f"no {said}"
+    text = str(raw)
+    shown = text if len(text) <= 40 else f"{text[:40]}..."
+    if np.isnan(value):
+        return f"{said} is {shown}, no number"
+    if np.isinf(value):
+        return f"{said} is infinite"
+    if value < column.least:
+        least = f"at least {column.least:g}" if column.least > 0 else "must not be negative"
+        return f"{said} is {shown}: {least}"
+    if column.whole and value != np.floor(value):
+        return f"{said} is {shown}, not a whole number"
+    return f"{said} is {shown}: at most {LARGEST:,}"
+
+
+def cross_problems(
+    found: dict[str, Floats],
+    lines: npt.NDArray[np.int64],
+    before: float | None,
+    problems: Problems,
+) -> None:
+    """What is wrong between columns and rows.
+
+    Args:
+        found: the columns of one chunk, NaN where a value was refused already.
+        lines: their lines.
+        before: arrival of the row before the chunk's first, -inf at the start; None = any order.
+        problems: takes what is wrong.
+    """
+    arrival = found["arrival_seconds"]
+    previous = np.full(len(arrival), -np.inf)
+    if before is not None:
+        previous = np.concatenate(([before], arrival[:-1]))
+    _tell(
+        arrival < previous,
+        lines,
+        problems,
+        lambda row: (
+            f"arrival_seconds {float(arrival[row])!r} is before the row above "
+            f"({float(previous[row])!r}): sort the file by arrival"
+        ),
+    )
+    if "cancel_seconds" in found:
+        cancel = found["cancel_seconds"]
+        _tell(
+            cancel < arrival,
+            lines,
+            problems,
+            lambda row: (
+                f"cancel_seconds {float(cancel[row])!r} is before arrival_seconds "
+                f"{float(arrival[row])!r}"
+            ),
+        )
+    if "cached_tokens" in found:
+        cached, prompt = found["cached_tokens"], found["prompt_tokens"]
+        _tell(
+            cached >= prompt,
+            lines,
+            problems,
+            lambda row: (
+                f"cached_tokens {cached[row]:.0f} of {prompt[row]:.0f} prompt_tokens: the last "
+                "token is always computed"
+            ),
+        )
+    if "shared_prefix_tokens" in found:
+        shared = found["shared_prefix_tokens"]
+        group = found.get("prefix_group", np.full(len(shared), -1.0))
+        _tell(
+            (shared > 0) & (group < 0),
+            lines,
+            problems,
+            lambda row: f"shared_prefix_tokens {shared[row]:.0f} without a prefix_group",
+        )
+
+
+def _tell(
+    bad: Mask, lines: npt.NDArray[np.int64], problems: Problems, said: Callable[[int], str]
+) -> None:
+    if bad.any():
+        where = np.flatnonzero(bad)
+        problems.add_all(lines[where], [said(int(row)) for row in where[:NAMED]])
 
 
 @dataclass(frozen=True, slots=True)

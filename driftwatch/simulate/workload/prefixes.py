@@ -16,8 +16,7 @@ import numpy as np
 import orjson
 
 from driftwatch.simulate.requests import NO_GROUP, Floats, Integers
-from driftwatch.simulate.workload.chunks import Chunk
-from driftwatch.simulate.workload.problems import Problems
+from driftwatch.simulate.workload.chunks import Chunk, Problems
 
 BLOCK_TOKENS = 512
 _ROOT = -1

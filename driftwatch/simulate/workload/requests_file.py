@@ -16,11 +16,16 @@ import numpy.typing as npt
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import Floats, Requests, make_requests
-from driftwatch.simulate.workload.chunks import Chunk, chunks, opened
-from driftwatch.simulate.workload.columns import BY_NAME, cross_problems, numbers
-from driftwatch.simulate.workload.formats import NUMERIC, Format, recognise
+from driftwatch.simulate.workload.chunks import Chunk, Problems, chunks, opened
+from driftwatch.simulate.workload.formats import (
+    BY_NAME,
+    NUMERIC,
+    Format,
+    cross_problems,
+    numbers,
+    recognise,
+)
 from driftwatch.simulate.workload.prefixes import Prefixes
-from driftwatch.simulate.workload.problems import Problems
 
 _WHOLE = np.int32  # tokens are below 2^31: half the memory until they are all read
 

@@ -8,8 +8,8 @@ from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.laws import VARIANTS, roofline
 from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.roofline import VARIANTS, roofline
 
 CONFIGURATION = SchedulerConfiguration(64, 2048)
 

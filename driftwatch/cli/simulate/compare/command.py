@@ -1,4 +1,4 @@
-"""``driftwatch simulate compare``: ways of batching on one clock, one law, the same requests."""
+"""``driftwatch simulate compare``: ways of batching, the same steps and requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(
     """Compare ways of batching: static, dynamic, continuous, hybrid, back-pressure.
 
     The same requests with Poisson arrivals at each of --rates (or from --concurrency clients), one
-    step-time law. Exit code 4: no policy keeps up at any load.
+    step-time model. Exit code 4: no policy keeps up at any load.
     """
     own, engine = _apart(options)
     if lengths is not None and not padding:
@@ -258,12 +258,12 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
     from driftwatch.lab.batchers.comparison import ROUNDS
     from driftwatch.lab.batchers.policies import CONTINUOUS, policy_named
 
-    law = asked.step_time
+    step_time = asked.step_time
     policies = [policy_named(name, settings) for name in own["policies"]]
     closed = bool(own["concurrency"])
     if own["rates"]:
         _check_size(max(own["rates"]), own["duration_seconds"])
-    most = {p.name: compare.capacity(p, mix, law) for p in policies}
+    most = {p.name: compare.capacity(p, mix, step_time) for p in policies}
     loads = own["rates"] or tuple(sorted(set(own["concurrency"] or ())))
     if closed and ROUNDS * loads[-1] > _MOST_REQUESTS:
         raise UsageError(
@@ -271,7 +271,9 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
             help_text="lower --concurrency",
         )
     if not loads:
-        top = most.get(CONTINUOUS) or compare.capacity(policy_named(CONTINUOUS, settings), mix, law)
+        top = most.get(CONTINUOUS) or compare.capacity(
+            policy_named(CONTINUOUS, settings), mix, step_time
+        )
         if top is None:
             raise UsageError(
                 "all requests end at one time: no capacity to choose --rates from",
@@ -281,7 +283,7 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
         _check_size(max(loads), own["duration_seconds"])
     limit, said = own["slo_p99_seconds"], "--slo-p99-seconds"
     if limit is None:
-        alone = compare.alone_p99_seconds(mix, law)
+        alone = compare.alone_p99_seconds(mix, step_time)
         limit = own["knee_factor"] * alone
         said = f"{own['knee_factor']:g} × the p99 of requests served alone"
     progress = Progress("comparing")
@@ -292,7 +294,7 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
                 compare.measure(
                     policy,
                     mix,
-                    law,
+                    step_time,
                     load,
                     closed=closed,
                     seconds=own["duration_seconds"],
@@ -306,7 +308,7 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
     )
     return Comparison(
         settings=settings,
-        law=law,
+        step_time=step_time,
         closed=closed,
         loads=tuple(float(load) for load in loads),
         points=tuple(points),

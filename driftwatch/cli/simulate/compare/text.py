@@ -29,7 +29,7 @@ class Comparison:
 
     Attributes:
         settings: of the policies.
-        law: of the steps.
+        step_time: of the steps.
         closed: loads are clients, not requests per second.
         loads: rising.
         points: a point a policy and load.
@@ -46,7 +46,7 @@ class Comparison:
     """
 
     settings: Settings
-    law: StepTime
+    step_time: StepTime
     closed: bool
     loads: tuple[float, ...]
     points: tuple[Point, ...]
@@ -296,7 +296,7 @@ def document(found: Comparison) -> dict[str, Any]:
         "prompt_tokens_mean": found.mean_prompt_tokens,
         "generation_tokens_mean": found.mean_generation_tokens,
         "seed": found.seed,
-        "step_time": asdict(found.law),
+        "step_time": asdict(found.step_time),
         "settings": asdict(found.settings),
         "notes": list(found.notes),
         "steady_part": DEFINITION,

@@ -1,10 +1,10 @@
-"""Step-time laws from a datasheet, and as text.
+"""Step-time models from a datasheet.
 
 The roofline (Williams et al., CACM 2009): a step takes as long as its bytes at the memory's
-bandwidth, or its operations at the units' peak. As a linear law: the weights are read by every step
-(c0), each prompt token costs its operations (c1), each context token its KV bytes (c3). The
+bandwidth, or its operations at the units' peak. As a linear model: the weights are read by every
+step (c0), each prompt token costs its operations (c1), each context token its KV bytes (c3). The
 operations of decoding hide behind the weights up to some batch; c2 is the chord from there to the
-batch that the law is made for. It is a prior: fit it where there is data.
+batch that the step-time model is made for. It is a prior: fit it where there is data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from driftwatch.errors import UsageError
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import bytes_per_token, check_split
 from driftwatch.simulate.step_time import StepTime
@@ -90,7 +89,7 @@ def roofline(
     efficiency: Efficiency = STATED,
     decode_batch: int = 256,
 ) -> StepTime:
-    """The linear law of a model on a GPU.
+    """The linear step-time model of a model on a GPU.
 
     Args:
         gpu: one of ``tensor_parallel`` equal ones.
@@ -99,8 +98,8 @@ def roofline(
         tensor_parallel: GPUs that share each layer.
         kv_cache_dtype: vLLM's --kv-cache-dtype.
         efficiency: what of the datasheet is reached.
-        decode_batch: requests that decode together, for which the law is exact: max_num_seqs, or
-            what is known to run. Below it the law is too slow where the operations of that batch
+        decode_batch: requests that decode together, for which the model is exact: max_num_seqs, or
+            what is known to run. Below it the model is too slow where the operations of that batch
             no longer hide (by less than c2 · batch), above it too fast. Mixture of experts: the
             weights that so many tokens reach are read by every step, which is too slow below.
 
@@ -155,70 +154,3 @@ def variants(
             strict=True,
         )
     )
-
-
-_MOST = 1e6  # seconds of a step, tokens of a hinge: beyond, the clock of a replay loses its tokens
-_NAMES = (
-    "c0 (seconds of every step)",
-    "c1 (seconds a prefill token)",
-    "c2 (seconds a decoding request)",
-    "c3 (seconds a context token)",
-)
-
-
-def parse_step_time(text: str) -> StepTime:
-    """``c0,c1,c2,c3`` in seconds, optionally ``,hinge_tokens`` and ``,c4`` → a law.
-
-    Raises:
-        UsageError: with every problem of the text.
-
-    >>> parse_step_time("0.005,3e-5,2e-5,1e-7").c0_seconds
-    0.005
-    """
-    words = text.split(",")
-    help_text = "four numbers of seconds: 0.006,2.4e-5,2.5e-5,4.9e-8 (c0,c1,c2,c3)"
-    if not 4 <= len(words) <= 6:
-        raise UsageError(
-            f"--step-time wants c0,c1,c2,c3[,hinge_tokens[,c4]], not {len(words)} "
-            f"value{'' if len(words) == 1 else 's'}",
-            help_text=help_text,
-        )
-    names = (*_NAMES, "hinge_tokens", "c4 (seconds a pair of prefill attention)")
-    numbers, problems = [], []
-    for name, word in zip(names, words, strict=False):
-        try:
-            number = float(word)
-        except ValueError:
-            problems.append(f"{name}: {word.strip()!r} is no number")
-            continue
-        if not math.isfinite(number) or number < 0:
-            problems.append(f"{name}: {word.strip()} must be finite and not negative")
-        elif number > _MOST:
-            problems.append(f"{name}: {word.strip()} is beyond what a step can be")
-        elif name == "hinge_tokens" and number != int(number):
-            problems.append(f"{name}: {word.strip()} must be a whole number")
-        numbers.append(number)
-    if not problems and numbers[0] + min(numbers[1], numbers[2]) <= 0:
-        problems.append("c0 and c1 or c2 are 0: a step would take no time")
-    if problems:
-        raise UsageError(f"--step-time: {'; '.join(problems)}", help_text=help_text)
-    c0, c1, c2, c3, hinge, c4 = (*numbers, 0.0, 0.0)[:6]
-    return StepTime(c0, c1, c2, c3, int(hinge), c4)
-
-
-def describe(law: StepTime) -> str:
-    """The law as ``--step-time`` takes it."""
-    text = ",".join(
-        f"{value:.6g}"
-        for value in (
-            law.c0_seconds,
-            law.c1_seconds_per_prefill_token,
-            law.c2_seconds_per_decode_seq,
-            law.c3_seconds_per_kv_token,
-        )
-    )
-    if law.hinge_tokens or law.c4_seconds_per_prefill_pair:
-        text += f",{law.hinge_tokens}"
-    if law.c4_seconds_per_prefill_pair:
-        text += f",{law.c4_seconds_per_prefill_pair:.6g}"
-    return text

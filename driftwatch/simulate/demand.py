@@ -24,7 +24,7 @@ _FEWEST_FOR_P95 = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class Measured:
     """One configuration under one demand; None = too few finished to measure it on.
 
     Attributes:
@@ -54,20 +54,20 @@ class Replayed:
     in_target_ratio: float | None
 
 
-def replay(
+def simulate_demand(
     requests: Requests,
     configuration: SchedulerConfiguration,
-    law: StepTime,
+    step_time: StepTime,
     *,
     ttft_seconds: float | None = None,
     tpot_seconds: float | None = None,
-) -> Replayed:
+) -> Measured:
     """Replay requests at their own times.
 
     Args:
         requests: sorted by arrival.
         configuration: the scheduler's settings.
-        law: step time.
+        step_time: step-time model.
         ttft_seconds: target.
         tpot_seconds: target.
 
@@ -76,11 +76,11 @@ def replay(
     """
     from driftwatch.simulate.engine import simulate
 
-    rows = simulate(requests, configuration, law).requests
+    rows = simulate(requests, configuration, step_time).requests
     counted = rows.slice(int(len(rows) * _WARM_UP_SHARE))
     done = counted.filter(pl.col("status") == "finished")
     if done.is_empty():
-        return Replayed(len(counted), 0, *(None,) * 9)
+        return Measured(len(counted), 0, *(None,) * 9)
     ttft = done["ttft_seconds"].to_numpy()
     e2e = done["e2e_seconds"].to_numpy()
     more = np.maximum(done["generated_tokens"].to_numpy() - 1, 1)
@@ -95,7 +95,7 @@ def replay(
     if tpot_seconds is not None:
         met &= ~several | (tpot <= tpot_seconds)
     aimed = ttft_seconds is not None or tpot_seconds is not None
-    return Replayed(
+    return Measured(
         len(counted),
         len(done),
         float(whole["generated_tokens"].sum()) / (last - first),
@@ -116,7 +116,7 @@ def _p95(values: Floats) -> float | None:
 
 
 def capacity_per_second(
-    requests: Requests, configuration: SchedulerConfiguration, law: StepTime
+    requests: Requests, configuration: SchedulerConfiguration, step_time: StepTime
 ) -> float | None:
     """Requests a second of a saturated server: all offered at once, the middle of the completions.
 
@@ -133,7 +133,7 @@ def capacity_per_second(
         arrival_seconds=np.zeros(len(which)),
         cancel_seconds=np.full(len(which), np.inf),
     )
-    served = Trial(at_once, configuration).run(law)
+    served = Trial(at_once, configuration).run(step_time)
     ends = np.sort(served.end_seconds[served.finished])
     low, high = int(0.2 * len(ends)), int(0.8 * len(ends))
     if high - low < _FEWEST or ends[high] <= ends[low]:
