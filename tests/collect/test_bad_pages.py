@@ -1,0 +1,328 @@
+"""Pages with bad numbers, lines and histograms."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from metrics_page_cases import PAGE, T0, one, only, read
+
+from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.schema import SCRAPE_SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        ("NaN", "NaN"),
+        ("+Inf", "infinite"),
+        ("-Inf", "infinite"),
+        ("-3", "negative (-3)"),
+        ("9" * 400, "infinite"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("series", "column"),
+    [
+        ('vllm:num_requests_running{engine="0",model_name="m"}', "running_requests"),
+        ('vllm:generation_tokens_total{engine="0",model_name="m"}', "generation_tokens_total"),
+        (
+            'vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"}',
+            "finished_requests_total",
+        ),
+        ("process_start_time_seconds", "process_start_time_seconds"),
+        (
+            'vllm:time_to_first_token_seconds_bucket{engine="0",le="1.0",model_name="m"}',
+            "ttft_seconds_buckets",
+        ),
+        ('vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"}', "ttft_seconds_sum"),
+    ],
+)
+def test_a_bad_number_is_unknown_and_named(series: str, column: str, number: str, why: str) -> None:
+    lines = [
+        f"{series} {number}" if line.startswith(series + " ") else line
+        for line in PAGE.splitlines()
+    ]
+    good = one(PAGE)
+    parser = PageParser()
+    # the second time the page's layout is known: same answer
+    for _ in range(2):
+        row, problem = only(read("\n".join(lines) + "\n", parser))
+        assert problem == f"{series} is {why}"
+        assert row["ok"] is True
+        assert row["reason"] == problem
+        family = column.rpartition("_")[0] + "_" if column.startswith("ttft") else column
+        for name in SCRAPE_SCHEMA:
+            if name != "reason":
+                assert row[name] == (None if name.startswith(family) else good[name]), name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (
+            'le="1.0",model_name="m"} 4.0',
+            'le="1.0",model_name="m"} 0.0',
+            "falls from 1 to 0 at le=1",
+        ),
+        (
+            'seconds_count{engine="0",model_name="m"} 7.0',
+            'seconds_count{engine="0",model_name="m"} 8.0',
+            "has 7 in its +Inf bucket but a count of 8",
+        ),
+        (
+            'vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="m"} 7.0\n',
+            "",
+            'is incomplete: no le="+Inf"',
+        ),
+        (
+            'vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 9.5\n',
+            "",
+            "is incomplete: no _sum",
+        ),
+        (
+            'vllm:time_to_first_token_seconds_count{engine="0",model_name="m"} 7.0\n'
+            'vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 9.5\n',
+            "",
+            "is incomplete: no _sum, no _count",
+        ),
+        ('le="1.0"', 'le="much"', "has a bucket whose le is not a number"),
+        ('le="1.0",', "", "has a bucket whose le is not a number"),
+    ],
+)
+def test_a_histogram_that_is_none(old: str, new: str, why: str) -> None:
+    assert old in PAGE
+    parser = PageParser()
+    for _ in range(2):
+        row, problem = only(read(PAGE.replace(old, new), parser))
+        assert problem == f"vllm:time_to_first_token_seconds {why}"
+        for part in ("sum", "count", "buckets", "edges"):
+            assert row[f"ttft_seconds_{part}"] is None
+        assert row["generation_tokens_total"] == 100.0
+
+
+def test_the_same_series_twice() -> None:
+    line = 'vllm:generation_tokens_total{engine="0",model_name="m"} 100.0\n'
+    turned = 'vllm:generation_tokens_total{model_name="m",engine="0"} 100.0\n'
+    parser = PageParser()
+    for _ in range(2):
+        parsed = read(PAGE + line + turned, parser)
+        assert parsed.problems == ()
+        assert parsed.rows[0]["generation_tokens_total"] == 100.0
+    for _ in range(2):
+        row, problem = only(read(PAGE + turned.replace("100", "101"), parser))
+        assert row["generation_tokens_total"] is None
+        assert problem == f"{turned[:-7]} is on the page twice, as 100 and 101"
+
+
+def test_one_bucket_twice_makes_the_family_unknown() -> None:
+    line = 'vllm:time_to_first_token_seconds_bucket{engine="0",le="1",model_name="m"} 5.0\n'
+    row, problem = only(read(PAGE + line))
+    assert "is on the page twice, as 4 and 5" in problem
+    assert row["ttft_seconds_buckets"] is None
+    assert row["ttft_seconds_count"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"vllm:num_requests_running", "line 3: not a sample: 'vllm:num_requests_running'"),
+        (b"http_requests{a=", "line 3: not a sample: 'http_requests{a='"),
+        (b'http_requests{a="x y', "line 3: not a sample: 'http_requests{a=\"x y'"),
+        (b"http_requests 1_000", "line 3: not a sample: 'http_requests 1_000'"),
+        (b'http_requests{a="\xff"} 1', "line 3: not UTF-8 at its byte 18"),
+        (b"\x00\x01 2", "line 3: not a sample: '\\x00\\x01 2'"),
+        (b"x" * 20_000 + b" 1", "line 3: 20002 bytes long, more than 16384"),
+    ],
+)
+def test_a_broken_line_is_named_and_the_rest_is_used(line: bytes, why: str) -> None:
+    lines = PAGE.encode().splitlines()
+    lines.insert(2, line)
+    parser = PageParser()
+    read(PAGE, parser)
+    for _ in range(2):
+        row, problem = only(read(b"\n".join(lines) + b"\n", parser))
+        assert problem == why
+        assert row == one(PAGE) | {"reason": why}
+
+
+def test_many_broken_lines_are_counted() -> None:
+    parsed = read(PAGE + "".join(f"broken{i}\n" for i in range(25)))
+    assert len(parsed.problems) == 11
+    assert "and 15 more lines that are no samples" in [p.reason for p in parsed.problems]
+    assert parsed.rows[0]["reason"].endswith("; and 8 more")
+
+
+def test_a_value_with_an_underscore_is_refused_on_a_known_page_too() -> None:
+    parser = PageParser()
+    read(PAGE, parser)
+    row, problem = only(read(PAGE.replace(" 100.0", " 1_00.0"), parser))
+    assert row["generation_tokens_total"] is None
+    assert problem.startswith("line 8: not a sample")
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        (b"", "empty page (0 bytes)"),
+        (b"\n\n", "no sample on the page"),
+        (b"# HELP x y\n", "no sample on the page"),
+        (
+            b"\n  <!DOCTYPE html><html>no</html>",
+            "HTML, not a metrics page: it starts with '<!DOCTYPE html><html>no</html>'",
+        ),
+        (
+            b'{"detail":"Not Found"}',
+            "not a metrics page: no line of it is a sample, "
+            'it starts with \'{"detail":"Not Found"}\'',
+        ),
+        (
+            b"\x1f\x8b\x08\x00\xff\n\xfe\n",
+            "not a metrics page: no line of it is a sample, "
+            "it starts with '\\x1f�\\x08\\x00�\\n�\\n'",
+        ),
+        (b"process_open_fds 1\n", STATS_DISABLED),
+        (b"# HELP x", "page cut off at byte 8, line 1"),
+        (b"# TYPE x gauge\nvllm:num_re", "page cut off at byte 26, line 2"),
+    ],
+)
+def test_a_page_that_is_none(page: bytes, reason: str) -> None:
+    parsed = read(page)
+    (row,) = parsed.rows
+    assert {k: v for k, v in row.items() if v is not None} == {
+        "instance": "h:8000",
+        "engine": "0",
+        "time": T0,
+        "ok": False,
+        "reason": reason,
+    }
+    assert parsed.problems == ()
+
+
+def test_a_page_cut_anywhere_never_gives_a_wrong_number(shared_data: Path) -> None:
+    body = (shared_data / "vllm-0.32" / "metrics_after_load.txt").read_bytes()
+    (whole,) = read(body).rows
+    parser = PageParser()
+    for at in range(1, len(body), 997):
+        parsed = read(body[:at], parser)
+        (row,) = parsed.rows
+        if body[:at].endswith(b"\n"):
+            continue
+        line = body[:at].count(b"\n") + 1
+        assert row["reason"] == f"page cut off at byte {at}, line {line}"
+        assert row["running_requests"] is None
+    # after a whole line it cannot be told from a whole page: missing is NULL, never wrong
+    at = body.index(b"# HELP vllm:time_to_first_token_seconds ")
+    (row,) = read(body[:at], parser).rows
+    for name, value in row.items():
+        assert value is None or value == whole[name]
+    assert row["ttft_seconds_sum"] is None
+
+
+def test_a_failed_page_has_a_row_for_every_engine_last_seen(shared_data: Path) -> None:
+    good = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_bytes()
+    parser = PageParser()
+    parser.parse("a:1", T0, good)
+    for body in (b"", good[:-1], b"<html>\n", b"up 1\n"):
+        rows = parser.parse("a:1", T0, body).rows
+        assert [(row["engine"], row["ok"]) for row in rows] == [("0", False), ("1", False)]
+    assert [row["engine"] for row in parser.parse("b:1", T0, b"").rows] == ["0"]
+    assert parser.engines("a:1") == ("0", "1")
+    assert parser.model_name("a:1", "1") == "tiny-llama"
+    assert parser.model_name("b:1", "0") is None
+
+
+def test_engines_of_a_failed_page_are_those_of_its_time_in_any_order() -> None:
+    def page(*engines: str) -> bytes:
+        return "".join(f'vllm:num_requests_running{{engine="{e}"}} 1\n' for e in engines).encode()
+
+    times = [T0 + timedelta(seconds=i) for i in range(5)]
+    bodies = [b"", page("0"), b"", page("0", "1"), b""]
+    pages = [("h:1", t, b) for t, b in zip(times, bodies, strict=True)]
+    frame = PageParser().parse_many(pages).frame
+    failed = frame.filter(~pl.col("ok")).select("engine", "time").rows()
+    assert failed == [("0", times[0]), ("0", times[2]), ("0", times[4]), ("1", times[4])]
+    assert PageParser().parse_many(reversed(pages)).frame.equals(frame)
+
+
+def test_pages_together_are_pages_one_by_one(shared_data: Path) -> None:
+    names = ["metrics_dp2_during.txt", "metrics_lora_during.txt", "metrics_disable_log_stats.txt"]
+    pages = []
+    for i, name in enumerate(names * 3):
+        body = (shared_data / "vllm-0.32" / name).read_bytes()
+        if i > 5:
+            body = body.replace(b" 0.0\n", b" NaN\n", 40)
+        pages.append((f"h{i % 2}:1", T0 + timedelta(seconds=i), body))
+    together = PageParser().parse_many(pages)
+    parser = PageParser()
+    single = [parser.parse(*page) for page in pages]
+    frame = pl.concat([p.frame for p in single]).sort("instance", "engine", "time")
+    assert together.frame.equals(frame)
+    assert sum(len(p.problems) for p in single) > 0
+    assert together.frame["reason"].is_not_null().any()
+
+
+def test_series_that_come_and_go_on_one_instance() -> None:
+    parser = PageParser()
+    extra = 'vllm:num_preemptions_total{engine="0",model_name="m"} 6\n'
+    for page, preemptions in [(PAGE, None), (PAGE + extra, 6.0), (PAGE, None), (extra, 6.0)]:
+        assert read(page, parser).rows[0]["preemptions_total"] == preemptions
+
+
+def test_a_comment_that_becomes_a_sample_is_seen() -> None:
+    parser = PageParser()
+    read(PAGE + "#\n", parser)
+    row, problem = only(read(PAGE + "junk\n", parser))
+    assert problem == "line 18: not a sample: 'junk'"
+    assert row["running_requests"] == 3.0
+    assert read(PAGE + "#\n", parser).problems == ()
+
+
+def test_repeated_problems_are_folded() -> None:
+    bad = PAGE.replace(" 3.0", " NaN").encode()
+    pages = [("h:1", T0 + timedelta(seconds=i), bad) for i in range(3)]
+    (problem,) = PageParser().parse_many(pages).problems
+    assert problem.reason.endswith("is NaN (3 times)")
+    assert problem.time == T0
+
+
+def _engines(count: int) -> bytes:
+    return b"".join(
+        b'vllm:num_requests_running{engine="%d",model_name="m"} 1\n' % i for i in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"a 1\n" + b"\n" * (11 * 2**20), "page refused: 11534340 bytes, more than 10485760"),
+        (b"a 1\n" + b"# x\n" * 100_000, "page refused: 100001 lines, more than 100000"),
+        (_engines(257), "page refused: 257 engines, more than 256"),
+        (
+            b'vllm:num_requests_running{engine="%s"} 1\n' % (b"e" * 257),
+            "page refused: a label engine of 257 characters, more than 256",
+        ),
+        (
+            b'vllm:num_requests_running{engine="0",model_name="%s"} 1\n' % (b"m" * 300),
+            "page refused: a label model_name of 300 characters, more than 256",
+        ),
+    ],
+)
+def test_a_page_that_no_server_of_vllm_has_is_refused_by_name(body: bytes, reason: str) -> None:
+    (row,) = PageParser().parse("h:1", T0, body).rows
+    assert (row["ok"], row["reason"]) == (False, reason)
+
+
+def test_a_page_of_as_many_engines_as_are_read_is_read() -> None:
+    assert PageParser().parse("h:1", T0, _engines(256)).frame["ok"].sum() == 256
+
+
+def test_a_line_of_quotes_is_no_sample() -> None:
+    # the parser of prometheus_client is quadratic in them
+    body = b'vllm:num_requests_running{engine="0"} 1\na{x="' + b'\\"' * 513 + b'"} 1\n'
+    parsed = PageParser().parse("h:1", T0, body)
+    assert [p.reason for p in parsed.problems] == ["line 2: 515 quotes, more than 512"]
+    assert parsed.rows[0]["ok"]
