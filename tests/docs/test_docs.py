@@ -200,7 +200,7 @@ def test_decisions_are_numbered_and_complete() -> None:
         text = path.read_text(encoding="utf-8")
         assert text.startswith(f"# {int(path.name[:4])}. "), path.name
         assert "**Decided.**" in text and "**Why.**" in text, path.name
-        assert len(text.split()) <= 170, path.name
+        assert len(text.split()) <= 155, path.name
 
 
 # -- rules ---------------------------------------------------------------------------------------
