@@ -46,7 +46,7 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes
 from driftwatch.store.store import Store
 
 _KEY = list(KEY_COLUMNS)
-_SAID = ("slower_at_equal_load", "slower_than_pool", "speed_unknown_reason", "cache_config")
+_JUDGED = ("slower_at_equal_load", "slower_than_pool", "speed_unknown_reason", "cache_config")
 _RECENT = timedelta(minutes=10)
 # Reasons that no baseline gets over without somebody saying why: what a pin must not hold.
 _CHANGES = ("restart", "knobs changed", "release changed")
@@ -54,27 +54,19 @@ _GRAVE = ("incident ", *_CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What pins can be made of.
+class Material:
+    """What baselines can be pinned from."""
 
-    Attributes:
-        load: target keys → their minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with
-            what detectors said, the page's ``cache_config``, and ``left_out``.
-        targets: with their pools.
-        plan: settings, and what the servers said of themselves.
-        until: end of the newest minute; None where there is none.
-        gpus: recent GPU readings.
-        ran: target → what is known of what runs there now.
-        pins: in force.
-    """
-
+    # target keys → their minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with what
+    # detectors said, the page's ``cache_config``, and ``left_out``
     load: Callable[[Sequence[TargetKey]], pl.DataFrame]
-    targets: Mapping[TargetKey, Target]
-    plan: Plan
-    until: datetime | None = None
-    gpus: pl.DataFrame = field(default_factory=empty_gpus)
+    targets: Mapping[TargetKey, Target]  # with their pools
+    plan: Plan  # settings, and what the servers said of themselves
+    until: datetime | None = None  # end of the newest minute; None where there is none
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # recent GPU readings
+    # target → what is known of what runs there now
     ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)
-    pins: Pins = field(default_factory=Pins)
+    pins: Pins = field(default_factory=Pins)  # in force
 
     def of(self, members: Iterable[Target]) -> pl.DataFrame:
         """The minutes of some targets."""
@@ -83,15 +75,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a pin is about.
+    """What a pin is about."""
 
-    Attributes:
-        scope: ``target`` or ``pool``.
-        members: the target, or the pool's targets.
-    """
-
-    scope: str
-    members: tuple[Target, ...]
+    scope: str  # ``target`` or ``pool``
+    members: tuple[Target, ...]  # the target, or the pool's targets
 
     @property
     def name(self) -> str:
@@ -109,22 +96,15 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A subject with its proposal.
+    """A subject with its proposal."""
 
-    Attributes:
-        subject: what it is about.
-        proposal: None where no minute is fit for a baseline.
-        arming: what its minutes lack for a load model; None = nothing.
-        left_out: what was looked at and is no baseline.
-    """
-
-    subject: Subject
-    proposal: Proposal | None
-    arming: str | None
-    left_out: tuple[LeftOut, ...]
+    subject: Subject  # what it is about
+    proposal: Proposal | None  # None where no minute is fit for a baseline
+    arming: str | None  # what its minutes lack for a load model; None = nothing
+    left_out: tuple[LeftOut, ...]  # what was looked at and is no baseline
 
 
-def known_of_store(store: Store, plan: Plan) -> Known:
+def material_of_store(store: Store, plan: Plan) -> Material:
     """What the store has: minutes are kept as such for two days, which is the longest pin.
 
     Minutes are read target by target, so that memory does not grow with the fleet.
@@ -137,20 +117,20 @@ def known_of_store(store: Store, plan: Plan) -> Known:
     targets, until, pins = plan.assign(stored_targets(store)), newest(store), pins_from_store(store)
     path = store.path
     if until is None:
-        return Known(lambda _: _no_rows(), targets, plan, pins=pins)
+        return Material(lambda _: _no_rows(), targets, plan, pins=pins)
     since = until - LONGEST - timedelta(hours=1)
     troubles = troubles_of(store.incidents(since=since, limit=100_000))
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         with Store.open(path, migrate=False) as again:
             rows = again.past(since, until, keys)
-        kept = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_SAID)
-        return marked(judged(kept, plan), troubles)
+        of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
+        return marked(judged(of_minutes, plan), troubles)
 
     recent = store.past(until - _RECENT, until)
     gpus = store.gpus(until - _RECENT, until)
     ran = what_ran(recent, targets, plan, gpus)
-    return Known(load, targets, plan, until, gpus, ran, pins)
+    return Material(load, targets, plan, until, gpus, ran, pins)
 
 
 def judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
@@ -171,13 +151,13 @@ def judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     )
 
 
-def known_of_recording(
+def material_of_recording(
     sources: Sequence[Source],
     span: tuple[datetime, datetime],
     plan: Plan,
     pins: Pins,
     progress: Callable[[datetime], None] | None = None,
-) -> Known:
+) -> Material:
     """What recordings have: all of it goes through the tick, which knows incidents.
 
     Args:
@@ -192,7 +172,7 @@ def known_of_recording(
     troubles: list[Incident] = []
     for outcome in replay(sources, span, plan, pins=pins, progress=progress):
         if len(outcome.rows):
-            said = outcome.rows.select(*_SAID)
+            said = outcome.rows.select(*_JUDGED)
             rows.append(minutes(outcome.rows).hstack(said))
         for transition in outcome.transitions:
             incident = transition.incident
@@ -216,7 +196,7 @@ def known_of_recording(
     newest_end = done["end"].max()
     until = newest_end if isinstance(newest_end, datetime) else None
     ran = what_ran(done, targets, plan, gpus)
-    return Known(load, targets, plan, until, gpus, ran, pins)
+    return Material(load, targets, plan, until, gpus, ran, pins)
 
 
 def troubles_of(incidents: Iterable[Incident]) -> list[Trouble]:
@@ -235,9 +215,9 @@ def troubles_of(incidents: Iterable[Incident]) -> list[Trouble]:
     ]
 
 
-def subjects(known: Known, name: str | None) -> list[Subject]:
+def subjects(material: Material, name: str | None) -> list[Subject]:
     """Targets that a person means, or a pool of several; every target where nothing is named."""
-    every = [known.targets[key] for key in sorted(known.targets)]
+    every = [material.targets[key] for key in sorted(material.targets)]
     if name is None:
         return [Subject("target", (target,)) for target in every]
     exact = [t for t in every if name in (t.key.text, f"{t.key.instance}/{t.key.engine}")]
@@ -250,9 +230,9 @@ def subjects(known: Known, name: str | None) -> list[Subject]:
     return [Subject("target", (target,)) for target in found]
 
 
-def offer(known: Known, subject: Subject) -> Offer:
+def offer(material: Material, subject: Subject) -> Offer:
     """The best stretch of a subject, with what it lacks."""
-    rows = known.of(subject.members)
+    rows = material.of(subject.members)
     proposal = propose(rows) if len(rows) else None
     lacking = None
     if proposal is not None:
@@ -264,9 +244,9 @@ def offer(known: Known, subject: Subject) -> Offer:
     return Offer(subject, proposal, lacking, left_out_of(rows))
 
 
-def refused(known: Known, subject: Subject, window: Window) -> tuple[str, ...]:
+def refused(material: Material, subject: Subject, window: Window) -> tuple[str, ...]:
     """Why a window should not be pinned; nothing where it may."""
-    inside = _inside(known.of(subject.members), window)
+    inside = _inside(material.of(subject.members), window)
     seen = inside.filter(pl.col("scrapes") > 0)
     if seen.is_empty():
         return (f"no minute of {subject.name} lies in the window",)
@@ -281,9 +261,9 @@ def refused(known: Known, subject: Subject, window: Window) -> tuple[str, ...]:
     return tuple(found)
 
 
-def described(known: Known, subject: Subject, window: Window) -> Proposal | None:
+def described(material: Material, subject: Subject, window: Window) -> Proposal | None:
     """What a window shows of a subject; None where no minute of it lies inside."""
-    inside = _inside(known.of(subject.members), window)
+    inside = _inside(material.of(subject.members), window)
     first, last = inside["end"].min(), inside["end"].max()
     if not isinstance(first, datetime) or not isinstance(last, datetime):
         return None
@@ -291,24 +271,29 @@ def described(known: Known, subject: Subject, window: Window) -> Proposal | None
 
 
 def pinned_window(
-    known: Known, subject: Subject, window: Window, accepted: Acceptance, *, anyway: bool = False
+    material: Material,
+    subject: Subject,
+    window: Window,
+    accepted: Acceptance,
+    *,
+    anyway: bool = False,
 ) -> Pins | None:
     """The pin of a subject; minutes that are no baseline are left out of what it remembers.
 
     Args:
-        known: minutes and what ran.
+        material: minutes and what ran.
         subject: what is pinned.
         window: which span.
         accepted: who accepts it.
         anyway: a person knows better than the incidents: then only minutes around restarts and
             changes are left out.
     """
-    inside = _inside(known.of(subject.members), window)
+    inside = _inside(material.of(subject.members), window)
     if anyway:
         technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
         inside = inside.with_columns(left_out=pl.when(technical).then("left_out"))
     members = {target.key: target for target in subject.members}
-    found = Measured(_good(inside), what_ran(inside, members, known.plan, known.gpus))
+    found = Measured(_good(inside), what_ran(inside, members, material.plan, material.gpus))
     if subject.scope == "pool":
         pin = pin_of_pool(found, window, subject.members, accepted)
     else:
@@ -318,16 +303,12 @@ def pinned_window(
 
 @dataclass(frozen=True, slots=True)
 class ArmingTarget:
-    """A target without a pin in force.
+    """A target without a pin in force."""
 
-    Attributes:
-        target: which one.
-        lacking: what its minutes lack for a load model; None = nothing, a proposal can be had.
-        earliest: no verdict before this; None where only another load helps, or nothing lacks.
-    """
-
-    target: Target
+    target: Target  # which one
+    # what its minutes lack for a load model; None = nothing, a proposal can be had
     lacking: str | None
+    # no verdict before this; None where only another load helps, or nothing lacks
     earliest: datetime | None = None
 
     @property
@@ -339,34 +320,36 @@ class ArmingTarget:
         return f"arming: {self.lacking}{soonest}"
 
 
-def without_pin(known: Known) -> list[Target]:
+def without_pin(material: Material) -> list[Target]:
     """Targets for which no pin is in force, by key."""
-    pins = pinned(known.pins, known.targets, known.plan, known.gpus).pins
+    pins = pinned(material.pins, material.targets, material.plan, material.gpus).pins
     return [
         target
-        for key, target in sorted(known.targets.items())
+        for key, target in sorted(material.targets.items())
         if pins.of_target(key.instance, key.engine, target.pool or "") is None
     ]
 
 
-def arming(known: Known, targets: Iterable[Target]) -> list[ArmingTarget]:
+def arming(material: Material, targets: Iterable[Target]) -> list[ArmingTarget]:
     """Targets without a pin, with what is missing for a load model and the earliest time.
 
     The time is a lower bound: nobody knows when load will spread.
 
     Args:
-        known: their minutes.
+        material: their minutes.
         targets: which ones (:func:`without_pin`).
     """
-    found = []
-    for target in targets:
-        rows = _good(known.of([target]))
-        model = fit(rows) if len(rows) else Arming("no minute of it is kept", 0, None, None)
-        if isinstance(model, Arming):
-            found.append(ArmingTarget(target, model.reason, model.earliest))
-        else:
-            found.append(ArmingTarget(target, None))
-    return found
+    return [_arming(material, target) for target in targets]
+
+
+def _arming(material: Material, target: Target) -> ArmingTarget:
+    rows = _good(material.of([target]))
+    if rows.is_empty():
+        return ArmingTarget(target, "no minute of it is stored")
+    law = fit(rows)
+    if isinstance(law, Arming):
+        return ArmingTarget(target, law.reason, law.earliest)
+    return ArmingTarget(target, None)
 
 
 def _inside(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
@@ -387,11 +370,6 @@ def _good(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _no_rows() -> pl.DataFrame:
-    said: dict[str, pl.DataType | type[pl.DataType]] = {
-        **MINUTE_SCHEMA,
-        "slower_at_equal_load": pl.Boolean,
-        "slower_than_pool": pl.Boolean,
-        "speed_unknown_reason": pl.String,
-        "cache_config": pl.String,
-    }
-    return pl.DataFrame(schema=said)
+    booleans = dict.fromkeys(("slower_at_equal_load", "slower_than_pool"), pl.Boolean)
+    texts = dict.fromkeys(("speed_unknown_reason", "cache_config"), pl.String)
+    return pl.DataFrame(schema={**MINUTE_SCHEMA, **booleans, **texts})

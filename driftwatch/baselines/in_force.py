@@ -59,19 +59,15 @@ def no_releases() -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What the pins say of each target now.
+    """What the pins say of each target now."""
 
-    Attributes:
-        pins: with the targets that they are not in force for.
-        frame: :data:`PINNED_SCHEMA`, one row per target.
-        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target with a
-            pin that remembers one.
-        made_of: pins, targets and plan that it was made of.
-    """
-
-    pins: Pins = field(default_factory=Pins)
+    pins: Pins = field(default_factory=Pins)  # with the targets that they are not in force for
+    # :data:`PINNED_SCHEMA`, one row per target
     frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PINNED_SCHEMA))
+    # :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target with a pin that
+    # remembers one
     reference: pl.DataFrame = field(default_factory=no_reference)
+    # pins, targets and plan that it was made of
     made_of: tuple[Pins, Mapping[TargetKey, Target], Plan] | None = field(
         default=None, repr=False, compare=False
     )

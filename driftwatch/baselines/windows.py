@@ -27,30 +27,20 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Who accepts a pin.
+    """Who accepts a pin."""
 
-    Attributes:
-        by: a person, or "provisional".
-        at: when.
-        why: why this stretch is good.
-    """
-
-    by: str
-    at: datetime
-    why: str
+    by: str  # a person, or "provisional"
+    at: datetime  # when
+    why: str  # why this stretch is good
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a window showed.
+    """What a window showed."""
 
-    Attributes:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline has been
-            left out.
-        ran: target → what is known of what ran.
-    """
-
+    # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline has been left out
     minutes: pl.DataFrame
+    # target → what is known of what ran
     ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)
 
 

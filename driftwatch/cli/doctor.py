@@ -159,13 +159,13 @@ def _places_of_settings(settings: Settings) -> dict[str, Sequence[Serving]]:
 
 def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
     """Target → what its baseline lacks, from the service's database; None where there is none."""
-    from driftwatch.baselines.candidates import arming, known_of_store, without_pin
+    from driftwatch.baselines.candidates import arming, material_of_store, without_pin
     from driftwatch.cli.database import open_store
     from driftwatch.errors import DriftwatchError
 
     try:
         with open_store(None, None if config is None else str(config)) as store:
-            known = known_of_store(store, plan)
+            known = material_of_store(store, plan)
             waiting = without_pin(known)
             told = {one.target.key: one.text for one in arming(known, waiting[:_ARMING])}
     except DriftwatchError:

@@ -15,47 +15,33 @@ _NAMED = 3  # targets of a pool that are named; the rest is counted
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check.
+    """One check."""
 
-    Attributes:
-        status: MISSING (a rule cannot fire, or nobody hears of it), WRONG (it fires on a number
-            that is not what it says), WARNING (it can fire, but less well), ARMING (it cannot fire
-            yet, and will with time), off (a rule that is switched off, a reading that does not
-            exist), ok.
-        where: target, pool or source.
-        what: its result.
-        disables: rules or answers that this costs.
-        fix: the setting that mends it, below its pool where ``pool`` is one.
-        pool: name of the pool that the setting belongs to, None where it is no pool's.
-        flags: what mends it on the command line, where that can.
-        setting: where in the configuration that is: keys and positions from its root, or from the
-            pool where there is one.
-    """
-
+    # MISSING (a rule cannot fire, or nobody hears of it), WRONG (it fires on a number that is not
+    # what it says), WARNING (it can fire, but less well), ARMING (it cannot fire yet, and will with
+    # time), off (a rule that is switched off, a reading that does not exist), ok
     status: Status
-    where: str
-    what: str
-    disables: tuple[str, ...] = ()
-    fix: str | None = None
+    where: str  # target, pool or source
+    what: str  # its result
+    disables: tuple[str, ...] = ()  # rules or answers that this costs
+    fix: str | None = None  # the setting that mends it, below its pool where ``pool`` is one
+    # name of the pool that the setting belongs to, None where it is no pool's
     pool: str | None = None
-    flags: str | None = None
+    flags: str | None = None  # what mends it on the command line, where that can
+    # where in the configuration that is: keys and positions from its root, or from the pool where
+    # there is one
     setting: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """Every check, and which rules can fire on every target.
+    """Every check, and which rules can fire on every target."""
 
-    Attributes:
-        checks: in the order they were made.
-        rules: enabled rule id → it can fire on every target.
-        targets: how many there are.
-        arming: ids of those that cannot fire yet for want of time, a baseline or peers only.
-    """
-
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # in the order they were made
+    # enabled rule id → it can fire on every target
     rules: Mapping[str, bool] = field(default_factory=dict)
-    targets: int = 0
+    targets: int = 0  # how many there are
+    # ids of those that cannot fire yet for want of time, a baseline or peers only
     arming: frozenset[str] = frozenset()
 
     @property

@@ -33,24 +33,16 @@ from driftwatch.signals.gpus import gpu_counts
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a checkup reads beside the scrapes.
+    """What a checkup reads beside the scrapes."""
 
-    Attributes:
-        has_baseline: a baseline was named.
-        now: aware; None for a recording, whose scrapes need not be fresh.
-        sources: how they answered.
-        gpus: GPU table; None = GPUs were not looked for.
-        interval_seconds: between two ticks.
-        places: pool → what each place of the configuration says of its serving settings.
-        waits: target → what its baseline lacks, "" where one is in force; None = not known.
-    """
-
-    has_baseline: bool = False
-    now: datetime | None = None
-    sources: Sequence[SourceAnswer] = ()
-    gpus: pl.DataFrame | None = None
-    interval_seconds: float = 15.0
+    has_baseline: bool = False  # a baseline was named
+    now: datetime | None = None  # aware; None for a recording, whose scrapes need not be fresh
+    sources: Sequence[SourceAnswer] = ()  # how they answered
+    gpus: pl.DataFrame | None = None  # GPU table; None = GPUs were not looked for
+    interval_seconds: float = 15.0  # between two ticks
+    # pool → what each place of the configuration says of its serving settings
     places: Mapping[str, Sequence[Serving]] = field(default_factory=dict)
+    # target → what its baseline lacks, "" where one is in force; None = not known
     waits: Mapping[TargetKey, str] | None = None
 
 

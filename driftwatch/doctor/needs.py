@@ -43,26 +43,17 @@ _NEGATED: dict[_Truth, _Truth] = {"true": "false", "false": "true", "unknown": "
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What decides which columns of one target can be known.
+    """What decides which columns of one target can be known."""
 
-    Attributes:
-        row: its newest scrape.
-        pool: its pool.
-        serving: its settings.
-        has_baseline: a baseline was named.
-        members: targets of its pool.
-        gpus: its row of :func:`driftwatch.signals.gpus.gpu_counts`; None = GPUs were not looked
-            for, and count as known.
-        has_release: a label, the server or its start-up log says which release runs.
-    """
-
-    row: Mapping[str, object]
-    pool: Pool
-    serving: Serving
-    has_baseline: bool = False
-    members: int = 1
+    row: Mapping[str, object]  # its newest scrape
+    pool: Pool  # its pool
+    serving: Serving  # its settings
+    has_baseline: bool = False  # a baseline was named
+    members: int = 1  # targets of its pool
+    # its row of :func:`driftwatch.signals.gpus.gpu_counts`; None = GPUs were not looked for, and
+    # count as known
     gpus: Mapping[str, Any] | None = None
-    has_release: bool = False
+    has_release: bool = False  # a label, the server or its start-up log says which release runs
 
     def shows(self, source: str) -> bool:
         """The page has it, or it is no metric."""
@@ -129,15 +120,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something unknown costs.
+    """What something unknown costs."""
 
-    Attributes:
-        lost: ids of rules that cannot fire.
-        partly: ids of rules that can fire on what is left of their condition.
-    """
-
-    lost: tuple[str, ...] = ()
-    partly: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  # ids of rules that cannot fire
+    partly: tuple[str, ...] = ()  # ids of rules that can fire on what is left of their condition
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -147,15 +133,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What is never known of each target, and what that costs.
+    """What is never known of each target, and what that costs."""
 
-    Attributes:
-        rules: the enabled ones.
-        known: per target that answers.
-    """
-
-    rules: Sequence[Rule]
-    known: Mapping[TargetKey, Known]
+    rules: Sequence[Rule]  # the enabled ones
+    known: Mapping[TargetKey, Known]  # per target that answers
     _causes: dict[TargetKey, Mapping[str, frozenset[str]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -45,18 +45,13 @@ _NO_SETTING = (
 
 @dataclass(frozen=True, slots=True)
 class PoolScrapes:
-    """A pool and what its targets show.
+    """A pool and what its targets show."""
 
-    Attributes:
-        pool: the pool.
-        targets: its targets.
-        rows: target → its newest scrape.
-        places: what each place of the configuration says of its settings, in order of trust.
-    """
-
-    pool: Pool
-    targets: dict[TargetKey, Target]
+    pool: Pool  # the pool
+    targets: dict[TargetKey, Target]  # its targets
+    # target → its newest scrape
     rows: Mapping[TargetKey, Mapping[str, object]] = field(default_factory=dict)
+    # what each place of the configuration says of its settings, in order of trust
     places: Sequence[Serving] = ()
 
     @property

@@ -22,39 +22,27 @@ _TWO_SERVERS = "has two series at the same time"
 
 @dataclass(frozen=True, slots=True)
 class SourceAnswer:
-    """How one source answered.
+    """How one source answered."""
 
-    Attributes:
-        name: the source's.
-        kind: prometheus, pages, dcgm, nvml or recording.
-        setting: its place in the configuration; empty where there is none.
-        instances: whom it brought.
-        settle_seconds: how old a scrape is before the source has it.
-        step_seconds: distance of the points asked for; None where it scrapes itself.
-        every_seconds: how often it scrapes, where it does that itself.
-        intervals: instance → true time between two scrapes, where the source can tell.
-        clock_seconds: its clock ahead of ours (instance → seconds for pages); None = not known.
-        asked_seconds: how long the questions of one tick took; None = not measured.
-        budget_seconds: what they may take; None = no such bound.
-        problems: what it could not read, in words.
-        listed: instances that it lists now, well or not; None = it does not say.
-        gpus: GPU readings it brought.
-    """
-
-    name: str
-    kind: str
-    setting: tuple[str | int, ...] = ()
-    instances: frozenset[str] = frozenset()
-    settle_seconds: float = 0.0
+    name: str  # the source's
+    kind: str  # prometheus, pages, dcgm, nvml or recording
+    setting: tuple[str | int, ...] = ()  # its place in the configuration; empty where there is none
+    instances: frozenset[str] = frozenset()  # whom it brought
+    settle_seconds: float = 0.0  # how old a scrape is before the source has it
+    # distance of the points asked for; None where it scrapes itself
     step_seconds: float | None = None
-    every_seconds: float | None = None
+    every_seconds: float | None = None  # how often it scrapes, where it does that itself
+    # instance → true time between two scrapes, where the source can tell
     intervals: Mapping[str, float] = field(default_factory=dict)
+    # its clock ahead of ours (instance → seconds for pages); None = not known
     clock_seconds: float | Mapping[str, float] | None = None
+    # how long the questions of one tick took; None = not measured
     asked_seconds: float | None = None
-    budget_seconds: float | None = None
-    problems: tuple[str, ...] = ()
+    budget_seconds: float | None = None  # what they may take; None = no such bound
+    problems: tuple[str, ...] = ()  # what it could not read, in words
+    # instances that it lists now, well or not; None = it does not say
     listed: frozenset[str] | None = None
-    gpus: int = 0
+    gpus: int = 0  # GPU readings it brought
 
     def every(self, key: TargetKey) -> float | None:
         """Seconds between two scrapes of a target; None = not known."""

@@ -46,19 +46,12 @@ _KINDS: Mapping[type, str] = {
 
 @dataclass(slots=True)
 class Answers:
-    """What all sources brought.
+    """What all sources brought."""
 
-    Attributes:
-        scrapes: scrape tables.
-        gpus: GPU tables.
-        targets: with their labels.
-        sources: how each answered.
-    """
-
-    scrapes: list[pl.DataFrame] = field(default_factory=lambda: [empty_scrapes()])
-    gpus: list[pl.DataFrame] = field(default_factory=lambda: [empty_gpus()])
-    targets: dict[TargetKey, Target] = field(default_factory=dict)
-    sources: list[SourceAnswer] = field(default_factory=list)
+    scrapes: list[pl.DataFrame] = field(default_factory=lambda: [empty_scrapes()])  # scrape tables
+    gpus: list[pl.DataFrame] = field(default_factory=lambda: [empty_gpus()])  # GPU tables
+    targets: dict[TargetKey, Target] = field(default_factory=dict)  # with their labels
+    sources: list[SourceAnswer] = field(default_factory=list)  # how each answered
 
 
 def read_sources(

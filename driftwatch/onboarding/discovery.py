@@ -29,28 +29,20 @@ _NAMESPACES = ("namespace", "kubernetes_namespace")
 
 @dataclass(frozen=True, slots=True)
 class FoundPool:
-    """Servers that are configured alike, as far as can be seen.
+    """Servers that are configured alike, as far as can be seen."""
 
-    Attributes:
-        name: fit for ``pools[].name``, unique.
-        match: labels that its servers have and no other pool's.
-        servers: by instance.
-        serving: settings that something shows, with where; those that differ are left out.
-        gpus_per_replica: the same for all servers whose GPUs are known, by readings and by
-            arguments; None = not known or not the same.
-        gpus_source: what says so, or why it is not known.
-        kv_cache_tokens: of one engine, smallest and largest; None where no page says it.
-        doubts: what does not fit together, one sentence each.
-    """
-
-    name: str
-    match: Mapping[str, str]
-    servers: tuple[Server, ...]
+    name: str  # fit for ``pools[].name``, unique
+    match: Mapping[str, str]  # labels that its servers have and no other pool's
+    servers: tuple[Server, ...]  # by instance
+    # settings that something shows, with where; those that differ are left out
     serving: Serving = field(default_factory=Serving)
+    # the same for all servers whose GPUs are known, by readings and by arguments; None = not known
+    # or not the same
     gpus_per_replica: float | None = None
-    gpus_source: str = ""
+    gpus_source: str = ""  # what says so, or why it is not known
+    # of one engine, smallest and largest; None where no page says it
     kv_cache_tokens: tuple[float, float] | None = None
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # what does not fit together, one sentence each
 
     @property
     def engines(self) -> int:
@@ -60,15 +52,11 @@ class FoundPool:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What is written down.
+    """What is written down."""
 
-    Attributes:
-        pools: in the order of the file: a target belongs to the first that matches.
-        unjoined: command lines of vLLM that fit no server.
-    """
-
+    # in the order of the file: a target belongs to the first that matches
     pools: tuple[FoundPool, ...]
-    unjoined: tuple[Hint, ...] = ()
+    unjoined: tuple[Hint, ...] = ()  # command lines of vLLM that fit no server
 
 
 def found_pools(found: Inventory, at: datetime) -> Discovery:

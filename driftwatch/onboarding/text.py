@@ -25,31 +25,21 @@ _PLAIN = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """How the API was asked, to be written down.
+    """How the API was asked, to be written down."""
 
-    Attributes:
-        url: its address, without credentials.
-        match: labels given on the command line.
-        keys: other settings of the source, as YAML scalars: ``tenant``, ``ca_file`` …
-        basic_auth: user name and password file.
-    """
-
-    url: str
-    match: Mapping[str, str]
+    url: str  # its address, without credentials
+    match: Mapping[str, str]  # labels given on the command line
+    # other settings of the source, as YAML scalars: ``tenant``, ``ca_file`` …
     keys: Mapping[str, str]
-    basic_auth: tuple[str, str] | None = None
+    basic_auth: tuple[str, str] | None = None  # user name and password file
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A configuration, and what it could not say.
+    """A configuration, and what it could not say."""
 
-    Attributes:
-        text: the file.
-        missing: what is missing and how to give it, one sentence each; also at its end.
-    """
-
-    text: str
+    text: str  # the file
+    # what is missing and how to give it, one sentence each; also at its end
     missing: tuple[str, ...]
 
 

@@ -20,52 +20,30 @@ from driftwatch.store.tables import advice, verifications
 
 @dataclass(frozen=True, slots=True)
 class AdviceRow:
-    """One whole answer.
+    """One whole answer."""
 
-    Attributes:
-        id: :func:`advice_id`.
-        instance: of the target.
-        engine: of it.
-        pool: of it.
-        at: end of the window.
-        document: the advice as JSON.
-        incident_id: whose page carries it; None = nobody's.
-    """
-
-    id: str
-    instance: str
-    engine: str
-    pool: str
-    at: datetime
-    document: Mapping[str, Any]
-    incident_id: str | None = None
+    id: str  # :func:`advice_id`
+    instance: str  # of the target
+    engine: str  # of it
+    pool: str  # of it
+    at: datetime  # end of the window
+    document: Mapping[str, Any]  # the advice as JSON
+    incident_id: str | None = None  # whose page carries it; None = nobody's
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationRow:
-    """A change, and what came of it.
+    """A change, and what came of it."""
 
-    Attributes:
-        id: of the verification.
-        instance: of the target that changed.
-        engine: of it.
-        pool: of it.
-        opened_at: when it was noticed.
-        verdict: open, PASS, FAIL or INCONCLUSIVE.
-        document: the verification as JSON.
-        closed_at: when the verdict fell; None while it is open.
-        incident_id: whose page had advised the change; None = none.
-    """
-
-    id: str
-    instance: str
-    engine: str
-    pool: str
-    opened_at: datetime
-    verdict: str
-    document: Mapping[str, Any]
-    closed_at: datetime | None = None
-    incident_id: str | None = None
+    id: str  # of the verification
+    instance: str  # of the target that changed
+    engine: str  # of it
+    pool: str  # of it
+    opened_at: datetime  # when it was noticed
+    verdict: str  # open, PASS, FAIL or INCONCLUSIVE
+    document: Mapping[str, Any]  # the verification as JSON
+    closed_at: datetime | None = None  # when the verdict fell; None while it is open
+    incident_id: str | None = None  # whose page had advised the change; None = none
 
 
 Row = TypeVar("Row", AdviceRow, VerificationRow)

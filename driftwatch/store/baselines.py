@@ -18,29 +18,17 @@ _PROPOSALS = "baseline.proposals"
 
 @dataclass(frozen=True, slots=True)
 class BaselineRow:
-    """A pinned baseline.
+    """A pinned baseline."""
 
-    Attributes:
-        id: short and unique.
-        scope: ``target`` or ``pool``.
-        instance: of a target's, else None.
-        engine: of a target's, else None.
-        pool: its pool.
-        accepted_at: when.
-        accepted_by: who.
-        document: the pin as JSON.
-        retired_at: when another one took its place; None while it is in force.
-    """
-
-    id: str
-    scope: str
-    instance: str | None
-    engine: str | None
-    pool: str
-    accepted_at: datetime
-    accepted_by: str
-    document: str
-    retired_at: datetime | None = None
+    id: str  # short and unique
+    scope: str  # ``target`` or ``pool``
+    instance: str | None  # of a target's, else None
+    engine: str | None  # of a target's, else None
+    pool: str  # its pool
+    accepted_at: datetime  # when
+    accepted_by: str  # who
+    document: str  # the pin as JSON
+    retired_at: datetime | None = None  # when another one took its place; None while it is in force
 
     @property
     def subject(self) -> tuple[str | None, ...]:

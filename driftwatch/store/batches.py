@@ -17,16 +17,11 @@ from driftwatch.store.tables import gpu_batches, scrape_batches
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One sort of batches.
+    """One sort of batches."""
 
-    Attributes:
-        table: where they lie.
-        schema: today's columns of a row; one is ``time``.
-        key: what two rows of the same thing have in common, in the order of the answer.
-    """
-
-    table: Table
-    schema: Schema
+    table: Table  # where they lie
+    schema: Schema  # today's columns of a row; one is ``time``
+    # what two rows of the same thing have in common, in the order of the answer
     key: tuple[str, ...]
 
 

@@ -44,15 +44,10 @@ _TOGETHER_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Batches that become others.
+    """Batches that become others."""
 
-    Attributes:
-        ids: of the batches that go.
-        seconds: of a row of what comes.
-    """
-
-    ids: tuple[int, ...]
-    seconds: int
+    ids: tuple[int, ...]  # of the batches that go
+    seconds: int  # of a row of what comes
 
 
 class Compaction(Database):

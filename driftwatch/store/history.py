@@ -16,15 +16,10 @@ from driftwatch.store.tables import checkpoint, day_batches
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The detectors' memory after the minutes up to a time.
+    """The detectors' memory after the minutes up to a time."""
 
-    Attributes:
-        at: end of the last minute that is in it.
-        frames: name → frame, as the detectors gave them.
-    """
-
-    at: datetime
-    frames: Mapping[str, pl.DataFrame]
+    at: datetime  # end of the last minute that is in it
+    frames: Mapping[str, pl.DataFrame]  # name → frame, as the detectors gave them
 
 
 class History(Database):

@@ -42,21 +42,13 @@ LONGEST_BECAUSE = 500
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What somebody said of one incident's page.
+    """What somebody said of one incident's page."""
 
-    Attributes:
-        incident_id: whose.
-        mark: useful or not useful.
-        at: when it was said.
-        by: who.
-        because: why; empty = not said.
-    """
-
-    incident_id: str
-    mark: str
-    at: datetime
-    by: str
-    because: str = ""
+    incident_id: str  # whose
+    mark: str  # useful or not useful
+    at: datetime  # when it was said
+    by: str  # who
+    because: str = ""  # why; empty = not said
 
 
 class Incidents(Database):

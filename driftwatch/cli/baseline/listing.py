@@ -23,7 +23,7 @@ from driftwatch.cli.table import lines
 from driftwatch.errors import NoVerdict
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import ArmingTarget, Known
+    from driftwatch.baselines.candidates import ArmingTarget, Material
     from driftwatch.detect.pins import Pin
 
 # The minutes of so many targets without a pin are read; the others are counted.
@@ -44,7 +44,7 @@ def list_command(as_json: bool, place: Place) -> None:
     from driftwatch.baselines.candidates import arming, without_pin
     from driftwatch.baselines.rows import notes_on
 
-    known: Known | None = None
+    known: Material | None = None
     if place.pins is None or place.recordings:
         try:
             known = place.known()

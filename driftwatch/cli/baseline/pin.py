@@ -27,7 +27,7 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import Known, Subject
+    from driftwatch.baselines.candidates import Material, Subject
     from driftwatch.detect.pins import Pin
     from driftwatch.pipeline.explain import Window
 
@@ -149,7 +149,7 @@ def _contradictions(
 
 
 def _wanted(
-    known: Known,
+    known: Material,
     names: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
@@ -186,7 +186,7 @@ def _wanted(
     return wanted
 
 
-def _good(known: Known, one: _Wanted) -> str:
+def _good(known: Material, one: _Wanted) -> str:
     """Why the window is good, as a proposal would say it."""
     from driftwatch.baselines.candidates import described
     from driftwatch.cli.baseline.propose import good_because

@@ -18,7 +18,7 @@ from driftwatch.cli.proposed import with_proposals
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import Known
+    from driftwatch.baselines.candidates import Material
     from driftwatch.detect.pins import Pin, Pins
     from driftwatch.pipeline.plan import Plan
     from driftwatch.store import Store
@@ -97,7 +97,7 @@ class Place:
         exists = self.pins is not None and self.pins.exists()
         return self.pins_in_force() if exists else Pins()
 
-    def known(self, past: tuple[Api, tuple[datetime, datetime]] | None = None) -> Known:
+    def known(self, past: tuple[Api, tuple[datetime, datetime]] | None = None) -> Material:
         """Minutes, targets and pins of an API's past or of recordings, else of the database.
 
         Raises:
@@ -105,7 +105,7 @@ class Place:
             StoreError: the database does not serve.
             NoVerdict: there is no minute yet.
         """
-        from driftwatch.baselines.candidates import known_of_store
+        from driftwatch.baselines.candidates import material_of_store
 
         plan = self.plan
         if past is not None:
@@ -114,15 +114,15 @@ class Place:
         if self.recordings:
             return self._of_recordings(self.recordings, plan)
         with self.store() as store:
-            known = known_of_store(store, plan)
+            known = material_of_store(store, plan)
         if known.until is None:
             raise NoVerdict(
                 "the database holds no minute yet", help_text="driftwatch run -c driftwatch.yaml"
             )
         return known
 
-    def _of_recordings(self, recordings: tuple[Path, ...], plan: Plan) -> Known:
-        from driftwatch.baselines.candidates import known_of_recording
+    def _of_recordings(self, recordings: tuple[Path, ...], plan: Plan) -> Material:
+        from driftwatch.baselines.candidates import material_of_recording
         from driftwatch.cli.replay import sources_from
         from driftwatch.collect.schema import Recording
 
@@ -138,7 +138,7 @@ class Place:
             # a slow stretch is no baseline: where there is no pin yet, its own past tells
             proposing = with_proposals(plan)
             pins = self.pins_of_new_file()
-            known = known_of_recording(sources, (start, end), proposing, pins, show)
+            known = material_of_recording(sources, (start, end), proposing, pins, show)
         finally:
             progress.close()
             for source in sources:

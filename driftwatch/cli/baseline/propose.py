@@ -26,7 +26,7 @@ from driftwatch.errors import UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from driftwatch.baselines.candidates import Known, Offer
+    from driftwatch.baselines.candidates import Material, Offer
     from driftwatch.cli.past import Api
     from driftwatch.detect.proposals import Proposal
 
@@ -151,7 +151,7 @@ def _typed_again(
     return None
 
 
-def _print(known: Known, offers: list[Offer], minutes: str | None) -> None:
+def _print(known: Material, offers: list[Offer], minutes: str | None) -> None:
     """A block each on a terminal; piped a row each."""
     import sys
 
