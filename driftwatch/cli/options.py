@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -255,6 +256,14 @@ def print_problems(problems: Sequence[SourceProblem], limit: int = 20) -> None:
         click.echo(f"warning: and {len(problems) - limit} more", err=True)
 
 
+def print_note(note: str) -> None:
+    """What was assumed because nobody said it: on stderr, in 80 columns on a terminal."""
+    text = f"note: {note}"
+    wrapped = textwrap.wrap(text, 80, subsequent_indent="  ") if sys.stderr.isatty() else [text]
+    for line in wrapped:
+        click.echo(line, err=True)
+
+
 class Progress:
     """Progress on stderr: a bar after one second, piped a line every 30 seconds.
 
@@ -287,6 +296,10 @@ class Progress:
             filled = int(30 * share)
             text = f"\r{self._label} [{'#' * filled}{'.' * (30 - filled)}] {self._text(now)}"
             click.echo(text.ljust(79), nl=False, err=True)
+
+    def begin(self, label: str) -> None:
+        """Another step begins, with an estimate of its own."""
+        self._label, self._share, self._began = label, 0.0, self._clock()
 
     def close(self) -> None:
         """Take the bar away."""

@@ -115,11 +115,13 @@ def found_in(
     from driftwatch.baselines.in_force import pinned
     from driftwatch.baselines.windows import with_more
     from driftwatch.cli.proposed import Taken, with_proposals
-    from driftwatch.cli.recent import Recent
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
+    from driftwatch.pipeline.minutes import SPEED_SCHEMA
     from driftwatch.pipeline.question import among, peers_of
     from driftwatch.pipeline.replay import detected_until, of_baseline
+    from driftwatch.signals.minutes import minutes as minutes_of
+    from driftwatch.signals.minutes import no_minutes
 
     held, measured = pins or Pins(), no_reference()
     if baseline is not None:
@@ -127,7 +129,15 @@ def found_in(
         held = with_more(more, held)
     progress, taken = Progress("replaying"), Taken()
     own = (pl.col("instance") == chosen.key.instance) & (pl.col("engine") == chosen.key.engine)
-    recent = Recent(span.start, lambda rows: taken.note(rows.filter(own)))
+    recent: list[pl.DataFrame] = []
+
+    def note(rows: pl.DataFrame) -> None:
+        taken.note(rows.filter(own))
+        late = rows.filter(pl.col("end") > span.start)
+        if len(late):
+            beside = late.select("cache_config", "model_name", *SPEED_SCHEMA)
+            recent.append(minutes_of(late).hstack(beside))
+
     try:
         detected = detected_until(
             scrapes,
@@ -139,12 +149,12 @@ def found_in(
             pins=held,
             reference=measured,
             progress=progress,
-            seen=recent.note,
+            seen=note,
         )
     finally:
         progress.close()
     taken.tell()
     reference = combined(measured, pinned(held, targets, plan, gpus).reference)
-    minutes = recent.minutes()
+    minutes = pl.concat(recent) if recent else no_minutes()
     twins = among(minutes, peers_of(chosen, targets, plan))
     return Found(reference, detected, minutes.filter(own), twins)

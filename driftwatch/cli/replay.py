@@ -116,7 +116,15 @@ def command(
             pinned = with_more(more, pinned or Pins())
             if write_pins is not None:
                 _write_pins(write_pins, more)
-        for outcome in replay(sources, span, plan, reference=reference, pins=pinned):
+        progress.begin("replaying")
+        for outcome in replay(
+            sources,
+            span,
+            plan,
+            reference=reference,
+            pins=pinned,
+            progress=lambda now: progress((now - span[0]) / (span[1] - span[0]), 1.0),
+        ):
             read.add(outcome)
             taken.note(outcome.rows)
             if rows is not None:
@@ -330,9 +338,6 @@ class EvidenceFile:
     """The evidence table as Parquet (or JSON lines, CSV by suffix), minutes in order.
 
     Rows wait on disk beside each other until the end: those of weeks do not fit into memory.
-
-    Args:
-        path: checked by :func:`check_evidence`.
     """
 
     def __init__(self, path: Path) -> None:

@@ -17,11 +17,7 @@ _SPEED = "slower_at_equal_load"
 
 
 class Unfired:
-    """Counts in which minutes rules were unknown, and which of their inputs were in all of them.
-
-    Args:
-        rules: the enabled ones.
-    """
+    """Counts in which minutes rules were unknown, and which of their inputs were in all of them."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._known = dict.fromkeys((rule.id for rule in rules), 0)

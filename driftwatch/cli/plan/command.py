@@ -161,7 +161,7 @@ def command(
     if as_json:
         _print_json({**document, "notes": notes})
     else:
-        from driftwatch.cli.notes import print_note
+        from driftwatch.cli.options import print_note
         from driftwatch.cli.plan.text import print_plan
 
         for note in notes:

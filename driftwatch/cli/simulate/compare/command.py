@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.notes import print_note
+from driftwatch.cli.options import print_note
 from driftwatch.cli.simulate.compare.options import Counts, compare_options
 from driftwatch.cli.simulate.options import engine_from, engine_options
 from driftwatch.errors import UsageError
