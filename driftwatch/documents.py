@@ -30,9 +30,7 @@ T = TypeVar("T")
 class Codec(Generic[T]):
     """One type of document.
 
-    Args:
-        kind: the dataclass.
-        schema_version: of its form.
+    ``kind``: the dataclass; ``schema_version``: of its form.
     """
 
     def __init__(self, kind: type[T], schema_version: int = 1) -> None:
@@ -51,8 +49,7 @@ class Codec(Generic[T]):
     def value(self, document: Mapping[str, Any]) -> T:
         """The value of a document.
 
-        Raises:
-            DocumentError: it has another schema version, lacks a field, or one has another type.
+        Raises DocumentError: it has another schema version, lacks a field, or one has another type.
         """
         version = document.get("schema_version")
         name = self.kind.__name__.lower()
@@ -77,8 +74,7 @@ def problems_of(error: ValidationError) -> str:
 def to_json(value: object) -> str:
     """JSON text with sorted keys: equal values are equal bytes.
 
-    Raises:
-        ValueError: it holds NaN or an infinity, which no JSON reader has to take.
-        TypeError: it holds what JSON cannot.
+    Raises ValueError: it holds NaN or an infinity, which no JSON reader has to take; TypeError: it
+    holds what JSON cannot.
     """
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)

@@ -109,9 +109,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
 
     Minutes are read target by target, so that memory does not grow with the fleet.
 
-    Args:
-        store: of a service.
-        plan: pools.
+    ``store``: of a service; ``plan``: pools.
     """
     plan = replace(plan, told=stored_reports(store))
     targets, until, pins = plan.assign(stored_targets(store)), newest(store), pins_from_store(store)
@@ -138,9 +136,8 @@ def judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 
     Without a pin nothing is called slow, and a slow stretch would be proposed as the first pin.
 
-    Args:
-        rows: minutes with that column, by instance, engine and end.
-        plan: what a person set about detection.
+    ``rows``: minutes with that column, by instance, engine and end; ``plan``: what a person set
+    about detection.
     """
     if not rows["slower_at_equal_load"].null_count():
         return rows
@@ -160,12 +157,8 @@ def material_of_recording(
 ) -> Material:
     """What recordings have: all of it goes through the tick, which knows incidents.
 
-    Args:
-        sources: recordings.
-        span: from, to.
-        plan: pools.
-        pins: in force.
-        progress: told how far it has come.
+    ``sources``: recordings; ``span``: from, to; ``plan``: pools; ``pins``: in force; ``progress``:
+    told how far it has come.
     """
     rows: list[pl.DataFrame] = []
     open_at: dict[str, Incident] = {}
@@ -280,13 +273,9 @@ def pinned_window(
 ) -> Pins | None:
     """The pin of a subject; minutes that are no baseline are left out of what it remembers.
 
-    Args:
-        material: minutes and what ran.
-        subject: what is pinned.
-        window: which span.
-        accepted: who accepts it.
-        anyway: a person knows better than the incidents: then only minutes around restarts and
-            changes are left out.
+    ``material``: minutes and what ran; ``subject``: what is pinned; ``window``: which span;
+    ``accepted``: who accepts it; ``anyway``: a person knows better than the incidents: then only
+    minutes around restarts and changes are left out.
     """
     inside = _inside(material.of(subject.members), window)
     if anyway:
@@ -335,9 +324,7 @@ def arming(material: Material, targets: Iterable[Target]) -> list[ArmingTarget]:
 
     The time is a lower bound: nobody knows when load will spread.
 
-    Args:
-        material: their minutes.
-        targets: which ones (:func:`without_pin`).
+    ``material``: their minutes; ``targets``: which ones (:func:`without_pin`).
     """
     return [_arming(material, target) for target in targets]
 

@@ -33,8 +33,7 @@ def wrong_with_model(model: LoadModel) -> list[str]:
 def wrong_with_reference(row: Mapping[str, object]) -> list[str]:
     """What is impossible of a reference row, in words.
 
-    Args:
-        row: of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, as it was read.
+    ``row``: of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, as it was read.
     """
     found = []
     if row.get("kind") not in _KINDS:

@@ -160,9 +160,8 @@ def exported(pins: Sequence[Pin]) -> str:
 def read_export(path: Path) -> tuple[Pin, ...]:
     """The pins of an export.
 
-    Raises:
-        ConfigError: it cannot be read, is no export, or some of it is wrong: every problem, with
-            its line in files up to 1 MiB; then none of its pins is given.
+    Raises ConfigError: it cannot be read, is no export, or some of it is wrong: every problem, with
+    its line in files up to 1 MiB; then none of its pins is given.
     """
     name = str(path)
     try:
@@ -238,8 +237,7 @@ def _reference_of(
 ) -> pl.DataFrame:
     """A reference row.
 
-    Raises:
-        ValueError: a name that no reference has, or a value of another type.
+    Raises ValueError: a name that no reference has, or a value of another type.
     """
     row: dict[str, Any] = {"instance": instance, "engine": engine}
     for name, value in values.items():

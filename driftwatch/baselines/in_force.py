@@ -88,11 +88,9 @@ def pinned(
 ) -> Pinned:
     """Pins compared with what runs now.
 
-    Args:
-        pins: accepted ones.
-        targets: with their pools.
-        plan: what is configured, and what the servers say of themselves.
-        gpus: GPU readings, for the names of their models; None = none read.
+    ``pins``: accepted ones; ``targets``: with their pools; ``plan``: what is configured, and what
+    the servers say of themselves; ``gpus``: GPU readings, for the names of their models; None =
+    none read.
     """
     models = gpu_models(targets, plan, gpus)
     rows: list[tuple[str | bool | datetime | None, ...]] = []
@@ -169,11 +167,9 @@ def fingerprint(
 ) -> Fingerprint:
     """What is known of what a target runs.
 
-    Args:
-        target: with its labels.
-        plan: its settings, and what the server said of itself.
-        gpu_models: names of its GPUs.
-        cache_config: the labels of its ``vllm:cache_config_info``, as JSON.
+    ``target``: with its labels; ``plan``: its settings, and what the server said of itself;
+    ``gpu_models``: names of its GPUs; ``cache_config``: the labels of its
+    ``vllm:cache_config_info``, as JSON.
     """
     told = plan.pool_of(target).told
     if (answered := plan.told.get(target.key.instance)) is not None:
@@ -208,10 +204,8 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     Where the pin knows no release, or there is no pin, a change that was seen counts: since the end
     of the pin's window, or within the last day.
 
-    Args:
-        rows: evidence rows of any windows.
-        frame: :data:`PINNED_SCHEMA`.
-        releases: :data:`RELEASES_SCHEMA`, up to the last of the windows.
+    ``rows``: evidence rows of any windows; ``frame``: :data:`PINNED_SCHEMA`; ``releases``:
+    :data:`RELEASES_SCHEMA`, up to the last of the windows.
     """
     names = [c for c in rows.columns if c not in _FILLED]
     joined = rows.select(names).join(
@@ -279,10 +273,8 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
 
     A part that is not known now stays as it was; the first one known of a target is no change.
 
-    Args:
-        releases: :data:`RELEASES_SCHEMA`, of the minutes before.
-        frame: :data:`PINNED_SCHEMA`, now.
-        at: end of the minute in which it is looked at.
+    ``releases``: :data:`RELEASES_SCHEMA`, of the minutes before; ``frame``: :data:`PINNED_SCHEMA`,
+    now; ``at``: end of the minute in which it is looked at.
     """
     if "release_before" not in releases.columns:  # remembered by an earlier release
         releases = releases.with_columns(release_before=pl.lit(None, pl.String))

@@ -17,8 +17,7 @@ from driftwatch.store.store import Store
 def pins_from_store(store: Store) -> Pins:
     """The pins in force.
 
-    Raises:
-        StoreError: one of them cannot be read; the others are no excuse.
+    Raises StoreError: one of them cannot be read; the others are no excuse.
     """
     return Pins(tuple(pin_of_row(row) for row in store.baselines()))
 
@@ -26,8 +25,7 @@ def pins_from_store(store: Store) -> Pins:
 def pin_of_row(row: BaselineRow) -> Pin:
     """A stored pin.
 
-    Raises:
-        StoreError: its document is no pin.
+    Raises StoreError: its document is no pin.
     """
     try:
         return pin_of(PinDocument.model_validate_json(row.document))
@@ -62,9 +60,7 @@ def of_others(
 ) -> list[tuple[Pin, str, tuple[Difference, ...]]]:
     """Pins that are of another identity than what runs: pin, whose, and what is not the same.
 
-    Args:
-        pins: those to be looked at.
-        now: every target that is known, with its fingerprint.
+    ``pins``: those to be looked at; ``now``: every target that is known, with its fingerprint.
     """
     found: list[tuple[Pin, str, tuple[Difference, ...]]] = []
     for pin in pins:
@@ -86,10 +82,8 @@ def notes_on(
 ) -> dict[str, str]:
     """Pin id → what runs differently now: the pin is not in force, or it is and says so.
 
-    Args:
-        pins: those in force.
-        targets: every target that is known, with its pool.
-        ran: target → its fingerprint now.
+    ``pins``: those in force; ``targets``: every target that is known, with its pool; ``ran``:
+    target → its fingerprint now.
     """
     found: dict[str, str] = {}
     for key, target in targets.items():

@@ -53,12 +53,9 @@ def measured(
 ) -> Measured:
     """The whole minutes of a window of scrapes.
 
-    Args:
-        scrapes: of the window, and for its first minute a little before it.
-        window: which span.
-        targets: every target, with its pool.
-        plan: pools and their settings.
-        gpus: GPU readings of the window; None = none read.
+    ``scrapes``: of the window, and for its first minute a little before it; ``window``: which span;
+    ``targets``: every target, with its pool; ``plan``: pools and their settings; ``gpus``: GPU
+    readings of the window; None = none read.
     """
     frames = plan.frames(targets)
     scrapes = scrapes.filter(pl.col("time") <= window.end)
@@ -101,11 +98,8 @@ def pins_of(
 ) -> Pins:
     """A pin for each target, or one for its pool where a target has too little for a law.
 
-    Args:
-        found: what the window showed.
-        window: which span.
-        targets: those to be pinned, with their pools.
-        accepted: who accepts them.
+    ``found``: what the window showed; ``window``: which span; ``targets``: those to be pinned, with
+    their pools; ``accepted``: who accepts them.
     """
     pins: list[Pin] = []
     pools: dict[str, list[Target]] = {}

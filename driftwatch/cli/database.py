@@ -51,8 +51,7 @@ def database_of(db: str | None, config: str | None) -> str:
     ``./driftwatch.yaml``, else ``driftwatch.db``. As for ``driftwatch run``, the environment goes
     before the ``database`` that a configuration file names.
 
-    Raises:
-        ConfigError: the configuration has problems.
+    Raises ConfigError: the configuration has problems.
     """
     if db is not None:
         return db
@@ -70,8 +69,7 @@ def database_of(db: str | None, config: str | None) -> str:
 def open_store(db: str | None, config: str | None) -> Store:
     """Open an existing database of this version; never makes one.
 
-    Raises:
-        StoreError: it is missing or does not serve.
+    Raises StoreError: it is missing or does not serve.
     """
     from driftwatch.store import Store
 
@@ -84,8 +82,7 @@ def named_store(db: Path | None, config: Path | None) -> Store:
     With both, the configuration brings the pools and ``--db`` the data. ``./driftwatch.yaml`` is
     no more than the default.
 
-    Raises:
-        StoreError: it is missing or does not serve.
+    Raises StoreError: it is missing or does not serve.
     """
     named = None if config is None or config == config_here() else str(config)
     return open_store(None if db is None else str(db), named)
@@ -94,8 +91,7 @@ def named_store(db: Path | None, config: Path | None) -> Store:
 def last_scraped(store: Store) -> datetime:
     """Time of the newest scrape in the store.
 
-    Raises:
-        NoVerdict: it holds none.
+    Raises NoVerdict: it holds none.
     """
     from driftwatch.pipeline.stored import newest
 
@@ -110,8 +106,7 @@ def last_scraped(store: Store) -> datetime:
 def written(text: str, option: str) -> str:
     """Words from the command line that are kept: the text as it is.
 
-    Raises:
-        UsageError: it is not UTF-8, which no database keeps.
+    Raises UsageError: it is not UTF-8, which no database keeps.
     """
     try:
         text.encode()
@@ -126,8 +121,7 @@ def written(text: str, option: str) -> str:
 def person(name: str | None) -> str:
     """Who acts: the name given, else the user this process runs as.
 
-    Raises:
-        UsageError: the name is empty, over 100 characters or not UTF-8, or the user has no name.
+    Raises UsageError: the name is empty, over 100 characters or not UTF-8, or the user has no name.
     """
     if name is None:
         try:
@@ -143,8 +137,7 @@ def person(name: str | None) -> str:
 def seconds_of(text: str, option: str) -> float:
     """A duration above zero from the command line.
 
-    Raises:
-        UsageError: it is none.
+    Raises UsageError: it is none.
     """
     from driftwatch.durations import parse_duration
 
@@ -160,8 +153,7 @@ def seconds_of(text: str, option: str) -> float:
 def moment(text: str, now: datetime, option: str) -> datetime:
     """A time of the past: a duration before ``now`` (``24h``) or an ISO time (UTC unless it says).
 
-    Raises:
-        UsageError: it is neither.
+    Raises UsageError: it is neither.
     """
     try:
         at = datetime.fromisoformat(text.strip())

@@ -121,8 +121,7 @@ def _settings(
 def _refuse_unreadable(settings: Settings, config: Path) -> None:
     """Files of the sources that cannot be read, all at once; those of receivers are checks.
 
-    Raises:
-        ConfigError: there is one.
+    Raises ConfigError: there is one.
     """
     from driftwatch.service.needs import unmet
 

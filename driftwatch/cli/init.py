@@ -109,9 +109,8 @@ def _of_api(
 ) -> Written:
     """What the API knows.
 
-    Raises:
-        UsageError: an address or a file that cannot be used; the API does not answer.
-        NoVerdict: it knows no vLLM server.
+    Raises UsageError: an address or a file that cannot be used; the API does not answer; NoVerdict:
+    it knows no vLLM server.
     """
     from driftwatch.cli.past import what_to_check
     from driftwatch.clock import SystemClock
@@ -164,9 +163,7 @@ def _of_api(
 def _of_pages(urls: Sequence[str]) -> Written:
     """What the pages say, each fetched once.
 
-    Raises:
-        UsageError: an address that is none.
-        NoVerdict: none of them is a page of vLLM.
+    Raises UsageError: an address that is none; NoVerdict: none of them is a page of vLLM.
     """
     from driftwatch.clock import SystemClock
     from driftwatch.onboarding.discovery import found_pools
@@ -183,8 +180,7 @@ def _of_pages(urls: Sequence[str]) -> Written:
 def _write(path: Path, text: str, *, force: bool) -> None:
     """The file; one that is there is never replaced by accident.
 
-    Raises:
-        UsageError: it cannot be written.
+    Raises UsageError: it cannot be written.
     """
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:

@@ -43,8 +43,7 @@ def pins_option(command: Command) -> Command:
 def pins_from(path: Path | None) -> Pins | None:
     """The pins of an export; None where no file is named.
 
-    Raises:
-        ConfigError: it is no export, or some of it is wrong.
+    Raises ConfigError: it is no export, or some of it is wrong.
     """
     if path is None:
         return None

@@ -51,11 +51,8 @@ def checkup(
 ) -> Checkup:
     """Look at every input of every enabled rule, for every target.
 
-    Args:
-        scrapes: what the sources brought; the newest scrape of a target counts.
-        targets: with their pools.
-        plan: rules and pools.
-        inputs: what else is known.
+    ``scrapes``: what the sources brought; the newest scrape of a target counts; ``targets``: with
+    their pools; ``plan``: rules and pools; ``inputs``: what else is known.
     """
     now, gpus = inputs.now, inputs.gpus
     newest = scrapes.sort("time").group_by(["instance", "engine"], maintain_order=True).last()

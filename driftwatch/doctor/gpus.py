@@ -23,10 +23,8 @@ def gpu_inputs(
 ) -> Iterator[TargetCheck | Check]:
     """Counts, and the readings of each target.
 
-    Args:
-        gpus: GPU table of the last minutes.
-        rows: target → its row of :func:`driftwatch.signals.gpus.gpu_counts`.
-        costs: what is never known.
+    ``gpus``: GPU table of the last minutes; ``rows``: target → its row of
+    :func:`driftwatch.signals.gpus.gpu_counts`; ``costs``: what is never known.
     """
     if not gpus.is_empty():
         for key, row in rows.items():

@@ -183,9 +183,7 @@ def can_be_true(condition: Condition, never_known: frozenset[str]) -> bool:
     Every comparison is looked at by itself: of ``a > 2 AND a < 1`` each side can be true, and so
     it counts as one that can.
 
-    Args:
-        condition: a checked one.
-        never_known: columns that are NULL in every row.
+    ``condition``: a checked one; ``never_known``: columns that are NULL in every row.
     """
     if not condition.columns & never_known:
         return True
@@ -232,10 +230,8 @@ def arming(
 ) -> tuple[list[Check], frozenset[str]]:
     """Checks of the rules that wait, per pool, and the rules that wait in any.
 
-    Args:
-        rules: the enabled ones.
-        targets: those that answer, with their pools.
-        waits: target → what its pin lacks, "" where one is in force; None = nobody looked.
+    ``rules``: the enabled ones; ``targets``: those that answer, with their pools; ``waits``: target
+    → what its pin lacks, "" where one is in force; None = nobody looked.
     """
     members: dict[str, list[TargetKey]] = {}
     for key, target in sorted(targets.items()):

@@ -220,10 +220,8 @@ def can_recommend(of: PoolScrapes, plan: Plan, gpus: pl.DataFrame | None) -> lis
 
     That max_num_seqs and max_num_batched_tokens are unknown is said by their own checks.
 
-    Args:
-        of: the pool.
-        plan: pools, and what the servers say of themselves.
-        gpus: GPU readings, for their names; None = GPUs were not looked for.
+    ``of``: the pool; ``plan``: pools, and what the servers say of themselves; ``gpus``: GPU
+    readings, for their names; None = GPUs were not looked for.
     """
     if not of.answering:
         return []

@@ -59,14 +59,10 @@ def read_sources(
 ) -> Answers:
     """Ask every source of a configuration for its last five minutes.
 
-    Args:
-        settings: whose sources.
-        clock: ours.
-        progress: told how many sources of how many are done.
+    ``settings``: whose sources; ``clock``: ours; ``progress``: told how many sources of how many
+    are done.
 
-    Raises:
-        ConfigError: a secret file cannot be read.
-        UsageError: a source that cannot be, or none.
+    Raises ConfigError: a secret file cannot be read; UsageError: a source that cannot be, or none.
     """
     for source in sources_of(settings, clock):  # together: two servers of one name are an error
         source.close()

@@ -62,9 +62,7 @@ class Discovery:
 def found_pools(found: Inventory, at: datetime) -> Discovery:
     """The servers in pools: by namespace and model, then by what tells different ones apart.
 
-    Args:
-        found: what was seen.
-        at: when; GPU readings of the two minutes before it count.
+    ``found``: what was seen; ``at``: when; GPU readings of the two minutes before it count.
     """
     said = Arguments(found.hints)
     spoken: dict[str, tuple[Serving, ...]] = {s.instance: said.of(s) for s in found.servers}

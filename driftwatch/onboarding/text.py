@@ -72,10 +72,8 @@ def _escaped(character: str) -> str:
 def written(found: Inventory, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
     """The file for what was found.
 
-    Args:
-        found: servers, GPUs and command lines.
-        discovery: its pools.
-        origin: the API that was asked, or instance → address of the pages.
+    ``found``: servers, GPUs and command lines; ``discovery``: its pools; ``origin``: the API that
+    was asked, or instance → address of the pages.
     """
     missing: list[str] = []
     values: dict[str, Any] = {"api_sources": [], "page_sources": [], "basic_auth": None}

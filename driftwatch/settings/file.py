@@ -107,12 +107,9 @@ def _plain(value: object) -> object:
 def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None) -> Settings:
     """Read the configuration file.
 
-    Args:
-        path: the YAML file.
-        environ: the environment, this process's by default.
+    ``path``: the YAML file; ``environ``: the environment, this process's by default.
 
-    Raises:
-        ConfigError: with every problem, each at its place; no secret is in it.
+    Raises ConfigError: with every problem, each at its place; no secret is in it.
     """
     file = read_yaml(Path(path))
     root = file.root

@@ -57,12 +57,9 @@ def note_errors(
 ) -> None:
     """Note every error of a validation.
 
-    Args:
-        file: what was validated; the problems are added to it.
-        root: its mapping.
-        model: what it was validated against.
-        error: from pydantic.
-        environment: top-level key → variable, for values that did not come from the file.
+    ``file``: what was validated; the problems are added to it; ``root``: its mapping; ``model``:
+    what it was validated against; ``error``: from pydantic; ``environment``: top-level key →
+    variable, for values that did not come from the file.
     """
     for one in error.errors(include_url=False, include_input=False):
         location, kind = one["loc"], one["type"]

@@ -37,8 +37,7 @@ class SlackReceiver(Part):
     def read_url(self) -> str:
         """The URL, from its file where it lies in one.
 
-        Raises:
-            ConfigError: the file cannot be read, or holds no http(s) URL.
+        Raises ConfigError: the file cannot be read, or holds no http(s) URL.
         """
         return read_url_of(self.webhook_url, self.webhook_url_file)
 
@@ -61,16 +60,14 @@ class WebhookReceiver(Part):
     def read_url(self) -> str:
         """The URL, from its file where it lies in one.
 
-        Raises:
-            ConfigError: the file cannot be read, or holds no http(s) URL.
+        Raises ConfigError: the file cannot be read, or holds no http(s) URL.
         """
         return read_url_of(self.url, self.url_file)
 
     def read_secret(self) -> str | None:
         """The signing key, None = unsigned.
 
-        Raises:
-            ConfigError: the file cannot be read.
+        Raises ConfigError: the file cannot be read.
         """
         return read_of(self.secret, self.secret_file)
 

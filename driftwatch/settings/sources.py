@@ -35,8 +35,7 @@ class BasicAuth(Part):
     def read_password(self) -> str:
         """The password, from its file where it lies in one.
 
-        Raises:
-            ConfigError: the file cannot be read.
+        Raises ConfigError: the file cannot be read.
         """
         return read_of(self.password, self.password_file) or ""
 
@@ -70,8 +69,7 @@ class PrometheusSource(Part):
     def read_bearer_token(self) -> str | None:
         """The token, None where none is used.
 
-        Raises:
-            ConfigError: the file cannot be read.
+        Raises ConfigError: the file cannot be read.
         """
         return read_of(None, self.bearer_token_file)
 

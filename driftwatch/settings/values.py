@@ -114,9 +114,8 @@ def one_of(part: BaseModel, *names: str, required: bool = True) -> None:
 def read_of(inline: SecretStr | None, file: Path | None) -> str | None:
     """A secret, from its file at this moment; None where neither is given.
 
-    Raises:
-        ConfigError: the file cannot be read, is empty, or holds more than one line or another
-            control character, which no header, URL or password can.
+    Raises ConfigError: the file cannot be read, is empty, or holds more than one line or another
+    control character, which no header, URL or password can.
     """
     if inline is not None:
         return inline.get_secret_value()
@@ -139,8 +138,7 @@ def read_of(inline: SecretStr | None, file: Path | None) -> str | None:
 def read_url_of(inline: SecretStr | None, file: Path | None) -> str:
     """The same for a URL, which is checked.
 
-    Raises:
-        ConfigError: the file cannot be read, or holds no http(s) URL.
+    Raises ConfigError: the file cannot be read, or holds no http(s) URL.
     """
     url = read_of(inline, file) or ""
     try:

@@ -56,8 +56,7 @@ class Baselines(Database):
     def add_baselines(self, rows: Sequence[BaselineRow]) -> None:
         """Put them in force, all or none; what was so for the same target or pool retires.
 
-        Raises:
-            UsageError: an id is that of a baseline of another target or pool.
+        Raises UsageError: an id is that of a baseline of another target or pool.
         """
         new = {row.subject: row for row in rows}  # of two of one subject the later one
         with self._writing() as connection:

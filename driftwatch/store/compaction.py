@@ -82,11 +82,8 @@ class Compaction(Database):
 def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
     """What is to be done; jobs that these make possible come with the next call.
 
-    Args:
-        connection: of a read transaction.
-        settled: no tick writes minutes that end up to here any more, and no restart folds them in
-            again.
-        now: what time it is.
+    ``connection``: of a read transaction; ``settled``: no tick writes minutes that end up to here
+    any more, and no restart folds them in again; ``now``: what time it is.
     """
     table = minute_batches
     columns = (table.c.id, table.c.since, table.c.packed, table.c.first_instance)

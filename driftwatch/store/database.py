@@ -59,8 +59,7 @@ _FAILURES: dict[int, tuple[str, str, str | None]] = {
 def database_path(path_or_url: str | Path) -> Path:
     """The file that a path or a ``sqlite:///`` URL means.
 
-    Raises:
-        StoreError: it means another kind of database.
+    Raises StoreError: it means another kind of database.
     """
     text = str(path_or_url)
     if text.startswith("sqlite:///"):
@@ -82,8 +81,7 @@ def database_path(path_or_url: str | Path) -> Path:
 def require_place(path: Path, *, file_too: bool) -> None:
     """Check that the folder of a database, or the file too, is there.
 
-    Raises:
-        StoreError: ``missing``.
+    Raises StoreError: ``missing``.
     """
     if not path.parent.is_dir():
         raise StoreError(
@@ -156,8 +154,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 def named_failures(path: Path) -> Iterator[None]:
     """Turn the database's failures into a StoreError that says what, where and what helps.
 
-    Raises:
-        StoreError: with ``code`` locked, read-only, full, corrupt or unusable.
+    Raises StoreError: with ``code`` locked, read-only, full, corrupt or unusable.
     """
     try:
         yield
@@ -179,9 +176,7 @@ def _named(path: Path, error: Any) -> StoreError:
 class Database:
     """A database that is open; its parts are the classes that make the :class:`Store`.
 
-    Args:
-        engine: of the file.
-        path: the file, for messages.
+    ``engine``: of the file; ``path``: the file, for messages.
     """
 
     def __init__(self, engine: Engine, path: Path) -> None:

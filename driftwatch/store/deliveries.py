@@ -54,8 +54,7 @@ class Deliveries(Database):
     def notified(self, also: Iterable[str] = ()) -> frozenset[tuple[str, str]]:
         """(incident id, receiver) of open incidents whose firing page is sent or still to be sent.
 
-        Args:
-            also: ids of incidents that are over, of which the same is asked.
+        ``also``: ids of incidents that are over, of which the same is asked.
         """
         query = (
             select(deliveries.c.incident_id, deliveries.c.receiver)
@@ -105,14 +104,10 @@ class Deliveries(Database):
     ) -> bool:
         """Keep a week's report and plan who is sent it; the first one of a week stays.
 
-        Args:
-            week: as ISO 8601 names it: ``2026-W47``.
-            document: the report as JSON.
-            receivers: names of those who are to be sent it, now.
-            at: when it was made.
+        ``week``: as ISO 8601 names it: ``2026-W47``; ``document``: the report as JSON;
+        ``receivers``: names of those who are to be sent it, now; ``at``: when it was made.
 
-        Returns:
-            False where the week has its report: nothing is written and nothing is sent again.
+        Returns False where the week has its report: nothing is written and nothing is sent again.
         """
         with self._writing() as connection:
             same = select(reports.c.week).where(reports.c.week == week)

@@ -46,10 +46,9 @@ def pack(rows: pl.DataFrame, significant_bits: Mapping[str, int] | None = None) 
 
     Whole numbers are written as small integers, cumulative counts as those of their cells.
 
-    Args:
-        rows: numbers are Float64; List(Float64) columns named ``*_buckets`` are cumulative.
-        significant_bits: column → bits (at most 24) kept of floats that are no whole numbers; all
-            of them without one.
+    ``rows``: numbers are Float64; List(Float64) columns named ``*_buckets`` are cumulative;
+    ``significant_bits``: column → bits (at most 24) kept of floats that are no whole numbers; all
+    of them without one.
     """
     bits = significant_bits or {}
     small = [_small(rows[name], bits.get(name)) for name in rows.columns]
@@ -63,8 +62,7 @@ def decode(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
 
     Columns that a later version added are NULL, columns that it dropped are left out.
 
-    Raises:
-        StoreError: these are no such bytes, or damaged ones.
+    Raises StoreError: these are no such bytes, or damaged ones.
     """
     try:
         if blob.startswith(_PARQUET):

@@ -50,9 +50,7 @@ class History(Database):
     def write_day(self, day: datetime, rows: pl.DataFrame) -> None:
         """Keep one day's rows, in the place of those that were there.
 
-        Args:
-            day: its start.
-            rows: instance, engine, pool, day and columns of numbers.
+        ``day``: its start; ``rows``: instance, engine, pool, day and columns of numbers.
         """
         with self._writing() as connection:
             connection.execute(delete(day_batches).where(day_batches.c.day == day))

@@ -65,10 +65,8 @@ class Incidents(Database):
     ) -> list[Incident]:
         """Incidents: firing, pending, resolved; within each the newest first.
 
-        Args:
-            state: only these (pending, firing, resolved).
-            since: only those open now or resolved at or after this time.
-            limit: at most so many.
+        ``state``: only these (pending, firing, resolved); ``since``: only those open now or
+        resolved at or after this time; ``limit``: at most so many.
         """
         state_of = incidents.c.state
         rank = case((state_of == "firing", 0), (state_of == "pending", 1), else_=2)
@@ -84,8 +82,7 @@ class Incidents(Database):
     def incident(self, id_prefix: str) -> Incident:
         """The one incident whose id begins so.
 
-        Raises:
-            UsageError: there is none, or more than one.
+        Raises UsageError: there is none, or more than one.
         """
         with self._reading() as connection:
             return _one(connection, id_prefix)
@@ -93,8 +90,7 @@ class Incidents(Database):
     def acknowledge(self, id_prefix: str, by: str, at: datetime) -> Incident:
         """Note who took a firing incident; where somebody has, that one stays.
 
-        Raises:
-            UsageError: there is none, more than one, or it does not fire.
+        Raises UsageError: there is none, more than one, or it does not fire.
         """
         with self._writing() as connection:
             found = _one(connection, id_prefix)
@@ -111,16 +107,11 @@ class Incidents(Database):
     def mark(self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "") -> Mark:
         """Note what somebody says of a page, in the place of what was said of it before.
 
-        Args:
-            id_prefix: how the incident's id begins.
-            mark: useful or not useful.
-            by: who says it.
-            at: when.
-            because: why; empty = not said.
+        ``id_prefix``: how the incident's id begins; ``mark``: useful or not useful; ``by``: who
+        says it; ``at``: when; ``because``: why; empty = not said.
 
-        Raises:
-            UsageError: no such incident, more than one, or it has not fired; or the reason is
-                longer than :data:`LONGEST_BECAUSE` characters.
+        Raises UsageError: no such incident, more than one, or it has not fired; or the reason is
+        longer than :data:`LONGEST_BECAUSE` characters.
         """
         if len(because) > LONGEST_BECAUSE:
             raise UsageError(f"a reason has at most {LONGEST_BECAUSE} characters")
@@ -136,8 +127,7 @@ class Incidents(Database):
     def unmark(self, id_prefix: str) -> str:
         """Take a mark back; says the incident's id.
 
-        Raises:
-            UsageError: no such incident, more than one, or nobody marked it.
+        Raises UsageError: no such incident, more than one, or nobody marked it.
         """
         with self._writing() as connection:
             found = _one(connection, id_prefix)
@@ -162,8 +152,7 @@ def by_prefix(
 ) -> RowMapping:
     """The row whose id begins so.
 
-    Raises:
-        UsageError: there is none, or more than one.
+    Raises UsageError: there is none, or more than one.
     """
     prefix = id_prefix.strip().lower()
     if re.fullmatch(r"[0-9a-f]{1,12}", prefix) is None:

@@ -27,8 +27,7 @@ def lock_path(database: Path) -> Path:
 def tick_lock(database: Path) -> Iterator[None]:
     """Be the one process that ticks on this database.
 
-    Raises:
-        StoreError: ``in-use`` where another one is; ``read-only`` where no file can be made.
+    Raises StoreError: ``in-use`` where another one is; ``read-only`` where no file can be made.
     """
     path = lock_path(database)
     try:

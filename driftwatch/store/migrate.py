@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def schema_revision(connection: Connection, path: Path) -> str | None:
     """The revision a database is at; None for an empty one.
 
-    Raises:
-        StoreError: ``foreign`` where there are tables that driftwatch did not make.
+    Raises StoreError: ``foreign`` where there are tables that driftwatch did not make.
     """
     names = set(inspect(connection).get_table_names())
     if "alembic_version" in names and "incidents" in names:
@@ -48,8 +47,7 @@ def schema_revision(connection: Connection, path: Path) -> str | None:
 def check_revision(revision: str | None, path: Path, written_by: str | None) -> None:
     """Refuse a schema that this version cannot work on.
 
-    Raises:
-        StoreError: ``newer-schema`` or ``older-schema``.
+    Raises StoreError: ``newer-schema`` or ``older-schema``.
     """
     if revision == SCHEMA_REVISION:
         return
@@ -71,11 +69,9 @@ def check_revision(revision: str | None, path: Path, written_by: str | None) -> 
 def upgrade(engine: Engine, path: Path) -> tuple[str | None, str]:
     """Run the missing migrations in one transaction.
 
-    Returns:
-        The revision before (None for an empty database) and after.
+    Returns the revision before (None for an empty database) and after.
 
-    Raises:
-        StoreError: the database is newer than this version, or not driftwatch's.
+    Raises StoreError: the database is newer than this version, or not driftwatch's.
     """
     with reading(engine) as connection:
         found = schema_revision(connection, path)
@@ -102,11 +98,9 @@ def upgrade(engine: Engine, path: Path) -> tuple[str | None, str]:
 def upgrade_file(path_or_url: str | Path) -> tuple[str | None, str]:
     """Bring one database to this version's schema; makes the file where there is none.
 
-    Returns:
-        The revision before (None for a new or empty database) and after.
+    Returns the revision before (None for a new or empty database) and after.
 
-    Raises:
-        StoreError: as :func:`upgrade`, or the database does not serve.
+    Raises StoreError: as :func:`upgrade`, or the database does not serve.
     """
     path = database_path(path_or_url)
     require_place(path, file_too=False)
@@ -121,8 +115,7 @@ def upgrade_file(path_or_url: str | Path) -> tuple[str | None, str]:
 def versions_of(path_or_url: str | Path) -> tuple[str | None, str | None]:
     """The schema revision of one database, and the driftwatch version that upgraded it last.
 
-    Raises:
-        StoreError: it is missing, not driftwatch's, or does not serve.
+    Raises StoreError: it is missing, not driftwatch's, or does not serve.
     """
     path = database_path(path_or_url)
     require_place(path, file_too=True)

@@ -51,8 +51,7 @@ SIGNIFICANT_BITS: dict[str, int] = {
 def stored_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows of the minute grid → what is stored of them, row for row.
 
-    Args:
-        rows: as a tick's outcome has them; without a column where no minute was evaluated.
+    ``rows``: as a tick's outcome has them; without a column where no minute was evaluated.
     """
     if rows.width == 0:
         return pl.DataFrame(schema=STORED_SCHEMA)
@@ -71,9 +70,8 @@ def rolled_up(rows: pl.DataFrame, seconds: int) -> pl.DataFrame:
     where it held in any minute, and the rest is that of the last observed minute. A sum is unknown
     where it is so in a minute that was observed; so are histograms whose edges changed.
 
-    Args:
-        rows: :data:`STORED_SCHEMA`, by instance, engine and end; ``end`` belongs to the row.
-        seconds: of a row; divides a day.
+    ``rows``: :data:`STORED_SCHEMA`, by instance, engine and end; ``end`` belongs to the row;
+    ``seconds``: of a row; divides a day.
     """
     span = pl.duration(seconds=seconds)
     begins = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate(f"{seconds}s")
@@ -84,9 +82,8 @@ def rolled_up(rows: pl.DataFrame, seconds: int) -> pl.DataFrame:
 def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """One row of :data:`STORED_SCHEMA` per value of ``by``, as :func:`rolled_up` has it.
 
-    Args:
-        rows: :data:`STORED_SCHEMA`, those of one row next to each other and in order of time.
-        by: columns of it.
+    ``rows``: :data:`STORED_SCHEMA`, those of one row next to each other and in order of time;
+    ``by``: columns of it.
     """
     groups = rows.with_columns(group=pl.struct(by).rle_id())
     weight = pl.col("duration_seconds").fill_null(0.0)

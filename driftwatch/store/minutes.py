@@ -39,13 +39,10 @@ class Minutes(Database):
     ) -> pl.DataFrame:
         """Minutes that end in (since, until] and are still there as such, for detectors.
 
-        Args:
-            since: end of the minute before the first.
-            until: end of the last one.
-            targets: only these; None = all.
+        ``since``: end of the minute before the first; ``until``: end of the last one; ``targets``:
+        only these; None = all.
 
-        Returns:
-            :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end.
+        Returns :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end.
         """
         rows = self.past(since, until, targets)
         return rows.filter(pl.col("seconds") == MINUTE).select(*MINUTE_SCHEMA)
@@ -55,9 +52,8 @@ class Minutes(Database):
     ) -> pl.DataFrame:
         """The same with roll-ups where minutes are not stored any more.
 
-        Returns:
-            :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds`` (Float64: how
-            long the row is, 60 or a roll-up's), by instance, engine and end.
+        Returns :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds`` (Float64: how
+        long the row is, 60 or a roll-up's), by instance, engine and end.
         """
         with self._reading() as connection:
             return _read(connection, since, until, targets)

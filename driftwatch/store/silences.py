@@ -27,8 +27,7 @@ class Silences(Database):
     ) -> Silence:
         """Hold back pages that match, from ``at`` to ``until``; twice the same is one.
 
-        Raises:
-            UsageError: it would end before it begins.
+        Raises UsageError: it would end before it begins.
         """
         if until <= at:
             raise UsageError("a silence has to end after it begins")
@@ -60,8 +59,7 @@ class Silences(Database):
     def expire_silence(self, id_prefix: str, at: datetime) -> Silence:
         """End a silence now.
 
-        Raises:
-            UsageError: there is none, more than one, or it is over.
+        Raises UsageError: there is none, more than one, or it is over.
         """
         with self._writing() as connection:
             command = "driftwatch silence --list"

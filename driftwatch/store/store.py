@@ -67,14 +67,11 @@ class Store(
     ) -> Self:
         """Open a database.
 
-        Args:
-            path_or_url: path of the SQLite file, or ``sqlite:///`` and the path.
-            migrate: make the file and bring its schema to this version; without it the file
-                has to be there and to be of this version.
-            busy_seconds: how long to wait for another writer.
+        ``path_or_url``: path of the SQLite file, or ``sqlite:///`` and the path; ``migrate``: make
+        the file and bring its schema to this version; without it the file has to be there and to be
+        of this version; ``busy_seconds``: how long to wait for another writer.
 
-        Raises:
-            StoreError: missing, foreign, corrupt, or of another version.
+        Raises StoreError: missing, foreign, corrupt, or of another version.
         """
         path = database_path(path_or_url)
         require_place(path, file_too=not migrate)
@@ -110,8 +107,7 @@ class Store(
     def tick_lock(self) -> AbstractContextManager[None]:
         """Be the one process that ticks on this database, while the context lasts.
 
-        Raises:
-            StoreError: ``in-use`` where another one is.
+        Raises StoreError: ``in-use`` where another one is.
         """
         return tick_lock(self.path)
 
@@ -139,21 +135,16 @@ class Store(
     ) -> None:
         """Everything a tick decided and saw, in one transaction: all of it or nothing.
 
-        Args:
-            incidents: every incident open after the tick. A pending one in the database that is
-                not among them is dropped; acknowledgements in the database are kept.
-            transitions: what happened; what they resolved is written from here, and what a
-                follow-up tells is noted on its incident, open or over.
-            deliveries: what is to be sent.
-            scrapes: rows in ``SCRAPE_SCHEMA``, or None.
-            since: start of the interval the scrapes and readings are from.
-            until: its end, itself not in it.
-            memory: name → bytes to keep for the next tick; other names stay.
-            gpus: rows in ``GPU_SCHEMA``, or None.
-            minutes: the minutes it evaluated, in ``STORED_SCHEMA``, or None.
-            checkpoint: the detectors' memory after them, where it is to be kept now.
-            advices: what its pages advise.
-            verifications: those that it opened, fed or closed.
+        ``incidents``: every incident open after the tick. A pending one in the database that is not
+        among them is dropped; acknowledgements in the database are kept; ``transitions``: what
+        happened; what they resolved is written from here, and what a follow-up tells is noted on
+        its incident, open or over; ``deliveries``: what is to be sent; ``scrapes``: rows in
+        ``SCRAPE_SCHEMA``, or None; ``since``: start of the interval the scrapes and readings are
+        from; ``until``: its end, itself not in it; ``memory``: name → bytes to keep for the next
+        tick; other names stay; ``gpus``: rows in ``GPU_SCHEMA``, or None; ``minutes``: the minutes
+        it evaluated, in ``STORED_SCHEMA``, or None; ``checkpoint``: the detectors' memory after
+        them, where it is to be kept now; ``advices``: what its pages advise; ``verifications``:
+        those that it opened, fed or closed.
         """
         with self._writing() as connection:
             write_incidents(connection, incidents, transitions)
@@ -181,13 +172,11 @@ class Store(
     ) -> int:
         """Delete what is no longer needed; says how many scrape batches went.
 
-        Args:
-            before: scrapes and GPU readings taken before this time go.
-            minutes_before: minutes and roll-ups that end before this time go; None keeps them.
-            incidents_before: incidents resolved before this time go, with their deliveries, and
-                silences that ended before it; None keeps them all. One with a delivery that is
-                still pending stays. Rows of days before it go as well, and so do advice,
-                verifications and reports; an open verification stays.
+        ``before``: scrapes and GPU readings taken before this time go; ``minutes_before``: minutes
+        and roll-ups that end before this time go; None keeps them; ``incidents_before``: incidents
+        resolved before this time go, with their deliveries, and silences that ended before it; None
+        keeps them all. One with a delivery that is still pending stays. Rows of days before it go
+        as well, and so do advice, verifications and reports; an open verification stays.
         """
         with self._writing() as connection:
             if incidents_before is not None:

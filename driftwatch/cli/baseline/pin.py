@@ -157,8 +157,7 @@ def _wanted(
 ) -> list[_Wanted]:
     """What is to be pinned.
 
-    Raises:
-        UsageError: a name is no target, pool or proposal.
+    Raises UsageError: a name is no target, pool or proposal.
     """
     from driftwatch.baselines.candidates import subjects
     from driftwatch.pipeline.explain import Window

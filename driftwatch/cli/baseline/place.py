@@ -78,9 +78,8 @@ class Place:
     def pins_in_force(self) -> Pins:
         """The pins of the file, else of the database.
 
-        Raises:
-            ConfigError: the file has problems, or cannot be read.
-            StoreError: the database does not serve.
+        Raises ConfigError: the file has problems, or cannot be read; StoreError: the database does
+        not serve.
         """
         from driftwatch.baselines.documents import pins_of_file
         from driftwatch.baselines.rows import pins_from_store
@@ -100,10 +99,8 @@ class Place:
     def known(self, past: tuple[Api, tuple[datetime, datetime]] | None = None) -> Material:
         """Minutes, targets and pins of an API's past or of recordings, else of the database.
 
-        Raises:
-            ConfigError: the configuration or the file of pins has problems.
-            StoreError: the database does not serve.
-            NoVerdict: there is no minute yet.
+        Raises ConfigError: the configuration or the file of pins has problems; StoreError: the
+        database does not serve; NoVerdict: there is no minute yet.
         """
         from driftwatch.baselines.candidates import material_of_store
 
@@ -168,8 +165,7 @@ def place_options(*names: str) -> Callable[[Command], Command]:
 def pin_named(pins: Pins, name: str) -> Pin:
     """The pin whose id begins so, or the one in force of a target or pool.
 
-    Raises:
-        UsageError: none or several answer to it.
+    Raises UsageError: none or several answer to it.
     """
     found = [p for p in pins.pins if p.id.startswith(name)]
     found = found or [p for p in pins.pins if name in (subject_of(p), p.instance, p.pool)]
