@@ -234,8 +234,8 @@ CLAIMS = (
             for budget, prompt in ((512, 512), (512, 1200), (2048, 1200))
         ),
         small_budget,
-        "`BatchDrift` pages where lengths moved and a limit binds, and [a "
-        "replay](methods/recommend.md) prices the change.",
+        "`BatchDrift` pages where lengths moved and a limit binds, and "
+        "[a simulation](methods/recommend.md) prices the change.",
     ),
     Claim(
         "Prefix caching gives the budget back",
