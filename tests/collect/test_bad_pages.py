@@ -231,8 +231,8 @@ def test_a_failed_page_has_a_row_for_every_engine_last_seen(shared_data: Path) -
         assert [(row["engine"], row["ok"]) for row in rows] == [("0", False), ("1", False)]
     assert [row["engine"] for row in parser.parse("b:1", T0, b"").rows] == ["0"]
     assert parser.engines("a:1") == ("0", "1")
-    assert parser.model_name("a:1", "1") == "tiny-llama"
-    assert parser.model_name("b:1", "0") is None
+    assert parser.target("a:1", "1", {}).labels["model_name"] == "tiny-llama"
+    assert "model_name" not in parser.target("b:1", "0", {}).labels
 
 
 def test_engines_of_a_failed_page_are_those_of_its_time_in_any_order() -> None:

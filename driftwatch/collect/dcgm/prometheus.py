@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,18 @@ from driftwatch.collect.dcgm.names import (
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.pages.parser import folded
-from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker, error_text
 from driftwatch.collect.prometheus.numbers import LongAnswer
-from driftwatch.collect.prometheus.query import Grid, Labels, labels_of, matchers, select, shown
+from driftwatch.collect.prometheus.query import (
+    Grid,
+    Labels,
+    labels_of,
+    matchers,
+    select,
+    shown,
+    time_of,
+    unix_ms,
+)
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import AuthFailed, SourceError, Unavailable
 
@@ -32,7 +41,6 @@ from driftwatch.errors import AuthFailed, SourceError, Unavailable
 STEP_SECONDS = 30.0
 # fields that any GPU or MIG instance has, to find the exporters by
 _ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_INT = np.zeros(0, dtype=np.int64)
 _NO_FLOAT = np.zeros(0, dtype=np.float64)
 _GONE = "no DCGM series any more: its scrape fails, or it is gone"
@@ -94,7 +102,7 @@ class DcgmPrometheusSource:
         times = aligned(since, until, self._step_ms)
         if times is None:
             return Collected(empty_scrapes(), {}, asked=False)
-        at = _moment(times.last)
+        at = time_of(times.last)
         problems: list[SourceProblem] = []
         unread: dict[str, str] = {}
         found: list[tuple[str, LongAnswer]] = []
@@ -106,11 +114,11 @@ class DcgmPrometheusSource:
         for column, text in self._queries:
             answer, errors = self._ranges.range(text, times)
             if errors:
-                unread[column] = _told(errors[0])
-                problems += [SourceProblem(text, _told(error), at) for error in errors]
+                unread[column] = error_text(errors[0])
+                problems += [SourceProblem(text, error_text(error), at) for error in errors]
             if not answer.heads and any(isinstance(e, Unavailable | AuthFailed) for e in errors):
                 if not found:  # the others would fare no better
-                    gone = SourceProblem(self.name, _told(errors[0]), at)
+                    gone = SourceProblem(self.name, error_text(errors[0]), at)
                     return Collected(empty_scrapes(), {}, (gone,))
                 continue
             found.append((text, answer))
@@ -177,7 +185,7 @@ class DcgmPrometheusSource:
                 told = self._asker.instant(self._up, at)
             except SourceError as error:
                 self._unsure = True  # asked again next time
-                problems.append(SourceProblem(self._up, _told(error), at))
+                problems.append(SourceProblem(self._up, error_text(error), at))
             else:
                 self._sure |= unsure
                 self._targets = {}
@@ -209,7 +217,7 @@ class DcgmPrometheusSource:
             name.append(known.name[series])
             moment.append((long["at"].to_numpy()[usable] - times.first) // times.step)
             value.append(long["value"].to_numpy()[usable])
-        moments = [_moment(times.first + i * times.step) for i in range(times.points)]
+        moments = [time_of(times.first + i * times.step) for i in range(times.points)]
         samples = GpuSamples(
             np.concatenate(gpu), np.concatenate(moment), np.concatenate(name), np.concatenate(value)
         )
@@ -237,22 +245,9 @@ def aligned(since: datetime, until: datetime, step_ms: int) -> Grid | None:
     >>> aligned(noon + timedelta(seconds=1), noon + timedelta(seconds=30), 30_000) is None
     True
     """
-    first = -(-_ms(since) // step_ms) * step_ms
-    last = (_ms(until) - 1) // step_ms * step_ms
+    first = -(-unix_ms(since) // step_ms) * step_ms
+    last = (unix_ms(until) - 1) // step_ms * step_ms
     return Grid(first, last, step_ms) if first <= last else None
-
-
-def _moment(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)
-
-
-def _ms(moment: datetime) -> int:
-    """Unix ms, rounded up."""
-    return -(-round(moment.timestamp() * 1_000_000) // 1000)
-
-
-def _told(error: SourceError) -> str:
-    return f"{type(error).__name__}: {error.message}"
 
 
 NONE = -1  # a series that is of no GPU

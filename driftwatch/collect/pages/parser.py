@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -33,6 +33,7 @@ from driftwatch.collect.schema import (
     empty_scrapes,
     scrape_frame,
 )
+from driftwatch.model import Target, TargetKey
 
 _ROWS_PER_FLUSH = 512  # vectors held before they become columns: about 2.5 MB of numbers
 _LAYOUT_BYTES = 4 * 2**20  # a page above this is not remembered
@@ -108,9 +109,13 @@ class PageParser:
         """Engines the instance was last seen with; ("0",) where none was seen."""
         return self._engines.get(instance, ("0",))
 
-    def model_name(self, instance: str, engine: str) -> str | None:
-        """Model the engine was last seen with."""
-        return self._models.get((instance, engine))
+    def target(self, instance: str, engine: str, labels: Mapping[str, str]) -> Target:
+        """An engine with its labels, and the model that it was last seen with."""
+        own = {**labels, "instance": instance, "engine": engine}
+        model = self._models.get((instance, engine))
+        if model is not None:
+            own["model_name"] = model
+        return Target(TargetKey(instance, engine), own)
 
     def _read(self, instance: str, body: bytes) -> _Page | str:
         """The page, or why it is none."""

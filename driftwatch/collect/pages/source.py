@@ -104,16 +104,12 @@ class PagesSource:
         self._gets.close()
 
     def _targets(self) -> dict[TargetKey, Target]:
-        found: dict[TargetKey, Target] = {}
-        for instance in sorted(self._endpoints):
-            for engine in self._parser.engines(instance):
-                labels = {**self._labels[instance], "instance": instance, "engine": engine}
-                model = self._parser.model_name(instance, engine)
-                if model is not None:
-                    labels["model_name"] = model
-                key = TargetKey(instance, engine)
-                found[key] = Target(key, labels)
-        return found
+        targets = (
+            self._parser.target(instance, engine, self._labels[instance])
+            for instance in sorted(self._endpoints)
+            for engine in self._parser.engines(instance)
+        )
+        return {target.key: target for target in targets}
 
     def _ask(self, path: str) -> dict[str, Any]:
         """JSON answer by instance, None where there was none; a server's word is kept."""

@@ -6,7 +6,7 @@ import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -16,7 +16,7 @@ from urllib3.util.retry import Retry
 
 from driftwatch.collect.prometheus.answer import Heads, Known, Points
 from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer, answers, numbered
-from driftwatch.collect.prometheus.query import Grid, labels_of, shown
+from driftwatch.collect.prometheus.query import Grid, labels_of, shown, time_of
 from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
     AuthFailed,
@@ -31,8 +31,6 @@ from driftwatch.errors import (
 from driftwatch.settings.values import SECRET, redact
 
 _START = 16  # characters of a secret that give it away
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PrometheusAsker:
@@ -123,8 +121,7 @@ class PrometheusAsker:
             "end": _seconds(times.last),
             "timeout": self._patience,
         }
-        first = _EPOCH + timedelta(milliseconds=times.first)
-        last = _EPOCH + timedelta(milliseconds=times.last)
+        first, last = time_of(times.first), time_of(times.last)
         self._session.known = known
         result: Points = self._asked(
             lambda: self._api.custom_query_range(
@@ -322,5 +319,6 @@ def _seconds(milliseconds: int) -> str:
     return f"{milliseconds // 1000}.{milliseconds % 1000:03d}"
 
 
-def _moment(at: datetime) -> str:
-    return _seconds(round(at.timestamp() * 1000))
+def error_text(error: SourceError) -> str:
+    """An error as problems and reasons of rows name it."""
+    return f"{type(error).__name__}: {error.message}"

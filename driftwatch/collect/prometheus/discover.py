@@ -15,7 +15,7 @@ import polars as pl
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.pages.foreign import STATS_DISABLED, is_known, without_vllm
-from driftwatch.collect.prometheus.client import PrometheusAsker
+from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
@@ -231,8 +231,7 @@ class _Questions:
 
     def failed(self, text: str, error: SourceError) -> None:
         """Note what was not answered."""
-        reason = f"{type(error).__name__}: {error.message}"
-        self.problems.append(SourceProblem(text, reason, self.at))
+        self.problems.append(SourceProblem(text, error_text(error), self.at))
 
 
 def _ups(

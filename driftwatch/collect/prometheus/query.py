@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 import numpy as np
@@ -145,7 +145,7 @@ def grid(since: datetime, until: datetime, step_seconds: float) -> Grid | None:
     interval) and goes back in whole steps, so that the last scrape of an interval is never lost
     between two intervals.
     """
-    first, end = _ms(since), _ms(until)
+    first, end = unix_ms(since), unix_ms(until)
     step = max(1, round(step_seconds * 1000))
     last = end - 1
     if last < first:
@@ -153,7 +153,15 @@ def grid(since: datetime, until: datetime, step_seconds: float) -> Grid | None:
     return Grid(last - (last - first) // step * step, last, step)
 
 
-def _ms(moment: datetime) -> int:
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(unix_ms: int) -> datetime:
+    """The moment of a grid time."""
+    return EPOCH + timedelta(milliseconds=unix_ms)
+
+
+def unix_ms(moment: datetime) -> int:
     """Unix ms, rounded up: the first ms that is not before ``moment``."""
     return -(-round(moment.timestamp() * 1_000_000) // 1000)
 

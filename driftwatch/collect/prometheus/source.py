@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.parser import folded
-from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
+from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker, error_text
 from driftwatch.collect.prometheus.discover import what_they_are
 from driftwatch.collect.prometheus.images import Ask, PodImages
 from driftwatch.collect.prometheus.numbers import LongAnswer
@@ -24,6 +24,7 @@ from driftwatch.collect.prometheus.query import (
     matchers,
     queries,
     select,
+    time_of,
 )
 from driftwatch.collect.prometheus.rows import QueryResult, failed_rows, scrape_rows
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
@@ -32,8 +33,6 @@ from driftwatch.model import Target, TargetKey
 
 # a query and its errors → the one of them because of which there is no answer
 Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PrometheusSource:
@@ -113,11 +112,11 @@ class PrometheusSource:
             nothing = "nothing was asked"
             return Collected(empty_scrapes(), dict(self._targets), silent=nothing, asked=False)
         self._ranges.begin()
-        at = _EPOCH + timedelta(milliseconds=times.last)
+        at = time_of(times.last)
         problems: list[SourceProblem] = []
 
         def failed(text: str, errors: Sequence[SourceError]) -> SourceError | None:
-            problems.extend(SourceProblem(text, _told(error), at) for error in errors)
+            problems.extend(SourceProblem(text, error_text(error), at) for error in errors)
             return next((e for e in errors if not isinstance(e, Partial)), None)
 
         up, errors = self._ranges.range(self._up, times)
@@ -145,7 +144,7 @@ class PrometheusSource:
             since=since,
             any_instance=bool(self._selector),
             known=self._targets,
-            unclocked=None if unclocked is None else _told(unclocked),
+            unclocked=None if unclocked is None else error_text(unclocked),
         )
         problems += [SourceProblem(p.where, p.reason, at) for p in made.problems]
         # an answer about `up` of which some is missing does not say who left
@@ -177,9 +176,9 @@ class PrometheusSource:
         placement = self._placements.of(query, numbers.keys, heads)
         errors += _astray(numbers.times, joined)
         failure = failed(query.text, errors)
-        doubt = next((_told(error) for error in errors if isinstance(error, Partial)), None)
+        doubt = next((error_text(error) for error in errors if isinstance(error, Partial)), None)
         return QueryResult(
-            query, placement, numbers, None if failure is None else _told(failure), doubt
+            query, placement, numbers, None if failure is None else error_text(failure), doubt
         )
 
     def _with_what_they_are(self, scrapes: pl.DataFrame) -> pl.DataFrame:
@@ -204,7 +203,7 @@ class PrometheusSource:
     def _lost(
         self, failure: SourceError | str, at: datetime, problems: list[SourceProblem]
     ) -> Collected:
-        reason = failure if isinstance(failure, str) else _told(failure)
+        reason = failure if isinstance(failure, str) else error_text(failure)
         rows = failed_rows(self._targets, at, f"{self.name}: {reason}")
         return Collected(rows, dict(self._targets), folded(problems), silent=reason)
 
@@ -222,9 +221,5 @@ def _astray(found: npt.NDArray[np.int64], joined: npt.NDArray[np.int64]) -> list
     astray = np.setdiff1d(found, joined)
     if not len(astray):
         return []
-    first = (_EPOCH + timedelta(milliseconds=int(astray[0]))).isoformat(timespec="milliseconds")
+    first = time_of(int(astray[0])).isoformat(timespec="milliseconds")
     return [BadPage(f"{len(astray)} of {len(found)} times were not asked for, such as {first}")]
-
-
-def _told(error: SourceError) -> str:
-    return f"{type(error).__name__}: {error.message}"

@@ -129,15 +129,9 @@ class RecordingSource:
         return self._read
 
     def _targets(self, frame: pl.DataFrame) -> dict[TargetKey, Target]:
-        found: dict[TargetKey, Target] = {}
-        for instance, engine in frame.select("instance", "engine").unique().sort(pl.all()).rows():
-            labels = {**self._labels, "instance": instance, "engine": engine}
-            model = self._parser.model_name(instance, engine)
-            if model is not None:
-                labels["model_name"] = model
-            key = TargetKey(instance, engine)
-            found[key] = Target(key, labels)
-        return found
+        engines = frame.select("instance", "engine").unique().sort(pl.all()).rows()
+        targets = (self._parser.target(i, engine, self._labels) for i, engine in engines)
+        return {target.key: target for target in targets}
 
 
 def _file(given: Path) -> Path:
