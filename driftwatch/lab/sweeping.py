@@ -17,6 +17,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.requests import NEVER, Requests
+from driftwatch.simulate.step_time import StepTime
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
@@ -247,13 +252,53 @@ def find_degradation(levels: Sequence[Level]) -> Degradation:
     return Degradation(top, None, reason=f"not reached: throughput still rises at {top}")
 
 
-def lognormal_lengths(mean: float, cv: float, count: int, rng: np.random.Generator) -> Integers:
-    """Lengths in tokens, log-normal with this mean and coefficient of variation, at least 1.
+def simulated_level(
+    requests: Requests,
+    configuration: SchedulerConfiguration,
+    step_time: StepTime,
+    concurrency: int,
+    *,
+    count: int,
+    warm_up: int,
+    timeout_seconds: float | None = None,
+) -> Level:
+    """Simulate one level: ``count`` requests, ``concurrency`` at a time.
 
-    Rounded to whole tokens, so that a mean of a few tokens is met less exactly.
+    Args:
+        requests: whose lengths are sent, over again from the first where there are fewer; their
+            arrivals and cancellations are not used.
+        configuration: of the scheduler.
+        step_time: step-time model.
+        concurrency: users.
+        count: requests sent in all.
+        warm_up: how many ends are left out at the start.
+        timeout_seconds: a user gives up after so long.
+
+    Raises:
+        ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
-    if cv == 0.0:
-        return np.full(count, max(1, round(mean)), dtype=np.int64)
-    sigma = math.sqrt(math.log1p(cv * cv))
-    drawn = rng.lognormal(math.log(mean) - sigma * sigma / 2, sigma, count)
-    return np.maximum(1, np.rint(drawn)).astype(np.int64)
+    chosen = replace(
+        requests.take(np.arange(count, dtype=np.int64) % len(requests)),
+        arrival_seconds=np.zeros(count),
+        cancel_seconds=np.full(count, NEVER),
+    )
+    outcome = simulate(
+        chosen,
+        configuration,
+        step_time,
+        concurrency=concurrency,
+        timeout_seconds=timeout_seconds,
+    )
+    table = outcome.requests
+    statuses = table["status"].to_list()
+    sent = Sent(
+        start_seconds=table["arrival_seconds"].to_numpy(),
+        first_token_seconds=table["first_token_seconds"].fill_null(float("nan")).to_numpy(),
+        end_seconds=table["end_seconds"].fill_null(float("inf")).to_numpy(),
+        prompt_tokens=table["prompt_tokens"].cast(float).to_numpy(),
+        generation_tokens=table["generated_tokens"].cast(float).to_numpy(),
+        failures=tuple("" if status == "finished" else status for status in statuses),
+    )
+    level = measure(concurrency, sent, warm_up=warm_up)
+    busy = {"client_busy_ratio": "simulated: no client is at work"}
+    return replace(level, reasons={**(level.reasons or {}), **busy})

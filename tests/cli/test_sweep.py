@@ -300,7 +300,7 @@ def test_a_connection_that_was_ended_late_serves_the_next_request() -> None:
         (("--concurrency", "1",), "how long a step takes is not known"),
         (("--step-time", "0.01,0,0,0", "--yes"), "--yes: only with --url"),
         (("--url", "http://127.0.0.1:9", "--max-num-seqs", "8"), "--max-num-seqs: not with --url"),
-        (("--step-time", "0.01,0,0,0", "--plot", "x.pdf"), "help: --plot sweep.svg"),
+        (("--step-time", "0.01,0,0,0", "--plot", "x.pdf"), "help: --plot x.svg"),
         (("--step-time", "0.01,0,0,0", "--plot", "gone/p.png"), "help: mkdir -p gone"),
         (("--step-time", "0.01,0,0,0", "--max-num-seqs", "64", "--max-num-batched-tokens", "32"),
          "vLLM refuses to start"),
@@ -428,7 +428,7 @@ def test_simulated_nobody_gives_up_when_a_log_says_so() -> None:
     """A log's cancellations are moments of its own clock: a closed loop has another."""
     import numpy as np
 
-    from driftwatch.lab.sweeping_closed_loop import simulated_level
+    from driftwatch.lab.sweeping import simulated_level
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.requests import make_requests
 
@@ -442,11 +442,10 @@ def test_simulated_nobody_gives_up_when_a_log_says_so() -> None:
 def test_on_a_terminal_everything_is_in_80_columns(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     code, out, err = run(
         "sweep", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--requests-per-level", "300",
-        "--concurrency", "1,16,256",
+        "--concurrency", "1,16,256", terminal=True,
     )  # fmt: skip
     assert code == 4
     shown = [line.split("\r")[-1] for line in (out + err).splitlines()]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftwatch.lab.batchers.mixes import lognormal_lengths
 from driftwatch.lab.sweeping import (
     Level,
     Sent,
     find_degradation,
-    lognormal_lengths,
     measure,
     with_gains,
 )

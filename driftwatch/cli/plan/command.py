@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.finite import COUNT, RATE, SECONDS, SEED, TOKENS, Finite
-from driftwatch.cli.simulate.options import DTYPE_BYTES
+from driftwatch.cli.simulate.options import DTYPE_BYTES, mix_of, typed_flags
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -243,22 +243,8 @@ def _requests(
         WorkloadError: the file cannot be read as requests.
         UsageError: every request is too long.
     """
-    import numpy as np
-
-    from driftwatch.lab.sweeping import lognormal_lengths
-    from driftwatch.simulate.requests import make_requests
-
-    notes: tuple[str, ...] = ()
-    if file is None:
-        rng = np.random.default_rng(seed)
-        prompts = lognormal_lengths(prompt, cv, _DRAWN, rng)
-        made = lognormal_lengths(generation, cv, _DRAWN, rng)
-        requests = make_requests(np.zeros(_DRAWN), prompts, made)
-    else:
-        from driftwatch.simulate.workload import read_workload
-
-        found = read_workload(file, limit=_MOST_READ)
-        requests, notes = found.requests, found.notes
+    count = _DRAWN if file is None else _MOST_READ
+    requests, notes = mix_of(file, (prompt, generation), cv, seed, count)
     fits = requests.prompt_tokens + requests.generation_tokens <= longest
     if not fits.any():
         raise UsageError(
@@ -270,17 +256,10 @@ def _requests(
 
 def _refuse_beside_table(context: click.Context) -> None:
     """A flag without effect is a mistake, not a wish to be ignored."""
-    mine = {"table", "tpot_seconds", "as_json"}
-    wrong = sorted(
-        name
-        for name in context.params
-        if name not in mine
-        and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    )
+    measured = {"table", "tpot_seconds", "as_json"}
+    wrong = [flag for name, flag in typed_flags(context).items() if name not in measured]
     if wrong:
-        names = ", ".join(
-            "--requests" if name == "file" else f"--{name.replace('_', '-')}" for name in wrong
-        )
+        names = ", ".join(sorted(wrong))
         raise UsageError(
             f"{names}: not with --table, which is measured", help_text=f"leave out {names}"
         )

@@ -52,6 +52,24 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> No
         taken[path.resolve()] = option
 
 
+def check_plot(path: Path) -> None:
+    """Refuse before the work a plot that could not be written after it.
+
+    Raises:
+        UsageError: the suffix says no format, there is no such folder, or it is not writable.
+    """
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(
+            f"--plot {path}: the name ends in .svg or .png", help_text=f"--plot {path.stem}.svg"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"--plot {path}: no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")
+
+
 class TableWriter:
     """A table, written part by part; the file is there once it is whole.
 

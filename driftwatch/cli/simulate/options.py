@@ -19,6 +19,7 @@ from driftwatch.errors import UsageError
 if TYPE_CHECKING:
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.hardware import Gpu, Model
+    from driftwatch.simulate.requests import Requests
     from driftwatch.simulate.step_time import StepTime
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -162,6 +163,46 @@ def engine_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def typed_flags(context: click.Context) -> dict[str, str]:
+    """Options on the command line: name → flag, in the order of the help."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {
+        option.name: option.opts[0]
+        for option in context.command.params
+        if option.name and context.get_parameter_source(option.name) is typed
+    }
+
+
+def mix_of(
+    file: Path | None, mean_tokens: tuple[float, float], cv: float, seed: int, count: int | None
+) -> tuple[Requests, tuple[str, ...]]:
+    """Requests of a file, or drawn log-normal and all there from the start; notes on the file.
+
+    Args:
+        file: request log or trace; None = drawn.
+        mean_tokens: prompt, generation.
+        cv: sd / mean of both.
+        seed: of what is drawn.
+        count: of the file at most so many; drawn, so many.
+
+    Raises:
+        WorkloadError: the file cannot be read as requests.
+    """
+    if file is not None:
+        from driftwatch.simulate.workload import read_workload
+
+        workload = read_workload(file, limit=count)
+        return workload.requests, workload.notes
+    import numpy as np
+
+    from driftwatch.lab.batchers.mixes import lognormal_lengths
+    from driftwatch.simulate.requests import make_requests
+
+    rng, count = np.random.default_rng(seed), count or 1
+    lengths = [lognormal_lengths(mean, cv, count, rng) for mean in mean_tokens]
+    return make_requests(np.zeros(count), *lengths), ()
 
 
 def batch_defaults(memory_bytes: float | None, name: str = "") -> tuple[int, int]:

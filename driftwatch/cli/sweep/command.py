@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.finite import SECONDS, SEED, TOKENS, Finite
-from driftwatch.cli.simulate.options import engine_options
+from driftwatch.cli.simulate.options import engine_options, mix_of, typed_flags
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -174,13 +174,15 @@ def command(
     Simulated with the flags of a vLLM server, or with --url against a live one; then --model is
     the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
     """
-    from driftwatch.cli.sweep.guard import check_plot
+    from driftwatch.cli.simulate.files import check_plot
     from driftwatch.lab.sweeping import find_degradation, with_gains
 
     if plot is not None:
         check_plot(plot)
     _refuse_mixed(context, url, set(engine) - {"model"})
-    drawn, notes = _requests(file, prompt_tokens, generation_tokens, length_cv, seed)
+    most = None if file else _ROUNDS * _MOST_USERS
+    drawn, unused = mix_of(file, (prompt_tokens, generation_tokens), length_cv, seed, most)
+    notes = list(unused)
     counts = _counts(levels, requests_per_level, warm_up_rounds, live=url is not None)
     asked = Asked(levels, drawn, counts, warm_up_rounds, timeout_seconds)
     if url is None:
@@ -257,44 +259,14 @@ def _print(
 
 def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> None:
     """A flag that has no effect in this mode is a mistake, not a wish to be ignored."""
-    given = {
-        name
-        for name in context.params
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
-    wrong = sorted(given & (set(_LIVE_ONLY) if url is None else engine))
+    without_effect = set(_LIVE_ONLY) if url is None else engine
+    wrong = [flag for name, flag in typed_flags(context).items() if name in without_effect]
     if wrong:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        names = ", ".join(sorted(wrong))
         raise UsageError(
             f"{names}: {'only with --url' if url is None else 'not with --url: it is the server'}",
             help_text=f"leave out {names}" + (", or give --url" if url is None else ""),
         )
-
-
-def _requests(
-    file: Path | None, prompt: float, generation: float, cv: float, seed: int
-) -> tuple[Requests, list[str]]:
-    """The lengths that are sent, and what of their file is not used.
-
-    Raises:
-        WorkloadError: the file cannot be read as requests, or has none.
-    """
-    import numpy as np
-
-    from driftwatch.lab.sweeping import lognormal_lengths
-    from driftwatch.simulate.requests import make_requests
-
-    if file is not None:
-        from driftwatch.simulate.workload import read_workload
-
-        read = read_workload(file)
-        return read.requests, list(read.notes)
-    rng = np.random.default_rng(seed)
-    count = _ROUNDS * _MOST_USERS
-    prompts = lognormal_lengths(prompt, cv, count, rng)
-    return make_requests(
-        np.zeros(count), prompts, lognormal_lengths(generation, cv, count, rng)
-    ), []
 
 
 def _simulated(
@@ -302,7 +274,7 @@ def _simulated(
 ) -> tuple[dict[str, Any], Iterator[Level]]:
     from driftwatch.cli.options import Progress
     from driftwatch.cli.simulate.options import engine_from
-    from driftwatch.lab.sweeping_closed_loop import simulated_level
+    from driftwatch.lab.sweeping import simulated_level
 
     server = engine_from(**engine)
     notes += server.notes

@@ -67,21 +67,3 @@ def read_key(file: Path | None) -> str | None:
     if not key.isprintable() or not key.isascii():
         raise UsageError("VLLM_API_KEY holds a character that no header can")
     return key or None
-
-
-def check_plot(path: Path) -> None:
-    """Refuse before the work what could not be written after it.
-
-    Raises:
-        UsageError: the suffix says no format, there is no such folder, or it is not writable.
-    """
-    if path.suffix not in (".svg", ".png"):
-        raise UsageError(
-            f"--plot {path}: the name ends in .svg or .png", help_text="--plot sweep.svg"
-        )
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"--plot {path}: no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
-        )
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")

@@ -83,9 +83,11 @@ class Mix:
 
 
 def lognormal_lengths(
-    mean_tokens: float, cv: float, count: int, seed: int | tuple[int, ...]
+    mean_tokens: float, cv: float, count: int, seed: int | tuple[int, ...] | np.random.Generator
 ) -> Integers:
     """Log-normal lengths in tokens, whole and at least 1, with this mean and sd / mean.
+
+    Rounded to whole tokens: a mean of a few tokens is met less exactly.
 
     Raises:
         ValueError: a mean below 1, a negative cv.

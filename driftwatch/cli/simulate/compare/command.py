@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from driftwatch.cli.options import print_note
 from driftwatch.cli.simulate.compare.options import Counts, compare_options
-from driftwatch.cli.simulate.options import engine_from, engine_options
+from driftwatch.cli.simulate.options import engine_from, engine_options, typed_flags
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +57,9 @@ def command(
         raise UsageError("--lengths belongs to --padding", help_text="add --padding")
     _refuse_unused(padding, causes, lengths is not None)
     if plot is not None:
-        _check_plot(plot)
+        from driftwatch.cli.simulate.files import check_plot
+
+        check_plot(plot)
     if padding:
         from driftwatch.cli.simulate.compare.padding import print_padding
 
@@ -135,30 +136,11 @@ def _refuse_unused(padding: bool, causes: bool, given_lengths: bool) -> None:
         )
     elif causes:
         used, what = (used - OWN - {"plot"}) | OF_CAUSES, "--causes"
-    wrong = [
-        option.opts[0]
-        for option in context.command.params
-        if option.name is not None
-        and option.name not in used
-        and context.get_parameter_source(option.name) is click.core.ParameterSource.COMMANDLINE
-    ]
+    wrong = [flag for name, flag in typed_flags(context).items() if name not in used]
     if wrong:
         raise UsageError(
             f"{', '.join(wrong)}: not used with {what}", help_text=f"leave out {', '.join(wrong)}"
         )
-
-
-def _check_plot(path: Path) -> None:
-    """Refuse before the work what could not be written after it."""
-    if path.suffix not in (".svg", ".png"):
-        raise UsageError(f"{path}: --plot writes .svg or .png", help_text="--plot comparison.svg")
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"--plot {path}: no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
-        )
-    target = path if path.exists() else path.parent
-    if not os.access(target, os.W_OK):
-        raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")
 
 
 def _mix(own: dict[str, Any]) -> tuple[Mix, tuple[str, ...]]:
@@ -222,8 +204,7 @@ def _settings(own: dict[str, Any], asked: EngineAsked) -> Settings:
 
 def _causes(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsked) -> Any:
     """The rate (80 % of the static batch's own capacity unless one is given) and the rungs."""
-    from driftwatch.lab.batchers.causes import causes
-    from driftwatch.lab.batchers.comparison import capacity
+    from driftwatch.lab.batchers.comparison import capacity, causes
     from driftwatch.lab.batchers.policies import STATIC, policy_named
 
     if own["concurrency"]:

@@ -222,34 +222,6 @@ _OPTIONS = (
         help="That limit as a multiple of the p99 of requests served alone.",
     ),
 )
-OWN = frozenset(
-    (
-        "requests_file",
-        "prompt_tokens",
-        "prompt_cv",
-        "generation_tokens",
-        "generation_cv",
-        "mix_size",
-        "seed",
-        "rates",
-        "concurrency",
-        "duration_seconds",
-        "policies",
-        "batch_size",
-        "max_wait_seconds",
-        "buckets",
-        "prefill_share",
-        "queue_limit",
-        "reject_share",
-        "retry_seconds",
-        "timeout_seconds",
-        "cancel_ratio",
-        "cancel_after_seconds",
-        "free_given_up",
-        "slo_p99_seconds",
-        "knee_factor",
-    )
-)
 
 
 _DRAWN = {
@@ -272,3 +244,12 @@ def compare_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def _named() -> frozenset[str]:
+    """Names of the options above, as the command takes them."""
+    command = click.command()(compare_options(lambda: None))
+    return frozenset(option.name for option in command.params if option.name)
+
+
+OWN = _named()

@@ -20,7 +20,7 @@ from driftwatch.notify.stdout import needs_ascii
 from driftwatch.simulate.step_time import StepTime
 
 if TYPE_CHECKING:
-    from driftwatch.lab.batchers.causes import Variant
+    from driftwatch.lab.batchers.comparison import Variant
 
 
 @dataclass(frozen=True, slots=True)
