@@ -10,7 +10,8 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason, with_lead
 from driftwatch.notify.numbers import clean, moment, setting
 from driftwatch.notify.page_values import Line, Page, evaluated, form_of, leaf, many, value
-from driftwatch.notify.phrases import fill, room
+from driftwatch.notify.phrases.fill import fill
+from driftwatch.notify.phrases.limits import room
 
 NO_KNOB_HELPS = "No knob helps"
 _KEEP_SETTINGS = "Do not change a knob"

@@ -14,7 +14,7 @@ from driftwatch.notify.advice import advice_lines
 from driftwatch.notify.headline import complaints
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page_values import Line, Page, form_of, instant, leaf
-from driftwatch.notify.phrases import fill
+from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.verification_line import changed_text, verification_line
 
 LINE_LIMIT = 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.numbers import clean, clock_seconds, cut, duration, span, squeeze
 from driftwatch.notify.page_values import Page, evaluated, form_of, instant
-from driftwatch.notify.phrases import fill
+from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.verification_line import verification_texts
 
 # a phone shows 120 characters, and Slack's state mark takes two of them

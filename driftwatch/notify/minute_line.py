@@ -21,7 +21,7 @@ from driftwatch.notify.numbers import (
     seconds,
     whole_percent,
 )
-from driftwatch.notify.phrases import LIMIT_WORDS
+from driftwatch.notify.phrases.limits import LIMIT_WORDS
 
 WIDTH = 80
 

@@ -12,7 +12,7 @@ from driftwatch.model import Diagnosis, Limit
 from driftwatch.notify.columns import evidence_text
 from driftwatch.notify.layout import columns, pad, spell, wrap
 from driftwatch.notify.numbers import clean, count, duration, percent
-from driftwatch.notify.phrases import LIMIT_WORDS, near_cap, preemptions
+from driftwatch.notify.phrases.limits import LIMIT_WORDS, near_cap, preemptions
 
 _QUESTION_WIDTH = 28
 _INDENT = "   "

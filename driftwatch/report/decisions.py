@@ -12,9 +12,8 @@ from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
 from driftwatch.notify.numbers import clean, cut, knob, utc_text
 from driftwatch.report.drift import short_duration
-from driftwatch.report.incidents import family_of, is_open, namer, of_week, targets_of
+from driftwatch.report.incidents import family_of, is_open, namer, of_week, short_names, targets_of
 from driftwatch.report.material import AdviceGiven, Material
-from driftwatch.report.names import short_names
 from driftwatch.report.outcomes import standing
 
 _KINDS = ("retune", "page", "ticket", "advice", "verification", "pin")

@@ -19,7 +19,7 @@ from driftwatch.notify.numbers import (
     times,
 )
 from driftwatch.notify.page_values import value
-from driftwatch.notify.phrases import length_ratio
+from driftwatch.notify.phrases.traffic import length_ratio
 from driftwatch.report.cells import HOUR_SECONDS
 from driftwatch.report.incidents import drifts, family_of, ground, is_open, key_of, namer, of_week
 from driftwatch.report.material import Material
@@ -79,20 +79,21 @@ def _row(material: Material, family: str, found: Sequence[Incident], name: Any) 
 
 
 def _figure(family: str, found: Sequence[Incident], cells: pl.DataFrame) -> str:
-    """How far it drifted, in a word: ``×2.3``, ``-19 %``, ``budget full``."""
+    """What moved, in a few words: ``prompts ×2.3``, ``19 % slower``, ``budget full``."""
     pages = [one.page for one in found if one.page is not None]
     if family == "traffic":
-        ratios = [length_ratio(p, stem) for p in pages for stem in ("prompt", "generation")]
-        known = [r for r in ratios if r and not is_as_before(r)]
+        ratios = [(s, length_ratio(p, s)) for p in pages for s in ("prompt", "generation")]
+        known = [(stem, r) for stem, r in ratios if r and not is_as_before(r)]
         if known:
-            return times(max(known, key=lambda r: max(r, 1 / r)))
+            stem, ratio = max(known, key=lambda pair: max(pair[1], 1 / pair[1]))
+            return f"{stem}s {times(ratio)}"
         binds = (_LIMITS.get(str(value(p, "binding_limit"))) for p in pages)
         return next((text for text in binds if text), "waits")
     if family == "speed":
         slow, lost = (float(cells[c].sum()) for c in ("slow_seconds", "lost_seconds"))
-        ratios = [value(p, "speed_at_equal_load_ratio") for p in pages]
-        loss = lost / slow if slow and lost else 1 - min((r for r in ratios if r), default=1.0)
-        return f"-{100 * loss:.0f} %" if loss > 0 else "slower"
+        speeds = [value(p, "speed_at_equal_load_ratio") for p in pages]
+        loss = lost / slow if slow and lost else 1 - min((r for r in speeds if r), default=1.0)
+        return f"{100 * loss:.0f} % slower" if loss > 0 else "slower"
     texts = [complaints(p)[-1] for p in pages]
     return clean(texts[0]) if texts else clean(found[0].alert)
 
@@ -173,16 +174,16 @@ def cost_text(found: Mapping[str, Any]) -> str:
     """A cost in a cell of the table.
 
     >>> cost_text({"kind": "gpu_hours", "gpu_hours_lost": 0.3, "money": None})
-    '0.30 GPU-h lost (Σ (1-r)·GPU·h)'
+    '0.30 GPU-hours lost'
     """
     if found["kind"] == "gpu_hours":
         lost = found["gpu_hours_lost"]
         if lost is None:
             hours, why = found["server_hours_lost"], found["gpu_hours_lost_reason"]
-            return f"{hours_text(hours)} server-h lost, {why}" if hours else f"unknown: {why}"
+            return f"{hours_text(hours)} server-hours lost, {why}" if hours else f"unknown: {why}"
         if found["money"] is not None:
-            return f"{hours_text(lost)} GPU-h lost, {money_text(found)}"
-        return f"{hours_text(lost)} GPU-h lost (Σ (1-r)·GPU·h)"
+            return f"{hours_text(lost)} GPU-hours lost, {money_text(found)}"
+        return f"{hours_text(lost)} GPU-hours lost"
     if (why := found["requests_over_target_reason"]) is not None:
         waited = found["waited_hours"]
         said = "waits unknown" if waited is None else f"requests waited {hours_text(waited)} h"
@@ -191,9 +192,9 @@ def cost_text(found: Mapping[str, Any]) -> str:
     over = low if low == high else f"{low}–{high}"
     # nobody asked for that target: twice the pin's p95
     return (
-        f"{over} over derived target"
+        f"{over} requests missed twice the baseline's p95"
         if found["targets_derived"]
-        else f"{over} requests over target"
+        else f"{over} requests missed"
     )
 
 
@@ -245,7 +246,7 @@ def _result(material: Material, family: str, found: Sequence[Incident]) -> str:
             & pl.col("speed_at_equal_load_ratio").is_not_null()
         )
         if len(mine):
-            return f"r {mine['speed_at_equal_load_ratio'][-1]:.2f}"
+            return f"speed {100 * mine['speed_at_equal_load_ratio'][-1]:.0f} %"
     return f"over after {duration(_covered(material, found))}"
 
 

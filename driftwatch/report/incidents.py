@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,6 @@ from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.numbers import clean, utc_text
 from driftwatch.notify.page_values import form_of
 from driftwatch.report.material import Material
-from driftwatch.report.names import short_names
 
 _DRIFTS = ("traffic", "speed", "stuck")
 
@@ -144,3 +143,23 @@ def incident_rows(material: Material) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def short_names(keys: Iterable[TargetKey]) -> dict[TargetKey, str]:
+    """Target → its name: without the port where every server has the same one.
+
+    >>> names = short_names([TargetKey("chat-8b-5:8000", "0"), TargetKey("chat-8b-6:8000", "1")])
+    >>> list(names.values())
+    ['chat-8b-5', 'chat-8b-6/1']
+    """
+    found = sorted(set(keys))
+    hosts = {key: key.instance.rpartition(":") for key in found}
+    ports = {port for _, _, port in hosts.values()}
+    named = {host for host, colon, _ in hosts.values() if colon and host}
+    instances = {key.instance for key in found}
+    alike = len(ports) == 1 and len(named) == len(instances) and len(instances) > 1
+    names = {}
+    for key in found:
+        instance = hosts[key][0] if alike else key.instance
+        names[key] = clean(instance if key.engine == "0" else f"{instance}/{key.engine}")
+    return names

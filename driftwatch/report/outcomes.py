@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from driftwatch.knobs import KNOBS
 from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut, figure, milliseconds, percent, seconds
 from driftwatch.report.incidents import key_of
-from driftwatch.report.names import SHORT_KNOBS
 from driftwatch.verify.figures import WORDS
 from driftwatch.verify.verification import Effect, Verification
 
 # a change shortly before an incident fires is more often its cause than its cure
 _BEFORE = timedelta(0)
+
+
+# verdict → what the report calls it, what a person looks for first in front
+_WORDS: Mapping[str, str] = {
+    "FAIL": "did not work",
+    "INCONCLUSIVE": "not proven",
+    "open": "not verified yet",
+    "PASS": "worked",
+}
 
 
 def verifications_of(
@@ -48,7 +57,8 @@ def done_text(verifications: Sequence[Verification]) -> str:
     words: dict[str, None] = {}
     for one in verifications:
         for name, (_, after) in sorted(one.change.what.items()):
-            words[f"{SHORT_KNOBS.get(name, clean(name))} {cut(clean(after), 24)}"] = None
+            what = KNOBS[name].short if name in KNOBS else clean(name)
+            words[f"{what} {cut(clean(after), 24)}"] = None
     return ", ".join(words) or "none seen"
 
 
@@ -58,19 +68,21 @@ def standing(one: Verification, until: datetime) -> str:
 
 
 def result_text(verifications: Sequence[Verification], until: datetime) -> str | None:
-    """Did it work: ``PASS, 1 → 100 %``, or of several ``PASS 7, FAIL 1``; None without any."""
+    """Did it work: ``worked, 1 → 100 %``, or of several ``7 worked``; None without any."""
     verdicts = Counter(standing(one, until) for one in verifications)
     if not verdicts:
         return None
     if len(verdicts) > 1:
-        order = ("FAIL", "INCONCLUSIVE", "open", "PASS")
-        return ", ".join(f"{name} {verdicts[name]}" for name in order if verdicts[name])
+        return ", ".join(
+            f"{verdicts[name]} {word}" for name, word in _WORDS.items() if verdicts[name]
+        )
     (verdict,) = verdicts
+    word = _WORDS[verdict]
     if verdict == "open":
-        return "verification open"
+        return word
     last = verifications[-1]
     told = effect_text(main_effect(last.effects))
-    return f"{verdict}, {told}" if told else verdict
+    return f"{word}, {told}" if told else word
 
 
 def main_effect(effects: Sequence[Effect]) -> Effect | None:

@@ -1,7 +1,7 @@
 """The top screen: open decisions, drift with its cost, pages, advice, blind spots. Pure.
 
 The layout is that of the design's mock-up, at 80 columns: labels in nine, the drift table in
-columns of 16, 32 and 12. A cell that is longer goes on below itself; nothing is cut.
+columns of 24, 24 and 13. A cell that is longer goes on below itself; nothing is cut.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from driftwatch.report.outcomes import effect_name
 
 WIDTH = 80
 LABEL = 9
-TABLE = (16, 32, 12, 20)
-HEADER = ("DRIFT", "COST", "DONE", "RESULT")
+MOVED = "MOVED"  # the label of the drift table
+TABLE = (24, 24, 13, 19)
+HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
 # so many decisions and drifts stand on the top screen; the rest stands below it
 MOST_DECISIONS, MOST_DRIFTS = 5, 8
 # of fewer forecasts the median says how many there were
 _MEDIAN_OF_FEW = 5
 _SHOWN_RATIO = 0.0005
+# reasons of the document whose word is another one for people
+REASON_WORDS = {"out of tuned range": "outside the tuned range", "arming": "learning"}
 
 Document = Mapping[str, Any]
 
@@ -42,7 +45,7 @@ def top_screen(document: Document, *, piped: bool = False) -> list[str]:
     if not document["week"]["whole"]:
         lines.append(until_text(document))
     for label, texts in sections(document):
-        if label == "DRIFT" and document["drift"]:
+        if label == MOVED and document["drift"]:
             rows = [HEADER, *drift_cells(document)]
             lines += ["\t".join(row) for row in rows] if piped else table(rows)
             lines += texts
@@ -75,7 +78,7 @@ def sections(document: Document) -> Iterator[tuple[str, list[str]]]:
     )
     more = len(document["drift"]) - MOST_DRIFTS
     rest = [f"{more} more below"] if more > 0 else []
-    yield "DRIFT", rest if document["drift"] else ["none"]
+    yield MOVED, rest if document["drift"] else ["none"]
     yield "PAGES", [pages_text(document["pages"])]
     yield "ADVICE", [advice_text(document["advice"])]
     yield "BLIND", [blind_text(document["blind"])]
@@ -84,7 +87,7 @@ def sections(document: Document) -> Iterator[tuple[str, list[str]]]:
 def drift_cells(document: Document, most: int = MOST_DRIFTS) -> list[tuple[str, str, str, str]]:
     """The rows of the drift table."""
     return [
-        (f"{row['subject']} {row['figure']}", cost_text(row["cost"]), row["done"], row["result"])
+        (f"{row['subject']}: {row['figure']}", cost_text(row["cost"]), row["done"], row["result"])
         for row in document["drift"][:most]
     ]
 
@@ -126,16 +129,16 @@ def advice_text(told: Document) -> str:
 def blind_text(told: Document) -> str:
     """Where nothing could be seen, largest reason first."""
     if told["without_verdict_ratio"] is None:
-        return f"no verdict: {told['without_verdict_reason']}"
+        return f"not judged: {told['without_verdict_reason']}"
     reasons = sorted(
         ((r, s) for r, s in told["by_reason"].items() if s >= _SHOWN_RATIO),
         key=lambda pair: -pair[1],
     )
-    inside = ", ".join(f"{name} {tenths(share)}" for name, share in reasons)
-    text = f"{tenths(told['without_verdict_ratio'])} % of server-minutes without verdict"
+    inside = ", ".join(f"{REASON_WORDS.get(name, name)} {tenths(share)}" for name, share in reasons)
+    text = f"{tenths(told['without_verdict_ratio'])} % of server-minutes not judged"
     text += f": {inside}" if inside else ""
     cannot = told["cannot_show_doubled_lengths"]["either"]
-    return f"{text}; {many(cannot, 'server')} cannot show length ×2" if cannot else text
+    return f"{text}; on {many(cannot, 'server')} length ×2 would be missed" if cannot else text
 
 
 def tenths(ratio: float) -> str:
@@ -195,7 +198,7 @@ def message_lines(document: Document) -> list[dict[str, str]]:
     """The top screen as labelled lines, for receivers that know no columns."""
     found = []
     for label, texts in sections(document):
-        if label == "DRIFT" and document["drift"]:
-            texts = [f"{a}: {b}; {c}; {d}" for a, b, c, d in drift_cells(document)] + texts
+        if label == MOVED and document["drift"]:
+            texts = [f"{a}; {b}; {c}; {d}" for a, b, c, d in drift_cells(document)] + texts
         found += [{"label": label if at == 0 else "", "text": t} for at, t in enumerate(texts)]
     return found

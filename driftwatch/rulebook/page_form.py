@@ -105,23 +105,23 @@ def read_form(file: YamlFile, owner: Fields) -> PageForm | None:
         return None
     fields = Fields(file, entries, "page", entries.place)
     fields.allow(KEYS)
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key in ("says", "since", "cause", "also"):
         if fields.get(key) is not None:
-            given[key] = fields.names(key)
+            values[key] = fields.names(key)
     for key in ("advice", "advice_of_many"):
-        given[key] = fields.text(key)
-    for key, templates in given.items():
+        values[key] = fields.text(key)
+    for key, templates in values.items():
         for template in [templates] if isinstance(templates, str) else templates or ():
             _check_names(fields, key, template)
-    given["columns"] = fields.names("columns")
-    for name in given["columns"]:
+    values["columns"] = fields.names("columns")
+    for name in values["columns"]:
         if name not in GROUPS and name not in BY_NAME:
             hint = near(name, {*GROUPS, *BY_NAME})
             fields.problem("columns", "unknown-column", name, hint, inner=name)
-    given["lengths"] = fields.choice("lengths", get_args(Lengths)) or "mean"
-    given["family"] = fields.choice("family", get_args(Family))
-    return PageForm(**given)
+    values["lengths"] = fields.choice("lengths", get_args(Lengths)) or "mean"
+    values["family"] = fields.choice("family", get_args(Family))
+    return PageForm(**values)
 
 
 def _check_names(fields: Fields, key: str, template: str) -> None:

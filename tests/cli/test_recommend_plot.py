@@ -15,8 +15,14 @@ from advice_stories import no_knob, refused, story
 from matplotlib.colors import to_hex
 
 from driftwatch.errors import NoVerdict
-from driftwatch.report.advice_axis import axis_of
-from driftwatch.report.advice_plot import alt_text, draw_advice, plot_advice, rows, title_of
+from driftwatch.report.advice_plot import (
+    alt_text,
+    axis_of,
+    draw_advice,
+    plot_advice,
+    rows,
+    title_of,
+)
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

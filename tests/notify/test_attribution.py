@@ -16,7 +16,7 @@ from driftwatch.notify.attribution import (
     detectable_text,
     speed_text,
 )
-from driftwatch.notify.phrases import peers
+from driftwatch.notify.phrases.speed import peers
 from driftwatch.notify.shares import shares, shares_table
 
 BEFORE = {

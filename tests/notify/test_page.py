@@ -18,7 +18,7 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.model import Step
 from driftwatch.notify.columns import SHORT, page_columns
 from driftwatch.notify.page import build_page, http_url
-from driftwatch.notify.phrases import PHRASES
+from driftwatch.notify.phrases.fill import PHRASES
 from driftwatch.notify.senders import sample_page
 from driftwatch.notify.webhook import body_of
 from driftwatch.rulebook.page_form import GROUPS, PageForm

@@ -129,7 +129,7 @@ def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan, tmp_p
     assert message.mentions == ()
     assert message.payload["text"].startswith(f"Report {FLEET_WEEK.name}: ")
     body = message.payload["blocks"][1]["text"]["text"]
-    assert "*DRIFT* chat-8b-1 -2" in body and "*BLIND*" in body
+    assert "*MOVED* chat-8b-1: 2" in body and "*BLIND*" in body
     told = json.loads(said.getvalue())
     assert told == dict(posted)
     assert told["links"]["command"] == f"driftwatch report --week {FLEET_WEEK.name}"

@@ -130,8 +130,7 @@ def _answer(question: Question, hardware: Path | None) -> Advice:
 
 def _draw(path: Path, advice: Advice, asked: TargetWindow) -> None:
     """The picture; what was answered without a simulation has none, and says so."""
-    from driftwatch.report.advice_axis import axis_of
-    from driftwatch.report.advice_plot import draw_advice
+    from driftwatch.report.advice_plot import axis_of, draw_advice
 
     axis = axis_of(advice)
     if axis is None or not axis.points:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from driftwatch.notify.numbers import figure, knob
 from driftwatch.recommend.advice import Advice, Candidate
-from driftwatch.report.advice_axis import Axis, Point, axis_of, by_knobs, gain
+from driftwatch.report.advice_plot import Axis, Point, axis_of, by_knobs, gain
 
 _KNOB = 15  # columns of the knob's name, which may take two lines
 # head, unit, columns

@@ -1,0 +1,70 @@
+"""Templates of a rule's page, filled from the page's JSON. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from driftwatch.evidence import BY_NAME
+from driftwatch.notify.columns import evidence_value
+from driftwatch.notify.page_values import (
+    Page,
+    value,
+)
+from driftwatch.notify.phrases.limits import (
+    full,
+    limit,
+    load,
+    missed,
+    no_limit_full,
+    present,
+    queueing,
+    target_kept,
+)
+from driftwatch.notify.phrases.speed import (
+    drift_14d,
+    drift_interval,
+    first_gone,
+    gone,
+    gpu_names,
+    gpus,
+    gpus_of_server,
+    meaning,
+    peers,
+    slower,
+    slower_than_peers,
+    step_time,
+)
+from driftwatch.notify.phrases.traffic import (
+    baseline,
+    began,
+    kept,
+    lengths,
+    means,
+    moved,
+)
+
+
+def fill(page: Page, templates: Iterable[str]) -> Iterator[str]:
+    """The templates whose names all have a value on this page, filled, in their order."""
+    for template in templates:
+        texts = {name: _text(page, name) for name in re.findall(r"\{(\w+)\}", template)}
+        if None not in texts.values():
+            yield re.sub(r"\{(\w+)\}", lambda m, t=texts: str(t[m[1]]), template)  # type: ignore[misc]
+
+
+def _text(page: Page, name: str) -> str | None:
+    if name in PHRASES:
+        return PHRASES[name](page)
+    found = value(page, name) if name in BY_NAME else None
+    return None if found is None else evidence_value(name, found)
+
+
+PHRASES: Mapping[str, Callable[[Page], str | None]] = {
+    function.__name__: function
+    for function in (
+        began, missed, queueing, limit, full, present, moved, kept, means, lengths, slower,
+        slower_than_peers, step_time, peers, drift_14d, drift_interval, gone, first_gone, gpus,
+        gpu_names, gpus_of_server, load, meaning, target_kept, baseline, no_limit_full,
+    )
+}  # fmt: skip
