@@ -9,7 +9,7 @@ server of the fleets that are measured, which commit it minute by minute as the 
 a fleet is larger than there are server-days, days are taken again an hour later: no batch holds
 the same minute twice.
 
-Goal: 200 kB for a server-day that is over, in all: minutes, scrapes of one hour, the detectors'
+Goal: 300 kB for a server-day that is over, in all: minutes, scrapes of one hour, the detectors'
 checkpoint.
 """
 
@@ -41,7 +41,7 @@ from driftwatch.store import Store
 from driftwatch.store.history import Checkpoint
 from driftwatch.store.minute_columns import stored_rows
 
-GOAL = 200_000
+GOAL = 300_000
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 RAW = timedelta(hours=1)  # the default of `retention`
 TICK = timedelta(seconds=15)
