@@ -17,6 +17,7 @@ from driftwatch.notify.numbers import (
     seconds,
 )
 from driftwatch.verify.figures import WORDS
+from driftwatch.verify.verification import cell_text
 
 # figures that a line tells beside the one that decided
 _BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
@@ -38,8 +39,8 @@ def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     told = _told(document)
     if not told or verdict == "INCONCLUSIVE":
         return f"{verdict} {at}: {document['reason']}"
-    notes = [note for note in document["notes"] if note.startswith("ITL p99 after: ")]
-    cell = [note.replace(" after: ", " ") for note in notes]
+    edges = document.get("itl_p99_cell_seconds")
+    cell = [] if edges is None else [cell_text(edges)]
     lead = "matched traffic" if verdict == "PASS" else f"{document['reason']}, matched traffic"
     return f"{verdict} {at}, {lead}: {', '.join([*told, *cell])}"
 

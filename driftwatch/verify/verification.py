@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -56,6 +56,8 @@ class Verification:
         closed_at: when the verdict fell; None while open.
         forecast: the advice's forecast that it is held against; None = nobody had advised it.
         incident_id: whose page had advised it; None = none.
+        itl_p99_cell_seconds: bucket of the 99th percentile of the time between tokens after; None =
+            unknown, or no upper edge.
         against: instance/engine of the other server of an A/B; None else.
     """
 
@@ -73,7 +75,18 @@ class Verification:
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None
     against: str | None = None
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
+    itl_p99_cell_seconds: tuple[float, float | None] | None = None
+
+
+def cell_text(cell: Sequence[float | None]) -> str:
+    """``ITL p99 in (25, 50] ms``: the bucket that it lies in; ``above 100 ms`` in the last one."""
+    low, high = ((edge or 0.0) * 1000 for edge in cell)
+    return (
+        f"ITL p99 above {low:.3g} ms"
+        if cell[1] is None
+        else f"ITL p99 in ({low:.3g}, {high:.3g}] ms"
+    )
 
 
 VERIFICATION = Codec(Verification)

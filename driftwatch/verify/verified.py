@@ -96,6 +96,7 @@ def verified(
         reason=said.reason,
         effects=_primary_first(found, said),
         matched_minutes=found.matched.minutes,
+        itl_p99_cell_seconds=percentile_cell(found.matched.after, "itl_seconds", 0.99),
         notes=(*([unmet] if unmet else []), *_notes(opened, found, before, after, slo, confidence)),
     )
 
@@ -167,15 +168,6 @@ def _notes(
             "arrivals (first tokens + growth of the queue), not on what was served"
         )
     notes += inside_bucket(after, slo) if len(after) else []
-    if (cell := percentile_cell(found.matched.after, "itl_seconds", 0.99)) is not None:
-        notes.append(f"ITL p99 after: {_cell(cell)}")
     if found.enough:
         notes.append(f"intervals: {100 * confidence:.4g} %, with the engine's own wander")
     return tuple(notes)
-
-
-def _cell(cell: tuple[float, float | None]) -> str:
-    low, high = cell
-    if high is None:
-        return f"above {low * 1000:.3g} ms"
-    return f"in ({low * 1000:.3g}, {high * 1000:.3g}] ms"

@@ -73,7 +73,7 @@ def reasons(advice: Advice) -> Iterator[str]:
     points = () if axis is None else axis.points
     found: dict[str, dict[str, list[str]]] = {}
     for point in points:
-        row = _place(point).strip().removeprefix(">").strip().removesuffix(" now")
+        row = _values(point)
         if point.candidate.refused is not None:
             yield f"{row} refused: {point.candidate.refused}"
         for name, why in point.candidate.reasons.items():
@@ -140,8 +140,11 @@ def _head(knobs: Sequence[str]) -> tuple[str, str]:
 
 
 def _place(point: Point) -> str:
-    values = ", ".join("?" if v is None else knob(v) for v in point.values)
-    return f"{'>' if point.advised else ' '}{values:>5}{' now' if point.now else ''}"
+    return f"{'>' if point.advised else ' '}{_values(point):>5}{' now' if point.now else ''}"
+
+
+def _values(point: Point) -> str:
+    return ", ".join("?" if v is None else knob(v) for v in point.values)
 
 
 def _line(head: str, wide: int, cells: Sequence[str], last: str) -> str:

@@ -22,7 +22,13 @@ _FIT = (
     ("ttft_seconds", "TTFT"),
 )
 _SATURATED_FIT = (*_FIT[:2], ("running_requests", "running"), ("kv_cache_usage_ratio", "KV"))
-_SAY = {"none": "NO KNOB", "no_action": "NO ACTION", "insufficient": "NO VERDICT"}
+# what a verdict begins with, by its action or by the code of its reason
+_SAY = {
+    "none": "NO KNOB",
+    "not_worth_a_restart": "NO KNOB is worth a restart",
+    "not_sure_to_help": "NO KNOB is sure to help",
+    "no_action": "NO ACTION",
+}
 
 _LOG = "exact arrivals: --requests FILE"
 _LONGER = ("a longer window: --window 6h, --at a busier time, or some minutes more",)
@@ -238,10 +244,7 @@ def _verdict(advice: Advice) -> Iterator[str]:
     elif said.basis == "measured":
         yield f"CAPACITY {said.why}"
     else:
-        word = _SAY[said.action]
-        led = said.reason.code in ("not_worth_a_restart", "not_sure_to_help")
-        rest = said.why.removeprefix("no knob") if led else f": {said.reason.text}"
-        yield f"{word}{rest}"
+        yield f"{_SAY.get(said.reason.code, _SAY[said.action])}: {said.reason.text}"
     for label, parts in (
         ("instead", said.instead),
         ("effect", said.effect),

@@ -14,7 +14,7 @@ from driftwatch.notify.layout import wrap
 from driftwatch.notify.verification_line import difference_text, value_text
 from driftwatch.verify.changes import text_of
 from driftwatch.verify.figures import SHARES, WORDS
-from driftwatch.verify.verification import VERIFICATION
+from driftwatch.verify.verification import VERIFICATION, cell_text
 
 if TYPE_CHECKING:
     from driftwatch.verify.verification import TrackRecord, Verification
@@ -68,6 +68,8 @@ def _lines(found: Verification, now: datetime) -> Iterator[str]:
         else:
             yield from ("\t".join(row) for row in (header, *rows))
     yield from found.notes
+    if found.itl_p99_cell_seconds is not None:
+        yield f"after: {cell_text(found.itl_p99_cell_seconds)}"
     if any(effect.low <= -effect.before < 0 < effect.after for effect in found.effects):
         yield "a lower limit of minus the mean before: too few minutes to bound it closer"
 
