@@ -269,7 +269,6 @@ class LastSeen:
     Attributes:
         at: its newest usable scrape; None = there is none.
         since: the scrapes reach back to here; None = there are none of anybody.
-        reason: why there is none since.
     """
 
     at: datetime | None

@@ -120,7 +120,6 @@ class Updates:
     Attributes:
         transitions: follow-ups, in order of time.
         pages: incident id → its page as it is now.
-        advices: the answers.
     """
 
     transitions: tuple[Transition, ...] = ()

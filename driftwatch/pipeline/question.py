@@ -117,13 +117,10 @@ class Moment:
     """What is asked about a target at a time, as the pipeline knows it.
 
     Attributes:
-        target: whose.
-        at: end of the window.
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of the target, in order.
         row: its evidence row, with the ``reference_*`` columns.
         beside: minutes of its peers; None = it has none, or is asked about alone.
         replicas: of its pool; None = unknown.
-        gpus: GPU readings, for the names of their models.
     """
 
     target: Target
@@ -140,9 +137,6 @@ class TargetAdvice:
     """The answer to one question.
 
     Attributes:
-        target: whose traffic was simulated.
-        at: end of the window.
-        advice: the answer; where there is none, why.
         incident_id: whose page carries it; None = nobody's.
         failed: the traceback of what must not happen; None = it did not.
     """

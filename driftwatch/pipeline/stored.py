@@ -188,8 +188,6 @@ class LastCheckpoint:
     """What the store has of the detectors' memory.
 
     Attributes:
-        at: time of the checkpoint; None before the first.
-        pins: names of the pins that were in force then, and what they were not in force for.
         forgotten: :data:`driftwatch.pipeline.state.FORGOTTEN_SCHEMA`, since then.
     """
 

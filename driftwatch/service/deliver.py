@@ -30,12 +30,8 @@ class Attempt(NamedTuple):
     """One attempt to deliver a page.
 
     Attributes:
-        receiver: whom.
-        result: dead = given up.
         reason: why it was not taken, empty where it was.
-        incident_id: whose page.
         event: firing, advised, verified or resolved; of a report ``report``.
-        rule: id of the rule.
     """
 
     receiver: str

@@ -21,8 +21,6 @@ class OwnMetrics:
 
     Attributes:
         registry: what ``/metrics`` serves.
-        per_target: the newest minute of evidence.
-        incidents: those that are open.
     """
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:

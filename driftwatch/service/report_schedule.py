@@ -43,10 +43,7 @@ class Schedule:
     Attributes:
         weekday: of :data:`WEEKDAYS`.
         hour: 0 to 23, UTC.
-        receivers: names.
         directory: where HTML files go; None = none is written.
-        price: of a GPU for an hour.
-        external_url: where people reach this driftwatch; None where they cannot.
     """
 
     weekday: str = "monday"
@@ -81,9 +78,7 @@ class Made:
     """A report that was made.
 
     Attributes:
-        week: of it.
         file: where its HTML lies; None = nowhere.
-        problem: why no file could be written; None where it was, or none was wanted.
     """
 
     week: Week

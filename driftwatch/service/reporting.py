@@ -49,9 +49,6 @@ class Folded:
 
     Args:
         slos: pool → latency targets.
-
-    Attributes:
-        last: end of the last row; None before the first.
     """
 
     def __init__(self, slos: Mapping[str, Slo]) -> None:

@@ -42,8 +42,6 @@ class Recorded:
 
     Attributes:
         rows: :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, every minute of every target.
-        targets: by key.
-        verifications: of changes in it, those without a verdict judged by all that there is.
     """
 
     rows: pl.DataFrame

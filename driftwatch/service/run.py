@@ -57,13 +57,7 @@ _REPLAYED = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A receiver as the planner sees it.
-
-    Attributes:
-        name: as rules and commands call it.
-        severities: what it takes.
-        sender: how it is told.
-    """
+    """A receiver as the planner sees it."""
 
     name: str
     severities: Collection[Severity]

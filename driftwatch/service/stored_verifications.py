@@ -175,12 +175,9 @@ class VerificationNews:
     """What a tick says of verifications, to be committed with it.
 
     Attributes:
-        state: after the tick.
         verifications: opened, looked at or closed.
-        memory: what the next process must know.
         transitions: the verdict on a change that an incident's page had advised, the first one of
             each incident.
-        failed: the traceback of what must not happen, each.
     """
 
     state: VerificationState

@@ -54,10 +54,6 @@ class PastAdvice:
     """One advice or page that asked for a change.
 
     Attributes:
-        instance: whose.
-        engine: of it.
-        pool: of it.
-        at: when.
         recommendation: ``action``, ``knob``, ``from``, ``to``, ``forecast``.
         incident_id: whose page carried it; None = nobody's.
     """
@@ -76,13 +72,7 @@ Advice = Callable[[TargetKey, str, datetime, datetime], Sequence[PastAdvice]]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A server that started anew, and what ran on it before.
-
-    Attributes:
-        at: end of the minute that showed it.
-        before: what ran before.
-        running_max: most requests seen running since then: in a scrape, else a minute's mean.
-    """
+    """A server that started anew, and what ran on it before."""
 
     at: datetime
     before: Running
@@ -94,8 +84,6 @@ class OpenVerification:
     """An open verification, and when to look at it again.
 
     Attributes:
-        verification: as it is.
-        looks: how many looks there were.
         next_at: end of the minute after which it is looked at again.
     """
 
@@ -124,10 +112,6 @@ class Surroundings:
     """What a step asks besides the minutes.
 
     Attributes:
-        past: minutes, those of this step among them.
-        advice: what was advised.
-        targets: with their pools.
-        told: what labels, configuration and servers say of what runs on a target.
         slo_of: latency targets of a target; None = none are known.
         failed: told of a comparison that failed, by its traceback; None = it raises.
     """
