@@ -118,7 +118,7 @@ def _of_api(
     from driftwatch.collect.prometheus.discover import discover, vllm_servers, what_they_are
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import Api, quoted, written
-    from driftwatch.service.asking import asker_of, gpus_of, source_said
+    from driftwatch.service.probes import asker_of, gpus_of, source_said
 
     source = source_said(url, keys, basic_auth)
     at = SystemClock().now()
@@ -168,7 +168,7 @@ def _of_pages(urls: Sequence[str]) -> Written:
     from driftwatch.clock import SystemClock
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import written
-    from driftwatch.service.asking import found_at_pages
+    from driftwatch.service.probes import found_at_pages
 
     found, addresses = found_at_pages(urls)
     if not found.servers:

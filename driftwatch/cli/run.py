@@ -13,7 +13,7 @@ from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.pipeline.state import Outcome
-    from driftwatch.service.deliver import Attempt
+    from driftwatch.service.outbox import Attempt
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings
 

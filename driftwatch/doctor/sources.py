@@ -20,8 +20,8 @@ from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_sc
 from driftwatch.doctor.scrapes import SourceAnswer
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
-from driftwatch.service.asking import asker_of
 from driftwatch.service.configured import sources_of
+from driftwatch.service.probes import asker_of
 from driftwatch.settings import (
     DcgmSource,
     NvmlSource,

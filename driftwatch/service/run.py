@@ -29,8 +29,7 @@ from driftwatch.pipeline.server_reports import reports_memory, with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
 from driftwatch.pipeline.stored import advice_rows, memory_of, resumed, state_from
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.service.collecting import SHORTEST_WAIT_SECONDS, Collecting, Gathered
-from driftwatch.service.deliver import Attempt, deliver_due
+from driftwatch.service.outbox import Attempt, deliver_due
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
@@ -40,6 +39,7 @@ from driftwatch.service.report_schedule import (
     make_due,
 )
 from driftwatch.service.scrape_failures import ScrapeFailures
+from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store

@@ -20,7 +20,7 @@ from driftwatch.notify.webhook import WebhookSender
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.material import Price
 from driftwatch.report.week import Week
-from driftwatch.service.deliver import Attempt, deliver_due
+from driftwatch.service.outbox import Attempt, deliver_due
 from driftwatch.service.report_schedule import (
     ReportOutbox,
     Schedule,

@@ -22,8 +22,8 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.model import TargetKey
-from driftwatch.service.collecting import Collecting
 from driftwatch.service.run import Service
+from driftwatch.service.source_threads import Collecting
 from driftwatch.store.store import Store
 from driftwatch.testing.loopback import Answer
 from driftwatch.testing.prometheus_api import PrometheusApi

@@ -17,7 +17,7 @@ from driftwatch.pipeline.departures import GONE, MOVED, Departures, judged, reti
 from driftwatch.pipeline.incidents import NO_TARGET_LEFT, NOW_ELSEWHERE, closed_for
 from driftwatch.pipeline.roster import Sources, roster
 from driftwatch.pipeline.state import State
-from driftwatch.service.collecting import Collecting
+from driftwatch.service.source_threads import Collecting
 
 PLAN = one_pool(shipped_plan())
 KEY = TargetKey("a:8000", "0")

@@ -12,8 +12,7 @@ from pipeline_cases import T0
 from prometheus_client.exposition import generate_latest
 
 from driftwatch.model import Incident
-from driftwatch.service.incident_metrics import MOST_INCIDENTS, ONE, OPEN
-from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.own_metrics import MOST_INCIDENTS, ONE, OPEN, OwnMetrics
 
 FIRING = Incident(
     id="1" * 12,
