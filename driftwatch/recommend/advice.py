@@ -21,22 +21,13 @@ SloSource = Literal["configuration", "command line", "derived from the pin", "un
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What shall be advised on.
+    """What shall be advised on: a server's minutes up to ``at``, in order, and what is known of it.
 
-    Attributes:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of this engine alone, in order.
-        beside: minutes of its peers, a frame each: where there are some, ``minutes`` are those of
-            the busiest of them all, and an answer is judged by the traffic of all.
-        slo: targets of the configuration or the command line; None = derive them.
-        reference: the evidence row's ``reference_*`` columns (lengths and their buckets, p95 TTFT
-            and TPOT of the pin); empty without a reference.
-        evidence: the evidence row of the window's end: leaf inputs, limits, speed; may be empty.
-        leaf: where the diagnosis ended; None = not asked.
-        what_if: knob → value asked about besides (``max_num_seqs``, ``max_num_batched_tokens``,
-            ``long_prefill_token_threshold``, ``max_num_active_seqs``, ``replicas``,
-            ``prefix_hit_ratio``).
-        log: a request log of the window, on its clock; None = rebuild from the metrics.
-        replicas: of the pool; None = unknown.
+    ``beside``: minutes of its peers, a frame each; then ``minutes`` are those of the busiest of
+    all. ``slo`` None = derived from ``reference`` (``reference_*`` columns of the evidence row,
+    empty without one). ``leaf``: where the diagnosis ended. ``what_if``: knob, ``replicas`` or
+    ``prefix_hit_ratio`` → value. ``log``: the requests themselves, on the window's clock; None =
+    rebuilt from the metrics.
     """
 
     at: datetime
@@ -57,21 +48,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration, simulated under today's traffic; None = not to be said, ``reasons`` why.
+    """One configuration, simulated under today's traffic; None = unknown, ``reasons`` says why.
 
-    Attributes:
-        knobs: the knobs that differ from today, by vLLM's name; empty = today.
-        in_target_ratio: share of the requests that meet every target, mean over the variants.
-        ttft_in_target_ratio: share that meets the TTFT target, by the variants whose simulation of
-            today meets it, else by all; None without one.
-        capacity_requests_per_second: the highest rate at which the share is met, of one replica.
-        capacities_requests_per_second: by each step-time model, in the order of today's; empty
-            where it was not looked for.
-        ttft_p95_seconds: None within 10 % of capacity.
-        kv_cache_peak_ratio: highest use; None where the blocks are unknown.
-        kv_blocks: after correction for these settings; None = unknown.
-        refused: why vLLM would not start with it; None where it would.
-        reasons: attribute → why it is None.
+    ``knobs`` are those that differ from today. Ratios are means over the scenarios, ``low`` and
+    ``high`` the worst and the best; a share in one target is over the scenarios whose simulation of
+    today meets it. Capacity is the highest rate of one replica at which the share is met,
+    ``capacities`` by step-time model in the order of today's. ``refused``: why vLLM would not
+    start.
     """
 
     knobs: Mapping[str, float]
@@ -100,14 +83,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One condition that an answer needs.
-
-    Attributes:
-        name: ``busy_windows``, ``requests``, ``forecast``, ``fit_generation_tokens``, ``fit_itl``,
-            ``fit_ttft``, ``identifiable``, ``kv_blocks``, ``unsupported``, ``prefix_hits``,
-            ``recent_minutes``, ``recent_requests``, ``settings`` …
-        said: the number and its bound, in words: "simulated TTFT 3.1 s, observed 1.8 s (+69 %, gate
-            15 %)".
+    """One condition that an answer needs; ``said``: the number and its bound, "simulated TTFT 3.1
+    s, observed 1.8 s (+69 %, gate 15 %)".
     """
 
     name: str
@@ -117,21 +94,12 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The whole answer.
+    """The whole answer; None = not known, or the answer did not come so far.
 
-    Attributes:
-        slo: the targets it was judged by; None = none.
-        calibration: the step-time models; None where it did not come so far.
-        today: today's configuration, simulated.
-        candidates: what was swept, in the table's order, today among them; empty where refused.
-        what_ifs: replicas, prefix hits, fp8 KV and what was asked for besides, in words' order.
-        advised: the candidate of the recommendation; None without a change.
-        capacity_reference_requests_per_second: capacity at the reference's lengths with today's
-            settings; None = unknown.
-        settings: knob → value of today as it was simulated, for tables and plots over a knob; what
-            is unknown is not in it.
-        window_seconds: length of the stretch that was simulated, which ends at ``at``; None = not
-            come so far.
+    ``candidates`` were swept, in the table's order, today among them; ``what_ifs`` what was asked
+    for besides; ``settings``: knob → today's value as simulated; ``window_seconds``: length of the
+    stretch that was simulated, which ends at ``at``; ``requests``: how many; ``notes``: what is not
+    known and what was taken instead.
     """
 
     at: datetime

@@ -220,7 +220,7 @@ def is_queued(observed: Observed) -> bool:
     """A backlog builds up in a part of the window that is no longer small.
 
     Where requests wait in most scrapes the window is saturated; a backlog in a fifth of it makes
-    its mean TTFT as impossible to simulation from counts.
+    its mean TTFT as impossible to simulate from counts.
     """
     if observed.saturated:
         return True

@@ -57,9 +57,9 @@ def calibrated(
 ) -> tuple[list[Calibrated], list[Gate]]:
     """Step-time models under each of the settings, and, where there are none, why.
 
-    Settings that simulation the window as others do already (a token budget that no step fills) get
-    the best step-time model of those: it is fitted once. Where requests came evenly the next fit
-    begins where the one before ended.
+    Settings that serve the window as others do already (a token budget that no step fills) get the
+    best model of those: it is fitted once. Where requests came evenly the next fit begins where the
+    one before ended.
     """
     found: list[Calibrated] = []
     shown: list[Measured | None] = []

@@ -90,7 +90,7 @@ def rendered(advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool =
 def basis(
     advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool = False
 ) -> Iterator[str]:
-    """What the answer rests on: replay, fit, targets, table, capacity, what was taken instead.
+    """What the answer rests on: traffic, fit, targets, table, capacity, what was taken instead.
 
     Arguments as of :func:`rendered`.
     """

@@ -21,25 +21,12 @@ from driftwatch.simulate.workload.histograms import LengthHistogram, sample_leng
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One engine, as it runs.
+    """One engine, as it runs; None = unknown.
 
-    Attributes:
-        serving: settings with their provenance; an inferred max_num_seqs is among them.
-        model: model name as served; None = unknown.
-        gpu: GPU name as NVML or DCGM tell it, or as configured; None = unknown.
-        gpus: GPUs of this engine; None = unknown.
-        tensor_parallel: GPUs that share each layer; None = unknown.
-        weight_bytes: bytes of one weight (2 = bf16, 1 = fp8); None = unknown.
-        kv_cache_dtype: vLLM's --kv-cache-dtype; None = unknown.
-        num_gpu_blocks: KV blocks, vLLM's null block included; None = unknown.
-        block_size: tokens a block holds; None = unknown.
-        gpu_memory_utilization: vLLM's; None = unknown.
-        prefix_caching: on or off; None = unknown.
-        release: vLLM version; None = unknown.
-        flags: other engine flags that the server told, by vLLM's own name (``async_scheduling``,
-            ``scheduling_policy``, ``enable_chunked_prefill``, …); what is not in it is unknown.
-        unsupported: what runs that no simulation here knows (speculative decoding, LoRA, pipeline
-            parallelism), in words.
+    ``serving`` has an inferred max_num_seqs among its settings; ``weight_bytes``: of one weight (2
+    = bf16, 1 = fp8); ``num_gpu_blocks``: vLLM's null block included; ``flags``: other engine flags
+    by vLLM's own name, what is not in it is unknown; ``unsupported``: what runs that no simulation
+    here knows, in words.
     """
 
     serving: Serving = field(default_factory=Serving)
