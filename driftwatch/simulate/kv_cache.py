@@ -8,6 +8,7 @@ CUDA graphs), which is estimated here; ``docs/sre/planning.md`` says by how much
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.simulate.hardware import Gpu, Model
@@ -271,38 +272,19 @@ def memory_plan(
     )
 
 
-def num_gpu_blocks(
-    gpu: Gpu,
-    model: Model,
-    *,
-    max_num_seqs: int,
-    max_num_batched_tokens: int,
-    block_size: int = 16,
-    tensor_parallel: int = 1,
-    gpu_memory_utilization: float = 0.92,
-    dtype_bytes: float = 2.0,
-    kv_cache_dtype: str = "auto",
-) -> int:
+def num_gpu_blocks(gpu: Gpu, model: Model, **settings: Any) -> int:
     """KV blocks that vLLM would find, its null block included (an estimate, see the module).
+
+    Args as of :func:`memory_plan`.
 
     Raises:
         ImpossibleConfiguration: nothing is left for the cache, or a setting cannot be.
     """
-    plan = memory_plan(
-        gpu,
-        model,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        block_size=block_size,
-        tensor_parallel=tensor_parallel,
-        gpu_memory_utilization=gpu_memory_utilization,
-        dtype_bytes=dtype_bytes,
-        kv_cache_dtype=kv_cache_dtype,
-    )
+    plan, split = memory_plan(gpu, model, **settings), settings.get("tensor_parallel", 1)
     if plan.num_gpu_blocks < 2:
         raise ImpossibleConfiguration(
             (
-                f"{model.name} does not fit {tensor_parallel} × {gpu.name}: weights "
+                f"{model.name} does not fit {split} × {gpu.name}: weights "
                 f"{plan.weights / 2**30:.1f} GiB and workspace "
                 f"{(plan.activations + plan.graphs + plan.other) / 2**30:.1f} GiB of "
                 f"{plan.requested / 2**30:.1f} GiB a GPU",

@@ -30,54 +30,28 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """What has come of the requests of a :class:`Trial`, in their order; inf = not yet, or never.
+    """The requests of a :class:`Trial`, in their order; inf = not yet, or never.
 
     Attributes:
         now_seconds: up to when was run; inf = until nothing was left.
+        arrival_seconds, first_scheduled_seconds, first_token_seconds: of each request.
+        end_seconds: when each finished, or was turned away, cancelled or timed out.
+        generation_tokens: as asked, less what max_model_len cuts off.
+        preemptions: of each request.
+        finished: which got their last token.
+        ended: which are over, one way or another.
     """
 
     now_seconds: float
+    arrival_seconds: Floats
+    first_scheduled_seconds: Floats
+    first_token_seconds: Floats
+    end_seconds: Floats
+    generation_tokens: Integers
+    preemptions: Integers
+    finished: Mask
+    ended: Mask
     _tables: Tables
-
-    @property
-    def arrival_seconds(self) -> Floats:
-        """Of each request."""
-        return self._of_requests("arrival")
-
-    @property
-    def first_scheduled_seconds(self) -> Floats:
-        """First admission of each request."""
-        return self._of_requests("first_scheduled")
-
-    @property
-    def first_token_seconds(self) -> Floats:
-        """First token of each request."""
-        return self._of_requests("first_token")
-
-    @property
-    def end_seconds(self) -> Floats:
-        """When each finished, or was turned away, cancelled or timed out."""
-        return self._of_requests("end")
-
-    @property
-    def generation_tokens(self) -> Integers:
-        """As asked, less what max_model_len cuts off."""
-        return np.asarray(self._tables.requests["target"] - self._tables.requests["prompt"])
-
-    @property
-    def preemptions(self) -> Integers:
-        """Of each request."""
-        return self._of_requests("preemptions")
-
-    @property
-    def finished(self) -> Mask:
-        """Which got their last token."""
-        return np.asarray(self._tables.requests["status"] == FINISHED)
-
-    @property
-    def ended(self) -> Mask:
-        """Which are over, one way or another."""
-        return np.asarray(self._tables.requests["status"] >= FINISHED)
 
     @property
     def scrape_seconds(self) -> Floats:
@@ -104,8 +78,21 @@ class Run:
         """A gauge or counter at each scrape: a field of ``kernel.tables.COUNTERS``."""
         return np.asarray(self._tables.scraped[name])
 
-    def _of_requests(self, name: str) -> npt.NDArray[Any]:
-        return np.asarray(self._tables.requests[name])
+
+def _run_of(t: Tables, now_seconds: float) -> Run:
+    rows = t.requests
+    return Run(
+        now_seconds,
+        arrival_seconds=rows["arrival"].copy(),
+        first_scheduled_seconds=rows["first_scheduled"].copy(),
+        first_token_seconds=rows["first_token"].copy(),
+        end_seconds=rows["end"].copy(),
+        generation_tokens=rows["target"] - rows["prompt"],
+        preemptions=rows["preemptions"].copy(),
+        finished=rows["status"] == FINISHED,
+        ended=rows["status"] >= FINISHED,
+        _tables=t,
+    )
 
 
 class Trial:
@@ -190,7 +177,7 @@ class Trial:
                 raise
             if provisional and t.counters[0]["preemptions"] > 0:
                 return None
-            run = Run(float(until), t)
+            run = _run_of(t, float(until))
             if enough is not None and until < times[-1] and enough(run):
                 break
         return run
