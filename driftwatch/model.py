@@ -88,7 +88,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What ran: three groups, for a change of each means another thing (detection.md).
+    """What ran: three groups, for a change of each means another thing.
 
     What is not known is not in it.
     """

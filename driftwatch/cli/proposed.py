@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Measured on real client traffic: pins of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
-# episodes per server-month (detection.md).
+# episodes per server-month.
 YOUNG = "a pin under 24 h pages 3-10× too often"
 _NAMED = 3
 _WIDTH = 80

@@ -34,7 +34,7 @@ from datetime import UTC, datetime, timedelta
 from driftwatch.model import Event, Incident, Severity, Transition
 
 MINUTE_SECONDS = 60.0
-# A detector's hysteresis lasts 15 min (detection.md, "Time and fleet"): two that look at the same
+# A detector's hysteresis lasts 15 min: two that look at the same
 # slowdown end that far apart at most.
 AFTER_INHIBITION_SECONDS = 900.0
 

@@ -183,7 +183,7 @@ class Coefficients(Part):
 class Engine(Part):
     """The hidden engine: what no page says and no detector's model has.
 
-    The defaults are those of evaluation.md: harder than any model in the detectors.
+    The defaults are harder than any model in the detectors.
     """
 
     law: Coefficients | None = Field(None, description="without it the roofline of GPU and model")
