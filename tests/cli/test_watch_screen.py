@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,26 +17,23 @@ S, B = "max_num_seqs", "max_num_batched_tokens"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({}, "give --startup-log FILE or --max-num-seqs N --max-num-batched-tokens N"),
-        ({S: 8.0}, "give --startup-log FILE or --max-num-batched-tokens N"),
-        ({B: 512.0}, "give --startup-log FILE or --max-num-seqs N"),
-        ({S: 8.0, B: 512.0}, None),
-    ],
+    "given",
+    [{}, {S: 8.0}, {B: 512.0}, {S: 8.0, B: 512.0}],
+    ids=["nothing", "cap", "budget", "both"],
 )
 def test_only_what_is_missing_is_asked_for(
-    given: dict[str, float], said: str | None, capsys: pytest.CaptureFixture[str]
+    given: dict[str, float],
+    capsys: pytest.CaptureFixture[str],
+    golden: Callable[[str, str], None],
+    request: pytest.FixtureRequest,
 ) -> None:
     row: dict[str, Any] = dict.fromkeys(BY_NAME)
     row |= {"instance": "a:1", "engine": "0", "end": datetime(2026, 1, 5, 12, tzinfo=UTC)}
     row |= {"scrapes": 4.0, **given}
-    rows = pl.DataFrame([row])
-    _Screen({}, to_stderr=False).show(Outcome(rows, pl.DataFrame()))
-    lines = capsys.readouterr().out.splitlines()
-    told = " ".join(line.strip() for line in lines if "--" in line)
-    assert told == (said or "")
-    assert max(map(len, lines)) <= 80
-    assert not any(line.strip() == "N" for line in lines)
-    unknown = [line for line in lines if "not in /metrics" in line]
-    assert [name in " ".join(unknown) for name in (S, B)] == [name not in given for name in (S, B)]
+    _Screen({}, to_stderr=False).show(Outcome(pl.DataFrame([row]), pl.DataFrame()))
+    screen = capsys.readouterr().out
+    assert max(map(len, screen.splitlines())) <= 80
+    golden(f"cli/watch-{request.node.callspec.id}-known.txt", screen)
+    for name in (S, B):
+        flag = f"--{name.replace('_', '-')}"
+        assert (flag in screen) == (name not in given)
