@@ -14,9 +14,9 @@ from datetime import timedelta
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Floats
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.capacity import FEWEST_REQUESTS
 from driftwatch.recommend.ground import Ground
@@ -26,8 +26,6 @@ from driftwatch.recommend.traffic.from_minutes import busy_minutes, is_saturated
 from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.recommend.traffic.stretch import Clean, chunks_of, clean, p95_of, whole_hit_ratio
 from driftwatch.simulate.requests import Requests
-
-Floats = npt.NDArray[np.float64]
 
 _PIECE_SECONDS = 60.0
 _PIECES_AT_LEAST = 2  # on each side of a change
@@ -254,8 +252,6 @@ def demands(observed: Observed, rate: float) -> tuple[float, float]:
         float(np.clip(high, 1 + LEAST_SPREAD, 1 + MOST_SPREAD)),
     )
 
-
-Integers = npt.NDArray[np.int64]
 
 _BLOCK_SECONDS = 60.0
 _DRAWS = 8

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.model import Slo
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Run, Trial
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 # Without targets a request is as wanted where it is admitted within a second: what rules call
 # waiting (rules/trees/batch-size-drift.yaml asks for more than 1 s of it).
@@ -133,25 +130,25 @@ def afterwards(arrival_seconds: Floats, slo: Slo | None) -> list[float]:
     return [last + wait + part * last for part in _AFTERWARDS]
 
 
-def in_target(served: Run, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
+def in_target(served: Run, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Flags:
     """For each request whether it has finished within every target."""
     return np.asarray(served.finished & _within(served, slo, ttft_overhead_seconds))
 
 
-def missed(served: Run, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Mask:
+def missed(served: Run, slo: Slo | None, ttft_overhead_seconds: float = 0.0) -> Flags:
     """For each request whether it has missed a target, whatever comes."""
     over = served.ended & ~served.finished
     return np.asarray(over | ~_within(served, slo, ttft_overhead_seconds))
 
 
-def _within(served: Run, slo: Slo | None, overhead: float) -> Mask:
+def _within(served: Run, slo: Slo | None, overhead: float) -> Flags:
     """For each request whether it meets every target, if what it waits for came at once."""
     arrival, now = served.arrival_seconds, served.now_seconds
     with np.errstate(invalid="ignore"):  # inf - inf: nothing comes any more
         if slo is None:
             wait = np.minimum(served.first_scheduled_seconds, now) - arrival
             return np.asarray(wait <= WAIT_SECONDS)
-        met: Mask = np.ones(len(arrival), dtype=np.bool_)
+        met: Flags = np.ones(len(arrival), dtype=np.bool_)
         ttft = np.minimum(served.first_token_seconds, now) - arrival
         if slo.ttft_seconds is not None:
             met &= ttft + overhead <= slo.ttft_seconds
@@ -236,7 +233,7 @@ def _with_scrapes(found: Measured, served: Run) -> Measured:
     )
 
 
-def _of_cells(cells: npt.NDArray[np.int64], share: float) -> float:
+def _of_cells(cells: Integers, share: float) -> float:
     """A quantile from counts by cell, interpolated inside its cell."""
     total = np.cumsum(cells)
     wanted = share * total[-1]

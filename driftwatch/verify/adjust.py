@@ -21,14 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.verify.figures import FIGURES, SHARES, Parts
 from driftwatch.verify.matching import Matched
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Standard deviation that a slope is believed to have before the data.
 SLOPE_SD = 1.0
@@ -58,7 +55,7 @@ class Adjusted:
     parts: Parts
     expected: Floats
     residual: Floats
-    known: npt.NDArray[np.bool_]
+    known: Flags
     speed: float
     fitted: float
 
@@ -107,7 +104,7 @@ def _moved(top: Floats, bottom: Floats, by: Floats, share: bool) -> Floats:
     return result
 
 
-def _asked(found: Matched, side: Ints) -> Floats:
+def _asked(found: Matched, side: Integers) -> Floats:
     """[minutes, 8] logarithms of loads and lengths, and how a minute's own lengths differ."""
     now, recent = pl.col("requests_per_second").log(), pl.col("recent_requests_per_second").log()
     columns = [now.alias("now"), (recent - now).alias("recent")]
@@ -153,12 +150,12 @@ class _Fit:
 
 def _fit(
     asked: Floats,
-    side: Ints,
-    cell: Ints,
+    side: Integers,
+    cell: Integers,
     cells: int,
     top: Floats,
     bottom: Floats,
-    known: npt.NDArray[np.bool_],
+    known: Flags,
     share: bool,
 ) -> _Fit:
     residual, levels = np.zeros(len(cell)), np.zeros(cells)
@@ -191,7 +188,7 @@ def _fit(
     return _Fit(slopes, levels, residual, (fitted[0], fitted[1]))
 
 
-def _slopes(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, float]:
+def _slopes(x: Floats, y: Floats, weight: Floats, at: Integers) -> tuple[Floats, float]:
     """[columns] slopes, and the degrees of freedom that they took."""
     fitted = min(x.shape[1], len(x) // MINUTES_A_SLOPE)
     told, trace = _ridge(x[:, :fitted], y, weight, at)
@@ -200,7 +197,7 @@ def _slopes(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, flo
     return slopes, trace
 
 
-def _ridge(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, float]:
+def _ridge(x: Floats, y: Floats, weight: Floats, at: Integers) -> tuple[Floats, float]:
     """[columns] slopes, and the trace of what maps figures to fitted ones."""
     left: Floats = y
     least = 1e-6 * float((weight * y**2).mean()) + 1e-12
@@ -217,7 +214,7 @@ def _ridge(x: Floats, y: Floats, weight: Floats, at: Ints) -> tuple[Floats, floa
     return slopes, fitted
 
 
-def _cell_levels(left: Floats, of: Ints, cells: int, weight: Floats) -> tuple[Floats, Floats]:
+def _cell_levels(left: Floats, of: Integers, cells: int, weight: Floats) -> tuple[Floats, Floats]:
     """[cells] levels of cells, and the share of a degree of freedom that each took."""
     total = np.bincount(of, weights=weight, minlength=cells)
     mean = _means(left[:, None], of, cells, weight)[:, 0]
@@ -234,7 +231,7 @@ def _cell_levels(left: Floats, of: Ints, cells: int, weight: Floats) -> tuple[Fl
     return mean * believed, believed
 
 
-def _means(values: Floats, group: Ints, groups: int, weight: Floats | None = None) -> Floats:
+def _means(values: Floats, group: Integers, groups: int, weight: Floats | None = None) -> Floats:
     """[groups, columns] weighted means; 0 where a group has none."""
     share = np.ones(len(group)) if weight is None else weight
     total = np.bincount(group, weights=share, minlength=groups)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Integers
 from driftwatch.model import Slo
 from driftwatch.verify.adjust import adjusted
 from driftwatch.verify.figures import FIGURES, IN_TARGET, log_densities, parts
@@ -25,7 +25,6 @@ OVERLOADED_SHARE = 0.2
 # Which load the later stretch carries beside the earlier one.
 Load = Literal["same", "more", "less"]
 
-Ints = npt.NDArray[np.int64]
 _DECILES = np.arange(1, 10) / 10
 
 
@@ -193,7 +192,7 @@ def _of(level: Level) -> tuple[float, float, float]:
     return level.value, level.low, level.high
 
 
-def _minutes_of(found: Matched) -> tuple[Ints, Ints]:
+def _minutes_of(found: Matched) -> tuple[Integers, Integers]:
     """Whole minutes of both sides since the first of them."""
     ends = [side["end"].dt.epoch("s").to_numpy() // 60 for side in (found.before, found.after)]
     first = min(int(one.min()) for one in ends)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Floats
 from driftwatch.model import Slo
 from driftwatch.signals.histograms import quantile, share_within
 
-Floats = npt.NDArray[np.float64]
 Better = Literal["higher", "lower", "neither"]
 
 

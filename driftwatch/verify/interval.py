@@ -11,15 +11,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from driftwatch.arrays import Floats, Integers
 from driftwatch.verify.adjust import Adjusted
 from driftwatch.verify.figures import SHARES
 from driftwatch.verify.spread import Influence, Spread, longest_shared, shorts, wander
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +54,8 @@ class Side:
     """
 
     figure: Adjusted
-    minute: Ints
-    cell: Ints
+    minute: Integers
+    cell: Integers
     weights: Floats
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from driftwatch.arrays import Floats, Integers
 
 # A minute that was hardly observed says little of its load.
 LEAST_SECONDS = 30.0
@@ -169,9 +170,6 @@ BINS = {
 }
 LENGTHS = ("prompt_tokens_mean", "generation_tokens_mean")
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matched:
@@ -185,8 +183,8 @@ class Matched:
 
     before: pl.DataFrame
     after: pl.DataFrame
-    before_cell: Ints
-    after_cell: Ints
+    before_cell: Integers
+    after_cell: Integers
     weights: Floats
     by: tuple[str, ...]
 
@@ -231,19 +229,21 @@ def matched(
     )
 
 
-def _cells(before: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> tuple[Ints, Ints]:
+def _cells(
+    before: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]
+) -> tuple[Integers, Integers]:
     """[minutes, columns] bin numbers of both stretches, on one grid."""
     return bins_of(before, after, by), bins_of(after, after, by)
 
 
-def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> Ints:
+def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> Integers:
     """[minutes, columns] bin numbers of minutes on the grid of a later stretch.
 
     Args:
         after: the stretch whose median is the middle of a bin.
         by: names of :data:`BINS`.
     """
-    found: list[Ints] = []
+    found: list[Integers] = []
     for name in by:
         middle = after[name].log().median()
         width = float(np.log(BINS[name]))

@@ -26,10 +26,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from driftwatch.arrays import Floats, Integers
 
 SHORTEST_LAG = 3
 # What suits a variance leaves intervals too short; twice as far, with what freedom that takes in
@@ -59,7 +57,7 @@ class Influence:
         share: [minutes] what each minute counts; they add up to 1.
     """
 
-    minute: Ints
+    minute: Integers
     value: Floats
     share: Floats
     fitted: float
@@ -196,7 +194,7 @@ def _products(one: Floats, other: Floats, length: int) -> tuple[Floats, Floats, 
     return own[0], own[1], both
 
 
-def _spread_out(minute: Ints, value: Floats, length: int) -> Floats:
+def _spread_out(minute: Integers, value: Floats, length: int) -> Floats:
     grid = np.zeros(length)
     np.add.at(grid, minute, value)
     return grid

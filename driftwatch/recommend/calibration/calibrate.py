@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Floats
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.calibration.descent import (
     OVERHEAD,
@@ -125,7 +125,6 @@ def with_bursts(observed: Observed, arrivals: Arrivals, *, seed: int = 0) -> Obs
     return replace(observed, requests=redrawn(observed.requests, rng, arrivals))
 
 
-Floats = npt.NDArray[np.float64]
 Judged = dict[str, tuple[Descent, Point, Floats]]
 
 _DRAWS = 3

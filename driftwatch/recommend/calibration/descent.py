@@ -21,13 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Floats
 from driftwatch.recommend.calibration.fits import COEFFICIENTS, RESIDUALS, LoadBand
 from driftwatch.recommend.calibration.playback import Playback, Played
 from driftwatch.simulate.step_time import StepTime
-
-Floats = npt.NDArray[np.float64]
 
 _TTFT = RESIDUALS.index("ttft_seconds")
 OVERHEAD_SD_SECONDS = 0.01

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Floats
 from driftwatch.documents import Codec
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
-
-Floats = npt.NDArray[np.float64]
 
 _MINUTE = 60.0
 _SAME_TIME = 1e-12  # of a mean gap: gamma gaps of a large CV may be 0

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.recommend.calibration.fits import RESIDUALS
 from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -21,8 +21,6 @@ from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Run, Trial
-
-Floats = npt.NDArray[np.float64]
 
 _SCRAPES = 1200  # of one simulation, at most: gauges are means over them
 _SHORTEST_SECONDS = 0.25  # between two of them
@@ -76,10 +74,10 @@ class Playback:
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
     _until: float = field(init=False)
-    _whole: npt.NDArray[np.bool_] = field(init=False)
+    _whole: Flags = field(init=False)
     _came: Floats = field(init=False)
-    _low: npt.NDArray[np.int64] = field(init=False)
-    _high: npt.NDArray[np.int64] = field(init=False)
+    _low: Integers = field(init=False)
+    _high: Integers = field(init=False)
     _trial: Trial = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,7 +169,7 @@ class Playback:
         widest = max(spread for spread, _, _ in found)
         return next((first, after) for spread, first, after in found if spread >= widest - _AS_WIDE)
 
-    def _queued(self) -> npt.NDArray[np.bool_]:
+    def _queued(self) -> Flags:
         """Chunks whose first tokens a backlog delays: it adds up every error of the counts."""
         if self.observed.saturated:
             return np.ones(len(self.starts), dtype=np.bool_)
@@ -257,12 +255,12 @@ class Playback:
         return np.asarray((total[high] - total[low]) / (high - low))
 
     @property
-    def compared(self) -> npt.NDArray[np.bool_]:
+    def compared(self) -> Flags:
         """Which of ``seen`` a simulation is held against."""
         return np.asarray(np.isfinite(self.seen) & self.comparable[:, None])
 
     @property
-    def comparable(self) -> npt.NDArray[np.bool_]:
+    def comparable(self) -> Flags:
         """Chunks that are simulated whole and in which enough was served for a mean."""
         return np.asarray(self._whole & (self.tokens >= _FEWEST_TOKENS))
 
@@ -273,7 +271,7 @@ def _later(requests: Requests) -> Floats:
     return np.where(arrival > 0, arrival, np.nan)
 
 
-def _means(values: Floats, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> Floats:
+def _means(values: Floats, low: Integers, high: Integers) -> Floats:
     """Means of the scrapes after ``low`` up to ``high``."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray((total[high + 1] - total[low + 1]) / (high - low))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Floats
 from driftwatch.recommend.calibration.descent import (
     OVERHEAD,
     WANDER,
@@ -24,8 +24,6 @@ from driftwatch.recommend.calibration.fits import RESIDUALS, Fit
 from driftwatch.recommend.calibration.playback import FLOORS
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.step_time import StepTime
-
-Floats = npt.NDArray[np.float64]
 
 REACH = 4.0  # times the busiest chunk's batch: as far as a sweep usually goes
 P90 = 1.2816  # standard deviations: 80 % lie between the two step-time models

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Floats, Integers
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.traffic.observed import UNIT_SECONDS
-from driftwatch.recommend.traffic.stretch import Clean, Floats
+from driftwatch.recommend.traffic.stretch import Clean
 from driftwatch.simulate.workload.histograms import LengthHistogram, sample_lengths
-
-Integers = npt.NDArray[np.int64]
 
 # Longest wait that is drawn beside the last bucket edge, in windows.
 LONGEST_WINDOWS = 2.0

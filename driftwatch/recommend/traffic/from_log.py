@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats
 from driftwatch.errors import WorkloadError
 from driftwatch.recommend.traffic.arrivals import Flows, flows
 from driftwatch.recommend.traffic.from_minutes import observed_of
 from driftwatch.recommend.traffic.lengths import any_share, running_start
 from driftwatch.recommend.traffic.observed import Observed, Server
-from driftwatch.recommend.traffic.stretch import Clean, Floats, cached_tokens, clean, hit_ratios
+from driftwatch.recommend.traffic.stretch import Clean, cached_tokens, clean, hit_ratios
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests, make_requests
 
-Integers = npt.NDArray[np.int64]
 # Both count the same requests, but for those in flight at the edges of the window; and the
 # tightest gate of a fit allows no more than this.
 TOLERANCE = 0.05
@@ -133,7 +133,7 @@ def _prompts(stretch: Clean) -> float:
 def _requests(
     log: Requests,
     at: Floats,
-    inside: npt.NDArray[np.bool_],
+    inside: Flags,
     stretch: Clean,
     counts: Flows,
     server: Server,

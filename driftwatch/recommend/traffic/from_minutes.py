@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Floats
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.traffic.arrivals import Flows, flows
 from driftwatch.recommend.traffic.lengths import (
@@ -21,7 +21,6 @@ from driftwatch.recommend.traffic.lengths import (
 from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.recommend.traffic.stretch import (
     Clean,
-    Floats,
     cached_tokens,
     chunks_of,
     clean,
@@ -32,7 +31,6 @@ from driftwatch.recommend.traffic.stretch import (
 from driftwatch.recommend.traffic.waits import waits_of
 from driftwatch.simulate.requests import NEVER, Requests, make_requests
 
-Integers = npt.NDArray[np.int64]
 Source = Literal["metrics", "request log"]
 # In most scrapes: a row in which, on average, every second scrape sees one waiting counts.
 _WAITING_AT_LEAST = 0.5

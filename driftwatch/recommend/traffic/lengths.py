@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.traffic.arrivals import Flows
 from driftwatch.recommend.traffic.observed import Server
 from driftwatch.recommend.traffic.stretch import Clean, whole_hit_ratio
 from driftwatch.recommend.traffic.unfinished import unfinished
 from driftwatch.simulate.workload.histograms import LengthHistogram, sample_lengths
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +49,6 @@ def any_share(generation: Integers, rng: np.random.Generator) -> Integers:
     shares: Integers = np.floor(rng.random(len(generation)) * generation).astype(np.int64)
     return shares
 
-
-Floats = npt.NDArray[np.float64]
 
 # Fewer running on average say more of the moments of the scrapes than of the lengths.
 _LEAST_RUNNING = 1.0
@@ -168,11 +164,11 @@ class Lengths:
 
     prompt_tokens: Integers
     generation_tokens: Integers
-    finished: npt.NDArray[np.bool_]
+    finished: Flags
     done_tokens: Integers
     clipped: int
     paired: bool
-    gone: npt.NDArray[np.bool_]
+    gone: Flags
 
 
 def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:

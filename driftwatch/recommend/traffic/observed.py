@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Floats, Integers
 from driftwatch.model import Serving
 from driftwatch.simulate.requests import NO_GROUP, Requests
 from driftwatch.simulate.workload.histograms import LengthHistogram, sample_lengths
@@ -44,8 +44,6 @@ class Server:
     unsupported: tuple[str, ...] = ()
     flags: Mapping[str, str] = field(default_factory=dict)
 
-
-Floats = npt.NDArray[np.float64]
 
 # A row a chunk of the window; NULL = not observed. Means are over the chunk.
 CHUNK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -194,7 +192,6 @@ class Observed:
         return (len(self.requests) - self.carried_requests) / self.seconds
 
 
-Integers = npt.NDArray[np.int64]
 _NEXT_EDGE = 2.5
 _NAMES = ("prompt_tokens", "generation_tokens")
 

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.errors import NoVerdict
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA
 from driftwatch.signals.histograms import quantile
-
-Floats = npt.NDArray[np.float64]
 
 # Flag of a minute → why what lies before it is left out.
 _CUTS = {
@@ -109,7 +107,7 @@ def _row_seconds(rows: pl.DataFrame) -> pl.Series:
     return lengths.to_series()
 
 
-def _begin(seen: pl.DataFrame, usable: npt.NDArray[np.bool_], last: int) -> tuple[int, str | None]:
+def _begin(seen: pl.DataFrame, usable: Flags, last: int) -> tuple[int, str | None]:
     """First row of the stretch that ends with row ``last``, and why not an earlier one."""
     flags = {name: seen[name].fill_null(False).to_numpy() for name in _CUTS if name in seen.columns}
     spans = seen["span"].to_numpy()
@@ -204,7 +202,7 @@ def chunks_of(stretch: Clean) -> pl.DataFrame:
     return pl.DataFrame(found, schema=CHUNK_SCHEMA).with_columns(pl.all().fill_nan(None))
 
 
-def _groups(stretch: Clean) -> npt.NDArray[np.int64]:
+def _groups(stretch: Clean) -> Integers:
     """Number of the chunk of each row: neighbours, until enough first tokens came."""
     first = np.nan_to_num(stretch.column("ttft_seconds_count"))
     enough = max(_FIRST_TOKENS, float(first.sum()) / _MOST_CHUNKS)
@@ -238,7 +236,7 @@ def p95_of(stretch: Clean, name: str) -> float | None:
     return value
 
 
-def _per_chunk(group: npt.NDArray[np.int64], values: Floats) -> Floats:
+def _per_chunk(group: Integers, values: Floats) -> Floats:
     return np.bincount(group, weights=values).astype(np.float64)
 
 
@@ -246,9 +244,6 @@ def _over(numerator: Floats, denominator: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio: Floats = np.where(denominator > 0, numerator / denominator, np.nan)
     return ratio
-
-
-Integers = npt.NDArray[np.int64]
 
 
 def whole_hit_ratio(stretch: Clean) -> float | None:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.recommend.traffic.arrivals import Flows
 from driftwatch.recommend.traffic.stretch import Clean
 from driftwatch.simulate.workload.histograms import LengthHistogram, sample_lengths
-
-Integers = npt.NDArray[np.int64]
 
 # Of so many lengths for each that is wanted, the ones that run are drawn by their length.
 _DRAWN_FROM = 4
@@ -36,7 +34,7 @@ class Unfinished:
 
     generation_tokens: Integers
     places: Integers
-    gone: npt.NDArray[np.bool_]
+    gone: Flags
 
 
 def unfinished(
@@ -94,7 +92,7 @@ def unfinished(
 
 def _drawn(
     shape: LengthHistogram, count: int, rng: np.random.Generator, longest: int | None
-) -> tuple[Integers, npt.NDArray[np.float64]]:
+) -> tuple[Integers, Floats]:
     """Lengths of requests met while they run, and what each has done."""
     many = sample_lengths(shape, _DRAWN_FROM * count, rng, longest=longest)
     keys = rng.random(len(many)) ** (1.0 / np.maximum(many, 1))
@@ -102,9 +100,7 @@ def _drawn(
     return chosen, rng.random(count) * chosen
 
 
-def _first_token_places(
-    stretch: Clean, counts: Flows, done: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int64]:
+def _first_token_places(stretch: Clean, counts: Flows, done: Floats) -> Integers:
     """How many first tokens had come before that of each."""
     last = slice(-10, None)
     spent = stretch.column("itl_seconds_sum")[last]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.arrays import Floats
 from driftwatch.recommend.traffic.arrivals import LONGEST_WINDOWS, histograms
 from driftwatch.recommend.traffic.observed import UNIT_SECONDS, Observed, RowWaits, Waits
 from driftwatch.recommend.traffic.stretch import Clean
@@ -22,8 +22,6 @@ from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Trial
 from driftwatch.simulate.workload.histograms import sample_lengths
-
-Floats = npt.NDArray[np.float64]
 
 
 def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
