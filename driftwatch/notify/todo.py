@@ -39,7 +39,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     if missing:
         out.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
     elif advice is not None and (
-        advice.basis in ("replay", "measured") or advice.action == "insufficient"
+        advice.basis in ("simulation", "measured") or advice.action == "insufficient"
     ):
         out.append(f"next:    driftwatch recommend {finding.target.key.text}{where}")
     else:
