@@ -80,9 +80,9 @@ def differences(before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]
     )
 
 
-def only(found: tuple[Difference, ...], group: Group) -> tuple[Difference, ...]:
+def only(every: tuple[Difference, ...], group: Group) -> tuple[Difference, ...]:
     """Those of one group."""
-    return tuple(one for one in found if one.group == group)
+    return tuple(one for one in every if one.group == group)
 
 
 def merged(*sources: Fingerprint) -> Fingerprint:
@@ -159,10 +159,10 @@ def release_source(name: str, labels: Mapping[str, str], reported: Fingerprint |
     """
     if reported is not None and name in reported.release:
         return "the server's own answer"
-    found = [label for label, part in RELEASE_LABELS.items() if part == name and labels.get(label)]
-    if not found:
+    known = [label for label, part in RELEASE_LABELS.items() if part == name and labels.get(label)]
+    if not known:
         return "unknown"
-    return "kube_pod_container_info" if found[-1] == "kube_image" else f"label {found[-1]}"
+    return "kube_pod_container_info" if known[-1] == "kube_image" else f"label {known[-1]}"
 
 
 def _flags(cache_config: str | None) -> Iterator[tuple[str, str]]:

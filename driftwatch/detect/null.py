@@ -97,8 +97,8 @@ class Null:
         largest = np.sort(days.reshape(self.size, -1), axis=1)  # unknown days go last
         known = (~np.isnan(largest)).sum(axis=1)
         middle = np.maximum(np.stack([(known - 1) // 2, known // 2], axis=1), 0)
-        found: Floats = np.take_along_axis(largest, middle, axis=1).mean(axis=1)
-        return found
+        medians: Floats = np.take_along_axis(largest, middle, axis=1).mean(axis=1)
+        return medians
 
     def pooled_quantile(self, q: float, groups: Indices, least_days: int = 5) -> Floats:
         """The ``q`` quantile of the finished days of all keys of a group, added up.
@@ -115,8 +115,8 @@ class Null:
         counts, days = np.zeros((number, len(self.edges) - 1)), np.zeros(number)
         np.add.at(counts, groups[inside], self.past[inside].sum(axis=1, dtype=np.float64))
         np.add.at(days, groups[inside], self.known_days()[inside])
-        found = np.where(days >= least_days, quantiles(counts, self.edges, q), np.nan)
-        out[inside] = found[groups[inside]]
+        of_groups = np.where(days >= least_days, quantiles(counts, self.edges, q), np.nan)
+        out[inside] = of_groups[groups[inside]]
         return out
 
     def without(self, gone: pl.DataFrame) -> Null:
@@ -183,8 +183,8 @@ class Bins:
         with np.errstate(invalid="ignore", divide="ignore"):
             line = np.log(values) if self.logarithmic else values
             known = np.isfinite(line)
-        found = np.floor((np.where(known, line, self.lowest) - self.lowest) / self.width)
-        inside = np.clip(found, 0, self.count - 1).astype(np.int64)
+        place = np.floor((np.where(known, line, self.lowest) - self.lowest) / self.width)
+        inside = np.clip(place, 0, self.count - 1).astype(np.int64)
         return np.where(known, inside, -1)
 
     def quantile(self, counts: npt.NDArray[np.integer], q: float) -> Floats:
@@ -203,8 +203,8 @@ class Bins:
             share = (rank - below) / (cumulative[rows, cell] - below)
         line = self.lowest + self.width * (cell + share)
         line[total <= 0] = np.nan
-        found: Floats = np.exp(line) if self.logarithmic else line
-        return found
+        value: Floats = np.exp(line) if self.logarithmic else line
+        return value
 
 
 def day_number(day: date) -> int:

@@ -158,14 +158,14 @@ def propose(rows: pl.DataFrame) -> Proposal | None:
     fit = (pl.col("fit") > 0) & (pl.col("fit") >= POOL_SHARE * pl.col("seen"))
     fit_minutes = by_minute.filter(fit)["end"].to_list()
     unfit = by_minute.filter(~fit & (pl.col("seen") > 0))["end"].to_list()
-    found = [
+    proposals = [
         described(rows, first, last)
         for start, end in _stretches(fit_minutes, unfit)
         for first, last in _cuts(start, end)
     ]
-    if not found:
+    if not proposals:
         return None
-    return _best(found)
+    return _best(proposals)
 
 
 def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
@@ -173,7 +173,7 @@ def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
     bad = rows.filter(pl.col("left_out").is_not_null()).select("end", "left_out").sort("end")
     if bad.is_empty():
         return ()
-    found: list[LeftOut] = []
+    stretches: list[LeftOut] = []
     for why in bad["left_out"].unique(maintain_order=True):
         ends = bad.filter(pl.col("left_out") == why)["end"]
         counts = ends.value_counts().sort("end")
@@ -182,12 +182,12 @@ def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
         size = 0
         for end, count in counts.iter_rows():
             if last is not None and begin is not None and end - last > LONGEST_GAP:
-                found.append(LeftOut(why, begin - _MINUTE, last, size))
+                stretches.append(LeftOut(why, begin - _MINUTE, last, size))
                 begin, size = None, 0
             begin, last, size = begin or end, end, size + count
         if begin is not None and last is not None:
-            found.append(LeftOut(why, begin - _MINUTE, last, size))
-    return tuple(sorted(found, key=lambda one: (one.since, one.why)))
+            stretches.append(LeftOut(why, begin - _MINUTE, last, size))
+    return tuple(sorted(stretches, key=lambda one: (one.since, one.why)))
 
 
 def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
@@ -223,31 +223,31 @@ def _stretches(
 ) -> list[tuple[datetime, datetime]]:
     """First and last minute's end of every run; unfit minutes and long gaps end one."""
     events = sorted([(end, True) for end in fit] + [(end, False) for end in unfit])
-    found: list[tuple[datetime, datetime]] = []
+    stretches: list[tuple[datetime, datetime]] = []
     start = last = None
     for end, good in events:
         if start is not None and last is not None and (not good or end - last > LONGEST_GAP):
-            found.append((start, last))
+            stretches.append((start, last))
             start = None
         if good:
             start, last = start or end, end
     if start is not None and last is not None:
-        found.append((start, last))
-    return found
+        stretches.append((start, last))
+    return stretches
 
 
 def _cuts(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
     """A run, or the stretches of 48 h in a longer one, an hour apart from its end."""
-    found = []
+    cuts = []
     last = end
     while last - start > LONGEST:
-        found.append((last - LONGEST + _MINUTE, last))
+        cuts.append((last - LONGEST + _MINUTE, last))
         last -= timedelta(hours=1)
-    return found or [(start, end)]
+    return cuts or [(start, end)]
 
 
-def _best(found: Sequence[Proposal]) -> Proposal:
-    armed = [p for p in found if (p.spread or 0.0) >= MIN_SPREAD] or list(found)
+def _best(proposals: Sequence[Proposal]) -> Proposal:
+    armed = [p for p in proposals if (p.spread or 0.0) >= MIN_SPREAD] or list(proposals)
     longest = max(min(p.length, LONG_ENOUGH) for p in armed)
     long = [p for p in armed if min(p.length, LONG_ENOUGH) >= _AS_LONG * longest]
     widest = max(p.spread or 0.0 for p in long)

@@ -232,10 +232,10 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
 
     ``references``: :data:`REFERENCE_SCHEMA` each, what wins first: measured before declared.
     """
-    found = no_reference()
+    rows = no_reference()
     for reference in references:
-        found = pl.concat([found, reference.join(found.select(KEY), on=KEY, how="anti")])
-    return found
+        rows = pl.concat([rows, reference.join(rows.select(KEY), on=KEY, how="anti")])
+    return rows
 
 
 def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
@@ -307,8 +307,8 @@ def with_reference(
         },
         **extra_prefill_columns(MIN_REQUESTS),
         **{
-            f"{name}_{statistic}": found[statistic]
-            for name, found in _distances(joined).items()
+            f"{name}_{statistic}": statistics[statistic]
+            for name, statistics in _distances(joined).items()
             for statistic in STATISTICS
         },
     ).drop(f"{name}_mean_{span}" for name in LENGTHS for span in ("2m", "10m"))

@@ -54,11 +54,13 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
     for name in ("prompt_tokens", "generation_tokens"):
         rows = rows.join(_histogram(seen, name), on=KEY, how="left", maintain_order="left")
     for name in LATENCIES:
-        found = _histogram(seen, name)
-        p95 = quantile(found[f"reference_{name}_buckets"], found[f"reference_{name}_edges"], 0.95)
+        histogram = _histogram(seen, name)
+        p95 = quantile(
+            histogram[f"reference_{name}_buckets"], histogram[f"reference_{name}_edges"], 0.95
+        )
         p95_column = p95.value.alias(f"reference_{name}_p95")
         rows = rows.join(
-            found.select(*KEY).with_columns(p95_column),
+            histogram.select(*KEY).with_columns(p95_column),
             on=KEY,
             how="left",
             maintain_order="left",

@@ -93,11 +93,11 @@ def infer_max_num_seqs(
         tolerance=timedelta(seconds=MAX_GAP_SECONDS),
     )
     candidates = _candidates(inside(facts, windows) if pairs is None else pairs, budgets)
-    found = last.join(candidates, on="window", how="left").sort([*by, "end"])
+    rows = last.join(candidates, on="window", how="left").sort([*by, "end"])
     confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
     known = pl.coalesce(confirmed.forward_fill().over([*by, "epoch"]), pl.col("carried_plateau"))
     return (
-        found.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
+        rows.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
         .sort("window")
         .select([*KEY, "end", "plateau", "running_max"])
     )

@@ -212,7 +212,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         BUDGET: None,
         KV: None,
     }
-    found = []
+    limits = []
     for name in (BUDGET, SEQS, KV):
         allows = row[f"allows_{name}"]
         binds = None if binding is None else binding == name
@@ -224,5 +224,5 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
             setting = "kv_cache_tokens" if name == KV else name
             none = "no tokens generated" if row["engine_kind"] == POOLING else _NOT_SIZED
             note = f"{setting} unknown" if row[setting] is None else none
-        found.append(Limit(name, allows, running, margin, binds, note))
-    return tuple(found)
+        limits.append(Limit(name, allows, running, margin, binds, note))
+    return tuple(limits)

@@ -50,12 +50,12 @@ def at_end(
     of the level; NULL where there is none.
     """
     before, first, _ = _last_before(windows, levels, "end", inclusive=inclusive)
-    found = _joined(windows, levels, np.where(before >= first, before, -1))
+    joined = _joined(windows, levels, np.where(before >= first, before, -1))
     if tolerance is None:
-        return found
+        return joined
     near = pl.col("time") >= pl.col("end") - tolerance
     of_level = [c for c in levels.columns if c not in keys(levels)]
-    return found.with_columns(pl.when(near).then(pl.col(c)).alias(c) for c in of_level)
+    return joined.with_columns(pl.when(near).then(pl.col(c)).alias(c) for c in of_level)
 
 
 def at_start(windows: pl.DataFrame, levels: pl.DataFrame) -> pl.DataFrame:

@@ -63,12 +63,12 @@ def input_coverage(
     since = pl.col("time") - pl.coalesce("previous", "looked_at")
     rows = rows.with_columns(resumed=(since > MAX_GAP).fill_null(False))
     levels = rows.select(*KEY, "time", *[e for name in names for e in _levels(name)])
-    found = at_end(windows.select([*KEY, "end"]), levels).join(
+    rows_of_windows = at_end(windows.select([*KEY, "end"]), levels).join(
         before, on=KEY, how="left", maintain_order="left", suffix="_before"
     )
     # without a scrape before its end a window knows what was known before
     unseen = pl.col("time").is_null()
-    return found.select(
+    return rows_of_windows.select(
         *KEY,
         "end",
         looked_at=pl.coalesce("time", "looked_at"),

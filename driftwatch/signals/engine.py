@@ -65,9 +65,9 @@ def engine_columns(epochs: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     levels = epochs.select(
         *keys(epochs), "time", engine_kind=kind_of_scrape(), engine_asleep=is_asleep()
     )
-    found = at_end(windows, levels)
+    at_last_scrape = at_end(windows, levels)
     inside = pl.col("time") >= pl.col("start")
-    return found.select(
+    return at_last_scrape.select(
         pl.when(inside).then(pl.col(c)).alias(c) for c in ("engine_kind", "engine_asleep")
     )
 
@@ -159,9 +159,9 @@ def seconds_since_last_token(
         )
         .select([*by, "time", "known", "alive_at"])
     )
-    found = at_end(windows.select([*dict.fromkeys((*KEY, *by)), "start", "end"]), levels)
+    at_last_scrape = at_end(windows.select([*dict.fromkeys((*KEY, *by)), "start", "end"]), levels)
     seen = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
     elapsed = in_seconds((pl.col("time") - pl.col("alive_at")).dt.total_microseconds())
-    return found.select(
+    return at_last_scrape.select(
         *KEY, "end", "alive_at", seconds_since_last_token=pl.when(seen).then(elapsed)
     )

@@ -39,8 +39,8 @@ def reads_the_same(epochs: pl.DataFrame, stalled: pl.Series) -> pl.Series:
     same = pl.repeat(True, len(rows), dtype=pl.Boolean, eager=True)
     for name in _SHOWN:
         same &= now[name].eq_missing(before[name])
-    found = pl.repeat(False, len(epochs), dtype=pl.Boolean, eager=True)
-    return found.scatter(rows.filter(same), True)
+    repeated = pl.repeat(False, len(epochs), dtype=pl.Boolean, eager=True)
+    return repeated.scatter(rows.filter(same), True)
 
 
 def with_samples(facts: pl.DataFrame, new: pl.Series) -> pl.DataFrame:
@@ -146,6 +146,6 @@ def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         .select("window", "row", window_epoch="epoch")
         .explode("row", empty_as_null=True)
     )
-    found = rows.drop("row").select(pl.all().gather(spans["row"]))
-    found = spans.select("window", "window_epoch").hstack(found)
-    return found.filter(pl.col("epoch") == pl.col("window_epoch")).drop("window_epoch")
+    facts_inside = rows.drop("row").select(pl.all().gather(spans["row"]))
+    facts_inside = spans.select("window", "window_epoch").hstack(facts_inside)
+    return facts_inside.filter(pl.col("epoch") == pl.col("window_epoch")).drop("window_epoch")

@@ -101,8 +101,8 @@ def quantile(buckets: pl.Series, edges: pl.Series, q: float) -> Quantile:
         out[(total <= 0) | (len(le) < 2)] = np.nan
         return out
 
-    found = _by_edges(buckets, edges, 3, compute)
-    value, lower, upper = (pl.Series(found[:, i]).fill_nan(None) for i in range(3))
+    columns = _by_edges(buckets, edges, 3, compute)
+    value, lower, upper = (pl.Series(columns[:, i]).fill_nan(None) for i in range(3))
     return Quantile(value, lower, upper)
 
 

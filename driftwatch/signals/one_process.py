@@ -64,7 +64,7 @@ def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) ->
 
 def _of_others(rows: pl.DataFrame) -> list[tuple[datetime, str]]:
     """When another server answered, and what is said of it; rows of one target in order."""
-    found: list[tuple[datetime, str]] = []
+    answers: list[tuple[datetime, str]] = []
     ours: tuple[float | None, ...] = (None, None)
     last = 0.0
     for time, *seen, began, is_new in rows.select("time", *_TIMES, "began", "is_new").iter_rows():
@@ -78,14 +78,14 @@ def _of_others(rows: pl.DataFrame) -> list[tuple[datetime, str]]:
             last = at
         elif is_new:
             began_ours = next(a for a in ours if a is not None)
-            found.append(
+            answers.append(
                 (
                     time,
                     f"{ANOTHER_SERVER}: its process began {_moment(began)}, this target's "
                     f"{_moment(began_ours)}; {_HELP}",
                 )
             )
-    return found
+    return answers
 
 
 def _moment(seconds: float) -> str:

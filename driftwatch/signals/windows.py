@@ -62,10 +62,10 @@ def totals(
     asked = windows.select([*_WINDOW, *_number_of(numbered)]).with_row_index("window")
     bounds = _bounds(numbered, asked, kind)
     parts = _cut_parts(bounds, numbered) if cut else _epoch_parts(bounds, numbered)
-    found = _differences(numbered, parts, values, wanted)
+    increases = _differences(numbered, parts, values, wanted)
     if not cut:
-        found = _added_up(found, wanted)
-    rows = asked.join(found, on="window", how="left", maintain_order="left")
+        increases = _added_up(increases, wanted)
+    rows = asked.join(increases, on="window", how="left", maintain_order="left")
     if means:
         rows = rows.join(
             _gauge_means(numbered, parts), on="window", how="left", maintain_order="left"

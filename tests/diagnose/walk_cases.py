@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-import pytest
 
 from driftwatch.diagnose.tree import Tree, walk
 from driftwatch.evidence import COLUMNS, DType
 from driftwatch.model import Diagnosis
 from driftwatch.recommend.without_simulation import no_knob_because
-from driftwatch.rulebook.book import load_rulebook
 
 DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
 
@@ -93,11 +91,6 @@ CAP = {
 
 
 PROMPTS, GENERATIONS = {"prompt_tokens_mean_ratio": 4.0}, {"generation_tokens_mean_ratio": 4.0}
-
-
-@pytest.fixture(scope="module")
-def tree() -> Tree:
-    return load_rulebook().trees["batch-size-drift"]
 
 
 def frame(*rows: dict[str, Any]) -> pl.DataFrame:

@@ -149,8 +149,8 @@ def _switches(rows: _Rows) -> Integers:
     order = np.lexsort((rows.minute, rows.target))
     target, pool = rows.target[order], rows.pool[order]
     other = (target[1:] == target[:-1]) & (pool[1:] != pool[:-1])
-    found: Integers = rows.minute[order][1:][other]
-    return found
+    switches: Integers = rows.minute[order][1:][other]
+    return switches
 
 
 def _with_pools(memory: Memory, rows: _Rows, block: _Stretch) -> Memory:

@@ -50,8 +50,8 @@ class Past:
         place = np.searchsorted(self.hours, hours)
         inside = place < len(self.hours)
         place, wanted = place[inside], np.asarray(hours)[inside]
-        found: Integers = place[self.hours[place] == wanted]
-        return found
+        places: Integers = place[self.hours[place] == wanted]
+        return places
 
     def same_hours(self, hour: int) -> list[int]:
         """The hours of other days that an hour may be compared with."""
@@ -128,8 +128,8 @@ def against_contexts(
 
 def weight(requests: Floats) -> Floats:
     """What JS is multiplied with (its root): requests, up to where more of them tell nothing."""
-    found: Floats = requests * CONTEXT_REQUESTS / (requests + CONTEXT_REQUESTS)
-    return found
+    weights: Floats = requests * CONTEXT_REQUESTS / (requests + CONTEXT_REQUESTS)
+    return weights
 
 
 def contexts(

@@ -86,12 +86,12 @@ def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
     # an empty cell's lengths are placed evenly in ln tokens
     even = np.log(last + 0.5) - np.log(before + 0.5)
     weight = np.where(mass[at] > 0, weight, even)
-    found: Floats = np.zeros((cells, cells))
-    np.add.at(found, (at, to), weight)
-    mass = found.sum(axis=1)
-    found[mass <= 0] = np.eye(cells)[mass <= 0]  # no whole number lies in such a cell
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    goes: Floats = np.zeros((cells, cells))
+    np.add.at(goes, (at, to), weight)
+    mass = goes.sum(axis=1)
+    goes[mass <= 0] = np.eye(cells)[mass <= 0]  # no whole number lies in such a cell
+    goes /= goes.sum(axis=1, keepdims=True)
+    return goes
 
 
 def _lengths_up_to(edges: Floats) -> Floats:
@@ -102,11 +102,11 @@ def _lengths_up_to(edges: Floats) -> Floats:
     _, upper = cell_bounds(edges)
     end = max(float(upper[-1]), 2.0 * _EVERY)
     steps = math.ceil(math.log(end / _EVERY) / 0.01)
-    found = np.concatenate(
+    lengths = np.concatenate(
         [np.arange(1, _EVERY + 1), np.geomspace(_EVERY, end, steps), edges[:-1]], dtype=float
     )
-    found = np.unique(np.floor(found))
-    return found[found >= 1]
+    lengths = np.unique(np.floor(lengths))
+    return lengths[lengths >= 1]
 
 
 # fewer windows say nothing of 95 in 100
@@ -148,10 +148,10 @@ def with_trials(
             _times(window.counts, memory.grid, factor, asked[None]),
             window.sums * factor,
         )
-        found, _ = against_contexts(scaled, *pool, minute, asked[None], past, memory.grid)
+        verdicts, _ = against_contexts(scaled, *pool, minute, asked[None], past, memory.grid)
         with np.errstate(invalid="ignore"):
-            above = found.statistic[0] / scale > memory.thresholds.values[1]
-        shown[..., number] = np.where(asked, above & found.moved[0], -1)
+            above = verdicts.statistic[0] / scale > memory.thresholds.values[1]
+        shown[..., number] = np.where(asked, above & verdicts.moved[0], -1)
     fresh = asked.any(axis=1)
     trials = memory.pools["shown"].copy()
     trials[1:, fresh] = trials[:-1, fresh]

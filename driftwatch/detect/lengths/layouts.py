@@ -42,10 +42,10 @@ def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
     ``grid``: ascending, ``inf`` last; ``minutes``:
     :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
-    found = [grid]
+    layouts = [grid]
     for name in SIGNALS:
-        found += [layout for _, layout, _ in _layouts(minutes, name)]
-    for layout in found[1:]:
+        layouts += [layout for _, layout, _ in _layouts(minutes, name)]
+    for layout in layouts[1:]:
         both = np.union1d(grid, layout)
         if len(both) <= MOST_EDGES:
             grid = both
@@ -158,12 +158,12 @@ def running(
     """
     before = len(history) - block
     total = np.zeros((block, *history.shape[1:]))
-    found = {}
+    sums = {}
     for lag in range(ends[-1]):
         total += history[before - lag : before - lag + block]
         if lag + 1 in ends:
-            found[lag + 1] = total.copy()
-    return found
+            sums[lag + 1] = total.copy()
+    return sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,19 +208,19 @@ class Window:
 def shortest(counts: dict[int, Floats], sums: dict[int, Floats]) -> Window:
     """Of the :data:`WINDOWS` the first with :data:`MIN_REQUESTS`; the longest where none has."""
     length = np.full(sums[WINDOWS[0]].shape, 0, dtype=np.int64)
-    found, total = counts[WINDOWS[-1]].copy(), sums[WINDOWS[-1]].copy()
+    cumulative, total = counts[WINDOWS[-1]].copy(), sums[WINDOWS[-1]].copy()
     for minutes in reversed(WINDOWS):
         enough = counts[minutes][..., -1] >= MIN_REQUESTS
         length[enough] = minutes
-        found[enough] = counts[minutes][enough]
+        cumulative[enough] = counts[minutes][enough]
         total[enough] = sums[minutes][enough]
-    return Window(length, found, total)
+    return Window(length, cumulative, total)
 
 
 def by_window(by_length: dict[int, Floats], length: Integers, like: Floats) -> Floats:
     """For each place the value of the window of its length; ``like`` where the length is 0."""
-    found = like.copy()
+    chosen = like.copy()
     for minutes, values in by_length.items():
         here = length == minutes
-        found[here] = values[here]
-    return found
+        chosen[here] = values[here]
+    return chosen

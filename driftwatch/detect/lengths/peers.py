@@ -38,8 +38,8 @@ PART = 0.7
 
 def weights(whole: Flags) -> Floats:
     """What scores count for, by whether all of the distribution moved."""
-    found: Floats = np.where(whole, 1.0, PART)
-    return found
+    of_scores: Floats = np.where(whole, 1.0, PART)
+    return of_scores
 
 
 def whole_moved(counts: Floats, peers: Floats, grid: Floats, least: float) -> Flags:
@@ -48,7 +48,7 @@ def whole_moved(counts: Floats, peers: Floats, grid: Floats, least: float) -> Fl
     ``counts``: cumulative [n, edges]; NaN where an edge is not known; ``peers``: the same;
     ``grid``: [edges]; ``least``: by how much, in ln.
     """
-    found = np.zeros(len(counts), dtype=bool)
+    whole = np.zeros(len(counts), dtype=bool)
     for rows, common in known_alike(~(np.isnan(counts) | np.isnan(peers))):
         edges = grid[common]
         if len(edges) < 2:
@@ -57,8 +57,8 @@ def whole_moved(counts: Floats, peers: Floats, grid: Floats, least: float) -> Fl
         moved -= _ln_quantiles(peers[np.ix_(rows, common)], edges)
         # a side without requests has no quantiles
         moved[(counts[rows, -1] <= 0) | (peers[rows, -1] <= 0)] = 0.0
-        found[rows] = (moved >= least).all(axis=1) | (moved <= -least).all(axis=1)
-    return found
+        whole[rows] = (moved >= least).all(axis=1) | (moved <= -least).all(axis=1)
+    return whole
 
 
 def _ln_quantiles(cumulative: Floats, edges: Floats) -> Floats:
@@ -70,8 +70,8 @@ def _ln_quantiles(cumulative: Floats, edges: Floats) -> Floats:
     since = np.where(cell > 0, np.take_along_axis(below, np.maximum(cell - 1, 0), axis=1), 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         inside = np.clip(np.nan_to_num((_PARTS - since) / (until - since)), 0.0, 1.0)
-    found: Floats = lower[cell] + inside * (upper - lower)[cell]
-    return found
+    quantiles: Floats = lower[cell] + inside * (upper - lower)[cell]
+    return quantiles
 
 
 LEAST_MEMBERS = 3
@@ -215,9 +215,9 @@ class Peers:
 def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floats) -> Floats:
     """ln((S/n)/(S_r/n_r)), signed; NaN where a sum is unknown or nothing."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = np.log((sums / counts) / (of_sums / of_counts))
-    found[~np.isfinite(found)] = np.nan
-    return found
+        ratio: Floats = np.log((sums / counts) / (of_sums / of_counts))
+    ratio[~np.isfinite(ratio)] = np.nan
+    return ratio
 
 
 def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
@@ -231,5 +231,5 @@ def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
     furthest = np.zeros(pools + 1)
     known = np.where(np.isnan(scores), 0.0, scores)
     np.maximum.at(furthest, of_pool, known)
-    found: Flags = known >= 0.5 * furthest[of_pool]
-    return found
+    leads: Flags = known >= 0.5 * furthest[of_pool]
+    return leads

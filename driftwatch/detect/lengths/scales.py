@@ -146,8 +146,8 @@ class Thresholds:
             months = self.minutes[scope] / MONTH_MINUTES
             if months < _LEAST_MONTHS or budget <= 0:
                 continue
-            found = threshold_of(self.peaks[scope], months, budget * of)
-            values[scope] = float(np.clip(found, LEAST_FACTOR * design, MOST_FACTOR * design))
+            threshold = threshold_of(self.peaks[scope], months, budget * of)
+            values[scope] = float(np.clip(threshold, LEAST_FACTOR * design, MOST_FACTOR * design))
             rows.append(
                 (name, since, values[scope], int(self.peaks[scope].sum()), months, budget * of)
             )
@@ -241,7 +241,7 @@ def _guarded(scale: Floats, median: Floats, tail: float) -> Floats:
 def _first(own: Floats, other: Floats, is_pool: Flags | None) -> tuple[Floats, Integers]:
     """Own, else the other, which is the pool's or shipped."""
     unknown = np.isnan(own)
-    found = np.where(unknown, other, own)
+    scale = np.where(unknown, other, own)
     source = np.where(unknown, 2 if is_pool is None else np.where(is_pool, 1, 2), 0)
     shape = (-1, len(SIGNALS))
-    return found.reshape(shape), source.reshape(shape).astype(np.int64)
+    return scale.reshape(shape), source.reshape(shape).astype(np.int64)

@@ -195,5 +195,5 @@ def _with_minutes(
 
 def _highest(scores: Floats) -> Floats:
     """The highest of the signals [..., signals]; NaN where none has a verdict."""
-    found = np.where(np.isnan(scores), -1.0, scores).max(axis=-1)
-    return np.where(found < 0, np.nan, found)
+    highest = np.where(np.isnan(scores), -1.0, scores).max(axis=-1)
+    return np.where(highest < 0, np.nan, highest)

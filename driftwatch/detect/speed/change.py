@@ -36,20 +36,20 @@ def last_quantiles(
     before = max(start - minutes + 1, 0)
     values, start = values[:, before:], start - before
     targets, count = values.shape
-    found = [np.full((targets, count), np.nan) for _ in shares]
+    quantiles = [np.full((targets, count), np.nan) for _ in shares]
     if count < minutes:
-        return [one[:, start:] for one in found]
+        return [one[:, start:] for one in quantiles]
     ordered = np.sort(sliding_window_view(values, minutes, axis=1), axis=-1)  # NaN last
     known = (~np.isnan(ordered)).sum(axis=-1)
     enough = known >= KNOWN_RATIO * minutes
-    for into, share in zip(found, shares, strict=True):
+    for into, share in zip(quantiles, shares, strict=True):
         place = share * (np.maximum(known, 1) - 1)
         low = np.floor(place).astype(np.intp)
         high = np.ceil(place).astype(np.intp)
         below = np.take_along_axis(ordered, low[..., None], axis=-1)[..., 0]
         above = np.take_along_axis(ordered, high[..., None], axis=-1)[..., 0]
         into[:, minutes - 1 :] = np.where(enough, below + (above - below) * (place - low), np.nan)
-    return [one[:, start:] for one in found]
+    return [one[:, start:] for one in quantiles]
 
 
 def faded_mean(
@@ -76,8 +76,8 @@ def faded_mean(
         weight[:, back:] += share * known[:, : count - back]
         seen[:, back:] += known[:, : count - back]
     enough = seen >= least
-    found: Floats = np.where(enough, total / np.where(enough, weight, 1.0), np.nan)
-    return found[:, start:]
+    means: Floats = np.where(enough, total / np.where(enough, weight, 1.0), np.nan)
+    return means[:, start:]
 
 
 def of_others(values: Floats) -> Floats:
@@ -149,10 +149,10 @@ class Past:
         """With nothing known of some targets."""
         if not which.any():
             return self
-        found = {field.name: getattr(self, field.name).copy() for field in fields(self)}
-        for values in found.values():
+        statistics = {field.name: getattr(self, field.name).copy() for field in fields(self)}
+        for values in statistics.values():
             values[which] = np.nan
-        return Past(**found)
+        return Past(**statistics)
 
 
 def past_of(
@@ -197,8 +197,8 @@ def past_of(
 
 
 def _above(values: Floats) -> Floats:
-    found: Floats = np.maximum(values, 0.0)
-    return found
+    above: Floats = np.maximum(values, 0.0)
+    return above
 
 
 def _lost(change: Floats, before: Floats, normal: Floats | float = 0.0) -> Floats:

@@ -33,7 +33,7 @@ def columns(
     if minutes.is_empty():
         return pl.DataFrame(schema=COLUMNS), memory
     numbered = minutes.with_row_index("row")
-    found = []
+    tables = []
     for rows in _stretches(numbered):
         start: datetime = rows.select(pl.col("end").min()).item()
         last: datetime = rows.select(pl.col("end").max()).item()
@@ -46,8 +46,8 @@ def columns(
         minute = ((rows["end"] - start).dt.total_minutes()).to_numpy().astype(np.intp)
         stretch.place(load_of(rows), at, minute)
         memory = stretch.run()
-        found.append(stretch.output.frame(stretch.why, at, minute).with_columns(rows["row"]))
-    table = found[0] if len(found) == 1 else pl.concat(found).sort("row")
+        tables.append(stretch.output.frame(stretch.why, at, minute).with_columns(rows["row"]))
+    table = tables[0] if len(tables) == 1 else pl.concat(tables).sort("row")
     return table.drop("row").select(*COLUMNS), memory
 
 

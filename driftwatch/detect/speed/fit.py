@@ -62,17 +62,17 @@ def nonnegative_fit(load: Floats, itl: Floats, blocks: Integers) -> Floats:
     counts = np.bincount(of)
     weights = np.ones(len(itl))
     share = np.full(len(counts), 0.5)
-    found = np.zeros(load.shape[1])
+    coefficients = np.zeros(load.shape[1])
     for _ in range(_ROUNDS):
         mass = np.maximum(np.bincount(of, weights**2), 1e-12)
         means = np.stack([np.bincount(of, row * weights**2) / mass for row in rows.T], axis=1)
         inside = (rows - share[of, None] * means[of]) * weights[:, None]
-        found, _norm = nnls(inside, (1.0 - share[of]) * weights)
-        fitted = rows @ found
+        coefficients, _norm = nnls(inside, (1.0 - share[of]) * weights)
+        fitted = rows @ coefficients
         middle = float(np.median(fitted))
         if middle <= 0.0:  # nothing varies within the blocks
             break
-        found = found / middle
+        coefficients = coefficients / middle
         error = 1.0 - fitted / middle
         within = np.abs(error - (np.bincount(of, error * weights**2) / mass)[of])
         noise = max(1.4826 * float(np.median(within)), 1e-9)
@@ -80,7 +80,7 @@ def nonnegative_fit(load: Floats, itl: Floats, blocks: Integers) -> Floats:
             1.0 - np.sqrt(noise**2 / (noise**2 + counts * WANDER_SD**2)), _MOST_OF_LEVEL
         )
         weights = np.sqrt(np.minimum(1.0, _HUBER * noise / np.maximum(within, 1e-12)))
-    unscaled: Floats = found / scale
+    unscaled: Floats = coefficients / scale
     return unscaled
 
 

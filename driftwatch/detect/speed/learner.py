@@ -102,10 +102,10 @@ class Learner:
 
     def fitted(self) -> Learner:
         """With a model of the minutes so far, where they can carry one."""
-        found = model_of(self.values, self.scrapes, self.blocks, self.minutes)
-        if not isinstance(found, LoadModel):
+        result = model_of(self.values, self.scrapes, self.blocks, self.minutes)
+        if not isinstance(result, LoadModel):
             return self
-        model = replace(found, scrapes=int(self.scrapes), minutes=self.minutes)
+        model = replace(result, scrapes=int(self.scrapes), minutes=self.minutes)
         fits = 1 + sum(self.minutes >= stage for stage in STAGES)
         last = fits > len(STAGES)
         return replace(
@@ -190,12 +190,12 @@ def references_of(
     """
     learnt = {pool: _learnt(pool, one, accepts=accepts) for pool, one in learners.items()}
     nothing = _learnt("", Learner(), accepts=accepts)
-    found = []
+    references = []
     for instance, engine, pool in targets.select("instance", "engine", "pool").iter_rows():
         pin = pins.of_target(instance, engine, pool)
         own = learnt.get(pool, nothing)
-        found.append(own if pin is None else _pinned(pin, own))
-    return found
+        references.append(own if pin is None else _pinned(pin, own))
+    return references
 
 
 def _pinned(pin: Pin, learnt: Reference) -> Reference:

@@ -113,13 +113,13 @@ def model_from(document: Mapping[str, Any]) -> LoadModel:
     def numbers(name: str, count: int, empty: float | None = None) -> tuple[float, ...]:
         value = document.get(name)
         listed = value if isinstance(value, list | tuple) else [value]
-        found = [empty if x is None else x for x in listed]
-        if len(found) != count or not all(
-            isinstance(x, int | float) and not isinstance(x, bool) and x >= 0 for x in found
+        listed = [empty if x is None else x for x in listed]
+        if len(listed) != count or not all(
+            isinstance(x, int | float) and not isinstance(x, bool) and x >= 0 for x in listed
         ):
             wrong.append(f"{name}: {count} numbers of at least 0 are needed, not {value!r:.60}")
             return (0.0,) * count
-        return tuple(float(x) for x in found if x is not None)
+        return tuple(float(x) for x in listed if x is not None)
 
     known = [n for n in names if n in document]
     sizes = {"coefficients": 4, "requests_range": 2, "edges": 3, "composition": 3, "falls": 2}
@@ -170,34 +170,34 @@ def fit(minutes: pl.DataFrame) -> LoadModel | Arming:
     good = (load.why == KNOWN) & ~(recent.to_numpy() > 0)
     distinct = ordered["end"].filter(pl.Series(good)).n_unique()
     scrapes = float(load.scrapes[good].sum())
-    found = model_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
-    if isinstance(found, LoadModel):
-        if found.minutes < FALLS_MINUTES:
-            return found
+    result = model_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
+    if isinstance(result, LoadModel):
+        if result.minutes < FALLS_MINUTES:
+            return result
         cold = np.where(recent.to_numpy()[:, None] > 0, np.nan, load.values)
-        return replace(found, falls=_falls(found, ordered, cold))
+        return replace(result, falls=_falls(result, ordered, cold))
     last = ordered["end"].max()
     short = MIN_MINUTES - distinct
     # with enough minutes only another load helps
     earliest = None
     if short > 0 and good.any() and isinstance(last, datetime):
         earliest = last + timedelta(minutes=short)
-    return Arming(found.reason, found.scrapes, found.spread, earliest)
+    return Arming(result.reason, result.scrapes, result.spread, earliest)
 
 
 def _falls(model: LoadModel, ordered: pl.DataFrame, values: Singles) -> tuple[float, float]:
     """How far ln r fell at most in the windows of the fit, of whichever target it did."""
     target = ordered.select(pl.struct(KEY).rank("dense")).to_series().to_numpy()
     end = ordered["end"].dt.epoch("s").to_numpy() // 60
-    found = []
+    falls_of = []
     for one in np.unique(target):
         at = end[target == one] - end[target == one].min()
         whole = np.full((1, at.max() + 1, values.shape[1]), np.nan, dtype=np.float32)
         whole[0, at] = values[target == one]
         ln_speed, above, below, _why = LoadModels.of([model]).ln_speed(whole)
         wrong = np.nan_to_num(above - below), bunched(whole, model.coefficients[3], ln_speed)
-        found.append(deepest_falls(ln_speed, *wrong, FALLS_MINUTES // 2))
-    short, long = ([f for f in falls if f < math.inf] for falls in zip(*found, strict=True))
+        falls_of.append(deepest_falls(ln_speed, *wrong, FALLS_MINUTES // 2))
+    short, long = ([f for f in falls if f < math.inf] for falls in zip(*falls_of, strict=True))
     return max(short, default=math.inf), max(long, default=math.inf)
 
 
@@ -225,9 +225,9 @@ def model_of(
         return Arming(missing(minutes, spread), int(scrapes), spread, None)
     load = features(values)
     itl = np.asarray(values[:, ITL], dtype=np.float64)
-    found = nonnegative_fit(load, itl, blocks)
-    expected = load @ found
-    work = features(values, of_passes=True) @ found * np.asarray(values[:, PASSES], np.float64)
+    b = nonnegative_fit(load, itl, blocks)
+    expected = load @ b
+    work = features(values, of_passes=True) @ b * np.asarray(values[:, PASSES], np.float64)
     ratio = max(1.0, float(np.quantile(work, 0.98)))
     residual = np.log(np.maximum(expected / itl, work / ratio))
     ranges = ranges_of(values, residual)
@@ -243,7 +243,12 @@ def model_of(
     edges = np.quantile(load[:, 1:], 0.99, axis=0)
     spreaded = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
     return LoadModel(
-        (float(found[0]), float(found[1]), float(found[2]), float(found[3])),
+        (
+            float(b[0]),
+            float(b[1]),
+            float(b[2]),
+            float(b[3]),
+        ),
         (float(low), float(high)),
         int(scrapes),
         len(values),
@@ -352,8 +357,8 @@ def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
     # what has left its range takes over from the other as far as it is ahead of it
     ahead = np.minimum(times - times[..., ::-1], times - 1.0)
     extra = np.max(cost[..., ::-1] * np.maximum(ahead, 0.0), axis=-1)
-    found: Floats = np.log1p(extra / (load * b).sum(axis=-1))
-    return np.where(np.isnan(found), 0.0, found)
+    slack: Floats = np.log1p(extra / (load * b).sum(axis=-1))
+    return np.where(np.isnan(slack), 0.0, slack)
 
 
 def _slack(times: Floats) -> Floats:

@@ -154,8 +154,8 @@ class Stretch:
         return self._start + minute * MINUTE
 
     def _references(self) -> list[Reference]:
-        found = references_of(self.targets, self._pins, self._learners, accepts=self._accepts)
-        keys = [one.key for one in found]
+        references = references_of(self.targets, self._pins, self._learners, accepts=self._accepts)
+        keys = [one.key for one in references]
         if keys != self._keys:
             pairs = list(zip(self._keys, keys, strict=True))
             other = np.array([old is not None and old != new for old, new in pairs], dtype=bool)
@@ -172,9 +172,9 @@ class Stretch:
             self._peer.reset(other & ~np.array(grown, dtype=bool))
             self._keys = keys
             self._known = None
-        self._models = LoadModels.of([one.peers for one in found])
-        self._armed = np.array([one.model is not None for one in found], dtype=bool)
-        return found
+        self._models = LoadModels.of([one.peers for one in references])
+        self._armed = np.array([one.model is not None for one in references], dtype=bool)
+        return references
 
     def _limits(self, references: Sequence[Reference]) -> tuple[Limits, Limits]:
         about = f"{self._past.day} {self._past.size}"
@@ -295,13 +295,13 @@ class Stretch:
         """Why there is no model, target by target."""
         arming: dict[str, str] = {}
         shared = {self._pools[rows[0]] for rows in self._groups if len(rows) > 1}
-        found = []
+        reasons = []
         for one, pool in zip(references, self._pools, strict=True):
             if one.learning and pool not in arming:
                 whose = " of its pool" if pool in shared else ""
                 arming[pool] = self._learners.get(pool, Learner()).arming(whose)
-            found.append(f"{one.missing}{arming[pool]}" if one.learning else one.missing)
-        return np.array(found, dtype=object)
+            reasons.append(f"{one.missing}{arming[pool]}" if one.learning else one.missing)
+        return np.array(reasons, dtype=object)
 
     @property
     def _untaught(self) -> bool:
@@ -382,7 +382,7 @@ def _groups(pools: Sequence[str]) -> list[Indices]:
 
 def _within(flags: Flags, minutes: int) -> Flags:
     """Whether a flag is set in a minute or in one of those before it."""
-    found = flags.copy()
+    within = flags.copy()
     for back in range(1, minutes):
-        found[:, back:] |= flags[:, :-back]
-    return found
+        within[:, back:] |= flags[:, :-back]
+    return within

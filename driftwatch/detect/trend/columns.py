@@ -66,12 +66,14 @@ def columns(
         minutes, target, minute, memory.arrays["recent"], memory.minute, beside
     )
     memory = memory.with_arrays({"recent": recent}, minute=int(minute.max()))
-    found = {
+    values = {
         **{name: held[:, HOLD[name]] for name in HELD},
         "pin_age_seconds": _pin_age(beside, target, minute),
         **factors,
     }
-    table = pl.DataFrame({**found, REASON: unknown}).with_columns(pl.col(pl.Float64).fill_nan(None))
+    table = pl.DataFrame({**values, REASON: unknown}).with_columns(
+        pl.col(pl.Float64).fill_nan(None)
+    )
     return table.select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items()), memory
 
 

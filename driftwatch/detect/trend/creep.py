@@ -60,13 +60,13 @@ def trends(values: Floats, day: Floats, season: Integers) -> Trend:
     column; ``season``: [days]: only pairs of one season are compared.
     """
     early, late = _pairs(season)
-    found = [
+    blocks = [
         _block(values[first : first + _BLOCK], day, season, early, late)
         for first in range(0, len(values), _BLOCK)
     ]
-    if not found:
+    if not blocks:
         return Trend(*(np.zeros(0) for _ in range(8)))
-    return Trend(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return Trend(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
 def _pairs(season: Integers) -> tuple[Indices, Indices]:
@@ -216,8 +216,8 @@ def _latest(reference: Integers) -> Integers:
     """What the speed of the latest day with one was compared with; -1 where there is none."""
     there = reference >= 0
     last = DAYS - 1 - np.argmax(there[:, ::-1], axis=1)
-    found: Integers = np.where(there.any(axis=1), reference[np.arange(len(reference)), last], -2)
-    return found
+    latest: Integers = np.where(there.any(axis=1), reference[np.arange(len(reference)), last], -2)
+    return latest
 
 
 def _write(held: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:

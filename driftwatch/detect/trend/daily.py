@@ -137,8 +137,8 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
 
     def ratio(over: str, under: str) -> Floats:
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Floats = sums[:, SUM[over]] / sums[:, SUM[under]]
-        return np.where(np.isfinite(found) & (found > 0), found, np.nan)
+            ratios: Floats = sums[:, SUM[over]] / sums[:, SUM[under]]
+        return np.where(np.isfinite(ratios) & (ratios > 0), ratios, np.nan)
 
     waits = sums[:, SUM["queue_seconds_sum"]] > (
         equal_lengths.MOST_WAIT_RATIO * sums[:, SUM["e2e_seconds_sum"]]
@@ -168,13 +168,13 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
 def _ln_quantile(memory: Memory, arrays: dict[str, Array], signal: str, q: float) -> Floats:
     """ln of the open hour's quantile [n]."""
     number = arrays["layouts"][:, SIGNALS.index(signal)]
-    found = np.full(len(number), np.nan)
+    quantiles = np.full(len(number), np.nan)
     for one in np.unique(number[number >= 0]):
         edges = np.array(memory.layouts[signal][one])
         rows = np.flatnonzero(number == one)
         cells = arrays[f"hour_{signal}"][rows, : len(edges)]
-        found[rows] = equal_lengths.ln_quantile(cells, edges, q)
-    return found
+        quantiles[rows] = equal_lengths.ln_quantile(cells, edges, q)
+    return quantiles
 
 
 def _histograms(
@@ -216,8 +216,8 @@ def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame
 
     def over(top: str, bottom: str) -> Floats:
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Floats = sums[:, SUM[top]] / sums[:, SUM[bottom]]
-        return np.where(np.isfinite(found), found, np.nan)
+            ratios: Floats = sums[:, SUM[top]] / sums[:, SUM[bottom]]
+        return np.where(np.isfinite(ratios), ratios, np.nan)
 
     values: dict[str, Floats | pl.Series] = {
         "minutes": sums[:, SUM["minutes"]],

@@ -67,9 +67,9 @@ def ln_quantile(cells: Floats, edges: Floats, q: float) -> Floats:
         part = (ndtri(q) - low) / (high - low)
         inside = ln_edges[before] + part * (ln_edges[cell] - ln_edges[before])
         first = np.log(edges[0] * q * total[:, 0] / cells[:, 0])
-        found = np.where(cell == 0, first, inside)
-    known = (total[:, 0] > 0) & (cell < len(edges) - 1) & np.isfinite(found)
-    return np.where(known, found, np.nan)
+        quantiles = np.where(cell == 0, first, inside)
+    known = (total[:, 0] > 0) & (cell < len(edges) - 1) & np.isfinite(quantiles)
+    return np.where(known, quantiles, np.nan)
 
 
 def hourly(y: Floats, x: Floats) -> Floats:

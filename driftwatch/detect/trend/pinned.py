@@ -57,7 +57,7 @@ def pinned(pins: Pins, targets: pl.DataFrame, settings: DetectSettings) -> Pinne
 
     ``pins``: in force; ``targets``: instance, engine, pool; ``settings``: holidays.
     """
-    found: list[Pin] = []
+    pins_in_use: list[Pin] = []
     places: dict[int, int] = {}
     of = np.full(len(targets), -1, dtype=np.int64)
     if pins.pins:
@@ -66,25 +66,25 @@ def pinned(pins: Pins, targets: pl.DataFrame, settings: DetectSettings) -> Pinne
             if pin is None:
                 continue
             if id(pin) not in places:
-                places[id(pin)] = len(found)
-                found.append(pin)
+                places[id(pin)] = len(pins_in_use)
+                pins_in_use.append(pin)
             of[row] = places[id(pin)]
     return Pinned(
         pins=pins,
         targets=targets,
         settings=settings,
         of=of,
-        number=np.array([zlib.crc32(pin.id.encode()) for pin in found], dtype=np.int64),
-        until_minute=np.array([_minutes(pin.until) for pin in found], dtype=np.int64),
+        number=np.array([zlib.crc32(pin.id.encode()) for pin in pins_in_use], dtype=np.int64),
+        until_minute=np.array([_minutes(pin.until) for pin in pins_in_use], dtype=np.int64),
         whole_days=np.array(
-            [(pin.until - pin.since).total_seconds() >= LEAST_HOURS * 3600 for pin in found],
+            [(pin.until - pin.since).total_seconds() >= LEAST_HOURS * 3600 for pin in pins_in_use],
             dtype=bool,
         ),
-        parts=np.array([_parts(pin, settings) for pin in found], dtype=bool).reshape(-1, 2),
-        scalars=np.array([_scalars(pin.reference) for pin in found], dtype=float).reshape(
+        parts=np.array([_parts(pin, settings) for pin in pins_in_use], dtype=bool).reshape(-1, 2),
+        scalars=np.array([_scalars(pin.reference) for pin in pins_in_use], dtype=float).reshape(
             -1, len(SCALARS)
         ),
-        cells={s: [_cells(pin.reference, s) for pin in found] for s in LENGTHS},
+        cells={s: [_cells(pin.reference, s) for pin in pins_in_use] for s in LENGTHS},
     )
 
 

@@ -120,13 +120,13 @@ def _against(
 def _mean_ratio(arrays: dict[str, Array], pinned: Pinned, signal: int, rows: Indices) -> Floats:
     """Ratio of means [n], NaN where unknown."""
     sums = arrays["last_hours_sums"].sum(axis=1)
-    found = np.full(len(sums), np.nan)
+    ratios = np.full(len(sums), np.nan)
     reference = pinned.scalars[pinned.of[rows], SCALARS.index(f"{LENGTHS[signal]}_mean")]
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[rows, 2 * signal] / sums[rows, 2 * signal + 1]
         ratio = mean / reference
-    found[rows] = np.where(np.isfinite(ratio) & (ratio > 0), ratio, np.nan)
-    return found
+    ratios[rows] = np.where(np.isfinite(ratio) & (ratio > 0), ratio, np.nan)
+    return ratios
 
 
 def usual_of(distances: Singles) -> Floats:
@@ -137,8 +137,8 @@ def usual_of(distances: Singles) -> Floats:
         np.nanmax(usual, axis=1),
         np.nanmedian(usual, axis=1),
     )
-    found: Floats = np.maximum(np.minimum(largest, 3 * median), LEAST_USUAL)
-    return found
+    bounded: Floats = np.maximum(np.minimum(largest, 3 * median), LEAST_USUAL)
+    return bounded
 
 
 def day_distances(
@@ -158,7 +158,7 @@ def day_distances(
     past = arrays[f"last_days_{signal}"][:, alike]
     today = arrays[f"day_{signal}"]
     days = (past[:, :, :].max(axis=2, initial=0.0) >= LEAST_REQUESTS).sum(axis=1)
-    found = np.full(len(today), np.nan, dtype=np.float32)
+    distances = np.full(len(today), np.nan, dtype=np.float32)
     layout = arrays["layouts"][:, SIGNALS.index(signal)]
     before = past.sum(axis=1, dtype=float)
     with np.errstate(invalid="ignore"):
@@ -169,5 +169,5 @@ def day_distances(
         rows = np.flatnonzero((layout == number) & (days >= 2) & ~off)
         rows = rows[today[rows, cells - 1] >= LEAST_REQUESTS]
         own, other = counts_of(today[rows, :cells]), counts_of(before[rows, :cells])
-        found[rows] = js_and_w1(own, other, edges)[0]
-    return found
+        distances[rows] = js_and_w1(own, other, edges)[0]
+    return distances

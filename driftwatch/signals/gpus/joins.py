@@ -53,10 +53,10 @@ def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     GPU that a pod's readings name comes with what exporters that know no pods read of it.
     """
     readings = gpus.with_row_index("reading").with_columns(device=_device())
-    found = [_by_pod(readings, known), _by_uuid(readings, known), _by_port(readings, known)]
+    ways = [_by_pod(readings, known), _by_uuid(readings, known), _by_port(readings, known)]
     links = pl.concat(
         each.unique(maintain_order=True).with_columns(way=pl.lit(number, dtype=pl.Int8))
-        for number, each in enumerate(found)
+        for number, each in enumerate(ways)
     )
     links = links.filter(pl.col("way") == pl.col("way").min().over("instance"))
     links = links.join(
@@ -110,8 +110,8 @@ def _of_other_exporters(readings: pl.DataFrame, links: pl.DataFrame) -> pl.DataF
         namer="exporter",
         named_at="time",
     ).unique(["instance", "device", "namer", "named_at"], maintain_order=True)
-    found = latest.join(whose, on=["device", "namer", "named_at"])
-    return found.select(pl.col(name).cast(links.schema[name]) for name in links.columns)
+    rows = latest.join(whose, on=["device", "namer", "named_at"])
+    return rows.select(pl.col(name).cast(links.schema[name]) for name in links.columns)
 
 
 def _device() -> pl.Expr:

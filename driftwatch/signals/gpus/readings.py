@@ -53,9 +53,9 @@ def window_readings(windows: pl.DataFrame, links: pl.DataFrame | None) -> pl.Dat
     busy = pl.when(whole).then(pl.col("utilization_ratio")).otherwise("engine_active_ratio")
     inside = _with_whys(inside.with_columns(utilization_ratio=busy, whole=whole))
     inside = _with_busy_clock(inside)
-    found = _per_window(_per_device(inside)).join(_counted(inside), on="window")
-    found = pl.concat([found, mixed], how="diagonal")
-    return index.join(found, on="window", how="left", maintain_order="left").select(
+    rows = _per_window(_per_device(inside)).join(_counted(inside), on="window")
+    rows = pl.concat([rows, mixed], how="diagonal")
+    return index.join(rows, on="window", how="left", maintain_order="left").select(
         pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()
     )
 
@@ -212,7 +212,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
         for name, column in READ.items()
     }
     lost = _named().filter(pl.col("lost") > 0)
-    found = devices.group_by("window", maintain_order=True).agg(
+    rows = devices.group_by("window", maintain_order=True).agg(
         **{name: pl.col(column).mean() for name, column in _MEANS.items()},
         mask=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),
         gpus_lost=pl.when(pl.col("lost").count() > 0).then(pl.col("lost").sum()),
@@ -223,8 +223,8 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
         **{f"known_{name}": pl.col(column).count() for name, column in READ.items()},
         **why,
     )
-    words = {mask: clock_events(mask) for mask in found["mask"].drop_nulls().unique()}
-    return found.with_columns(
+    words = {mask: clock_events(mask) for mask in rows["mask"].drop_nulls().unique()}
+    return rows.with_columns(
         gpu_clock_event_reasons=pl.when(pl.col("known_gpu_clock_event_reasons") > 0).then(
             pl.col("mask").replace_strict(words, return_dtype=pl.String)
         )

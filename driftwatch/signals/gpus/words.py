@@ -171,8 +171,8 @@ def _why(column: str, unread: pl.Expr) -> pl.Expr:
 
 def reasons_of(text: str | None) -> dict[str, str]:
     """The reasons of one row, as :func:`reasons_json` wrote them."""
-    found: Mapping[str, str | None] = orjson.loads(text) if text else {}
-    return {name: why for name, why in found.items() if why}
+    reasons: Mapping[str, str | None] = orjson.loads(text) if text else {}
+    return {name: why for name, why in reasons.items() if why}
 
 
 def reasons_by_origin(reasons: pl.Series, columns: Iterable[str]) -> pl.DataFrame:
