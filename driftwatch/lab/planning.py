@@ -140,14 +140,6 @@ def batch_speed(
     Each step generates ``batch`` tokens, so ``batch`` / E[G] requests end in it and as many whole
     prompts are computed: of their tokens a hinge hides some (`hidden_tokens`), and a quadratic term
     costs E[P(P + 1)/2] pairs a prompt.
-
-    Args:
-        batch: requests that run together.
-        step_time: step-time model.
-        mix: lengths.
-        model: shapes.
-        plan: memory.
-        fits: what it holds.
     """
     context = held_tokens(model, mix.context_mean)
     alone = step_time.seconds(0, batch, round(batch * context))

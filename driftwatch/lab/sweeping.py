@@ -132,11 +132,6 @@ def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
     Requests count that ended in the steady part, (begin, end]: seen over a stretch of a stationary
     loop that is chosen without looking at them, their mean is the loop's own. Failed ones are
     counted by reason and leave every other figure alone.
-
-    Args:
-        concurrency: requests in flight.
-        sent: every request of the level.
-        warm_up: how many ends are left out at the start.
     """
     begin, end = steady_span(sent, warm_up) if len(sent) else (0.0, 0.0)
     done = np.array([not why for why in sent.failures], dtype=bool)
@@ -225,9 +220,6 @@ def find_degradation(levels: Sequence[Level]) -> Degradation:
 
     A level without figures ends the search: what comes after is not judged, and where nothing
     degrades before it there is no verdict.
-
-    Args:
-        levels: of :func:`with_gains`.
     """
     judged: list[Level] = []
     unknown = ""

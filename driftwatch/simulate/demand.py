@@ -1,4 +1,4 @@
-"""What closed forms cannot say: presets and a request rate replayed through the scheduler."""
+"""What closed forms cannot say: presets and a request rate, simulated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 # claims.md; max_num_seqs, max_num_batched_tokens
 PRESETS = {"throughput": (512, 16384), "latency": (16, 2048)}
 _WARM_UP_SHARE = 0.1  # of the requests: the server starts empty
-_DEPTH = 4  # a saturated replay: requests for each that can run
+_DEPTH = 4  # a saturated simulation: requests for each that can run
 _MOST_SEATS = 50_000  # of more the memory would go before the figure changes
 _FEWEST = 10
 _FEWEST_FOR_P95 = 20
@@ -30,7 +30,7 @@ class Measured:
     Attributes:
         requests: that arrived after the warm-up.
         finished: of them.
-        generation_tokens_per_second: over the whole replay.
+        generation_tokens_per_second: over the whole simulation.
         queue_seconds_mean: arrival to first scheduled.
         ttft_seconds_mean: to the first token.
         ttft_seconds_p95: to the first token.
@@ -62,14 +62,7 @@ def simulate_demand(
     ttft_seconds: float | None = None,
     tpot_seconds: float | None = None,
 ) -> Measured:
-    """Replay requests at their own times.
-
-    Args:
-        requests: sorted by arrival.
-        configuration: the scheduler's settings.
-        step_time: step-time model.
-        ttft_seconds: target.
-        tpot_seconds: target.
+    """Simulate requests at their own times.
 
     Raises:
         ImpossibleConfiguration: vLLM would refuse the settings or a request can never fit.

@@ -1,6 +1,6 @@
 """What makes a real engine differ from its step-time model: jitter, wander, slowdowns, stalls.
 
-The hidden engine of the replayable fleet uses all of it; a what-if replay uses none.
+The hidden engine of the replayable fleet uses all of it; a what-if uses none.
 """
 
 from __future__ import annotations

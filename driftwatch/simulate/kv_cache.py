@@ -89,12 +89,6 @@ def bytes_per_token(
     Grouped-query attention: 2 · max(1, kv_heads / TP) · head_dim · bytes a layer. Latent attention:
     (kv_lora_rank + qk_rope_head_dim) · bytes a layer, whole on every GPU.
 
-    Args:
-        model: shapes.
-        dtype_bytes: bytes of one number where kv_cache_dtype is ``auto``.
-        tensor_parallel: GPUs that share the heads.
-        kv_cache_dtype: vLLM's --kv-cache-dtype.
-
     Raises:
         ImpossibleConfiguration: the heads cannot be shared so, or the format is not the model's.
 

@@ -60,7 +60,7 @@ class StepTime:
         )
 
 
-_MOST = 1e6  # seconds of a step, tokens of a hinge: beyond, the clock of a replay loses its tokens
+_MOST = 1e6  # seconds of a step, tokens of a hinge: beyond, a clock loses its tokens
 _NAMES = (
     "c0 (seconds of every step)",
     "c1 (seconds a prefill token)",

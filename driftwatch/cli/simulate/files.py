@@ -24,10 +24,6 @@ _ROWS = 200_000  # JSON of so many rows is held at once
 def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> None:
     """Refuse, before anything runs, what could not be written afterwards.
 
-    Args:
-        outputs: option → file, None where it is not asked for.
-        inputs: files that are read.
-
     Raises:
         UsageError: a suffix that says no format, no such folder, one file for two tables.
     """

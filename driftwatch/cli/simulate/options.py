@@ -180,13 +180,6 @@ def mix_of(
 ) -> tuple[Requests, tuple[str, ...]]:
     """Requests of a file, or drawn log-normal and all there from the start; notes on the file.
 
-    Args:
-        file: request log or trace; None = drawn.
-        mean_tokens: prompt, generation.
-        cv: sd / mean of both.
-        seed: of what is drawn.
-        count: of the file at most so many; drawn, so many.
-
     Raises:
         WorkloadError: the file cannot be read as requests.
     """

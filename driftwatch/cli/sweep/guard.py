@@ -24,14 +24,6 @@ def announce(
 ) -> None:
     """Say what will be sent, and have it confirmed unless the server is on this machine.
 
-    Args:
-        base: address of the server.
-        levels: users, rising.
-        requests: at most, over all levels.
-        tokens: of all prompts, and of all answers.
-        level_seconds: nothing more is sent at a level after so long.
-        yes: it is confirmed already.
-
     Raises:
         UsageError: nobody can confirm it.
         click.Abort: the answer was no.

@@ -16,13 +16,7 @@ _BLUE, _VERMILLION, _BLACK = "#0072B2", "#D55E00", "#000000"
 
 
 def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
-    """Two panels over concurrency and the numbers below; the same bytes for the same levels.
-
-    Args:
-        path: ends in .svg or .png.
-        levels: those that were not served are left out.
-        where: is drawn as a dashed line with its name.
-    """
+    """Two panels over concurrency and the numbers below; the same bytes for the same levels."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -26,7 +26,9 @@ NEAR = 0.05  # closer than this, two p99 are the same
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One policy under one load.
+    """One policy under one load: requests a second for ``seconds``, or, closed, so many clients.
+
+    At least ``at_least`` requests are sent; ``limit_seconds``: end-to-end time that counts as good.
 
     Attributes:
         policy: its name.
@@ -80,29 +82,16 @@ def measure(
 ) -> Point:
     """One policy under one load.
 
-    Args:
-        policy: what serves.
-        mix: what is served.
-        step_time: step-time models.
-        load: requests per second, or, closed, clients.
-        closed: each client sends its next request when its last one ends.
-        seconds: arrivals last so long (open loop).
-        at_least: requests, however slow the rate; closed loop: `ROUNDS` a client at least.
-        limit_seconds: end-to-end time that counts as good.
-
     Raises:
         ValueError: a load or settings that cannot be.
         ImpossibleConfiguration: vLLM would refuse the settings.
     """
     if closed:
+        if policy.name == BACK_PRESSURE:
+            return Point(policy.name, load, None, None, None, None, NO_CLOSED_LOOP, NO_CLOSED_LOOP)
         clients = int(load)
         requests = mix.at_once(max(at_least, ROUNDS * clients))
-        try:
-            batched = policy.serve(requests, step_time, concurrency=clients)
-        except ValueError as error:
-            if str(error) != NO_CLOSED_LOOP:
-                raise
-            return Point(policy.name, load, None, None, None, None, NO_CLOSED_LOOP, NO_CLOSED_LOOP)
+        batched = policy.serve(requests, step_time, concurrency=clients)
     else:
         requests = mix.at_rate(load, max(at_least, round(load * seconds)))
         batched = policy.serve(requests, step_time)
@@ -269,13 +258,6 @@ def causes(
     settings: Settings, mix: Mix, step_time: StepTime, requests_per_second: float, *, seconds: float
 ) -> tuple[Variant, ...]:
     """Measure the ladder from static to continuous, then each cause of static alone.
-
-    Args:
-        settings: batch_size is the seats of all but the last rung.
-        mix: what is served.
-        step_time: step-time models.
-        requests_per_second: at which latency is measured.
-        seconds: of arrivals.
 
     Raises:
         ValueError: settings or a rate that cannot be.

@@ -67,12 +67,10 @@ class Steady:
 def steady(
     batched: Batched, *, batch_size: int = 1, limit_seconds: float | None = None
 ) -> Steady | None:
-    """Measure a run; None where all requests arrive at one time (nothing is steady).
+    """Measure a run served to its end; None where all requests arrive at one time.
 
-    Args:
-        batched: the run, served to its end.
-        batch_size: requests that leave together: so many may be missing at the window's end.
-        limit_seconds: end-to-end time that counts as good.
+    ``batch_size``: requests that leave together, so many may be missing at the end of the steady
+    part; ``limit_seconds``: end-to-end time that counts as good.
     """
     table = batched.requests
     arrival = table["arrival_seconds"].to_numpy()

@@ -24,13 +24,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def draw(path: Path, found: Comparison, title: str) -> None:
-    """Three panels and the numbers below; the same bytes for the same comparison.
-
-    Args:
-        path: ends in .svg or .png.
-        found: what to draw.
-        title: the finding.
-    """
+    """Three panels and the numbers below; the same bytes for the same comparison."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
