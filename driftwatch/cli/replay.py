@@ -90,13 +90,7 @@ def command(
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.pipeline.replay import replay
 
-    if evidence is not None:
-        check_evidence(evidence)
-    if write_pins is not None and baseline is None:
-        raise UsageError(
-            "--write-pins needs --baseline, the window to pin",
-            help_text="driftwatch baseline propose finds one",
-        )
+    _check_files(evidence, write_pins, baseline)
     plan = with_proposals(plan_from(**serving))
     progress = Progress("reading")
     sources = sources_from(recordings, api_of(prometheus, selector, step_seconds), progress)
@@ -150,6 +144,16 @@ def command(
         click.echo(f"no page {between}")
         _print_unfired(unfired)
     click.get_current_context().exit(1 if read.unreadable else 0)
+
+
+def _check_files(evidence: Path | None, write_pins: Path | None, baseline: Window | None) -> None:
+    if evidence is not None:
+        check_evidence(evidence)
+    if write_pins is not None and baseline is None:
+        raise UsageError(
+            "--write-pins needs --baseline, the window to pin",
+            help_text="driftwatch baseline propose finds one",
+        )
 
 
 def _print_unfired(unfired: Unfired) -> None:
