@@ -1,7 +1,6 @@
-"""The life of an incident: inactive → pending (``for``) → firing → resolved. Pure.
+"""The life of an incident: pending (``for``) → firing → resolved. Pure.
 
-One call advances every incident by one evaluated minute. Time is counted in *evidence*, not on
-the wall clock:
+One call advances every incident by one evaluated minute. Time is counted in *evidence*:
 
 * a minute in which the condition was seen true adds 60 s to ``true_seconds``; the incident fires
   when they reach ``for`` (``for: 5m`` is five true minutes, ``for: 0s`` the first one);
@@ -17,10 +16,7 @@ the wall clock:
 * a minute whose verdict is unknown, a key that was not evaluated (its target vanished) and the
   minutes in which driftwatch was down add to neither: they never fire, drop or resolve anything.
 
-Only :func:`close` ends an incident otherwise, with a reason that people are told.
-
-So five true minutes interrupted by an unknown one still make ``for: 5m``, six minutes after the
-beginning; and a server that stopped answering keeps its incident open.
+Only :func:`close` ends an incident otherwise, with a reason that its page prints.
 """
 
 from __future__ import annotations
@@ -140,11 +136,7 @@ def advance(
 def step(
     incidents: dict[str, Incident], minute_end: datetime, observations: Iterable[Observation]
 ) -> list[Transition]:
-    """The same, changing ``incidents`` in place: one of several steps of a minute.
-
-    Returns:
-        What happened, ordered by key.
-    """
+    """The same, changing ``incidents`` in place; what happened, ordered by key."""
     transitions: list[Transition] = []
     for key, observation in sorted(_merged(observations).items()):
         before = incidents.pop(key, None)
