@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from functools import partial
 from http.client import IncompleteRead, RemoteDisconnected, responses
 from queue import Empty, SimpleQueue
@@ -361,45 +360,3 @@ class Gets:
 
 def _report(done: SimpleQueue[str], instance: str, _: Future[Response]) -> None:
     done.put(instance)
-
-
-_CONNECT_SECONDS, _READ_SECONDS = 2.0, 3.0
-_AT_ONCE = 16
-
-
-def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float | None:
-    """Seconds that the server's clock is ahead of ours; None where it does not say.
-
-    Whatever it answers, a refusal too, carries the time. It is told in whole seconds, so an
-    offset below two seconds says nothing.
-
-    Args:
-        url: any address of the server, without credentials.
-        verify: check TLS certificates: True, or a file of authorities.
-    """
-    with requests.Session() as session, suppress(requests.RequestException, ValueError):
-        session.trust_env = False
-        asked = clock.now()
-        with session.head(
-            url,
-            allow_redirects=False,
-            stream=True,
-            verify=verify,
-            timeout=(_CONNECT_SECONDS, _READ_SECONDS),
-        ) as answer:
-            told = parsedate_to_datetime(answer.headers.get("Date", ""))
-        half = (clock.now() - asked) / 2
-        if told.tzinfo is None:  # "-0000": a time of no stated zone is UTC here
-            told = told.replace(tzinfo=UTC)
-        # the header is cut to the second, half a second is lost in the mean
-        return round((told - asked - half).total_seconds() + 0.5, 1)
-    return None
-
-
-def clock_offsets(urls: Mapping[str, str], clock: Clock) -> dict[str, float]:
-    """Name → offset of each server that says one, several asked at once."""
-    if not urls:
-        return {}
-    with ThreadPoolExecutor(min(_AT_ONCE, len(urls)), "driftwatch-clock") as pool:
-        found = pool.map(lambda url: clock_offset(url, clock), urls.values())
-        return {name: ahead for name, ahead in zip(urls, found, strict=True) if ahead is not None}

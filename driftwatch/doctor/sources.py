@@ -13,11 +13,12 @@ from driftwatch.clock import Clock
 from driftwatch.collect.dcgm.prometheus import STEP_SECONDS
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.http import Bounds, Endpoint, clock_offset, clock_offsets
+from driftwatch.collect.http import Bounds, Endpoint
 from driftwatch.collect.prometheus.discover import scraped
 from driftwatch.collect.prometheus.source import PrometheusSource as ServersOfApi
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.doctor.scrapes import SourceAnswer
+from driftwatch.doctor.server_clock import clock_offset, clock_offsets
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.configured import sources_of

@@ -12,7 +12,7 @@ from email.utils import format_datetime
 import pytest
 
 from driftwatch.clock import SystemClock
-from driftwatch.collect.http import clock_offset, clock_offsets
+from driftwatch.doctor.server_clock import clock_offset, clock_offsets
 
 
 @contextmanager
