@@ -111,14 +111,8 @@ def command(
             if write_pins is not None:
                 _write_pins(write_pins, more)
         progress.begin("replaying")
-        for outcome in replay(
-            sources,
-            span,
-            plan,
-            reference=reference,
-            pins=pinned,
-            progress=lambda now: progress((now - span[0]) / (span[1] - span[0]), 1.0),
-        ):
+        done = _share_of(span, progress)
+        for outcome in replay(sources, span, plan, reference=reference, pins=pinned, progress=done):
             read.add(outcome)
             taken.note(outcome.rows)
             if rows is not None:
@@ -144,6 +138,10 @@ def command(
         click.echo(f"no page {between}")
         _print_unfired(unfired)
     click.get_current_context().exit(1 if read.unreadable else 0)
+
+
+def _share_of(span: tuple[datetime, datetime], progress: Progress) -> Callable[[datetime], None]:
+    return lambda now: progress((now - span[0]) / (span[1] - span[0]), 1.0)
 
 
 def _check_files(evidence: Path | None, write_pins: Path | None, baseline: Window | None) -> None:
