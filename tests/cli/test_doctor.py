@@ -93,9 +93,11 @@ def test_trouble_comes_first_with_the_line_that_mends_it(
     assert code == 1
     # the other way out names a file of this installation, however long its path is
     out, other = _without(out, r"; or without GPU(.|\n)*?rules:\s+\[FOLDER\]")
+    rules = (shipped("rules") / "gpu.yaml").read_text().splitlines()
+    (line,) = [n for n, text in enumerate(rules, 1) if "alert: GpuLost" in text]
     assert other == (
         "; or without GPU readings, enabled: false and a reason at GpuLost "
-        f"({shipped('rules')}/gpu.yaml:5), in a copy of that folder named by rules: [FOLDER]"
+        f"({shipped('rules')}/gpu.yaml:{line}), in a copy of that folder named by rules: [FOLDER]"
     )
     assert max(map(len, out.splitlines())) <= 80
     port = server.instance.rpartition(":")[2]
