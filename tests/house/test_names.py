@@ -67,7 +67,7 @@ ALLOWED: dict[str, int] = {
 NOUNS = frozenset(
     (
         *("last_speed", "onboarding", "padding", "planning", "pooling", "recording", "speed"),
-        *("testing", "timing", "wording"),
+        *("testing", "timing", "wording", "matching", "decoding"),
     )
 )
 UNCLEAR_MODULES: frozenset[str] = frozenset(
@@ -149,13 +149,13 @@ def is_empty(name: str) -> bool:
 
 def counts() -> Counter[str]:
     """Names to mend, by room."""
-    found: Counter[str] = Counter()
+    rooms: Counter[str] = Counter()
     for path in modules():
         parts = path.relative_to(PACKAGE).parts
         room = parts[0] if len(parts) > 1 else "driftwatch"
         names = bound(ast.parse(path.read_text(encoding="utf-8")))
-        found[room] += sum(map(is_empty, names))
-    return found
+        rooms[room] += sum(map(is_empty, names))
+    return rooms
 
 
 def test_names_that_say_nothing_only_become_fewer() -> None:
