@@ -77,7 +77,7 @@ def kv_binds(question: Question, refused: Advice) -> Advice:
     preempted = (question.evidence.get("preemptions_per_second") or 0.0) > 0.0
     if refused.recommendation.action != "insufficient" or not (seen and preempted):
         return refused
-    said = Recommendation(
+    recommendation = Recommendation(
         "none",
         Reason(
             "kv_binds",
@@ -86,7 +86,7 @@ def kv_binds(question: Question, refused: Advice) -> Advice:
         ),
         instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
     )
-    return replace(refused, recommendation=said)
+    return replace(refused, recommendation=recommendation)
 
 
 def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
@@ -145,18 +145,18 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
     advised, gates = choice.then, prepared.advice.gates
     what_ifs = _what_ifs(question, case, judged, needed=advised is None and not case.margin)
     if advised is not None and choice.gain is not None:
-        said = changed(case, advised, choice.gain, what_ifs)
+        recommendation = changed(case, advised, choice.gain, what_ifs)
     elif choice.gate is not None:
         gates = failed_first([choice.gate, *gates])
-        said = Recommendation("insufficient", Reason(choice.gate.name, choice.gate.said))
+        recommendation = Recommendation("insufficient", Reason(choice.gate.name, choice.gate.said))
     elif case.margin or (case.met and (case.utilization or 1.0) < 1.0 - CAPACITY_GAIN):
-        said = no_action(case)
+        recommendation = no_action(case)
     else:
-        said = no_knob(case, what_ifs, gains, choice.breaks)
+        recommendation = no_knob(case, what_ifs, gains, choice.breaks)
     rows = table_rows(case, judged, gains, advised) if table else ()
     return replace(
         prepared.advice,
-        recommendation=said,
+        recommendation=recommendation,
         gates=gates,
         today=case.today,
         candidates=rows,

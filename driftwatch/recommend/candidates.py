@@ -16,7 +16,7 @@ from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.ground import Ground
 from driftwatch.recommend.scenarios import Scenario, setting_of
-from driftwatch.recommend.simulated import Measured
+from driftwatch.recommend.simulation import Measured
 from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.sweep_values import Knobs, Range, refusal, single_knobs
 from driftwatch.simulate.requests import Requests
@@ -338,7 +338,7 @@ def _wider(scenario: Scenario) -> Scenario:
 
 
 def _asked(
-    ground: Ground, then: Ground, said: Mapping[str, float], requests: Requests, today: Candidate
+    ground: Ground, then: Ground, turned: Mapping[str, float], requests: Requests, today: Candidate
 ) -> Candidate:
     """Share in every scenario; capacity as the best step-time model has it, in proportion to
     today's by all.
@@ -350,11 +350,11 @@ def _asked(
     alone = replace(then, scenarios=then.scenarios[:1])
     after = alone.capacity({}, requests, base or None).mean
     if not base or limit is None or after is None:
-        return replace(found, knobs=said)
+        return replace(found, knobs=turned)
     low, high = today.capacity_low_requests_per_second, today.capacity_high_requests_per_second
     return replace(
         found,
-        knobs=said,
+        knobs=turned,
         capacity_requests_per_second=limit * after / base,
         capacity_low_requests_per_second=None if low is None else low * after / base,
         capacity_high_requests_per_second=None if high is None else high * after / base,

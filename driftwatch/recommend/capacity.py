@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from driftwatch.model import Slo
-from driftwatch.recommend.simulated import afterwards, in_target, missed
+from driftwatch.recommend.simulation import afterwards, in_target, missed
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import capacity_per_second
 from driftwatch.simulate.requests import Requests

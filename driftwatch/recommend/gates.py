@@ -15,7 +15,7 @@ from driftwatch.recommend.calibration.fits import Arrivals, Calibration, Fit, re
 from driftwatch.recommend.capacity import FEWEST_REQUESTS
 from driftwatch.recommend.ground import TIES, Ground
 from driftwatch.recommend.scenarios import Scenario
-from driftwatch.recommend.simulated import Judged, simulated
+from driftwatch.recommend.simulation import Judged, simulated
 from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.recommend.words import digits, milliseconds
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests

@@ -15,7 +15,7 @@ from driftwatch.recommend.capacity import (
     stretch,
 )
 from driftwatch.recommend.scenarios import BlockCount, Scenario, with_knobs
-from driftwatch.recommend.simulated import Judged, Measured, share_simulated, simulated
+from driftwatch.recommend.simulation import Judged, Measured, share_simulated, simulated
 from driftwatch.recommend.sweep_values import Knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
@@ -255,5 +255,5 @@ class Ground:
             return None
 
 
-def _unscraped(found: Measured | None) -> bool:
-    return found is not None and found.generation_tokens_per_second is None
+def _unscraped(measured: Measured | None) -> bool:
+    return measured is not None and measured.generation_tokens_per_second is None

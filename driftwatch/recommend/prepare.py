@@ -38,7 +38,7 @@ from driftwatch.recommend.scenarios import (
     scenarios_of,
     setting_of,
 )
-from driftwatch.recommend.simulated import Judged, Measured, simulated
+from driftwatch.recommend.simulation import Judged, Measured, simulated
 from driftwatch.recommend.traffic.from_log import observed_from_log
 from driftwatch.recommend.traffic.from_minutes import EVENLY, observed_from_minutes
 from driftwatch.recommend.traffic.observed import Observed
@@ -53,7 +53,7 @@ _FIGURES = ("generation_tokens_per_second", "itl_seconds", "running_requests", "
 
 
 def calibrated(
-    question: Question, observed: Observed, known: Settings, hardware: Hardware | None
+    question: Question, observed: Observed, settings: Settings, hardware: Hardware | None
 ) -> tuple[list[Calibrated], list[Gate]]:
     """Step-time models under each of the settings, and, where there are none, why.
 
@@ -61,14 +61,14 @@ def calibrated(
     best model of those: it is fitted once. Where requests came evenly the next fit begins where the
     one before ended.
     """
-    found: list[Calibrated] = []
+    calibrations: list[Calibrated] = []
     shown: list[Measured | None] = []
     failures: list[Gate] = []
     before: Calibration | None = None
-    for configuration in reversed(known.configurations):
-        same = _alike(observed, configuration, found, shown)
+    for configuration in reversed(settings.configurations):
+        same = _alike(observed, configuration, calibrations, shown)
         if same is not None:
-            found.append((configuration, replace(same, fits=same.fits[:1])))
+            calibrations.append((configuration, replace(same, fits=same.fits[:1])))
             shown.append(None)
             continue
         try:
@@ -81,19 +81,19 @@ def calibrated(
             continue
         # bursts are told from the passes that a budget makes: a wrong budget finds wrong ones
         before = made if made.arrivals == EVEN else None
-        several = len(known.configurations) > 1
-        found.append((configuration, made))
+        several = len(settings.configurations) > 1
+        calibrations.append((configuration, made))
         shown.append(_simulated(observed, configuration, made) if several else None)
-    return found, failures[:1]
+    return calibrations, failures[:1]
 
 
 def _alike(
     observed: Observed,
     configuration: SchedulerConfiguration,
-    found: list[Calibrated],
+    calibrations: list[Calibrated],
     shown: list[Measured | None],
 ) -> Calibration | None:
-    for (_, made), before in zip(found, shown, strict=True):
+    for (_, made), before in zip(calibrations, shown, strict=True):
         if before is None:
             continue
         after = _simulated(observed, configuration, made)
@@ -103,12 +103,12 @@ def _alike(
 
 
 def _simulated(
-    observed: Observed, configuration: SchedulerConfiguration, made: Calibration
+    observed: Observed, configuration: SchedulerConfiguration, calibration: Calibration
 ) -> Measured | None:
     judged = Judged(None, float(np.nextafter(0.0, 1.0)), observed.seconds)
     try:
         return simulated(
-            observed.requests, configuration, made.best.step_time, judged, scraped=True
+            observed.requests, configuration, calibration.best.step_time, judged, scraped=True
         )
     except (ImpossibleConfiguration, NoVerdict):
         return None
@@ -231,9 +231,11 @@ def _beside(question: Question) -> list[Observed]:
     return found
 
 
-def as_it_came(observed: Observed, made: Calibration, scenario: Scenario, seed: int) -> Observed:
+def as_it_came(
+    observed: Observed, calibration: Calibration, scenario: Scenario, seed: int
+) -> Observed:
     """The window with its requests where they must have come to wait as they did."""
-    drawn = with_bursts(observed, made.arrivals, seed=seed).requests
+    drawn = with_bursts(observed, calibration.arrivals, seed=seed).requests
     rng = np.random.default_rng(seed)
     return as_waited(
         observed,
@@ -242,7 +244,7 @@ def as_it_came(observed: Observed, made: Calibration, scenario: Scenario, seed: 
         scenario.ttft_overhead_seconds,
         drawn=None if drawn is observed.requests else drawn,
         evenly=[redrawn(observed.requests, rng) for _ in range(_EVEN_DRAWS)],
-        wander_log_sd=made.wander_log_sd,
+        wander_log_sd=calibration.wander_log_sd,
         seed=seed,
     )
 
@@ -318,10 +320,10 @@ def _fitting(
 
 def _idle(advice: Advice, gates: Sequence[Gate]) -> Advice:
     """No limit binds where nobody waits, whatever a simulation could say."""
-    said = Recommendation(
+    recommendation = Recommendation(
         "no_action", Reason("no_queue", "no request waited: no limit binds, and no knob can help")
     )
-    return replace(advice, recommendation=said, gates=failed_first(gates))
+    return replace(advice, recommendation=recommendation, gates=failed_first(gates))
 
 
 def _insufficient(gates: Sequence[Gate]) -> Recommendation:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from driftwatch.recommend.capacity import nearly_best
 from driftwatch.recommend.ground import TIES, Ground
-from driftwatch.recommend.simulated import Measured
+from driftwatch.recommend.simulation import Measured
 from driftwatch.recommend.sweep_values import Knobs, Range, moved, pairs, single_knobs
 
 MOST_TIMES_TPOT = 2.0

@@ -107,13 +107,13 @@ _VALUES: Mapping[str, Callable[[Range], list[int]]] = {
 
 def single_knobs(within: Range, only: str | None = None) -> list[Knobs]:
     """One knob at a time (``only`` this one), what vLLM would take."""
-    found: list[Knobs] = [
+    candidates: list[Knobs] = [
         {name: float(value)}
         for name, values in _VALUES.items()
         if only in (None, name)
         for value in values(within)
     ]
-    return [knobs for knobs in found if not refusal(within.today, knobs)]
+    return [knobs for knobs in candidates if not refusal(within.today, knobs)]
 
 
 def pairs(first: Iterable[Knobs], second: Iterable[Knobs]) -> list[Knobs]:

@@ -347,13 +347,13 @@ def _smaller(name: str, now: float, value: float) -> list[Knobs]:
     """Values between, a part of the way by factors, the farthest from today first."""
     if now <= 0:
         return []
-    found: list[Knobs] = []
+    candidates: list[Knobs] = []
     for part in _PARTS:
         between = now * (value / now) ** part
         whole = capture_size_at_least(between) if name in _SEQUENCES else round(between)
         if min(now, value) < whole < max(now, value):
-            found.append({name: float(whole)})
-    return found
+            candidates.append({name: float(whole)})
+    return candidates
 
 
 def _breaks(case: Case, gain: Gain, target: str) -> str:

@@ -21,7 +21,7 @@ from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.scenarios import BUDGETS, configurations_of
-from driftwatch.recommend.simulated import WAIT_SECONDS
+from driftwatch.recommend.simulation import WAIT_SECONDS
 from driftwatch.recommend.sweep import MOST_TIMES_TPOT
 from driftwatch.recommend.sweep_values import capture_size_at_least, sequence_counts
 from driftwatch.recommend.traffic.observed import Observed
@@ -143,7 +143,7 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
         return refused  # it may complete all that arrive
     plural = "s" if more > 1 else ""
     each = "" if question.replicas else " for each"
-    said = Recommendation(
+    recommendation = Recommendation(
         "none",
         Reason(
             "measured",
@@ -157,7 +157,7 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
         ),
         basis="measured",
     )
-    return replace(refused, recommendation=said)
+    return replace(refused, recommendation=recommendation)
 
 
 def _most(finished: pl.Series, completed: float, lasted: float) -> float:

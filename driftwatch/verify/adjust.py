@@ -61,7 +61,7 @@ class Adjusted:
 
 
 def adjusted(
-    found: Matched, before: Parts, after: Parts, name: str, density: float = 0.0
+    matched: Matched, before: Parts, after: Parts, name: str, density: float = 0.0
 ) -> tuple[Adjusted, Adjusted]:
     """Both sides of a figure, moved to the middle of each cell.
 
@@ -69,10 +69,10 @@ def adjusted(
         name: of the figure, in :data:`driftwatch.verify.figures.FIGURES`.
         density: of a share, from :func:`driftwatch.verify.figures.log_densities`.
     """
-    cells = len(found.weights)
-    side = np.repeat([0, 1], [len(found.before_cell), len(found.after_cell)])
-    cell = np.concatenate([found.before_cell, found.after_cell])
-    asked = _asked(found, side)
+    cells = len(matched.weights)
+    side = np.repeat([0, 1], [len(matched.before_cell), len(matched.after_cell)])
+    cell = np.concatenate([matched.before_cell, matched.after_cell])
+    asked = _asked(matched, side)
     both = _means(asked, side * cells + cell, 2 * cells)
     middle = (both[:cells] + both[cells:]) / 2
     share = name in SHARES
@@ -104,7 +104,7 @@ def _moved(top: Floats, bottom: Floats, by: Floats, share: bool) -> Floats:
     return result
 
 
-def _asked(found: Matched, side: Integers) -> Floats:
+def _asked(matched: Matched, side: Integers) -> Floats:
     """[minutes, 8] logarithms of loads and lengths, and how a minute's own lengths differ."""
     now, recent = pl.col("requests_per_second").log(), pl.col("recent_requests_per_second").log()
     columns = [now.alias("now"), (recent - now).alias("recent")]
@@ -117,12 +117,12 @@ def _asked(found: Matched, side: Integers) -> Floats:
         beside = pl.when(known).then(mean.log() - around.log()).otherwise(0.0)
         own.append(beside.alias(f"{name}_own"))
     columns += own
-    told = [one.select(columns).to_numpy() for one in (found.before, found.after)]
+    told = [one.select(columns).to_numpy() for one in (matched.before, matched.after)]
     values = np.concatenate(told).astype(np.float64)
     # each side counts as much as the other: the middle is that of what is compared
     weight = (1.0 / np.bincount(side, minlength=2).clip(min=1))[side]
     values -= np.average(values, axis=0, weights=weight)
-    if "requests_per_second" not in found.by:
+    if "requests_per_second" not in matched.by:
         # loads are apart: figures are bounds at their own loads, nothing is carried over
         values[:, :2] = 0.0
     squares = np.stack([values[:, 0] ** 2, (values[:, 0] + values[:, 1]) ** 2], axis=1)

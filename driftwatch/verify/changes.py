@@ -28,13 +28,15 @@ class Running:
     inferred_max_num_seqs: float | None = None
 
 
-def running(row: Mapping[str, Any], told: Fingerprint, before: Running | None = None) -> Running:
+def running(
+    row: Mapping[str, Any], fingerprint: Fingerprint, before: Running | None = None
+) -> Running:
     """What a minute knows of its server; what it does not say is as it was before.
 
     Args:
         row: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
             ``max_num_batched_tokens`` and, where it is there, ``cache_config``.
-        told: settings and release as labels, the configuration, the server or its log say.
+        fingerprint: settings and release as labels, the configuration, the server or its log say.
         before: of the minute before, since the last start; None = not known.
     """
     value = row.get("max_num_seqs")
@@ -45,7 +47,7 @@ def running(row: Mapping[str, Any], told: Fingerprint, before: Running | None = 
         if row.get(name) is not None and not (name == "max_num_seqs" and inferred)
     }
     seen = fingerprint_of({}, Serving(), row.get("cache_config"))
-    now = merged(Fingerprint(knobs=read), told, seen)
+    now = merged(Fingerprint(knobs=read), fingerprint, seen)
     cap = float(row["max_num_seqs"]) if inferred else None
     if before is None:
         return Running(now, cap)

@@ -123,7 +123,7 @@ def log_densities(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, float]:
 
     The share of observations in the bucket below the target over the logarithm of its width.
     """
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for short, target in _targets(slo):
         rows = minutes.filter(pl.col(f"{short}_seconds_buckets").is_not_null())
         edges = rows[f"{short}_seconds_edges"]
@@ -135,8 +135,8 @@ def log_densities(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, float]:
         if at < 1 or total[-1] <= 0:
             continue
         inside = (total[at] - total[at - 1]) / total[-1]
-        found[f"{short}_in_target_ratio"] = float(inside / np.log(finite[at] / finite[at - 1]))
-    return found
+        by_name[f"{short}_in_target_ratio"] = float(inside / np.log(finite[at] / finite[at - 1]))
+    return by_name
 
 
 def _targets(slo: Slo | None) -> list[tuple[str, float]]:

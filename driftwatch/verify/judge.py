@@ -62,38 +62,40 @@ def promised(values: Mapping[str, Any] | None) -> dict[str, float]:
     }
 
 
-def judge(found: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> Judgement:
+def judge(comparison: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> Judgement:
     """The verdict of a comparison.
 
     Args:
         forecast: what was promised; None = nobody advised it.
     """
-    if not found.enough:
-        return Judgement("INCONCLUSIVE", _too_little(found))
-    primary = _primary(found, forecast)
+    if not comparison.enough:
+        return Judgement("INCONCLUSIVE", _too_little(comparison))
+    primary = _primary(comparison, forecast)
     if primary is None:
         return Judgement("INCONCLUSIVE", "no latency of requests is known on both sides")
-    if found.overloaded:
-        return _overloaded(found)
-    harm = None if found.load == "more" else _harm(found, forecast)
+    if comparison.overloaded:
+        return _overloaded(comparison)
+    harm = None if comparison.load == "more" else _harm(comparison, forecast)
     if harm is not None:
         return Judgement("FAIL", harm, primary.name)
     low, high = _towards_good(primary)
-    if found.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
-        said = f"{WORDS[primary.name]} improved{_inside(found, forecast)}"
+    if comparison.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
+        said = f"{WORDS[primary.name]} improved{_inside(comparison, forecast)}"
         return Judgement("PASS", said, primary.name)
-    if found.load != "same":
-        return Judgement("INCONCLUSIVE", _load_differs(found), primary.name)
+    if comparison.load != "same":
+        return Judgement("INCONCLUSIVE", _load_differs(comparison), primary.name)
     if forecast is not None:
-        if (reason := load_not_met(found, forecast)) is not None:
+        if (reason := load_not_met(comparison, forecast)) is not None:
             return Judgement("INCONCLUSIVE", reason, primary.name)
-        return _unkept(found, primary, forecast, high)
+        return _unkept(comparison, primary, forecast, high)
     if kind == "release" and low > -_margin(primary):
-        return Judgement("PASS", f"{WORDS[primary.name]} no worse{_inside(found)}", primary.name)
-    return _untold(found, primary, kind)
+        return Judgement(
+            "PASS", f"{WORDS[primary.name]} no worse{_inside(comparison)}", primary.name
+        )
+    return _untold(comparison, primary, kind)
 
 
-def load_not_met(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
+def load_not_met(comparison: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
     """Why a forecast is not compared: it was made for another load than the one that was met.
 
     Args:
@@ -102,7 +104,7 @@ def load_not_met(found: Comparison, forecast: Mapping[str, Any] | None) -> str |
     Returns:
         One line; None where the loads are within a bin of each other, or one is not known.
     """
-    made_for, met = (forecast or {}).get("offered_requests_per_second"), found.load_after
+    made_for, met = (forecast or {}).get("offered_requests_per_second"), comparison.load_after
     if not made_for or not met or max(met / made_for, made_for / met) <= LOAD_BIN:
         return None
     return (
@@ -111,7 +113,7 @@ def load_not_met(found: Comparison, forecast: Mapping[str, Any] | None) -> str |
     )
 
 
-def _untold(found: Comparison, primary: Effect, kind: Kind) -> Judgement:
+def _untold(comparison: Comparison, primary: Effect, kind: Kind) -> Judgement:
     """Nobody advised it, and neither a gain nor a harm is certain."""
     low, high = _towards_good(primary)
     gained, margin = (low + high) / 2, _margin(primary)
@@ -119,7 +121,7 @@ def _untold(found: Comparison, primary: Effect, kind: Kind) -> Judgement:
         away = max(gained + margin, -gained - margin)
     else:
         away = max(gained if gained >= margin else 0.0, -gained - margin)
-    more = _more(found, primary, away)
+    more = _more(comparison, primary, away)
     if low <= 0 <= high:
         said = f"no difference of {WORDS[primary.name]} is shown{more}"
     else:
@@ -127,13 +129,13 @@ def _untold(found: Comparison, primary: Effect, kind: Kind) -> Judgement:
         known = f"{'less than' if small else 'not known to be more than'} {_least(primary)}"
         told = more if more.endswith("would tell") else ""
         said = f"{WORDS[primary.name]} {_moved(primary)}: {known}{told}"
-    return Judgement("INCONCLUSIVE", said + _inside(found), primary.name)
+    return Judgement("INCONCLUSIVE", said + _inside(comparison), primary.name)
 
 
-def _overloaded(found: Comparison) -> Judgement:
+def _overloaded(comparison: Comparison) -> Judgement:
     """Where requests wait before and after, only what is served at full load compares."""
-    served = found.effect("generation_tokens_per_second")
-    one, other = found.saturated
+    served = comparison.effect("generation_tokens_per_second")
+    one, other = comparison.saturated
     told = f"requests wait in {100 * one:.0f} % of the minutes before and {100 * other:.0f} % after"
     if served is None:
         return Judgement("INCONCLUSIVE", f"{told}: times depend on the backlog")
@@ -148,11 +150,11 @@ def _overloaded(found: Comparison) -> Judgement:
     return Judgement("INCONCLUSIVE", said, served.name)
 
 
-def _inside(found: Comparison, forecast: Mapping[str, Any] | None = None) -> str:
+def _inside(comparison: Comparison, forecast: Mapping[str, Any] | None = None) -> str:
     """What takes longer for certain, where that decided nothing and was no price; else nothing."""
-    if found.load == "more":
+    if comparison.load == "more":
         return ""
-    e2e, itl = found.effect("e2e_seconds_mean"), found.effect("itl_seconds_mean")
+    e2e, itl = comparison.effect("e2e_seconds_mean"), comparison.effect("itl_seconds_mean")
     if e2e is not None and e2e.low > HARM_RATIO * e2e.before:
         low, high = (100 * limit / e2e.before for limit in (e2e.low, e2e.high))
         return f"; inside the targets a request takes {low:.0f}…{high:.0f} % longer"
@@ -178,10 +180,10 @@ def _least(effect: Effect) -> str:
     return f"{100 * HARM_SHARE:.0f} points" if points else f"{100 * HARM_RATIO:.0f} %"
 
 
-def _more(found: Comparison, primary: Effect, away: float) -> str:
+def _more(comparison: Comparison, primary: Effect, away: float) -> str:
     """How much more traffic would tell, in words."""
     half = (primary.high - primary.low) / 2
-    share, minutes = found.after_shares.get(primary.name, 0.0), found.matched.minutes[1]
+    share, minutes = comparison.after_shares.get(primary.name, 0.0), comparison.matched.minutes[1]
     if half <= 0 or not minutes or not share:
         return ""
     # of the interval's variance 1 - share stays, whatever comes
@@ -200,7 +202,7 @@ def _more(found: Comparison, primary: Effect, away: float) -> str:
 
 
 def _unkept(
-    found: Comparison, primary: Effect, forecast: Mapping[str, Any], high: float
+    comparison: Comparison, primary: Effect, forecast: Mapping[str, Any], high: float
 ) -> Judgement:
     gain = _promised_gain(primary, forecast)
     if gain is not None and high < gain:
@@ -210,21 +212,21 @@ def _unkept(
     gained = sum(_towards_good(primary)) / 2
     away = max(gained, gain - gained if gain is not None else 0.0)
     said = f"the interval of {WORDS[primary.name]} holds both no change and the promise"
-    return Judgement("INCONCLUSIVE", said + _more(found, primary, away), primary.name)
+    return Judgement("INCONCLUSIVE", said + _more(comparison, primary, away), primary.name)
 
 
-def _primary(found: Comparison, forecast: Mapping[str, Any] | None) -> Effect | None:
+def _primary(comparison: Comparison, forecast: Mapping[str, Any] | None) -> Effect | None:
     """The figure that decides: promised first, else requests in target, else a request's time."""
     told, today = promised(forecast), promised((forecast or {}).get("today"))
     for name in _PROMISES:
-        effect = found.effect(name)
+        effect = comparison.effect(name)
         if effect is None or name not in told:
             continue
         base = today.get(name, effect.before)
         if (told[name] - base) * _sign(name) > _margin_of(name, base):
             return effect
     for name in (IN_TARGET, "e2e_seconds_mean", "ttft_seconds_mean", "itl_seconds_mean"):
-        if (effect := found.effect(name)) is not None:
+        if (effect := comparison.effect(name)) is not None:
             return effect
     return None
 
@@ -243,27 +245,31 @@ def _promised_gain(primary: Effect, forecast: Mapping[str, Any]) -> float | None
     return gain * _sign(primary.name)
 
 
-def _harm(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
+def _harm(comparison: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
     """What became worse for certain, in words; None where nothing did."""
-    shares = [e for name in SHARES[1:] if (e := found.effect(name)) is not None]
+    shares = [e for name in SHARES[1:] if (e := comparison.effect(name)) is not None]
     for effect in shares:
         if effect.high < -HARM_SHARE:
             return f"{WORDS[effect.name]} fell"
     # with targets, a longer time inside them is no harm
-    e2e = found.effect("e2e_seconds_mean")
+    e2e = comparison.effect("e2e_seconds_mean")
     if not shares and e2e is not None and e2e.low > HARM_RATIO * e2e.before:
         return f"{WORDS[e2e.name]} rose"
-    served = found.effect("generation_tokens_per_second")
-    if served is not None and served.high < -HARM_RATIO * served.before and found.load == "same":
+    served = comparison.effect("generation_tokens_per_second")
+    if (
+        served is not None
+        and served.high < -HARM_RATIO * served.before
+        and comparison.load == "same"
+    ):
         return f"{WORDS[served.name]} fell at the same demand"
-    return _beyond_price(found, forecast)
+    return _beyond_price(comparison, forecast)
 
 
-def _beyond_price(found: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
+def _beyond_price(comparison: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
     """The time between tokens rose by more than was forecast, for certain."""
     name = "itl_seconds_mean"
-    effect, told = found.effect(name), promised(forecast).get(name)
-    if effect is None or told is None or found.load != "same":
+    effect, told = comparison.effect(name), promised(forecast).get(name)
+    if effect is None or told is None or comparison.load != "same":
         return None
     base = promised((forecast or {}).get("today")).get(name, effect.before)
     allowed = max(1.0, told / base) * (1 + PRICE_RATIO) if base > 0 else 1 + PRICE_RATIO
@@ -296,16 +302,16 @@ def _sign(name: str) -> float:
     return 1.0 if FIGURES[name].better == "higher" else -1.0
 
 
-def _too_little(found: Comparison) -> str:
-    one, other = found.matched.minutes
+def _too_little(comparison: Comparison) -> str:
+    one, other = comparison.matched.minutes
     said = f"{one} minutes before and {other} after carry the same load and lengths"
     if min(one, other) >= FEWEST_MINUTES:
-        return f"{said}, with {found.requests:.0f} requests ({FEWEST_REQUESTS} are needed)"
+        return f"{said}, with {comparison.requests:.0f} requests ({FEWEST_REQUESTS} are needed)"
     return f"{said} ({FEWEST_MINUTES} are needed)"
 
 
-def _load_differs(found: Comparison) -> str:
-    one, other = found.load_before or 0.0, found.load_after or 0.0
+def _load_differs(comparison: Comparison) -> str:
+    one, other = comparison.load_before or 0.0, comparison.load_after or 0.0
     return (
         f"demand cannot be matched: {one:.3g} requests/s were offered before, {other:.3g} after; "
         "what differs may be the demand's"

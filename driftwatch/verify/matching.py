@@ -243,10 +243,10 @@ def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> 
         after: the stretch whose median is the middle of a bin.
         by: names of :data:`BINS`.
     """
-    found: list[Integers] = []
+    integerss: list[Integers] = []
     for name in by:
         middle = after[name].log().median()
         width = float(np.log(BINS[name]))
         logs = minutes[name].log().to_numpy()
-        found.append(np.floor((logs - float(middle or 0.0)) / width + 0.5).astype(np.int64))  # type: ignore[arg-type]
-    return np.stack(found, axis=1) if len(minutes) else np.zeros((0, len(by)), dtype=np.int64)
+        integerss.append(np.floor((logs - float(middle or 0.0)) / width + 0.5).astype(np.int64))  # type: ignore[arg-type]
+    return np.stack(integerss, axis=1) if len(minutes) else np.zeros((0, len(by)), dtype=np.int64)

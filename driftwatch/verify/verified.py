@@ -137,13 +137,13 @@ def superseded(opened: Verification, at: datetime) -> Verification:
     )
 
 
-def _primary_first(found: Comparison, said: Judgement) -> tuple[Effect, ...]:
-    return tuple(sorted(found.effects, key=lambda effect: effect.name != said.primary))
+def _primary_first(comparison: Comparison, judgement: Judgement) -> tuple[Effect, ...]:
+    return tuple(sorted(comparison.effects, key=lambda effect: effect.name != judgement.primary))
 
 
 def _notes(
     opened: Verification,
-    found: Comparison,
+    comparison: Comparison,
     before: pl.DataFrame,
     after: pl.DataFrame,
     slo: Slo | None,
@@ -152,14 +152,14 @@ def _notes(
     notes = []
     if len(opened.change.what) > 1:
         notes.append(f"{len(opened.change.what)} things changed at once: the verdict is of all")
-    if found.load_before is not None and found.load_after is not None:
+    if comparison.load_before is not None and comparison.load_after is not None:
         notes.append(
-            f"offered {found.load_before:.3g} requests/s before, {found.load_after:.3g} after, "
-            "mean of the matched minutes"
+            f"offered {comparison.load_before:.3g} requests/s before, "
+            f"{comparison.load_after:.3g} after, mean of the matched minutes"
         )
-    if found.load == "more":
+    if comparison.load == "more":
         notes.append("more load after the change than before: gains are lower bounds")
-    elif found.load == "less":
+    elif comparison.load == "less":
         notes.append("less load after the change than before: losses are lower bounds")
     saturated = int(before["saturated"].sum()) / max(1, len(before))
     if saturated > 0.5:
@@ -168,6 +168,6 @@ def _notes(
             "arrivals (first tokens + growth of the queue), not on what was served"
         )
     notes += inside_bucket(after, slo) if len(after) else []
-    if found.enough:
+    if comparison.enough:
         notes.append(f"intervals: {100 * confidence:.4g} %, with the engine's own wander")
     return tuple(notes)

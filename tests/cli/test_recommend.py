@@ -137,9 +137,7 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
     following = " ".join(out[out.index("next: ") :].split())
     typed = ["recommend", TARGET, "--at", "2026-11-21T08:30:00Z", "--db", str(path)]
     assert shlex.split(following) == ["next:", "driftwatch", *typed]
-    assert any(
-        line.startswith(f"do:      max_num_seqs 8 (inferred) → {value:.0f}") for line in said
-    )
+    assert any(f"max_num_seqs 8 (inferred) → {value:.0f}" in line for line in said)
 
 
 def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:

@@ -16,7 +16,7 @@ from driftwatch.recommend.ground import Ground
 from driftwatch.recommend.horizon import WARM_SHARE
 from driftwatch.recommend.prepare import Prepared
 from driftwatch.recommend.scenarios import BlockCount, Scenario
-from driftwatch.recommend.simulated import Judged
+from driftwatch.recommend.simulation import Judged
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration

@@ -27,7 +27,7 @@ from driftwatch.recommend.gates import (
 )
 from driftwatch.recommend.horizon import demands, steady
 from driftwatch.recommend.scenarios import BlockCount, Scenario
-from driftwatch.recommend.simulated import Judged, simulated
+from driftwatch.recommend.simulation import Judged, simulated
 from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.verdict import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from driftwatch.model import Slo
-from driftwatch.recommend.simulated import (
+from driftwatch.recommend.simulation import (
     Judged,
     afterwards,
     in_target,

@@ -31,17 +31,17 @@ class SloText(click.ParamType[Slo]):
         """Text to targets."""
         if isinstance(value, Slo):
             return value
-        found: dict[str, float] = {}
+        targets: dict[str, float] = {}
         for part in str(value).split(","):
             name, equals, said = (piece.strip() for piece in part.partition("="))
             if not equals or name not in ("ttft", "tpot", "share"):
                 self.fail(f"{part!r} is no target: write {_SLO_EXAMPLE}", param, ctx)
-            if name in found:
+            if name in targets:
                 self.fail(f"{name} is given twice", param, ctx)
-            found[name] = self._number(name, said, param, ctx)
-        if not {"ttft", "tpot"} & set(found):
+            targets[name] = self._number(name, said, param, ctx)
+        if not {"ttft", "tpot"} & set(targets):
             self.fail(f"neither ttft nor tpot: write {_SLO_EXAMPLE}", param, ctx)
-        return Slo(found.get("ttft"), found.get("tpot"), found.get("share", Slo().share))
+        return Slo(targets.get("ttft"), targets.get("tpot"), targets.get("share", Slo().share))
 
     def _number(
         self, name: str, said: str, param: click.Parameter | None, ctx: click.Context | None
@@ -144,7 +144,7 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
     """
     from driftwatch.recommend.candidates import ASKED
 
-    found: dict[str, float] = {}
+    targets: dict[str, float] = {}
     wrong: list[str] = []
     for text in texts:
         name, equals, said = (piece.strip() for piece in text.partition("="))
@@ -155,16 +155,16 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
             close = difflib.get_close_matches(name, ASKED, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             wrong.append(f"no knob {name!r}{hint}")
-        elif name in found:
+        elif name in targets:
             wrong.append(f"{name} is given twice")
         elif (value := _knob_value(name, said)) is None:
             bound = "between 0 and 1" if name.endswith("_ratio") else "a whole number of 1 or more"
             wrong.append(f"{name} is {bound}, not {said!r}")
         else:
-            found[name] = value
+            targets[name] = value
     if wrong:
         raise UsageError(f"--what-if: {'; '.join(wrong)}", help_text=f"knobs: {', '.join(ASKED)}")
-    return found
+    return targets
 
 
 def _knob_value(name: str, said: str) -> float | None:

@@ -253,38 +253,41 @@ def _rows(store: Store, asked: _Asked, end: datetime) -> pl.DataFrame:
     return store.past(since, until)
 
 
-def _print_one(found: Verification, as_json: bool) -> None:
+def _print_one(verification: Verification, as_json: bool) -> None:
     from driftwatch.cli.verify.text import one_in_full
     from driftwatch.verify.verification import VERIFICATION
 
     if as_json:
-        _print_json(VERIFICATION.document(found))
+        _print_json(VERIFICATION.document(verification))
         return
-    for line in one_in_full(found, SystemClock().now()):
+    for line in one_in_full(verification, SystemClock().now()):
         click.echo(line)
 
 
-def _print_list(found: Sequence[Verification], as_json: bool) -> None:
+def _print_list(verifications: Sequence[Verification], as_json: bool) -> None:
     from driftwatch.cli.verify.text import listed
     from driftwatch.verify.verification import VERIFICATION
 
     if as_json:
         _print_json(
-            {"schema_version": 1, "verifications": [VERIFICATION.document(one) for one in found]}
+            {
+                "schema_version": 1,
+                "verifications": [VERIFICATION.document(one) for one in verifications],
+            }
         )
         return
-    for line in listed(found, SystemClock().now()):
+    for line in listed(verifications, SystemClock().now()):
         if line:
             click.echo(line)
-    if not found:
+    if not verifications:
         click.echo("no change of a setting or a release in the last eight weeks", err=True)
 
 
-def _print_record(found: Sequence[Verification], as_json: bool) -> None:
+def _print_record(verifications: Sequence[Verification], as_json: bool) -> None:
     from driftwatch.cli.verify.text import record_document, record_lines
     from driftwatch.verify.verification import track_record
 
-    record = track_record(found)
+    record = track_record(verifications)
     if as_json:
         _print_json(record_document(record))
         return

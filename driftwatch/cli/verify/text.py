@@ -23,54 +23,61 @@ HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
 _WIDTH = 80
 
 
-def target_of(found: Verification) -> str:
+def target_of(verification: Verification) -> str:
     """``host:8000``, or ``host:8000/1`` for another engine than 0."""
     from driftwatch.model import TargetKey
 
-    return TargetKey(found.instance, found.engine).text
+    return TargetKey(verification.instance, verification.engine).text
 
 
-def changed_text(found: Verification) -> str:
+def changed_text(verification: Verification) -> str:
     """What changed, or which server it is compared with."""
-    told = text_of(found.change)
-    if found.against is not None:
-        return f"against {found.against}" + (f" ({told})" if told else "")
+    told = text_of(verification.change)
+    if verification.against is not None:
+        return f"against {verification.against}" + (f" ({told})" if told else "")
     return told or "no known change"
 
 
-def one_in_full(found: Verification, now: datetime) -> Iterator[str]:
+def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
     """Lines of one verification, at most 80 columns on a terminal; piped not cut."""
-    for line in _lines(found, now):
+    for line in _lines(verification, now):
         if sys.stdout.isatty():
             yield from (encodable(short) for short in wrap(line, _WIDTH, "  "))
         else:
             yield encodable(line)
 
 
-def _lines(found: Verification, now: datetime) -> Iterator[str]:
-    since = f" at {short_time(found.change.at, now)}" if found.against is None else ""
-    yield f"{target_of(found)}: {changed_text(found)}{since}"
-    closed = f" {short_time(found.closed_at, now)}" if found.closed_at is not None else ""
-    yield f"{found.verdict}{closed}: {found.reason}"
-    if found.forecast is None and found.against is None:
+def _lines(verification: Verification, now: datetime) -> Iterator[str]:
+    since = f" at {short_time(verification.change.at, now)}" if verification.against is None else ""
+    yield f"{target_of(verification)}: {changed_text(verification)}{since}"
+    closed = (
+        f" {short_time(verification.closed_at, now)}" if verification.closed_at is not None else ""
+    )
+    yield f"{verification.verdict}{closed}: {verification.reason}"
+    if verification.forecast is None and verification.against is None:
         yield "nobody had advised it: no forecast to hold it against"
     # spelled before they are aligned
     rows = [
-        tuple(map(encodable, _row(effect))) for effect in VERIFICATION.document(found)["effects"]
+        tuple(map(encodable, _row(effect)))
+        for effect in VERIFICATION.document(verification)["effects"]
     ]
     if rows:
-        one, other = found.matched_minutes
-        sides = ("before", "after") if found.against is None else (found.against, target_of(found))
+        one, other = verification.matched_minutes
+        sides = (
+            ("before", "after")
+            if verification.against is None
+            else (verification.against, target_of(verification))
+        )
         yield f"matched traffic: {one} minutes {sides[0]}, {other} {sides[1]}; means and limits"
         header = ("figure", *sides, "difference", "forecast")
         if sys.stdout.isatty():
             yield from render(header, rows, width=_WIDTH)
         else:
             yield from ("\t".join(row) for row in (header, *rows))
-    yield from found.notes
-    if found.itl_p99_cell_seconds is not None:
-        yield f"after: {cell_text(found.itl_p99_cell_seconds)}"
-    if any(effect.low <= -effect.before < 0 < effect.after for effect in found.effects):
+    yield from verification.notes
+    if verification.itl_p99_cell_seconds is not None:
+        yield f"after: {cell_text(verification.itl_p99_cell_seconds)}"
+    if any(effect.low <= -effect.before < 0 < effect.after for effect in verification.effects):
         yield "a lower limit of minus the mean before: too few minutes to bound it closer"
 
 
@@ -85,7 +92,7 @@ def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def listed(found: Sequence[Verification], now: datetime) -> list[str]:
+def listed(verifications: Sequence[Verification], now: datetime) -> list[str]:
     """A line each; piped whole rows: id, verdict, since, target, change, closed, reason."""
     short = [
         (
@@ -95,7 +102,7 @@ def listed(found: Sequence[Verification], now: datetime) -> list[str]:
             target_of(one),
             changed_text(one),
         )
-        for one in found
+        for one in verifications
     ]
     full = [
         (
@@ -107,9 +114,9 @@ def listed(found: Sequence[Verification], now: datetime) -> list[str]:
             iso_time(one.closed_at) or "",
             one.reason,
         )
-        for one in found
+        for one in verifications
     ]
-    return lines(HEADER if found else (), short, full)
+    return lines(HEADER if verifications else (), short, full)
 
 
 def record_lines(record: TrackRecord) -> Iterator[str]:

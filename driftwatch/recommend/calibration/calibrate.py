@@ -299,12 +299,12 @@ def _descend(
     return descent.judged(point.x, point.step_time, point.played), slopes
 
 
-def _ordered(found: list[Fit], judged: Judged) -> list[Fit]:
+def _ordered(fits: list[Fit], judged: Judged) -> list[Fit]:
     """The likeliest first; variants that the data do not tell apart, as the prior has them."""
-    costs = {fit.variant: judged[fit.variant][1].cost for fit in found}
+    costs = {fit.variant: judged[fit.variant][1].cost for fit in fits}
     least = min(costs.values())
-    alike = [fit for fit in found if costs[fit.variant] <= least + _TOLD_APART]
-    rest = [fit for fit in found if costs[fit.variant] > least + _TOLD_APART]
+    alike = [fit for fit in fits if costs[fit.variant] <= least + _TOLD_APART]
+    rest = [fit for fit in fits if costs[fit.variant] > least + _TOLD_APART]
     return [*alike, *sorted(rest, key=lambda fit: costs[fit.variant])]
 
 

@@ -98,12 +98,14 @@ def busiest(point: Point, descent: Descent) -> Composition:
     return mean.times(max(most, 1.0) / mean.decoding_requests)
 
 
-def with_form(covariance: Floats, step_time: StepTime, seen: Composition, known: bool) -> Floats:
+def with_form(
+    covariance: Floats, step_time: StepTime, composition: Composition, known: bool
+) -> Floats:
     """The covariance with what the form may miss where the batch is larger than any observed.
 
     A request's own cost (c2, c3) is off by a factor, c0 makes up for it at the busiest batch.
     """
-    here, there = seen.shares(step_time), seen.times(REACH).shares(step_time)
+    here, there = composition.shares(step_time), composition.times(REACH).shares(step_time)
     more = np.array([0.0, 0.0, 1.0, 1.0])
     if here[0] > 0:
         more[0] = -(here[2] + here[3]) / here[0]
@@ -115,30 +117,30 @@ def with_form(covariance: Floats, step_time: StepTime, seen: Composition, known:
     return np.asarray(covariance + np.outer(off, off))
 
 
-def reach_log_sd(step_time: StepTime, covariance: Floats, seen: Composition) -> float:
+def reach_log_sd(step_time: StepTime, covariance: Floats, composition: Composition) -> float:
     """Sd of the log of the step's time at :data:`REACH` times the busiest batch."""
-    slope = seen.times(REACH).shares(step_time)
+    slope = composition.times(REACH).shares(step_time)
     return float(np.sqrt(slope @ covariance @ slope))
 
 
 def extremes(
-    step_time: StepTime, covariance: Floats, seen: Composition
+    step_time: StepTime, covariance: Floats, composition: Composition
 ) -> tuple[StepTime, StepTime]:
     """The slower and the faster step-time model.
 
     Of all step-time models whose step at :data:`REACH` times the batch is at its 90th (10th)
     percentile, the likeliest: the mean of the coefficients given that.
     """
-    slope = seen.times(REACH).shares(step_time)
-    moved = P90 * covariance @ slope / max(reach_log_sd(step_time, covariance, seen), 1e-12)
-    return _moved(step_time, moved, seen), _moved(step_time, -moved, seen)
+    slope = composition.times(REACH).shares(step_time)
+    moved = P90 * covariance @ slope / max(reach_log_sd(step_time, covariance, composition), 1e-12)
+    return _moved(step_time, moved, composition), _moved(step_time, -moved, composition)
 
 
-def _moved(step_time: StepTime, logs: Floats, seen: Composition) -> StepTime:
+def _moved(step_time: StepTime, logs: Floats, composition: Composition) -> StepTime:
     """Coefficients moved, then all scaled so that the observed step moves as its slope says."""
     factors = np.where(logs > 0, 1.0 + logs, np.exp(logs))
-    step = seen.parts(step_time)
-    scale = float(np.exp(seen.shares(step_time) @ logs) * step.sum() / (step @ factors))
+    step = composition.parts(step_time)
+    scale = float(np.exp(composition.shares(step_time) @ logs) * step.sum() / (step @ factors))
     c0, c1, c2, c3 = (float(value) for value in scale * factors)
     return replace(
         step_time,

@@ -205,14 +205,16 @@ def check_open_cell(histograms: list[LengthHistogram], name: str, longest: int |
 
 def pooled(histograms: list[LengthHistogram], at_least: int) -> LengthHistogram:
     """The last rows together, as many as hold so many requests; one at least must hold any."""
-    taken: list[LengthHistogram] = []
+    length_histograms: list[LengthHistogram] = []
     for one in reversed(histograms):
         if one.counts.sum():
-            taken.append(one)
-        if sum(int(t.counts.sum()) for t in taken) >= at_least:
+            length_histograms.append(one)
+        if sum(int(t.counts.sum()) for t in length_histograms) >= at_least:
             break
-    counts = np.sum([one.counts for one in taken], axis=0).astype(np.int64)
-    return LengthHistogram(taken[0].edges, counts, sum(one.total_tokens for one in taken))
+    counts = np.sum([one.counts for one in length_histograms], axis=0).astype(np.int64)
+    return LengthHistogram(
+        length_histograms[0].edges, counts, sum(one.total_tokens for one in length_histograms)
+    )
 
 
 def lengths(

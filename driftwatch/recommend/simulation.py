@@ -213,10 +213,10 @@ def _peak(starts: Floats, ends: Floats) -> int:
     return int((np.arange(1, len(starts) + 1) - before).max())
 
 
-def _with_scrapes(found: Measured, served: Run) -> Measured:
+def _with_scrapes(measured: Measured, served: Run) -> Measured:
     times = served.scrape_seconds
     if len(times) < 2:
-        return found
+        return measured
     seconds = times[-1] - times[0]
     counted = served.scraped("itl_seconds_count")
     generated = served.scraped("generation_tokens")
@@ -224,7 +224,7 @@ def _with_scrapes(found: Measured, served: Run) -> Measured:
     spent = served.scraped("itl_seconds_sum")
     cells, kv = served.itl_cells, served.kv_cache_usage_ratio
     return replace(
-        found,
+        measured,
         itl_seconds=float(spent[-1] - spent[0]) / count if count else None,
         itl_p99_seconds=_of_cells(cells[-1] - cells[0], 0.99) if count else None,
         generation_tokens_per_second=float((generated[-1] - generated[0]) / seconds),
