@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
@@ -20,7 +20,7 @@ from driftwatch.settings.problems import (
 )
 from driftwatch.settings.receivers import GpuHourPrice, ReceiverSettings, ReportSettings
 from driftwatch.settings.sources import SourceSettings
-from driftwatch.settings.values import SECRET, File, Part, Seconds, Url
+from driftwatch.settings.values import File, Part, Seconds, Url
 from driftwatch.yaml_positions import Entries, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
@@ -83,25 +83,6 @@ class Settings(Part):
         """Host and port of ``listen``; brackets of an IPv6 address are taken off."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
-
-    def redacted(self) -> dict[str, Any]:
-        """Every setting as plain values, secrets as ``<secret>``; what logs and pages may show."""
-        found = _plain(self.model_dump())
-        assert isinstance(found, dict)  # noqa: S101 - a model dumps as a mapping
-        return found
-
-
-def _plain(value: object) -> object:
-    match value:
-        case SecretStr():
-            return SECRET
-        case Mapping():
-            return {str(key): _plain(one) for key, one in value.items()}
-        case list() | tuple():
-            return [_plain(one) for one in value]
-        case Path():
-            return str(value)
-    return value
 
 
 def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None) -> Settings:

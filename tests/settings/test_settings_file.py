@@ -163,13 +163,13 @@ def test_a_url_from_a_file_is_checked_too(tmp_path: Path, content: str | None) -
 
 def test_secrets_are_nowhere_printed(tmp_path: Path) -> None:
     settings = load(tmp_path, FULL)
-    printed = [repr(settings), str(settings), str(settings.redacted()), repr(settings.receivers)]
-    printed += [settings.model_dump_json(), orjson.dumps(settings.redacted()).decode()]
+    dumped = settings.model_dump(mode="json")
+    printed = [repr(settings), repr(settings.receivers), str(settings), str(dumped)]
+    printed += [settings.model_dump_json(), orjson.dumps(dumped).decode()]
     assert [text for text in printed if "CANARY" in text] == []
-    assert all("<secret>" in text for text in (printed[0], printed[2], printed[3]))
-    receivers = settings.redacted()["receivers"]
-    assert receivers[2]["slack"]["webhook_url"] == "<secret>"
-    assert receivers[3]["webhook"]["secret"] == "<secret>"
+    assert all("<secret>" in text for text in printed[:2])
+    assert set(dumped["receivers"][2]["slack"]["webhook_url"]) == {"*"}
+    assert set(dumped["receivers"][3]["webhook"]["secret"]) == {"*"}
     signed = settings.receivers[3].webhook
     assert signed is not None and isinstance(signed.secret, SecretStr)
 
