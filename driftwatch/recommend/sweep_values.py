@@ -40,9 +40,10 @@ _STEPS = (0.5, 2.0, 4.0, 8.0)  # of a value that lies off the grid
 def sequence_counts(today: int, peak: int | None = None) -> list[int]:
     """Values of max_num_seqs besides today's, each a CUDA-graph capture size, rising.
 
-    Args:
-        peak: most that hold a place where the cap does not bind; what is larger changes nothing.
-            >>> sequence_counts(8, peak=40) [4, 16, 32, 64]
+    ``peak``: most that hold a place where the cap does not bind; what is larger changes nothing.
+
+    >>> sequence_counts(8, peak=40)
+    [4, 16, 32, 64]
     """
     own = {capture_size_at_least(today * step) for step in _STEPS}
     found = sorted({*SEQUENCES, *own} - {today})
