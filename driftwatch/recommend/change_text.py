@@ -30,9 +30,10 @@ _UNKNOWN = "unknown today: replace this line if it is there"
 def vllm_arguments(moves: Sequence[KnobMove], *, undo: bool = False) -> tuple[str, ...]:
     """vLLM's command-line arguments, one each; replicas are none.
 
-    Args:
-        undo: those of today instead, as far as they are known.  >>>
-            vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)]) ('--max-num-seqs=56',)
+    ``undo``: those of today instead, as far as they are known.
+
+    >>> vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)])
+    ('--max-num-seqs=56',)
     """
     found = []
     for move in moves:
