@@ -75,12 +75,14 @@ def windows(folder: Path, signal: str) -> tuple[Floats, Floats, Floats]:
 def psi(counts: Floats, other: Floats) -> Floats:
     """Population stability index; an empty cell counts as the 0.01 % of scorecard practice."""
     p, q = (np.maximum(shares(side), 1e-4) for side in (counts, other))
-    return ((p - q) * np.log(p / q)).sum(axis=1)
+    index: Floats = ((p - q) * np.log(p / q)).sum(axis=1)
+    return index
 
 
 def ks_distance(counts: Floats, other: Floats) -> Floats:
     """Kolmogorov-Smirnov distance at the edges."""
-    return np.abs(np.cumsum(shares(counts) - shares(other), axis=1)).max(axis=1)
+    distance: Floats = np.abs(np.cumsum(shares(counts) - shares(other), axis=1)).max(axis=1)
+    return distance
 
 
 def chi_square(counts: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
@@ -98,7 +100,8 @@ def chi_square(counts: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
 def ln_mean_ratio(sums: Floats, n: Floats, other_sums: Floats, m: Floats) -> Floats:
     """Size of ln of the ratio of means."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.abs(np.log(sums / n / (other_sums / m)))
+        size: Floats = np.abs(np.log(sums / n / (other_sums / m)))
+    return size
 
 
 def statistics_of(

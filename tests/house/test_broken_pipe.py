@@ -33,5 +33,6 @@ def test_a_reader_that_went_is_no_error(arguments: list[str]) -> None:
         )
     finally:
         os.close(writer)
-    assert ran.stderr == ""
+    progress = "replaying: "  # of a replay that takes long, every 30 s
+    assert [line for line in ran.stderr.splitlines() if not line.startswith(progress)] == []
     assert ran.returncode == 141
