@@ -739,12 +739,12 @@ DRAIN = case(
             ),
             Step(
                 "twins_fine",
-                "Do its twins keep their speed?",
+                "Do its peers keep their speed?",
                 "yes",
                 {"pool_speed_at_equal_load_ratio": 1.0},
             ),
         ),
-        meaning="slower at equal load than its twins",
+        meaning="slower at equal load than its peers",
         advice="Do not change a knob; drain it",
     ),
     recommendation=Recommendation(
@@ -803,7 +803,7 @@ REPLICA = case(
         tree="batch-size-drift",
         leaf="replica_slow",
         path=(),
-        meaning="slower at equal load than its twins",
+        meaning="slower at equal load than its peers",
         advice="Do not change a knob; drain it",
     ),
 )
