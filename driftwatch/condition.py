@@ -47,14 +47,14 @@ class Condition:
 def parse_condition(
     text: str,
     *,
-    known: Mapping[str, Column] = BY_NAME,
+    columns: Mapping[str, Column] = BY_NAME,
     false_when_unknown: Collection[str] = (),
 ) -> Condition:
     """Check a condition and make its Polars expression.
 
     Args:
         text: the predicate, at most 512 characters and 64 columns and literals.
-        known: the columns it may read, with their types.
+        columns: the columns it may read, with their types.
         false_when_unknown: a comparison (or a bare boolean column) that reads one of these is
             FALSE instead of unknown; ``NOT IN`` and ``NOT BETWEEN`` are comparisons too.
 
@@ -64,9 +64,9 @@ def parse_condition(
             ``not-allowed``, ``unknown-column``, ``type``, ``number``.
     """
     lenient = frozenset(false_when_unknown)
-    builder = _Builder(text, known, lenient)
+    builder = _Builder(text, columns, lenient)
     try:
-        tokens = read_tokens(text, known)
+        tokens = read_tokens(text, columns)
         statements = Dialect.get_or_raise(None).parser().parse(tokens, text)
         expression = builder.truth(_only(statements))
     except (SqlglotError, RecursionError, ValueError) as error:
@@ -103,9 +103,9 @@ _DTYPES: Mapping[DType, type[pl.DataType]] = {
 class _Builder:
     """The visitor: ``truth`` makes Boolean expressions, ``value`` any; the rest is refused."""
 
-    def __init__(self, text: str, known: Mapping[str, Column], lenient: frozenset[str]) -> None:
+    def __init__(self, text: str, schema: Mapping[str, Column], lenient: frozenset[str]) -> None:
         self.text = text
-        self.known = known
+        self.schema = schema
         self.lenient = lenient
         self.columns: set[str] = set()
 
@@ -164,7 +164,7 @@ class _Builder:
 
     def _column(self, name: str) -> tuple[pl.Expr, DType]:
         self.columns.add(name)
-        kind = self.known[name].dtype
+        kind = self.schema[name].dtype
         # Cast: an evidence column that is NULL throughout may come without its type.
         column = pl.col(name).cast(_DTYPES[kind])
         return (_finite(column) if kind == "float" else column), kind
@@ -178,23 +178,23 @@ class _Builder:
     def _comparison(self, node: exp.Expr) -> pl.Expr:
         self._unchained(node.this)
         self._unchained(node.expression)
-        (left, kind), (right, other) = self.value(node.this), self.value(node.expression)
+        (first, kind), (second, other) = self.value(node.this), self.value(node.expression)
         self._same(node, kind, other)
         match node:
             case exp.EQ():
-                return left == right
+                return first == second
             case exp.NEQ():
-                return left != right
+                return first != second
         if kind != "float":
             self._fail(node, f"{_WORDS[kind]} has no order", "type", "write = or <>")
         match node:
             case exp.LT():
-                return left < right
+                return first < second
             case exp.LTE():
-                return left <= right
+                return first <= second
             case exp.GT():
-                return left > right
-        return left >= right
+                return first > second
+        return first >= second
 
     def _range(self, node: exp.Expr) -> pl.Expr:
         """BETWEEN and IN."""

@@ -76,7 +76,7 @@ _OTHERS = {
     TokenType.IN,
     TokenType.NULL,
 }
-_KNOWN = _OPERANDS | _OPERATORS | _OTHERS
+_TOKEN_TYPES = _OPERANDS | _OPERATORS | _OTHERS
 # sqlglot reads more spellings than these as the same token ("!" for NOT, "==" for "=").
 _SPELLINGS = frozenset(("(", ")", ",", "+", "-", "*", "/", "=", "<>", "!=", "<", "<=", ">", ">="))
 _WORDS = frozenset(("AND", "OR", "NOT", "IS", "IN", "BETWEEN", "NULL", "TRUE", "FALSE"))
@@ -94,7 +94,7 @@ def refuse(
     )
 
 
-def read_tokens(text: str, known: Collection[str]) -> list[Token]:
+def read_tokens(text: str, columns: Collection[str]) -> list[Token]:
     """Tokens of the text, each allowed where it stands; every name is a known column.
 
     Raises:
@@ -117,17 +117,17 @@ def read_tokens(text: str, known: Collection[str]) -> list[Token]:
     if not tokens:
         refuse(text, 0, "empty", "the condition is empty", ALLOWED)
     # A column may carry a name that is a keyword elsewhere in SQL.
-    tokens = [_as_column(token) if token.text in known else token for token in tokens]
+    tokens = [_as_column(token) if token.text in columns else token for token in tokens]
     terms = 0
     for index, token in enumerate(tokens):
         following = tokens[index + 1].token_type if index + 1 < len(tokens) else None
-        _check_alone(text, token, following, known)
+        _check_alone(text, token, following, columns)
         terms += token.token_type in _OPERANDS
         if terms > MAX_TERMS:
             message = f"more than {MAX_TERMS} columns and literals"
             refuse(text, token.start, "too-many-terms", message, _SMALLER)
     _check_order(text, tokens)
-    _check_names(text, tokens, known)
+    _check_names(text, tokens, columns)
     return tokens
 
 
@@ -146,14 +146,14 @@ def _as_column(token: Token) -> Token:
 
 
 def _check_alone(
-    text: str, token: Token, following: TokenType | None, known: Collection[str]
+    text: str, token: Token, following: TokenType | None, columns: Collection[str]
 ) -> None:
     """Refuse a token that may stand nowhere in a condition."""
     kind, start = token.token_type, token.start
-    shown = text[start : token.end + 1]
+    spelling = text[start : token.end + 1]
 
     def no(code: str, message: str, help_text: str | None = ALLOWED) -> NoReturn:
-        refuse(text, start, code, message, help_text, len(shown))
+        refuse(text, start, code, message, help_text, len(spelling))
 
     if token.comments:
         offset = min(text.find(mark) for mark in ("--", "/*") if mark in text)
@@ -171,15 +171,19 @@ def _check_alone(
             "quoted names are not allowed",
             "columns are written plainly, text in single quotes: 'kv_cache'",
         )
-    if kind not in _KNOWN or not (kind in _FREE_TEXT or shown.upper() in _SPELLINGS | _WORDS):
-        help_text = _INSTEAD.get(shown.lower(), ALLOWED)
-        no("not-allowed", f"{shown} is not allowed in a condition", help_text)
-    if kind is TokenType.NUMBER and not (_NUMBER.fullmatch(shown) and math.isfinite(float(shown))):
-        no("number", f"{shown} is not a number", None)
-    if kind is TokenType.VAR and following is TokenType.L_PAREN and shown not in known:
+    if kind not in _TOKEN_TYPES or not (
+        kind in _FREE_TEXT or spelling.upper() in _SPELLINGS | _WORDS
+    ):
+        help_text = _INSTEAD.get(spelling.lower(), ALLOWED)
+        no("not-allowed", f"{spelling} is not allowed in a condition", help_text)
+    if kind is TokenType.NUMBER and not (
+        _NUMBER.fullmatch(spelling) and math.isfinite(float(spelling))
+    ):
+        no("number", f"{spelling} is not a number", None)
+    if kind is TokenType.VAR and following is TokenType.L_PAREN and spelling not in columns:
         no(
             "not-allowed",
-            f"functions are not allowed: {shown}",
+            f"functions are not allowed: {spelling}",
             "conditions read columns; driftwatch evidence lists them",
         )
 
@@ -192,10 +196,10 @@ def _check_order(text: str, tokens: list[Token]) -> None:
     index = 0
     while index < len(tokens):
         token = tokens[index]
-        kind, shown = token.token_type, text[token.start : token.end + 1]
+        kind, spelling = token.token_type, text[token.start : token.end + 1]
 
         def no(message: str, code: str = "syntax", help_text: str = ALLOWED) -> NoReturn:
-            refuse(text, token.start, code, message, help_text, len(shown))  # noqa: B023
+            refuse(text, token.start, code, message, help_text, len(spelling))  # noqa: B023
 
         if kind is TokenType.NULL:
             no("NULL can only be asked for", "not-allowed", "write IS NULL or IS NOT NULL")
@@ -209,7 +213,7 @@ def _check_order(text: str, tokens: list[Token]) -> None:
             elif kind is TokenType.STAR:
                 no("* stands for no column here", "not-allowed")
             else:
-                no(f"something is missing before {shown}")
+                no(f"something is missing before {spelling}")
             if len(lists) + signs > MAX_DEPTH:
                 no(f"nested more than {MAX_DEPTH} deep", "too-deep", _SMALLER)
         elif kind is TokenType.IS:
@@ -226,7 +230,7 @@ def _check_order(text: str, tokens: list[Token]) -> None:
             if kinds[:1] == [TokenType.IN] and kinds != [TokenType.IN, TokenType.L_PAREN]:
                 no("IN wants a list of literals in parentheses")
             if kinds[:1] not in ([TokenType.IN], [TokenType.BETWEEN]):
-                no(f"{shown} does not fit here", help_text="NOT stands before a comparison")
+                no(f"{spelling} does not fit here", help_text="NOT stands before a comparison")
             wants_operand = True
         elif kind is TokenType.COMMA:
             if not (lists and lists[-1]):
@@ -235,7 +239,7 @@ def _check_order(text: str, tokens: list[Token]) -> None:
         elif kind in _OPERATORS:
             wants_operand = True
         else:
-            no(f"{shown} is left over", help_text="join comparisons with AND or OR")
+            no(f"{spelling} is left over", help_text="join comparisons with AND or OR")
         index += 1
     end = len(text.rstrip())
     if wants_operand:
@@ -252,11 +256,11 @@ def _null_test(tokens: list[Token], index: int) -> int:
     return 2 if kinds == [TokenType.NOT, TokenType.NULL] else 0
 
 
-def _check_names(text: str, tokens: list[Token], known: Collection[str]) -> None:
+def _check_names(text: str, tokens: list[Token], columns: Collection[str]) -> None:
     """Refuse a name that is no column, with the nearest one that is."""
     for token in tokens:
-        if token.token_type is TokenType.VAR and token.text not in known:
-            close = difflib.get_close_matches(token.text, known, n=1)
+        if token.token_type is TokenType.VAR and token.text not in columns:
+            close = difflib.get_close_matches(token.text, columns, n=1)
             refuse(
                 text,
                 token.start,

@@ -21,8 +21,8 @@ def parse_duration(text: str) -> float:
         return 0.0
     if text.startswith("-"):
         raise ValueError(f"a duration cannot be negative: {text}")
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
         raise ValueError(f"{text or 'nothing'} is not a duration; write 90s, 5m or 1h30m")
-    parts = zip(found.groups(), _UNITS.values(), strict=True)
+    parts = zip(match.groups(), _UNITS.values(), strict=True)
     return float(sum(int(number) * seconds for number, seconds in parts if number))

@@ -82,8 +82,8 @@ class Serving:
 
     def setting(self, name: str) -> Setting | None:
         """A setting by its name: one of the fields, or of ``others``."""
-        found: Setting | None = self.others.get(name) or getattr(self, name, None)
-        return found
+        setting: Setting | None = self.others.get(name) or getattr(self, name, None)
+        return setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Finding:
     # of a target in a pool: how many there are, how many are slower, and the speed at equal load of
     # the others (``of_targets``, ``slower``, ``speed_low_ratio``, ``speed_high_ratio``); None where
     # no other's is known
-    twins: Mapping[str, float] | None = None
+    peers: Mapping[str, float] | None = None
     # cumulative counts of lengths by edge, of the window and of its reference; empty where nobody
     # draws them
     histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)

@@ -119,8 +119,8 @@ class YamlFile:
         """The place of a (1-based) position inside a text value, whatever its YAML style."""
         text = scalar.value if isinstance(scalar.value, str) else scalar.raw
         offset = sum(len(before) + 1 for before in text.split("\n")[: line - 1]) + column - 1
-        found = _source_offset(scalar.raw, text, offset)
-        before = _LINE_BREAK.split(scalar.raw[:found])
+        start_offset = _source_offset(scalar.raw, text, offset)
+        before = _LINE_BREAK.split(scalar.raw[:start_offset])
         last = before[-1]
         start = scalar.place.column if len(before) == 1 else 1
         return Place(scalar.place.line + len(before) - 1, start + len(last), length)
@@ -235,7 +235,7 @@ class _Composer:
         return self.scalar(event, place)
 
     def mapping(self, place: Place, events: Iterator[Event], depth: int) -> Entries:
-        found = Entries(place)
+        mapping = Entries(place)
         while not isinstance(event := next(events), MappingEndEvent):
             key = self.node(event, events, depth + 1)
             value = self.node(next(events), events, depth + 1)
@@ -246,13 +246,13 @@ class _Composer:
             if name == "<<":
                 message = "merge keys are not allowed"
                 self.file.add(key.place, "anchor", message, "write the values out")
-            elif name in found.entries:
-                first = found.entries[name][0].line
+            elif name in mapping.entries:
+                first = mapping.entries[name][0].line
                 message = f"duplicate key {name}, first in line {first}"
                 self.file.add(key.place, "duplicate-key", message, "remove one of them")
             else:
-                found.entries[name] = (key.place, value)
-        return found
+                mapping.entries[name] = (key.place, value)
+        return mapping
 
     def scalar(self, event: Event, place: Place) -> Scalar:
         value: str = event.value  # type: ignore[attr-defined]

@@ -12,10 +12,10 @@ import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint
 from driftwatch.detect.fingerprints import release_text
-from driftwatch.doctor import targets as shown
+from driftwatch.doctor import targets as target_checks
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.gpus import gpu_inputs
-from driftwatch.doctor.needs import Costs, Known, arming
+from driftwatch.doctor.needs import Costs, TargetFacts, arming
 from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
 from driftwatch.doctor.scrapes import (
     SourceAnswer,
@@ -58,8 +58,8 @@ def checkup(
     newest = scrapes.sort("time").group_by(["instance", "engine"], maintain_order=True).last()
     rows = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
     last = {key: row["time"] for key, row in rows.items()}
-    left = {} if now is None else departed(last, inputs.sources, now)
-    here = {key: target for key, target in targets.items() if key not in left}
+    absent = {} if now is None else departed(last, inputs.sources, now)
+    here = {key: target for key, target in targets.items() if key not in absent}
     has_page = any(rows[key]["ok"] for key in here if key in rows)
 
     counts: Mapping[TargetKey, Mapping[str, Any]] | None = None
@@ -67,12 +67,12 @@ def checkup(
     if gpus is not None and here and isinstance(end, datetime):
         frame = gpu_counts(gpus, plan.gpu_targets(here.values()), end)
         counts = {TargetKey(r["instance"], r["engine"]): r for r in frame.iter_rows(named=True)}
-    costs = Costs(plan.enabled, _known(here, plan, rows, inputs.has_baseline, counts))
+    costs = Costs(plan.enabled, _target_facts(here, plan, rows, inputs.has_baseline, counts))
     of_gpus: list[Check | TargetCheck] = []
     if gpus is not None and counts is not None and has_page:
         of_gpus = list(gpu_inputs(gpus, counts, costs))
 
-    of_targets = [one for key, one in left.items() if key in targets]
+    of_targets = [one for key, one in absent.items() if key in targets]
     of_targets += _pages(scrapes, here, plan, rows, costs)
     if now is not None:
         of_targets += _in_time({key: last[key] for key in here if key in last}, inputs.sources, now)
@@ -101,18 +101,18 @@ def checkup(
     return Checkup((*checks, *waiting), able, len(targets), later)
 
 
-def _known(
+def _target_facts(
     targets: Mapping[TargetKey, Target],
     plan: Plan,
     rows: Mapping[TargetKey, Mapping[str, object]],
     has_baseline: bool,
     gpus: Mapping[TargetKey, Mapping[str, Any]] | None,
-) -> dict[TargetKey, Known]:
+) -> dict[TargetKey, TargetFacts]:
     """What decides on the columns of each target that answers."""
     pools = {key: plan.pool_of(target) for key, target in targets.items()}
     sizes = Counter(pool.name for pool in pools.values())
     return {
-        key: Known(
+        key: TargetFacts(
             row,
             pools[key],
             plan.serving_of(targets[key]),
@@ -136,15 +136,15 @@ def _pages(
     """Whether each target has a page, and what is on it."""
     for key in sorted(targets):
         row = rows.get(key)
-        yield shown.page(key, row)
+        yield target_checks.page(key, row)
         if row is None or not row["ok"]:
             continue
-        yield from shown.engine(key, row, plan.enabled)
-        yield from shown.inputs(key, costs)
+        yield from target_checks.engine(key, row, plan.enabled)
+        yield from target_checks.inputs(key, costs)
         count = plan.serving_of(targets[key]).api_server_count
-        yield from shown.counting(key, row, None if count is None else count.value)
-        yield from shown.units(key, row)
-    yield from (one for one in shown.counters(scrapes) if one.key in targets)
+        yield from target_checks.counting(key, row, None if count is None else count.value)
+        yield from target_checks.units(key, row)
+    yield from (one for one in target_checks.counters(scrapes) if one.key in targets)
 
 
 def _in_time(
@@ -163,7 +163,7 @@ def _able(
 ) -> dict[str, bool]:
     """Enabled rule id → it can fire on every target."""
     blind = any(one.status == "MISSING" and one.disables == ("every rule",) for one in checks)
-    lost = {rule for key in costs.known for rule in costs.lost(key)}
+    lost = {rule for key in costs.facts for rule in costs.lost(key)}
     return {rule.id: bool(targets) and not blind and rule.id not in lost for rule in plan.enabled}
 
 

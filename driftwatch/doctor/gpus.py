@@ -40,7 +40,7 @@ def gpu_inputs(
         "gpus",
         "no DCGM or NVML reading",
         (
-            *cost.told,
+            *cost.disables,
             "GPU_UTIL, tensor, DRAM activity, power and clock beside a page",
             *(("tokens/s/GPU where gpus_per_replica is not declared",) if undeclared else ()),
         ),
@@ -87,19 +87,19 @@ def _count(
             key,
             "MISSING" if cost.lost else "WARNING",
             f"no GPU readings: {why}",
-            (*cost.told, *(("tokens/s/GPU",) if declared is None else ())),
+            (*cost.disables, *(("tokens/s/GPU",) if declared is None else ())),
             "gpu_uuids on bare metal; on Kubernetes, namespace and pod labels on both sides"
             + _or_off(costs, cost.lost),
             setting,
             f"no count {declared}",
         )
-    elif cost.told:
+    elif cost.disables:
         why = "; ".join(sorted({f"{c}: {reasons[c]}" for c in reasons if row.get(c) is None}))
         yield TargetCheck(
             key,
             "MISSING" if cost.lost else "WARNING",
             f"GPU inputs of rules are not read: {why}",
-            cost.told,
+            cost.disables,
             kind="blind",
         )
 
@@ -180,13 +180,13 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
 
 def _ratio_for_percent(origin: str, rows: pl.DataFrame) -> Iterator[Check]:
     """GPU_UTIL of 1 % at most on every GPU, though their engines are busy."""
-    read = rows.filter(pl.col("mig_profile").is_null()).select(
+    ratios = rows.filter(pl.col("mig_profile").is_null()).select(
         "utilization_ratio", "engine_active_ratio"
     )
-    read = read.drop_nulls().filter(pl.col("utilization_ratio") > 0)
-    if read.is_empty() or (read["utilization_ratio"] > 0.01).any():
+    ratios = ratios.drop_nulls().filter(pl.col("utilization_ratio") > 0)
+    if ratios.is_empty() or (ratios["utilization_ratio"] > 0.01).any():
         return
-    busy = read.filter(pl.col("engine_active_ratio") >= _BUSY)
+    busy = ratios.filter(pl.col("engine_active_ratio") >= _BUSY)
     if busy.is_empty():
         return
     percent = busy["utilization_ratio"].max()

@@ -42,7 +42,7 @@ _NEGATED: dict[_Truth, _Truth] = {"true": "false", "false": "true", "unknown": "
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TargetFacts:
     """What decides which columns of one target can be known."""
 
     row: Mapping[str, object]  # its newest scrape
@@ -69,22 +69,22 @@ class Known:
 
     def causes(self, column: Column) -> frozenset[str]:
         """Why the column is never known: registry columns and needs; empty where it can be."""
-        gone = {s for s in column.sources if s not in column.optional and not self.has(s)}
+        lacking = {s for s in column.sources if s not in column.optional and not self.has(s)}
         if column.name == "kv_cache_tokens" and self.serving.kv_cache_tokens is not None:
-            gone = set()
+            lacking = set()
         if column.name == "slo_missed":
             slo = self.pool.slo
             targets = {"ttft_seconds": slo.ttft_seconds, "tpot_seconds": slo.tpot_seconds}
             wanted = {name for name, target in targets.items() if target is not None}
             if not any(self.has(name) for name in wanted):
-                gone = wanted
-        return frozenset((*gone, *(n for n in column.needs if not self._met(n, column.name))))
+                lacking = wanted
+        return frozenset((*lacking, *(n for n in column.needs if not self._meets(n, column.name))))
 
     def poorer(self, column: Column) -> frozenset[str]:
         """Sources that are not on the page and that the column does without."""
         return frozenset(s for s in column.optional if not self.has(s))
 
-    def _met(self, need: Need, column: str) -> bool:
+    def _meets(self, need: Need, column: str) -> bool:
         slo, tuned = self.pool.slo, self.pool.tuned_for
         match need:
             case "prompt_tokens_reference":
@@ -126,7 +126,7 @@ class Cost:
     partly: tuple[str, ...] = ()  # ids of rules that can fire on what is left of their condition
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def disables(self) -> tuple[str, ...]:
         """For ``disables`` of a check."""
         return (*self.lost, *(f"a part of {rule}" for rule in self.partly))
 
@@ -136,7 +136,7 @@ class Costs:
     """What is never known of each target, and what that costs."""
 
     rules: Sequence[Rule]  # the enabled ones
-    known: Mapping[TargetKey, Known]  # per target that answers
+    facts: Mapping[TargetKey, TargetFacts]  # per target that answers
     _causes: dict[TargetKey, Mapping[str, frozenset[str]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -145,8 +145,8 @@ class Costs:
         """Columns of the rules that are never known → why."""
         if key not in self._causes:
             names = {name for rule in self.rules for name in rule.columns}
-            found = {name: self.known[key].causes(BY_NAME[name]) for name in sorted(names)}
-            self._causes[key] = {name: causes for name, causes in found.items() if causes}
+            causes_of = {name: self.facts[key].causes(BY_NAME[name]) for name in sorted(names)}
+            self._causes[key] = {name: causes for name, causes in causes_of.items() if causes}
         return self._causes[key]
 
     def lost(self, key: TargetKey) -> list[str]:
@@ -159,7 +159,7 @@ class Costs:
         lost: set[str] = set()
         touched: set[str] = set()
         for key in keys:
-            if key not in self.known:
+            if key not in self.facts:
                 continue
             dark = {name for name, why in self.dark(key).items() if why & set(causes)}
             here = {rule.id for rule in self.rules if rule.columns & dark}
@@ -207,9 +207,9 @@ def _truths(node: exp.Expr, dark: Set[str], lenient: Set[str]) -> _Truths:
             order: tuple[_Truth, ...] = ("false", "unknown", "true")
             if isinstance(node, exp.Or):
                 order = ("true", "unknown", "false")
-            left = _truths(node.this, dark, lenient)
-            right = _truths(node.expression, dark, lenient)
-            return frozenset(min(a, b, key=order.index) for a in left for b in right)
+            first = _truths(node.this, dark, lenient)
+            second = _truths(node.expression, dark, lenient)
+            return frozenset(min(a, b, key=order.index) for a in first for b in second)
         case exp.Is():
             return frozenset(("true",)) if _reads(node, dark) else _OPEN
         case exp.Boolean():
@@ -271,17 +271,19 @@ def _of_pool(
     of_past: dict[str, list[str]] = {}
     for rule in rules:
         if rule.id in _without([rule], "own_past"):
-            told = [needed for column, needed in _PAST.items() if column in rule.columns]
-            of_past.setdefault(told[0] if told else "hours to days of history", []).append(rule.id)
+            histories = [needed for column, needed in _PAST.items() if column in rule.columns]
+            of_past.setdefault(
+                histories[0] if histories else "hours to days of history", []
+            ).append(rule.id)
     for needed, named in of_past.items():
         yield Check("ARMING", pool, f"can fire after {needed}", tuple(named))
 
 
 def _without(rules: Sequence[Rule], need: Need) -> tuple[str, ...]:
     """Ids of the rules that cannot be true without the columns that have a need."""
-    found = []
+    ids = []
     for rule in rules:
         dark = {column for column in rule.columns if need in BY_NAME[column].needs}
         if dark and not can_be_true(rule.when, frozenset(dark)):
-            found.append(rule.id)
-    return tuple(found)
+            ids.append(rule.id)
+    return tuple(ids)

@@ -72,8 +72,8 @@ def pool_settings(of: PoolScrapes, costs: Costs) -> list[Check]:
     checks += _reference(of, costs)
     for cause, what, fix in _NO_SETTING:
         cost = costs.of(of.targets, cause)
-        if cost.told:
-            checks.append(Check(_severity(cost), of.pool.name, what, cost.told, fix))
+        if cost.disables:
+            checks.append(Check(_severity(cost), of.pool.name, what, cost.disables, fix))
     checks += [*_slo(of, costs.of(of.targets, *_SLOS)), *_contradicted(of)]
     return [replace(check, pool=of.pool.name) for check in checks]
 
@@ -117,7 +117,7 @@ def _max_num_batched_tokens(of: PoolScrapes, costs: Costs) -> Check:
         _severity(cost),
         of.pool.name,
         "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
-        (*cost.told, "leaf token_budget_binding", "recommend: its answer for this knob"),
+        (*cost.disables, "leaf token_budget_binding", "recommend: its answer for this knob"),
         "serving.max_num_batched_tokens, or serving.startup_log",
         flags="--max-num-batched-tokens N, or --startup-log FILE",
         setting=("serving", "max_num_batched_tokens"),
@@ -127,13 +127,13 @@ def _max_num_batched_tokens(of: PoolScrapes, costs: Costs) -> Check:
 def _reference(of: PoolScrapes, costs: Costs) -> list[Check]:
     """What lengths are compared with, where a rule asks for it."""
     cost = costs.of(of.targets, *_LENGTHS)
-    if cost.told:
+    if cost.disables:
         return [
             Check(
                 _severity(cost),
                 of.pool.name,
                 "no reference for the lengths",
-                cost.told,
+                cost.disables,
                 "tuned_for: {prompt_tokens: N, generation_tokens: N}",
                 flags="--baseline FROM..TO, or driftwatch baseline pin",
                 setting=("tuned_for",),
@@ -145,14 +145,14 @@ def _reference(of: PoolScrapes, costs: Costs) -> list[Check]:
 
 def _slo(of: PoolScrapes, cost: Cost) -> list[Check]:
     wanted = {"ttft": of.pool.slo.ttft_seconds, "tpot": of.pool.slo.tpot_seconds}
-    what, disables = "", cost.told
+    what, disables = "", cost.disables
     if all(value is None for value in wanted.values()):
         what = (
             "no slo: a limit pages only when requests wait more than 1 s and that is half of "
             "their TTFT"
         )
         disables = cost.lost
-    elif cost.told:
+    elif cost.disables:
         lacking = ", ".join(f"slo.{name}_seconds" for name in wanted if wanted[name] is None)
         what = f"no {lacking}"
     checks = []
@@ -161,10 +161,10 @@ def _slo(of: PoolScrapes, cost: Cost) -> list[Check]:
         checks = [Check(severity, of.pool.name, what, disables, _SLO_FIX, setting=("slo",))]
     for name, target in wanted.items():
         edges = {key: of.edges(key, name) for key in sorted(of.targets)}
-        shown = {key: found for key, found in edges.items() if found}
-        if target is None or not shown:
+        measured = {key: bounds for key, bounds in edges.items() if bounds}
+        if target is None or not measured:
             continue
-        between = [key for key, found in shown.items() if target not in found]
+        between = [key for key, bounds in measured.items() if target not in bounds]
         setting = f"slo.{name}_seconds"
         if not between:
             checks.append(Check("ok", of.pool.name, f"{setting} {target:g} is a bucket edge"))
@@ -176,7 +176,7 @@ def _slo(of: PoolScrapes, cost: Cost) -> list[Check]:
                 of.pool.name,
                 f"{setting} {target:g} is no bucket edge on {key.text}: the share in target is a "
                 "range",
-                fix=f"{setting}: {_nearest(target, shown[key])}",
+                fix=f"{setting}: {_nearest(target, measured[key])}",
                 setting=("slo", f"{name}_seconds"),
             )
         )
@@ -200,8 +200,8 @@ def _contradicted(of: PoolScrapes) -> list[Check]:
                 of_pages.setdefault(sentence.partition(" ")[0], []).append(
                     f"{sentence} of {key.text}"
                 )
-    found = [(s.partition(" ")[0], s) for s in contradictions(*of.places)]
-    found += [(n, f"{len(s)} of {len(of.targets)}: {s[0]}") for n, s in of_pages.items()]
+    sentences = [(s.partition(" ")[0], s) for s in contradictions(*of.places)]
+    sentences += [(n, f"{len(s)} of {len(of.targets)}: {s[0]}") for n, s in of_pages.items()]
     return [
         Check(
             "WRONG",
@@ -211,7 +211,7 @@ def _contradicted(of: PoolScrapes) -> list[Check]:
             f"serving.{name}: keep the one that holds, or leave it out",
             setting=("serving", name),
         )
-        for name, sentence in found
+        for name, sentence in sentences
     ]
 
 

@@ -30,7 +30,7 @@ def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float 
     """
     with requests.Session() as session, suppress(requests.RequestException, ValueError):
         session.trust_env = False
-        asked = clock.now()
+        began = clock.now()
         with session.head(
             url,
             allow_redirects=False,
@@ -38,12 +38,12 @@ def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float 
             verify=verify,
             timeout=(_CONNECT_SECONDS, _READ_SECONDS),
         ) as answer:
-            told = parsedate_to_datetime(answer.headers.get("Date", ""))
-        half = (clock.now() - asked) / 2
-        if told.tzinfo is None:  # "-0000": a time of no stated zone is UTC here
-            told = told.replace(tzinfo=UTC)
+            server_time = parsedate_to_datetime(answer.headers.get("Date", ""))
+        half = (clock.now() - began) / 2
+        if server_time.tzinfo is None:  # "-0000": a time of no stated zone is UTC here
+            server_time = server_time.replace(tzinfo=UTC)
         # the header is cut to the second, half a second is lost in the mean
-        return round((told - asked - half).total_seconds() + 0.5, 1)
+        return round((server_time - began - half).total_seconds() + 0.5, 1)
     return None
 
 
@@ -52,5 +52,5 @@ def clock_offsets(urls: Mapping[str, str], clock: Clock) -> dict[str, float]:
     if not urls:
         return {}
     with ThreadPoolExecutor(min(_AT_ONCE, len(urls)), "driftwatch-clock") as pool:
-        found = pool.map(lambda url: clock_offset(url, clock), urls.values())
-        return {name: ahead for name, ahead in zip(urls, found, strict=True) if ahead is not None}
+        offsets = pool.map(lambda url: clock_offset(url, clock), urls.values())
+        return {name: ahead for name, ahead in zip(urls, offsets, strict=True) if ahead is not None}

@@ -68,23 +68,23 @@ def read_sources(
     for source in sources_of(settings, clock):  # together: two servers of one name are an error
         source.close()
     answers = Answers()
-    for number, said in enumerate(settings.sources):
+    for number, setting in enumerate(settings.sources):
         if progress is not None:
             progress(number, len(settings.sources))
-        for source in sources_of(settings.model_copy(update={"sources": (said,)}), clock):
+        for source in sources_of(settings.model_copy(update={"sources": (setting,)}), clock):
             try:
-                seen, collected = _read(source, settings, clock)
+                answer, collected = _answer_of(source, settings, clock)
             finally:
                 source.close()
             answers.scrapes.append(collected.scrapes)
             answers.gpus.append(collected.gpus)
             answers.targets |= collected.targets
-            seen = replace(seen, setting=("sources", number))
-            answers.sources.append(_named(seen, said, number, settings, clock))
+            answer = replace(answer, setting=("sources", number))
+            answers.sources.append(_named(answer, setting, number, settings, clock))
     return answers
 
 
-def _read(source: Source, settings: Settings, clock: Clock) -> tuple[SourceAnswer, Collected]:
+def _answer_of(source: Source, settings: Settings, clock: Clock) -> tuple[SourceAnswer, Collected]:
     """One source asked for five minutes, then for what a tick asks."""
     span = getattr(source, "span", None)
     until = clock.now()
@@ -100,7 +100,7 @@ def _read(source: Source, settings: Settings, clock: Clock) -> tuple[SourceAnswe
         seconds = time.monotonic() - began
     elif span is not None:
         seconds = None  # a file is not asked again and again
-    seen = SourceAnswer(
+    answer = SourceAnswer(
         source.name,
         "dcgm" if isinstance(source, GpusOfApi) else "",
         instances=frozenset(key.instance for key in collected.targets)
@@ -110,7 +110,7 @@ def _read(source: Source, settings: Settings, clock: Clock) -> tuple[SourceAnswe
         problems=tuple(_in_words(problem, source.name) for problem in collected.problems),
         gpus=collected.gpus.height,
     )
-    return seen, collected
+    return answer, collected
 
 
 def _in_words(problem: SourceProblem, source: str) -> str:
@@ -123,51 +123,51 @@ def _in_words(problem: SourceProblem, source: str) -> str:
 
 
 def _named(
-    answer: SourceAnswer, said: SourceSettings, number: int, settings: Settings, clock: Clock
+    answer: SourceAnswer, source: SourceSettings, number: int, settings: Settings, clock: Clock
 ) -> SourceAnswer:
     """With its own name, and what can be known of its clock and of how often it is scraped."""
-    name = f"{_KINDS[type(said)]} {number}"
-    if isinstance(said, PrometheusSource):
-        answer = replace(answer, budget_seconds=said.budget)
+    name = f"{_KINDS[type(source)]} {number}"
+    if isinstance(source, PrometheusSource):
+        answer = replace(answer, budget_seconds=source.budget)
         if answer.kind == "dcgm":
             return replace(answer, name=f"{name} dcgm")
-        answer = replace(answer, name=name, kind="prometheus", step_seconds=said.step)
-        verify: bool | str = True if said.ca_file is None else str(said.ca_file)
-        ahead = clock_offset(said.prometheus, clock, verify=verify)
-        intervals, listed, problem = _intervals(said, clock)
+        answer = replace(answer, name=name, kind="prometheus", step_seconds=source.step)
+        verify: bool | str = True if source.ca_file is None else str(source.ca_file)
+        ahead = clock_offset(source.prometheus, clock, verify=verify)
+        intervals, listed, problem = _intervals(source, clock)
         problems = answer.problems if problem is None else (*answer.problems, problem)
         if problems:
             listed = None  # an answer of which some is missing does not say who left
         return replace(
             answer, clock_seconds=ahead, intervals=intervals, problems=problems, listed=listed
         )
-    if isinstance(said, PagesSource):
+    if isinstance(source, PagesSource):
         urls = {}
-        for url in said.pages[:_PAGES]:
+        for url in source.pages[:_PAGES]:
             endpoint = Endpoint(url, Bounds())
             urls[endpoint.instance] = endpoint.url
             endpoint.close()
         every = settings.interval
         ahead_of = clock_offsets(urls, clock)
         return replace(answer, name=name, kind="pages", every_seconds=every, clock_seconds=ahead_of)
-    return replace(answer, name=name, kind=_KINDS[type(said)])
+    return replace(answer, name=name, kind=_KINDS[type(source)])
 
 
 def _intervals(
-    said: PrometheusSource, clock: Clock
+    source: PrometheusSource, clock: Clock
 ) -> tuple[dict[str, float], frozenset[str] | None, str | None]:
     """Instance → true scrape interval, the instances listed now, and why they are not known."""
-    asker = asker_of(said)
+    asker = asker_of(source)
     try:
-        found = scraped(asker, said.match, clock.now())
+        targets = scraped(asker, source.match, clock.now())
     except SourceError as error:
         return {}, None, f"scrape intervals: {error.message}"
     finally:
         asker.close()
     intervals = {
         target.labels["instance"]: target.interval_seconds
-        for target in found
+        for target in targets
         if target.interval_seconds is not None and target.labels.get("instance")
     }
-    listed = frozenset(target.labels.get("instance", "") for target in found)
+    listed = frozenset(target.labels.get("instance", "") for target in targets)
     return intervals, listed, None

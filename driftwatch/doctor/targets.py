@@ -53,7 +53,7 @@ def engine(key: TargetKey, row: Row, rules: Iterable[Rule]) -> Iterator[TargetCh
 
 def inputs(key: TargetKey, costs: Costs) -> Iterator[TargetCheck]:
     """Every metric that a rule reads."""
-    known, rules = costs.known[key], costs.rules
+    facts, rules = costs.facts[key], costs.rules
     columns = {column for rule in rules for column in rule.columns}
     sources = sorted({s for c in columns for s in BY_NAME[c].sources if s in BY_COLUMN})
     missing = 0
@@ -63,9 +63,9 @@ def inputs(key: TargetKey, costs: Costs) -> Iterator[TargetCheck]:
             rule.id
             for rule in rules
             if rule.id not in (*cost.lost, *cost.partly)
-            and any(source in known.poorer(BY_NAME[column]) for column in rule.columns)
+            and any(source in facts.poorer(BY_NAME[column]) for column in rule.columns)
         ]
-        disables = (*cost.told, *(f"a part of {rule}" for rule in poorer))
+        disables = (*cost.disables, *(f"a part of {rule}" for rule in poorer))
         if disables:
             missing += 1
             what = f"{BY_COLUMN[source].wire_name}: not on the page"
@@ -144,7 +144,7 @@ def counters(scrapes: pl.DataFrame) -> Iterator[TargetCheck]:
     same = start.is_not_null() & (start == start.shift(1).over(by))
     back = start < start.shift(1).over(by) - 1
     falls = {c: (pl.col(c).diff().over(by) < 0) & same for c in _COUNTERS}
-    found = (
+    engines = (
         scrapes.filter("ok")
         .sort(*by, "time")
         .select(
@@ -153,7 +153,7 @@ def counters(scrapes: pl.DataFrame) -> Iterator[TargetCheck]:
         .group_by(by, maintain_order=True)
         .agg(pl.col("back", *_COUNTERS).any())
     )
-    for row in found.iter_rows(named=True):
+    for row in engines.iter_rows(named=True):
         fallen = [BY_COLUMN[c].wire_name for c in _COUNTERS if row[c]]
         if row["back"]:
             what = "its start time goes back and forth: several servers answer at this address"

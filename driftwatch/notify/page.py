@@ -144,7 +144,7 @@ def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
 
 def _peers(finding: Finding | None, incident: Incident) -> dict[str, Any]:
     """How the others of its pool do, where that is known."""
-    found = (incident.page or {}).get("peers") if finding is None else plain(finding.twins)
+    found = (incident.page or {}).get("peers") if finding is None else plain(finding.peers)
     return {} if found is None else {"peers": found}
 
 

@@ -20,13 +20,13 @@ from driftwatch.model import Serving
 class Arguments:
     """Command lines and annotations, by what can join them to a server."""
 
-    def __init__(self, said: Sequence[Hint]) -> None:
-        self._said = said
+    def __init__(self, hints: Sequence[Hint]) -> None:
+        self._hints = hints
         self._used: set[int] = set()
         self._by_pod: dict[tuple[str, str], list[Hint]] = {}
         self._by_workload: dict[str, list[tuple[str, Hint]]] = {}
         self._by_host: dict[str, list[Hint]] = {}
-        for one in said:
+        for one in hints:
             labels = one.labels
             namespace = labels.get("exported_namespace") or labels.get("namespace") or ""
             pod = labels.get("exported_pod") or labels.get("pod")
@@ -44,25 +44,25 @@ class Arguments:
                 self._by_host.setdefault(host, []).append(one)
 
     @property
-    def left(self) -> tuple[Hint, ...]:
+    def unjoined(self) -> tuple[Hint, ...]:
         """Those that nothing was joined to."""
-        return tuple(one for one in self._said if id(one) not in self._used)
+        return tuple(one for one in self._hints if id(one) not in self._used)
 
     def of(self, server: Server) -> tuple[Serving, ...]:
         """What is said of one server, what is nearest to it first."""
         lines = self._lines(server)
-        found = [server.serving]
+        settings = [server.serving]
         self._used |= {id(one) for one in lines}
         for one in lines:
-            serving = _read(one)
-            if serving is not None and serving not in found:
-                found.append(serving)
-        return tuple(one for one in found if one != Serving()) or (Serving(),)
+            serving = _settings_in(one)
+            if serving is not None and serving not in settings:
+                settings.append(serving)
+        return tuple(one for one in settings if one != Serving()) or (Serving(),)
 
     def gpus(self, server: Server) -> tuple[tuple[float, str], ...]:
         """How many GPUs are asked for, and where."""
-        told = [(gpus_from_arguments(_words(o.text)), o) for o in self._lines(server)]
-        return tuple((n, f"{o.series} {o.label}") for n, o in told if n is not None)
+        counts = [(gpus_from_arguments(_words(o.text)), o) for o in self._lines(server)]
+        return tuple((n, f"{o.series} {o.label}") for n, o in counts if n is not None)
 
     def _lines(self, server: Server) -> list[Hint]:
         namespace, pod = (part or "" for part in pod_of(server.labels))
@@ -101,7 +101,7 @@ def _port(text: str) -> str | None:
     return match[1] if match else None
 
 
-def _read(one: Hint) -> Serving | None:
+def _settings_in(one: Hint) -> Serving | None:
     """Settings in a command line, or in a label of its own such as ``…max_num_seqs``."""
     where = f"{one.series} {one.label}"
     try:

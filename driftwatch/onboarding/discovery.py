@@ -59,18 +59,20 @@ class Discovery:
     unjoined: tuple[Hint, ...] = ()  # command lines of vLLM that fit no server
 
 
-def found_pools(found: Inventory, at: datetime) -> Discovery:
+def found_pools(inventory: Inventory, at: datetime) -> Discovery:
     """The servers in pools: by namespace and model, then by what tells different ones apart.
 
-    ``found``: what was seen; ``at``: when; GPU readings of the two minutes before it count.
+    ``inventory``: what was seen; ``at``: when; GPU readings of the two minutes before it count.
     """
-    said = Arguments(found.hints)
-    spoken: dict[str, tuple[Serving, ...]] = {s.instance: said.of(s) for s in found.servers}
-    gpus = _gpus(found, at)
-    asked = {s.instance: said.gpus(s) for s in found.servers}
-    repeated = _repeated_pods(found.servers)
+    arguments = Arguments(inventory.hints)
+    spoken: dict[str, tuple[Serving, ...]] = {
+        s.instance: arguments.of(s) for s in inventory.servers
+    }
+    gpus = _gpus(inventory, at)
+    wanted_gpus = {s.instance: arguments.gpus(s) for s in inventory.servers}
+    repeated = _repeated_pods(inventory.servers)
     groups: dict[_Group, list[Server]] = {}
-    for server in found.servers:
+    for server in inventory.servers:
         groups.setdefault(_group(server, repeated), []).append(server)
     pools: list[FoundPool] = []
     names: set[str] = set()
@@ -98,8 +100,8 @@ def found_pools(found: Inventory, at: datetime) -> Discovery:
             doubts = () if label or len(set(kinds)) == 1 else (_no_label(servers, kinds),)
             if cluster:
                 doubts = (*doubts, _of_one_cluster(members, repeated))
-            pools.append(_described(pool, spoken, gpus, asked, doubts))
-    return Discovery(tuple(pools), said.left)
+            pools.append(_described(pool, spoken, gpus, wanted_gpus, doubts))
+    return Discovery(tuple(pools), arguments.unjoined)
 
 
 _Label = tuple[str, str]
@@ -144,12 +146,12 @@ def _described(
     pool: FoundPool,
     spoken: Mapping[str, tuple[Serving, ...]],
     gpus: Mapping[str, tuple[float | None, str]],
-    asked: Mapping[str, Sequence[tuple[float, str]]],
+    wanted_gpus: Mapping[str, Sequence[tuple[float, str]]],
     doubts: tuple[str, ...],
 ) -> FoundPool:
     every = [one for server in pool.servers for one in spoken[server.instance]]
-    serving, told = _agreed(every, len(pool.servers))
-    count, source = _gpu_count(pool.servers, gpus, asked)
+    serving, disagreements = _agreed(every, len(pool.servers))
+    count, source = _gpu_count(pool.servers, gpus, wanted_gpus)
     sizes = [s for server in pool.servers for s in _kv_sizes(server)]
     return replace(
         pool,
@@ -157,41 +159,43 @@ def _described(
         gpus_per_replica=count,
         gpus_source=source,
         kv_cache_tokens=(min(sizes), max(sizes)) if sizes else None,
-        doubts=(*doubts, *told),
+        doubts=(*doubts, *disagreements),
     )
 
 
 def _gpu_count(
     servers: Sequence[Server],
     gpus: Mapping[str, tuple[float | None, str]],
-    asked: Mapping[str, Sequence[tuple[float, str]]],
+    wanted_gpus: Mapping[str, Sequence[tuple[float, str]]],
 ) -> tuple[float | None, str]:
     """GPUs of each server and what says so; None, and why, where nothing does or they differ."""
     of = f"of {len(servers)} servers"
-    told = [gpus[s.instance] for s in servers if s.instance in gpus]
-    known = [(count, origin) for count, origin in told if count is not None]
-    said = [one for s in servers for one in asked[s.instance]]
-    read, wanted = ({count for count, _ in every} for every in (known, said))
-    if len(read) > 1:
-        seen = ", ".join(f"{c:g} on {n}" for c, n in sorted(Counter(c for c, _ in known).items()))
-        return None, f"not the same on all servers: {seen}"
+    readings = [gpus[s.instance] for s in servers if s.instance in gpus]
+    counted = [(count, origin) for count, origin in readings if count is not None]
+    sizes = [one for s in servers for one in wanted_gpus[s.instance]]
+    counts, wanted = ({count for count, _ in every} for every in (counted, sizes))
+    if len(counts) > 1:
+        differing = ", ".join(
+            f"{c:g} on {n}" for c, n in sorted(Counter(c for c, _ in counted).items())
+        )
+        return None, f"not the same on all servers: {differing}"
     if len(wanted) > 1:
-        seen = ", ".join(f"{count:g}" for count in sorted(wanted))
-        return None, f"command lines ask for different numbers of GPUs: {seen}"
-    (asks, where) = said[0] if said else (None, "")
-    if not known:
+        differing = ", ".join(f"{count:g}" for count in sorted(wanted))
+        return None, f"command lines ask for different numbers of GPUs: {differing}"
+    (asks, where) = sizes[0] if sizes else (None, "")
+    if not counted:
         if asks is not None:
-            some = sum(bool(asked[s.instance]) for s in servers)
+            some = sum(bool(wanted_gpus[s.instance]) for s in servers)
             return asks, f"parallel sizes in {where}, {some} {of}"
-        return None, told[0][1] if told else ""
-    count, origin = known[0]
+        return None, readings[0][1] if readings else ""
+    count, origin = counted[0]
     if asks is not None and asks != count:
         return None, (
             f"{where} asks for {asks:g} GPUs (tensor x pipeline x data parallel size), {origin} "
             f"shows {count:g} at the server's pod or host: over several nodes {asks:g} is right"
         )
     also = f" and parallel sizes in {where}" if asks is not None else ""
-    return count, f"{origin}{also}, {len(known)} {of}"
+    return count, f"{origin}{also}, {len(counted)} {of}"
 
 
 def _agreed(every: Sequence[Serving], servers: int) -> tuple[Serving, tuple[str, ...]]:
@@ -201,8 +205,8 @@ def _agreed(every: Sequence[Serving], servers: int) -> tuple[Serving, tuple[str,
     for name in (*KNOBS, "max_model_len", "api_server_count"):
         values = [setting for one in every if (setting := one.setting(name)) is not None]
         if len({setting.value for setting in values}) == 1:
-            seen = f"{values[0].detail}; {min(len(values), servers)} of {servers} servers"
-            agreed[name] = replace(values[0], detail=seen)
+            detail = f"{values[0].detail}; {min(len(values), servers)} of {servers} servers"
+            agreed[name] = replace(values[0], detail=detail)
         elif values:
             different = sorted({setting.value for setting in values})
             doubts.append(f"{name} is not the same: {', '.join(f'{v:g}' for v in different)}")
@@ -222,9 +226,12 @@ def _kinds(servers: Sequence[Server], spoken: Mapping[str, tuple[Serving, ...]])
     settings = [merge(*spoken[server.instance]) for server in servers]
     values = [[getattr(one, name) for one in settings] for name in COLUMN_KNOBS]
     # what only some say makes no kind of the others
-    told = [[v.value for v in column] for column in values if None not in column]
+    complete = [[v.value for v in column] for column in values if None not in column]
     return [
-        (tuple(sorted({band[size] for size in _kv_sizes(server)})), *(column[i] for column in told))
+        (
+            tuple(sorted({band[size] for size in _kv_sizes(server)})),
+            *(column[i] for column in complete),
+        )
         for i, server in enumerate(servers)
     ]
 
@@ -251,48 +258,48 @@ def _no_label(servers: Sequence[Server], kinds: Sequence[object]) -> str:
     first: dict[object, str] = {}
     for server, kind in zip(servers, kinds, strict=True):
         first.setdefault(kind, server.instance)
-    shown = ", ".join(sorted(first.values())[:3])
+    examples = ", ".join(sorted(first.values())[:3])
     return (
-        f"its servers are of {len(first)} kinds (KV cache size or settings; compare {shown}), and "
-        "no label tells them apart: give each kind a label where it is scraped, and a pool"
+        f"its servers are of {len(first)} kinds (KV cache size or settings; compare {examples}), "
+        "and no label tells them apart: give each kind a label where it is scraped, and a pool"
     )
 
 
-def _name(words: Iterable[str | None], taken: set[str]) -> str:
+def _name(words: Iterable[str | None], used: set[str]) -> str:
     """Fit for ``pools[].name``, and not used yet."""
     clean = re.sub(r"[^a-z0-9_.-]+", "-", "-".join(w for w in words if w).lower())
     base = clean[:56].strip("-_.") or "pool"
     name, number = base, 2
-    while name in taken:
+    while name in used:
         name, number = f"{base}-{number}", number + 1
-    taken.add(name)
+    used.add(name)
     return name
 
 
 def _kv_sizes(server: Server) -> list[float]:
     sizes = []
     for labels in server.caches:
-        said = from_cache_config(json.dumps(dict(labels))).kv_cache_tokens
-        if said is not None:
-            sizes.append(said.value)
+        size = from_cache_config(json.dumps(dict(labels))).kv_cache_tokens
+        if size is not None:
+            sizes.append(size.value)
     return sizes
 
 
-def _gpus(found: Inventory, at: datetime) -> dict[str, tuple[float | None, str]]:
+def _gpus(inventory: Inventory, at: datetime) -> dict[str, tuple[float | None, str]]:
     """Instance → GPUs of the server, and what says so; None and why where pods are mixed up."""
-    if found.gpus.is_empty():
+    if inventory.gpus.is_empty():
         return {}
     engines = [
         Target(TargetKey(server.instance, engine), server.labels)
-        for server in found.servers
+        for server in inventory.servers
         for engine in server.engines
     ]
-    counted = gpu_counts(found.gpus, Plan((), {}).gpu_targets(engines), at)
-    told: dict[str, tuple[float | None, str]] = {}
+    counted = gpu_counts(inventory.gpus, Plan((), {}).gpu_targets(engines), at)
+    gpus: dict[str, tuple[float | None, str]] = {}
     for row in counted.iter_rows(named=True):
         why = reasons_of(row["gpu_reasons"]).get("gpus_lost", "")
         if row["gpus_found"]:
-            told[row["instance"]] = row["gpus_found"], row["gpus_found_origin"] or "GPU readings"
+            gpus[row["instance"]] = row["gpus_found"], row["gpus_found_origin"] or "GPU readings"
         elif why.startswith(MIXED):
-            told[row["instance"]] = None, why
-    return told
+            gpus[row["instance"]] = None, why
+    return gpus

@@ -18,7 +18,7 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.onboarding.discovery import Discovery, FoundPool
 
 _WIDTH = 80
-_SHOWN = 60  # characters of a label value in a comment
+_LONGEST_VALUE = 60  # characters of a label value in a comment
 _MANY_JOBS = 5  # more are not written down one by one
 _PLAIN = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
 
@@ -53,9 +53,9 @@ def quoted(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    known = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character)
-    if known is not None:
-        return known
+    short = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character)
+    if short is not None:
+        return short
     # unprintable ones, and those that end a line or turn its direction; a byte order mark too
     if character.isprintable():
         return character
@@ -69,11 +69,11 @@ def _escaped(character: str) -> str:
     )
 
 
-def written(found: Inventory, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
+def written(inventory: Inventory, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
     """The file for what was found.
 
-    ``found``: servers, GPUs and command lines; ``discovery``: its pools; ``origin``: the API that
-    was asked, or instance → address of the pages.
+    ``inventory``: servers, GPUs and command lines; ``discovery``: its pools; ``origin``: the API
+    that was asked, or instance → address of the pages.
     """
     missing: list[str] = []
     values: dict[str, Any] = {"api_sources": [], "page_sources": [], "basic_auth": None}
@@ -81,7 +81,7 @@ def written(found: Inventory, discovery: Discovery, origin: Api | Mapping[str, s
         where = f"at {origin.url}"
         values |= {"url": origin.url, "keys": origin.keys, "basic_auth": origin.basic_auth}
         values["api_sources"] = [
-            _api_source(*selection, missing) for selection in _selections(found, origin.match)
+            _api_source(*selection, missing) for selection in _selections(inventory, origin.match)
         ]
     else:
         where = f"at {len(origin)} metrics pages"
@@ -89,12 +89,12 @@ def written(found: Inventory, discovery: Discovery, origin: Api | Mapping[str, s
             {"urls": [origin[server.instance] for server in pool.servers], "pool": pool.name}
             for pool in discovery.pools
         ]
-    silent = [] if isinstance(origin, Api) else found.silent
+    silent = [] if isinstance(origin, Api) else inventory.silent
     values["source_notes"] = [f"{one.instance} is left out: {one.reason}" for one in silent]
-    values["source_notes"] += _old_names(found)
+    values["source_notes"] += _old_names(inventory)
     engines = sum(pool.engines for pool in discovery.pools)
     values["summary"] = (
-        f"What driftwatch init found {where}: {_count(len(found.servers), 'vLLM server')}, "
+        f"What driftwatch init found {where}: {_count(len(inventory.servers), 'vLLM server')}, "
         f"{_count(engines, 'engine')}, {_count(len(discovery.pools), 'pool')}. Lines without a "
         "number sign were found; what is commented out is for you to fill in."
     )
@@ -105,7 +105,7 @@ def written(found: Inventory, discovery: Discovery, origin: Api | Mapping[str, s
         for sentence in _missing_of(pool):
             of_pools.setdefault(sentence, []).append(pool.name)
     missing += [f"{_first(names)}: {sentence}" for sentence, names in of_pools.items()]
-    missing += _beside_pools(found, discovery)
+    missing += _beside_pools(inventory, discovery)
     missing.append("receivers: nobody gets a page until one is configured")
     text = _environment().from_string(_template()).render(**values, missing=missing)
     return Written(text, tuple(missing))
@@ -135,15 +135,15 @@ def _api_source(
     measured = [s.interval_seconds for s in servers if s.interval_seconds is not None]
     intervals = sorted(set(measured))
     if not intervals:
-        of = ", ".join(f"{k}={_shown(v)}" for k, v in sorted(match.items())) or "everything"
+        of = ", ".join(f"{k}={_short(v)}" for k, v in sorted(match.items())) or "everything"
         missing.append(
             f"sources[].step of {of}: the scrape interval could not be measured, 15 s is "
             "assumed: give the one of your scrape configuration"
         )
     if len(intervals) > 1:
-        shown = ", ".join(_duration(seconds) for seconds in intervals)
+        listed = ", ".join(_duration(seconds) for seconds in intervals)
         missing.append(
-            f"servers are scraped at different intervals ({shown}): step is the shortest; "
+            f"servers are scraped at different intervals ({listed}): step is the shortest; "
             "scrape all of a pool alike"
         )
     return {
@@ -156,20 +156,20 @@ def _api_source(
 
 
 def _selections(
-    found: Inventory, match: Mapping[str, str]
+    inventory: Inventory, match: Mapping[str, str]
 ) -> list[tuple[Mapping[str, str], str, Sequence[Server]]]:
     """What selects the servers: their jobs, where those hold little else."""
     by_job: dict[str | None, list[Server]] = {}
-    for server in found.servers:
+    for server in inventory.servers:
         by_job.setdefault(server.labels.get("job"), []).append(server)
     others: dict[str | None, int] = {}
-    for silent in found.silent:
+    for silent in inventory.silent:
         if silent.reason != "up == 0":
             job = silent.labels.get("job")
             others[job] = others.get(job, 0) + 1
     mixed = [job for job in by_job if job is None or others.get(job, 0) > len(by_job[job])]
     if "job" in match:
-        return [(match, "The labels of --match.", found.servers)]
+        return [(match, "The labels of --match.", inventory.servers)]
     if mixed or len(by_job) > _MANY_JOBS:
         if len(by_job) > _MANY_JOBS:
             why = f"{len(by_job)} jobs have vLLM servers"
@@ -179,14 +179,14 @@ def _selections(
             why = "they are no job of their own: it has more targets that are not vLLM"
         note = f"Every instance with a vllm: series is watched ({why}). With match a server "
         note += "without any series would be read as well."
-        return [(match, note, found.servers)]
+        return [(match, note, inventory.servers)]
     return [
         ({**match, "job": job or ""}, f"{_count(len(servers), 'server')} of this job.", servers)
         for job, servers in sorted(by_job.items(), key=lambda item: item[0] or "")
     ]
 
 
-def _old_names(found: Inventory) -> list[str]:
+def _old_names(inventory: Inventory) -> list[str]:
     """Which names the servers use for what has been renamed."""
     old = {
         old.wire_name: (metric.wire_name, old.until)
@@ -195,9 +195,9 @@ def _old_names(found: Inventory) -> list[str]:
         for old in metric.old_names
     }
     notes = []
-    for name in sorted(old.keys() & set(found.names)):
+    for name in sorted(old.keys() & set(inventory.names)):
         now, until = old[name]
-        mixed = ", beside the name of today on others" if now in found.names else ""
+        mixed = ", beside the name of today on others" if now in inventory.names else ""
         notes.append(
             f"{name} is served{mixed}: vLLM {until} or older (today {now}); both are read."
         )
@@ -208,21 +208,21 @@ def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
     """A pool as the template has it."""
     first = pool.servers[0]
     about = f"{_count(len(pool.servers), 'server')}, {_count(pool.engines, 'engine')}"
-    about += f", e.g. {_shown(first.instance)}"
+    about += f", e.g. {_short(first.instance)}"
     if pool.kv_cache_tokens is not None:
         low, high = pool.kv_cache_tokens
         size = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
         about += f"; KV cache of an engine {size} tokens (read from the metrics)"
     models = sorted({server.labels.get("model_name", "") for server in pool.servers} - {""})
     if labelled and models:
-        about += f"; serves {', '.join(map(_shown, models))}"
-    known = []
+        about += f"; serves {', '.join(map(_short, models))}"
+    settings = []
     for name in (*COLUMN_KNOBS, "max_num_active_seqs", "max_model_len", "api_server_count"):
         setting = pool.serving.setting(name)
         if setting is not None:
-            source = f"{setting.provenance}: {_shown(setting.detail, 200)}"
-            shown = source if name in COLUMN_KNOBS else None
-            known.append({"name": name, "value": f"{setting.value:.0f}", "source": shown})
+            source = f"{setting.provenance}: {_short(setting.detail, 200)}"
+            comment = source if name in COLUMN_KNOBS else None
+            settings.append({"name": name, "value": f"{setting.value:.0f}", "source": comment})
     gpus = pool.gpus_per_replica
     return {
         "name": pool.name,
@@ -230,7 +230,7 @@ def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
         "match": {"pool": pool.name} if labelled else pool.match,
         "gpus": None if gpus is None else f"{gpus:g}",
         "gpus_source": pool.gpus_source,
-        "known": known,
+        "known": settings,
         "unknown": _unknown(pool),
     }
 
@@ -274,15 +274,15 @@ def _cache_words(server: Server) -> str:
         words.append(f"blocks of {block.value:g} tokens")
     for name in ("cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"):
         if labels.get(name, "None") != "None":
-            words.append(f"{name} {_shown(labels[name])}")
+            words.append(f"{name} {_short(labels[name])}")
     return f"; {', '.join(words)}" if words else ""
 
 
-def _beside_pools(found: Inventory, discovery: Discovery) -> list[str]:
+def _beside_pools(inventory: Inventory, discovery: Discovery) -> list[str]:
     """Servers, command lines and answers that belong to no pool."""
-    notes = _merged(found)
+    notes = _merged(inventory)
     by_reason: dict[str, list[str]] = {}
-    for silent in found.silent:
+    for silent in inventory.silent:
         by_reason.setdefault(silent.reason, []).append(silent.instance)
     for reason, instances in sorted(by_reason.items()):
         notes.append(f"not in any pool: {_first(instances)}: {reason}")
@@ -290,16 +290,16 @@ def _beside_pools(found: Inventory, discovery: Discovery) -> list[str]:
         one = discovery.unjoined[0]
         notes.append(
             f"{_count(len(discovery.unjoined), 'command line')} of vLLM fit no server (first: "
-            f"{_shown(one.series)} {_shown(one.label)} of {_shown(one.labels.get('instance', ''))})"
+            f"{_short(one.series)} {_short(one.label)} of {_short(one.labels.get('instance', ''))})"
         )
-    notes += [f"not answered: {_shown(p.where, 120)}: {p.reason}" for p in found.problems]
+    notes += [f"not answered: {_short(p.where, 120)}: {p.reason}" for p in inventory.problems]
     return notes
 
 
-def _merged(found: Inventory) -> list[str]:
+def _merged(inventory: Inventory) -> list[str]:
     """Instances that are more than one server, by what their series differ in."""
     differing: dict[tuple[str, tuple[str, str]], list[str]] = {}
-    for server in found.servers:
+    for server in inventory.servers:
         if server.several:
             words = [f"{k} {_first(values)}" for k, values in server.several.items()]
             name, values = next(iter(server.several.items()))
@@ -308,7 +308,7 @@ def _merged(found: Inventory) -> list[str]:
             differing.setdefault(what, []).append(server.instance)
     return [
         f"{_first(instances)}: series of one instance differ ({words}), and would be taken for one "
-        f"server: select one by match ({_key(name)}: {quoted(_shown(value))}), and watch the "
+        f"server: select one by match ({_key(name)}: {quoted(_short(value))}), and watch the "
         "others with a configuration of their own"
         for (words, (name, value)), instances in differing.items()
     ]
@@ -316,8 +316,8 @@ def _merged(found: Inventory) -> list[str]:
 
 def _first(names: Sequence[str]) -> str:
     """The first three, the rest counted."""
-    shown = ", ".join(_shown(name) for name in names[:3])
-    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    text = ", ".join(_short(name) for name in names[:3])
+    return text + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _labels(labels: Mapping[str, str], indent: int) -> str:
@@ -344,7 +344,7 @@ def _comment(text: str, indent: int = 0, first: str = "", rest: str = "") -> str
     )
 
 
-def _shown(text: str, characters: int = _SHOWN) -> str:
+def _short(text: str, characters: int = _LONGEST_VALUE) -> str:
     """A label value as a comment shows it: escaped, and cut where it is long."""
     flat = "".join(_escaped(c) if not c.isprintable() else c for c in text)
     return flat if len(flat) <= characters else flat[: characters - 1] + "…"

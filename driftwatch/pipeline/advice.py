@@ -115,7 +115,7 @@ def advised(
                 continue
             if (room := _room(evaluation, finding, at)) is not None:
                 questions[at] += 1
-                known[incident.id] = replace(known[incident.id], twins=room)
+                known[incident.id] = replace(known[incident.id], peers=room)
             continue
         moment, pool = _moment(evaluation, finding, row, at)
         before = () if again else state.incidents.values()
@@ -172,7 +172,7 @@ def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, f
     Asked of a page that speaks of one slow server among peers: it is to be drained.
     """
     leaf = finding.diagnosis.leaf if finding.diagnosis else None
-    if finding.twins is None or finding.of_targets is not None or leaf not in _DRAINED:
+    if finding.peers is None or finding.of_targets is not None or leaf not in _DRAINED:
         return None
     key = finding.target.key
     others = evaluation.rows.filter(
@@ -191,7 +191,7 @@ def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, f
     moment = Moment(busiest, at, minutes, row, replicas=others.height + 1)
     used = capacity_of(target_advice(moment, evaluation.plan, ask="assess").advice)
     share = used["utilization_ratio"]
-    return dict(finding.twins) if share is None else {**finding.twins, "utilization_ratio": share}
+    return dict(finding.peers) if share is None else {**finding.peers, "utilization_ratio": share}
 
 
 def answer_of_pool(

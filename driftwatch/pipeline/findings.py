@@ -111,7 +111,7 @@ def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Fi
         rule, key = rules[t.incident.rule], TargetKey(*keys[t.incident.id])
         diagnosis = diagnosed[rule.tree][i] if rule.tree else None
         finding = finding_of(t.incident.rule, state.targets[key], row, diagnosis)
-        findings[t.incident.id] = replace(finding, twins=peer_speeds(key, t.at, minute_rows)), row
+        findings[t.incident.id] = replace(finding, peers=peer_speeds(key, t.at, minute_rows)), row
     return findings
 
 

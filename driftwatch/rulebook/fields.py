@@ -172,7 +172,7 @@ class Fields:
             return None
         text = str(node.raw if not isinstance(node.value, str) else node.value).rstrip()
         try:
-            found = parse_condition(text, known=BY_NAME, false_when_unknown=false_when_unknown)
+            found = parse_condition(text, columns=BY_NAME, false_when_unknown=false_when_unknown)
             if found.columns:
                 return found
             help_text = "name an evidence column: driftwatch evidence"

@@ -66,10 +66,10 @@ class SloSettings(Part):
         if self.ttft_seconds is None and self.tpot_seconds is None:
             raise ValueError("an slo has ttft_seconds, tpot_seconds or both")
         for name, most in MOST_SECONDS.items():
-            given = getattr(self, name)
-            if given is not None and given > most:
+            value = getattr(self, name)
+            if value is not None and value > most:
                 raise ValueError(
-                    f"{name} {given:g} is above {most:g} seconds, beyond which vLLM's buckets tell "
+                    f"{name} {value:g} is above {most:g} seconds, beyond which vLLM's buckets tell "
                     "nothing: are these milliseconds?"
                 )
         return self

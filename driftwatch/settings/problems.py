@@ -65,7 +65,7 @@ def note_errors(
         location, kind = one["loc"], one["type"]
         top = str(location[0]) if location else ""
         context: Mapping[str, Any] = one.get("ctx", {})
-        message = _KINDS.get(kind) or _said(kind, one["msg"], context)
+        message = _KINDS.get(kind) or _message(kind, one["msg"], context)
         if top in environment:
             path = f"environment {environment[top]}"
             file.problems.append(Problem(path, None, None, "value", message))
@@ -73,10 +73,10 @@ def note_errors(
         place = place_of(root, location, to_key=kind == "extra_forbidden")
         name = str(location[-1]) if location else ""
         if kind == "extra_forbidden":
-            known = sorted({f for m in _models_at(model, location[:-1]) for f in m.model_fields})
-            close = [key for key in known if key.startswith(f"{name}_")]
-            close = close or difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
+            keys = sorted({f for m in _models_at(model, location[:-1]) for f in m.model_fields})
+            close = [key for key in keys if key.startswith(f"{name}_")]
+            close = close or difflib.get_close_matches(name, keys, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(keys)}"
             file.add(place, "unknown-key", f"unknown key {name}", hint)
         elif kind == "too_short" and _has_items(root, location):
             continue  # its items are wrong, which was said
@@ -96,11 +96,11 @@ def note_errors(
             file.add(place, "value", message, help_text)
 
 
-def _said(kind: str, message: str, context: Mapping[str, Any]) -> str:
+def _message(kind: str, message: str, context: Mapping[str, Any]) -> str:
     """pydantic's message in this project's words; it never holds the value."""
     if kind == "string_pattern_mismatch":
-        found = (text for begin, text in _PATTERNS.items() if context["pattern"].startswith(begin))
-        return next(found, "it does not have the form that is wanted here")
+        texts = (text for begin, text in _PATTERNS.items() if context["pattern"].startswith(begin))
+        return next(texts, "it does not have the form that is wanted here")
     if kind == "string_too_long":
         return f"at most {context['max_length']} characters are allowed here"
     if kind == "literal_error":
@@ -115,7 +115,7 @@ def _meant(
     root: Entries, location: tuple[int | str, ...], models: list[type[BaseModel]]
 ) -> tuple[Place, str] | None:
     """The key of a source that is close to a known one: its place, and the known one."""
-    known = sorted({name for model in models for name in model.model_fields})
+    keys = sorted({name for model in models for name in model.model_fields})
     node: Node | None = root
     for part in location:
         if isinstance(node, Entries) and isinstance(part, str) and part in node.entries:
@@ -123,7 +123,7 @@ def _meant(
         elif isinstance(node, Items) and isinstance(part, int) and part < len(node.items):
             node = node.items[part]
     for key, (place, _) in node.entries.items() if isinstance(node, Entries) else ():
-        close = [] if key in known else difflib.get_close_matches(str(key), known, n=1)
+        close = [] if key in keys else difflib.get_close_matches(str(key), keys, n=1)
         if close:
             return place, f"did you mean {close[0]}?"
     return None
@@ -148,17 +148,19 @@ def _unquoted(root: Entries, location: tuple[int | str, ...]) -> str | None:
 def checked_names(file: YamlFile, root: Entries) -> None:
     """Note names that two pools or two receivers share."""
     for key in ("pools", "receivers"):
-        found = root.entries.get(key)
-        seen: dict[object, int] = {}
-        for item in found[1].items if found and isinstance(found[1], Items) else ():
+        section = root.entries.get(key)
+        first_lines: dict[object, int] = {}
+        for item in section[1].items if section and isinstance(section[1], Items) else ():
             entry = item.entries.get("name") if isinstance(item, Entries) else None
             if entry is None or not isinstance(entry[1], Scalar):
                 continue
             name, place = entry[1].value, entry[1].place
-            if name in seen:
-                message = f"a second one of {key} is called {name}, first in line {seen[name]}"
+            if name in first_lines:
+                message = (
+                    f"a second one of {key} is called {name}, first in line {first_lines[name]}"
+                )
                 file.add(place, "duplicate", message)
-            seen.setdefault(name, place.line)
+            first_lines.setdefault(name, place.line)
 
 
 def checked_receivers(file: YamlFile, root: Entries) -> None:
@@ -169,7 +171,7 @@ def checked_receivers(file: YamlFile, root: Entries) -> None:
     wanted = report[1].entries.get("receivers")
     if wanted is None or not isinstance(wanted[1], Items):
         return
-    known = [
+    names = [
         entry[1].value
         for item in (there[1].items if there and isinstance(there[1], Items) else ())
         if isinstance(item, Entries)
@@ -177,8 +179,8 @@ def checked_receivers(file: YamlFile, root: Entries) -> None:
         and isinstance(entry[1], Scalar)
     ]
     for item in wanted[1].items:
-        if isinstance(item, Scalar) and item.value not in known:
-            named = ", ".join(str(name) for name in known) or "there is none"
+        if isinstance(item, Scalar) and item.value not in names:
+            named = ", ".join(str(name) for name in names) or "there is none"
             file.add(item.place, "unknown-receiver", f"no receiver {item.value!r} ({named})")
 
 
@@ -250,26 +252,26 @@ def _value(root: Entries, location: tuple[int | str, ...]) -> object:
             value = value[part]
         except (KeyError, IndexError, TypeError):
             return None
-    found: object = value
-    return found
+    result: object = value
+    return result
 
 
 def _models_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[type[BaseModel]]:
     """The models a location may lie in."""
-    found = [model]
+    models = [model]
     for part in location:
         if isinstance(part, int):
             continue
         if part.startswith("("):
-            found = [m for m in found if part.strip("()") in m.model_fields] or found
+            models = [m for m in models if part.strip("()") in m.model_fields] or models
             continue
-        found = [
+        models = [
             inner
-            for m in found
+            for m in models
             if part in m.model_fields
             for inner in _models(m.model_fields[part].annotation)
         ]
-    return found
+    return models
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

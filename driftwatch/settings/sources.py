@@ -104,10 +104,10 @@ def _kind_of_source(value: object) -> str | None:
     """The tag of a source; tags stand in parentheses so that no key can be taken for one."""
     if isinstance(value, Mapping):
         # a Prometheus source has a dcgm switch of its own
-        given = [kind for kind in _KINDS if kind in value]
-        if "prometheus" in given and "dcgm" in given:
-            given.remove("dcgm")
-        return f"({given[0]})" if len(given) == 1 else None
+        kinds = [kind for kind in _KINDS if kind in value]
+        if "prometheus" in kinds and "dcgm" in kinds:
+            kinds.remove("dcgm")
+        return f"({kinds[0]})" if len(kinds) == 1 else None
     return next((f"({name})" for name, kind in _KINDS.items() if isinstance(value, kind)), None)
 
 

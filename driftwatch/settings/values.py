@@ -106,8 +106,8 @@ class Part(BaseModel):
 
 def one_of(part: BaseModel, *names: str, required: bool = True) -> None:
     """Refuse a part in which not exactly one of the fields is given."""
-    given = [name for name in names if getattr(part, name) is not None]
-    if len(given) > 1 or (required and not given):
+    present = [name for name in names if getattr(part, name) is not None]
+    if len(present) > 1 or (required and not present):
         raise ValueError(f"give exactly one of {', '.join(names)}")
 
 

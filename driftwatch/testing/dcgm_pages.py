@@ -60,7 +60,7 @@ class FakeGpu:
 
     def labels(self, hostname: str, hostname_label: str = "Hostname") -> dict[str, str]:
         """Its labels in the exporter's order."""
-        found = {
+        labels = {
             "gpu": str(self.index),
             "UUID": self.uuid,
             "pci_bus_id": f"00000000:{0x18 + self.index:02X}:00.0",
@@ -68,10 +68,10 @@ class FakeGpu:
             "modelName": self.model,
         }
         if self.profile:
-            found |= {"GPU_I_PROFILE": self.profile, "GPU_I_ID": self.instance}
+            labels |= {"GPU_I_PROFILE": self.profile, "GPU_I_ID": self.instance}
         if hostname:
-            found[hostname_label] = hostname
-        return {**found, **self.workload, **self.more}
+            labels[hostname_label] = hostname
+        return {**labels, **self.workload, **self.more}
 
 
 def workload(namespace: str, pod: str, container: str = "vllm") -> dict[str, str]:
@@ -96,7 +96,7 @@ def dcgm_page(
     others = sorted({name for gpu in gpus for name in gpu.values} - set(FAMILIES))
     lines: list[str] = []
     for name in (*families, *others):
-        kind, told, usual, digits = FAMILIES.get(name, ("gauge", name, 0.0, 0))
+        kind, help_text, usual, digits = FAMILIES.get(name, ("gauge", name, 0.0, 0))
         samples = []
         for gpu in gpus:
             value = gpu.values.get(name, usual)
@@ -106,7 +106,9 @@ def dcgm_page(
             labels = gpu.labels(hostname, hostname_label)
             inside = ",".join(f'{key}="{escaped(label)}"' for key, label in labels.items())
             samples.append(f"{name}{{{inside}}} {text}")
-        lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}", *samples] if samples else []
+        lines += (
+            [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", *samples] if samples else []
+        )
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -32,7 +32,7 @@ class _Running:
     """One request inside the engine; its tokens leave through ``out``, _END after the last."""
 
     prompt_tokens: int
-    left: int
+    remaining_tokens: int
     context: int = 0
     out: SimpleQueue[int | None] = field(default_factory=SimpleQueue)
 
@@ -41,7 +41,7 @@ class OpenAIServer(LoopbackServer):
     """Serves /v1/models and streamed /v1/completions while it is entered.
 
     Args:
-        law: how long a step takes, in seconds of the wall clock.
+        step_time: how long a step takes, in seconds of the wall clock.
         tokens_per_word: how many tokens its tokenizer makes of a word of the prompt.
         key: bearer token it wants, None = none.
         refused_fields: body fields that it answers with 400, as servers other than vLLM do.
@@ -57,7 +57,7 @@ class OpenAIServer(LoopbackServer):
 
     def __init__(
         self,
-        law: StepTime,
+        step_time: StepTime,
         *,
         max_num_seqs: int = 4,
         tokens_per_word: float = 1.0,
@@ -67,7 +67,7 @@ class OpenAIServer(LoopbackServer):
         max_model_len: int = 8192,
     ) -> None:
         super().__init__()
-        self._law, self._cap = law, max_num_seqs
+        self._step_time, self._cap = step_time, max_num_seqs
         self._tokens_per_word = tokens_per_word
         self._key = key
         self._refused_fields = refused_fields
@@ -151,7 +151,9 @@ class OpenAIServer(LoopbackServer):
             for data in self._chunks(request, body, fault):
                 send(data)
         finally:
-            request.left = min(request.left, 0)  # the client may be gone: freed at the next step
+            request.remaining_tokens = min(
+                request.remaining_tokens, 0
+            )  # the client may be gone: freed at the next step
         if fault not in ("cut", "hang"):
             handler.wfile.write(b"0\r\n\r\n")
 
@@ -163,11 +165,11 @@ class OpenAIServer(LoopbackServer):
                 f"data: {json.dumps({'object': 'text_completion', 'model': _MODEL, **payload})}\n\n"
             )
 
-        asked, told = request.left, 0
+        max_tokens, sent = request.remaining_tokens, 0
         while self._token(request):
-            told += 1
+            sent += 1
             yield event({"choices": [{"index": 0, "text": " a", "finish_reason": None}]})
-            if fault == "cut" and told * 2 >= asked:
+            if fault == "cut" and sent * 2 >= max_tokens:
                 return
             if fault == "hang":
                 self._closing.wait()
@@ -178,8 +180,8 @@ class OpenAIServer(LoopbackServer):
                 yield event({"error": {"message": "EngineDeadError", "code": 500}})
                 return
         if self._tells_usage and body.get("stream_options", {}).get("include_usage"):
-            counts = {"prompt_tokens": request.prompt_tokens, "completion_tokens": told}
-            total = request.prompt_tokens + told
+            counts = {"prompt_tokens": request.prompt_tokens, "completion_tokens": sent}
+            total = request.prompt_tokens + sent
             yield event({"choices": [], "usage": {**counts, "total_tokens": total}})
         yield "data: [DONE]\n\n"
 
@@ -208,18 +210,18 @@ class OpenAIServer(LoopbackServer):
                 due = time.monotonic()
                 continue
             decoding = [r for r in running if r.context > r.prompt_tokens]
-            step = self._law.seconds(prefill, len(decoding), sum(r.context for r in decoding))
+            step = self._step_time.seconds(prefill, len(decoding), sum(r.context for r in decoding))
             # sleeping is late by a little each time: steps are laid end to end, but for a stall
             due = max(due, time.monotonic() - step) + step
             time.sleep(max(0.0, due - time.monotonic()))
             for request in running:
                 request.context += 1
-                request.left -= 1
-                if request.left >= 0:
+                request.remaining_tokens -= 1
+                if request.remaining_tokens >= 0:
                     request.out.put(request.context)
-                if request.left <= 0:
+                if request.remaining_tokens <= 0:
                     request.out.put(_END)
-            running = [r for r in running if r.left > 0]
+            running = [r for r in running if r.remaining_tokens > 0]
 
     def __enter__(self) -> Self:
         self._engine.start()

@@ -90,15 +90,15 @@ class PrometheusApi(LoopbackServer):
         wanted = self._authorization
         if wanted is not None and request.headers.get("authorization") != wanted:
             return Answer(401, "Unauthorized")
-        asked = {name: values[0] for name, values in parse_qs(text).items()}
-        asked.setdefault("query", asked.get("match[]", ""))
-        self.asked.append(asked)
+        params = {name: values[0] for name, values in parse_qs(text).items()}
+        params.setdefault("query", params.get("match[]", ""))
+        self.asked.append(params)
         for part, answer in self.faults:
-            if part in asked["query"]:
+            if part in params["query"]:
                 return answer
         if path not in _PATHS:
             return self._labels(path, parse_qs(text).get("match[]", []))
-        return self._evaluate(asked)
+        return self._evaluate(params)
 
     def _labels(self, path: str, selectors: Sequence[str]) -> Answer:
         """The values of one label."""
@@ -113,11 +113,11 @@ class PrometheusApi(LoopbackServer):
         answer = {"status": "success", "data": values}
         return Answer(200, json.dumps(answer), _JSON)
 
-    def _evaluate(self, asked: Mapping[str, str]) -> Answer:
-        instant = "start" not in asked
+    def _evaluate(self, params: Mapping[str, str]) -> Answer:
+        instant = "start" not in params
         if instant:
-            asked = {**asked, "start": asked["time"], "end": asked["time"], "step": "1"}
-        start, end, step = (Decimal(asked[name]) for name in ("start", "end", "step"))
+            params = {**params, "start": params["time"], "end": params["time"], "step": "1"}
+        start, end, step = (Decimal(params[name]) for name in ("start", "end", "step"))
         points = int((end - start) / step) + 1
         if points > MAX_POINTS:
             return refused(
@@ -125,7 +125,7 @@ class PrometheusApi(LoopbackServer):
                 "Try decreasing the query resolution (?step=XX)"
             )
         grid = [float(start + step * i) for i in range(points)]
-        text = asked["query"]
+        text = params["query"]
         times = text.startswith("timestamp(") and text.endswith(")")
         text = text.removeprefix("timestamp(").removesuffix(")") if times else text
         wanted = _wanted(text)
@@ -187,7 +187,7 @@ def _fits(series: Series, wanted: Iterable[tuple[str, re.Pattern[str]]]) -> bool
 
 def _matchers(name: str | None, inside: str | None) -> list[tuple[str, re.Pattern[str]]] | None:
     """Label → pattern, None where it does not parse."""
-    found = [] if name is None else [("__name__", re.compile(re.escape(name)))]
+    matchers = [] if name is None else [("__name__", re.compile(re.escape(name)))]
     at, inside = 0, inside or ""
     while at < len(inside):
         match = _MATCHER.match(inside, at)
@@ -197,18 +197,18 @@ def _matchers(name: str | None, inside: str | None) -> list[tuple[str, re.Patter
         if any(c not in _ESCAPES for c in re.findall(r"\\(.)", quoted, re.DOTALL)):
             return None
         value = re.sub(r"\\(.)", lambda m: _ESCAPES[m[1]], quoted, flags=re.DOTALL)
-        found.append((label, re.compile(value if kind == "=~" else re.escape(value))))
+        matchers.append((label, re.compile(value if kind == "=~" else re.escape(value))))
         at = match.end()
-    return found or None
+    return matchers or None
 
 
 def _on(grid: Sequence[float], series: Series, times: bool) -> list[list[Any]]:
     """The newest point at each time of the grid, if it is not too old."""
-    found: list[list[Any]] = []
+    points: list[list[Any]] = []
     moments = [at for at, _ in series.points]
     for now in grid:
         index = bisect_right(moments, now) - 1
         if index >= 0 and now - moments[index] < series.lookback_seconds:
             at, value = series.points[index]
-            found.append([now, repr(at) if times else value])
-    return found
+            points.append([now, repr(at) if times else value])
+    return points

@@ -94,14 +94,14 @@ def backfill(pages: Sequence[Page], labels: Mapping[str, str], into: Path) -> No
             for at, body in pages:
                 file.writelines(openmetrics_lines(at, body, labels))
             file.write("# EOF\n")
-        made = subprocess.run(  # noqa: S603 - the binary was looked up by name
+        process = subprocess.run(  # noqa: S603 - the binary was looked up by name
             [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(into)],
             capture_output=True,
             text=True,
             check=False,
         )
-    if made.returncode != 0:
-        raise RuntimeError(f"promtool: {made.stderr[-2000:]}")
+    if process.returncode != 0:
+        raise RuntimeError(f"promtool: {process.stderr[-2000:]}")
 
 
 def openmetrics_lines(at: float, body: str | None, labels: Mapping[str, str]) -> list[str]:

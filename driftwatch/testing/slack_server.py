@@ -65,8 +65,8 @@ class SlackServer(LoopbackServer):
         if request.method != "POST":
             return Answer(405, "method_not_allowed")
         if request.path != TOKEN_PATH:
-            known = request.path.startswith(TOKEN_PATH.rpartition("/")[0])
-            return Answer(403, "invalid_token") if known else Answer(404, "no_service")
+            has_workspace = request.path.startswith(TOKEN_PATH.rpartition("/")[0])
+            return Answer(403, "invalid_token") if has_workspace else Answer(404, "no_service")
         if "application/json" not in request.headers.get("content-type", ""):
             return Answer(400, "invalid_payload")
         try:
@@ -77,7 +77,7 @@ class SlackServer(LoopbackServer):
         if wrong is not None:
             return Answer(400, wrong)
         texts = list(_mrkdwn_texts(payload))
-        mentions = tuple(found for text in texts for found in _MENTION.findall(text))
+        mentions = tuple(mention for text in texts for mention in _MENTION.findall(text))
         self.accepted.append(Message(payload, mentions))
         return Answer(200, "ok", {"Content-Type": "text/html"})
 
@@ -100,8 +100,8 @@ def refusal(payload: Any) -> str | None:
     if sum(map(len, _mrkdwn_texts(payload))) > LONGEST_MESSAGE:
         return "msg_blocks_too_long"
     # an angle bracket that opens nothing Slack knows: what is shown is not what was meant
-    for shown in _mrkdwn_texts({"blocks": blocks}):
-        rest = _MENTION.sub("", _LINK.sub("", _DATE.sub("", shown)))
+    for mrkdwn in _mrkdwn_texts({"blocks": blocks}):
+        rest = _MENTION.sub("", _LINK.sub("", _DATE.sub("", mrkdwn)))
         if "<" in rest:
             return "invalid_blocks"
     return None
@@ -151,16 +151,18 @@ def _each(block: Mapping[str, Any], most: int, check: Any) -> bool:
     return isinstance(elements, list) and 0 < len(elements) <= most and all(map(check, elements))
 
 
-def _text(found: Any, longest: int, *, plain: bool = False) -> bool:
-    if not isinstance(found, dict) or not isinstance(found.get("text"), str):
+def _text(element: Any, longest: int, *, plain: bool = False) -> bool:
+    if not isinstance(element, dict) or not isinstance(element.get("text"), str):
         return False
-    kind = found.get("type")
+    kind = element.get("type")
     if kind not in (("plain_text",) if plain else ("plain_text", "mrkdwn")):
         return False
     # "emoji" belongs to plain text, "verbatim" to mrkdwn
-    if ("emoji" in found and kind != "plain_text") or ("verbatim" in found and kind != "mrkdwn"):
+    if ("emoji" in element and kind != "plain_text") or (
+        "verbatim" in element and kind != "mrkdwn"
+    ):
         return False
-    return 0 < len(found["text"]) <= longest
+    return 0 < len(element["text"]) <= longest
 
 
 def _mrkdwn_texts(payload: Mapping[str, Any]) -> Iterator[str]:
@@ -168,9 +170,9 @@ def _mrkdwn_texts(payload: Mapping[str, Any]) -> Iterator[str]:
     if payload.get("text"):
         yield payload["text"]
     for block in payload.get("blocks") or ():
-        for found in (block.get("text"), *(block.get("fields") or ()), *_elements(block)):
-            if isinstance(found, dict) and isinstance(found.get("text"), str):
-                yield found["text"]
+        for element in (block.get("text"), *(block.get("fields") or ()), *_elements(block)):
+            if isinstance(element, dict) and isinstance(element.get("text"), str):
+                yield element["text"]
 
 
 def _elements(block: Mapping[str, Any]) -> Iterator[Any]:

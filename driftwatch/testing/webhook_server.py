@@ -52,8 +52,8 @@ class WebhookServer(LoopbackServer):
         if len(request.body) > _LARGEST:
             return Answer(413, "too large")
         if self._secret is not None:
-            given = request.headers.get(SIGNATURE_HEADER.lower())
-            if given != signature(request.body, self._secret):
+            sent_signature = request.headers.get(SIGNATURE_HEADER.lower())
+            if sent_signature != signature(request.body, self._secret):
                 return Answer(401, "wrong signature")
         key = request.headers.get(IDEMPOTENCY_HEADER.lower())
         if not key:

@@ -113,7 +113,7 @@ def test_every_evidence_column_can_be_read(name: str) -> None:
 
 def test_a_column_may_be_a_keyword_elsewhere() -> None:
     known = {"left": BY_NAME["scrapes"], "select": BY_NAME["scrapes"]}
-    assert parse_condition("left > 1 AND select > 2", known=known).columns == {"left", "select"}
+    assert parse_condition("left > 1 AND select > 2", columns=known).columns == {"left", "select"}
 
 
 def test_limits_of_size() -> None:

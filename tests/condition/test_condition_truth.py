@@ -244,7 +244,7 @@ def test_a_condition_is_what_sql_says(
 ) -> None:
     text = write(tree)
     assume(len(text) <= MAX_CHARACTERS)
-    condition = parse_condition(text, known=KNOWN, false_when_unknown=lenient)
+    condition = parse_condition(text, columns=KNOWN, false_when_unknown=lenient)
     assert condition.columns == reads(tree)
     frame = pl.DataFrame(rows, schema=SCHEMA, strict=False)
     assert answers(condition, frame) == [truth(tree, row, lenient) for row in rows]
@@ -269,7 +269,7 @@ PIECES_AND_A_BREAK = [*PIECES.split(), "\n"]
 )
 def test_any_text_is_a_condition_or_a_condition_error(text: str) -> None:
     try:
-        condition = parse_condition(text, known=KNOWN)
+        condition = parse_condition(text, columns=KNOWN)
     except ConditionError as error:
         lines = text.split("\n")
         assert 1 <= error.line <= len(lines)
@@ -321,32 +321,32 @@ ROWS = pl.DataFrame(
     ],
 )
 def test_meaning(text: str, expected: list[bool | None]) -> None:
-    assert answers(parse_condition(text, known=KNOWN), ROWS) == expected
+    assert answers(parse_condition(text, columns=KNOWN), ROWS) == expected
 
 
 def test_an_unknown_becomes_false_only_in_its_own_comparison() -> None:
     text = "x > 1 OR y > 1 AND z > 1"
-    assert answers(parse_condition(text, known=KNOWN), NULLS) == [None]
-    lenient = parse_condition(text, known=KNOWN, false_when_unknown=["x"])
+    assert answers(parse_condition(text, columns=KNOWN), NULLS) == [None]
+    lenient = parse_condition(text, columns=KNOWN, false_when_unknown=["x"])
     assert answers(lenient, NULLS) == [None]  # the rest is still unknown
-    lenient = parse_condition(text, known=KNOWN, false_when_unknown=["x", "z"])
+    lenient = parse_condition(text, columns=KNOWN, false_when_unknown=["x", "z"])
     assert answers(lenient, NULLS) == [False]
     for text in ("x NOT BETWEEN 1 AND 2", "x NOT IN (1)", "flag"):
-        assert answers(parse_condition(text, known=KNOWN), NULLS) == [None]
-        condition = parse_condition(text, known=KNOWN, false_when_unknown=["x", "flag"])
+        assert answers(parse_condition(text, columns=KNOWN), NULLS) == [None]
+        condition = parse_condition(text, columns=KNOWN, false_when_unknown=["x", "flag"])
         assert answers(condition, NULLS) == [False]
 
 
 def test_strict_and_lenient_are_different_conditions() -> None:
-    strict = parse_condition("x > 1", known=KNOWN)
-    assert strict == parse_condition("x > 1", known=KNOWN)
-    assert strict != parse_condition("x > 1", known=KNOWN, false_when_unknown=["x"])
-    assert len({strict, parse_condition("x > 1", known=KNOWN)}) == 1
+    strict = parse_condition("x > 1", columns=KNOWN)
+    assert strict == parse_condition("x > 1", columns=KNOWN)
+    assert strict != parse_condition("x > 1", columns=KNOWN, false_when_unknown=["x"])
+    assert len({strict, parse_condition("x > 1", columns=KNOWN)}) == 1
 
 
 def test_columns_without_a_type_or_of_whole_numbers() -> None:
     frame = pl.DataFrame({"x": [None, None], "y": [1, 2], "flag": [None, None]})
-    condition = parse_condition("x > 1 OR flag OR y / 2 = 0.5", known=KNOWN)
+    condition = parse_condition("x > 1 OR flag OR y / 2 = 0.5", columns=KNOWN)
     assert answers(condition, frame) == [True, None]
 
 
@@ -354,10 +354,10 @@ def test_columns_without_a_type_or_of_whole_numbers() -> None:
 def test_constants_inside_do_not_shorten_the_answer(text: str) -> None:
     frame = pl.DataFrame({"x": [None, None]}, schema={"x": pl.Float64})
     expected = [True, True] if "OR" in text else [None, None]
-    assert answers(parse_condition(text, known=KNOWN), frame) == expected
+    assert answers(parse_condition(text, columns=KNOWN), frame) == expected
 
 
 def test_a_constant_is_as_long_as_the_frame() -> None:
-    condition = parse_condition("TRUE", known=KNOWN)
+    condition = parse_condition("TRUE", columns=KNOWN)
     assert answers(condition, ROWS) == [True] * 3
     assert answers(condition, ROWS.clear()) == []

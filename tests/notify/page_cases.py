@@ -720,7 +720,7 @@ DRAIN = case(
     },
     labels={"instance": "chat-8b-5:8000", "pool": "chat-8b"},
     reference=PIN,
-    twins={
+    peers={
         "of_targets": 8,
         "slower": 1,
         "speed_low_ratio": 0.991,
@@ -766,7 +766,7 @@ SLOW_POOL = replace(
             "throughput_factor_speed_ratio": None,
         },
         reasons={"speed_at_equal_load_ratio": "outside the tuned range"},
-        twins=None,
+        peers=None,
         concerned=tuple(TargetKey(f"chat-8b-{i}:8000", "0") for i in (5, 1, 2, 3, 7)),
         of_targets=8,
         told_before=(TargetKey("chat-8b-1:8000", "0"), TargetKey("chat-8b-2:8000", "0")),
