@@ -30,7 +30,7 @@ from pathlib import Path
 import polars as pl
 
 from driftwatch.cli.options import plan_from
-from driftwatch.cli.proposed import with_proposals
+from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings.compact import CompactRecordingSource
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.stage import Memory, detect

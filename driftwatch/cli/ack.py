@@ -26,8 +26,8 @@ def command(
     with open_store(db, config) as store:
         incident = store.acknowledge(incident_id, name, now)
     if as_json:
-        told = {"schema_version": 1, "incident": as_data(incident)}
-        click.echo(json.dumps(told, sort_keys=True, allow_nan=False))
+        document = {"schema_version": 1, "incident": as_data(incident)}
+        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
         return
     at = incident.acknowledged_at or now
     mine = incident.acknowledged_by == name and at == now

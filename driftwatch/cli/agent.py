@@ -47,8 +47,8 @@ def command(listen: str, interval: timedelta) -> None:
     try:
         agent.start()
         host, port = endpoint.address
-        shown = f"[{host}]" if ":" in host else host
-        log.info("serving", metrics=f"http://{shown}:{port}/metrics")
+        url_host = f"[{host}]" if ":" in host else host
+        log.info("serving", metrics=f"http://{url_host}:{port}/metrics")
         until_signal()
         log.info("stopping")
     finally:

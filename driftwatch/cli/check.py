@@ -53,13 +53,13 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     receivers = None if settings is None else [one.name for one in settings.receivers]
     reading = read_rulebook(paths, receivers=receivers)
     problems += reading.problems
-    read = reading.files + (config is not None)
+    file_count = reading.files + (config is not None)
     if as_json:
-        click.echo(_json(problems, read, reading.rules))
+        click.echo(_json(problems, file_count, reading.rules))
     else:
         encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
         text = render_problems(
-            problems, files=read, rules=reading.rules, ascii_only=encoding != "utf8"
+            problems, files=file_count, rules=reading.rules, ascii_only=encoding != "utf8"
         )
         click.echo(text)
     return _exit_code(problems)
@@ -81,7 +81,7 @@ def _exit_code(problems: Sequence[Problem]) -> int:
 def _json(problems: Sequence[Problem], files: int, rules: int) -> str:
     import orjson
 
-    found = {
+    document = {
         "schema_version": 1,
         "ok": not any(problem.severity == "error" for problem in problems),
         "files": files,
@@ -99,4 +99,4 @@ def _json(problems: Sequence[Problem], files: int, rules: int) -> str:
             for problem in problems
         ],
     }
-    return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()

@@ -55,9 +55,9 @@ def database_of(db: str | None, config: str | None) -> str:
     """
     if db is not None:
         return db
-    said = os.environ.get(DATABASE_VARIABLE)
-    if config is None and said:
-        return str(Path(said).expanduser())
+    from_environment = os.environ.get(DATABASE_VARIABLE)
+    if config is None and from_environment:
+        return str(Path(from_environment).expanduser())
     path = config_here() if config is None else Path(config)
     if path is None:
         return DEFAULT_DATABASE

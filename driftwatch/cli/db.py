@@ -38,7 +38,7 @@ def version(db: str | None, config: str | None) -> int:
     from driftwatch.store.tables import SCHEMA_REVISION
 
     where = database_of(db, config)
-    found, writer = versions_of(where)
+    revision, writer = versions_of(where)
     by = f" (upgraded by driftwatch {writer})" if writer else ""
-    click.echo(f"{where}: schema {found or 'none'}{by}; this version needs {SCHEMA_REVISION}")
-    return EXIT_ANSWERED if found == SCHEMA_REVISION else EXIT_PROBLEM
+    click.echo(f"{where}: schema {revision or 'none'}{by}; this version needs {SCHEMA_REVISION}")
+    return EXIT_ANSWERED if revision == SCHEMA_REVISION else EXIT_PROBLEM

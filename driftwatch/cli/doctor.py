@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
 _ARMING = 20  # targets whose minutes are read for what a baseline lacks
-_SHOWN = 200  # troubles on a terminal; --json has them all
+_MOST_SHOWN = 200  # troubles on a terminal; --json has them all
 
 
 @click.command(name="doctor")
@@ -67,31 +67,31 @@ def command(
     if urls:
         plan, settings = _with_own_gpus(urls, plan, settings)
     progress = Progress("asking")
-    read = read_sources(settings, clock, progress)
+    reading = read_sources(settings, clock, progress)
     progress.close()
-    found = checkup(
-        pl.concat(read.scrapes),
-        plan.assign(read.targets),
+    result = checkup(
+        pl.concat(reading.scrapes),
+        plan.assign(reading.targets),
         plan,
         Inputs(
             has_baseline=baseline is not None,
             now=clock.now() if recording is None else None,
-            sources=read.sources,
-            gpus=pl.concat(read.gpus),
+            sources=reading.sources,
+            gpus=pl.concat(reading.gpus),
             interval_seconds=settings.interval,
             places=_places_of_settings(settings) if of_config else {},
             waits=_waits(config, plan) if of_config else None,
         ),
     )
     if config is not None:
-        found = replace(found, checks=(*found.checks, *_receivers(config)))
+        result = replace(result, checks=(*result.checks, *_receivers(config)))
     place = _places(config, settings) if of_config else None
     if as_json:
-        _print_json(found, read.sources, place)
+        _print_json(result, reading.sources, place)
     else:
-        _print(found, show_all, place)
-    answered = 0 if found.ready else 1
-    click.get_current_context().exit(answered if found.targets else EXIT_NO_VERDICT)
+        _print(result, show_all, place)
+    code = 0 if result.ready else 1
+    click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
 
 
 def _settings(
@@ -164,13 +164,13 @@ def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
 
     try:
         with open_store(None, None if config is None else str(config)) as store:
-            known = material_of_store(store, plan)
-            waiting = without_pin(known)
-            told = {one.target.key: one.text for one in arming(known, waiting[:_ARMING])}
+            material = material_of_store(store, plan)
+            waiting = without_pin(material)
+            texts = {one.target.key: one.text for one in arming(material, waiting[:_ARMING])}
     except DriftwatchError:
         return None
     rest = {target.key: "no pin" for target in waiting[_ARMING:]}
-    return dict.fromkeys(known.targets, "") | rest | told
+    return dict.fromkeys(material.targets, "") | rest | texts
 
 
 def _receivers(config: Path) -> list[Check]:
@@ -206,17 +206,17 @@ def _places(config: Path | None, settings: Settings) -> Callable[[Check], str]:
 
 
 def _print_json(
-    found: Checkup, sources: Sequence[SourceAnswer], place: Callable[[Check], str] | None
+    result: Checkup, sources: Sequence[SourceAnswer], place: Callable[[Check], str] | None
 ) -> None:
     """Everything, base units in the names."""
     import json
 
     document = {
         "schema_version": 1,
-        "ready": found.ready,
-        "targets": found.targets,
-        "rules": dict(found.rules),
-        "arming": sorted(found.arming),
+        "ready": result.ready,
+        "targets": result.targets,
+        "rules": dict(result.rules),
+        "arming": sorted(result.arming),
         "sources": [
             {
                 "name": source.name,
@@ -230,42 +230,42 @@ def _print_json(
         ],
         "checks": [
             {**asdict(check), "place": (place(check) or None) if place else None}
-            for check in found.checks
+            for check in result.checks
         ],
     }
     click.echo(json.dumps(document, indent=2))
 
 
-def _print(found: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:
+def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:
     """Trouble first, verdict last."""
     order = {"MISSING": 0, "WRONG": 1, "WARNING": 2, "ARMING": 3, "off": 4, "ok": 5}
-    checks = sorted(found.checks, key=lambda check: order[check.status])
+    checks = sorted(result.checks, key=lambda check: order[check.status])
     troubles = [c for c in checks if c.status in ("MISSING", "WRONG", "WARNING", "ARMING")]
     # piped nothing is left out
-    limit = _SHOWN if sys.stdout.isatty() else len(troubles)
-    shown = checks if show_all else troubles[:limit]
-    wide = min(20, max((len(c.where) for c in shown), default=0))
-    for check in shown:
+    limit = _MOST_SHOWN if sys.stdout.isatty() else len(troubles)
+    listed = checks if show_all else troubles[:limit]
+    wide = min(20, max((len(c.where) for c in listed), default=0))
+    for check in listed:
         _print_check(check, wide, place)
-    if len(troubles) > len(shown):
-        click.echo(f"and {len(troubles) - len(shown)} more (--all)")
+    if len(troubles) > len(listed):
+        click.echo(f"and {len(troubles) - len(listed)} more (--all)")
     if not show_all:
         click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks (--all)")
-    click.echo(_verdict(found))
+    click.echo(_verdict(result))
 
 
-def _verdict(found: Checkup) -> str:
-    if not found.targets:
+def _verdict(result: Checkup) -> str:
+    if not result.targets:
         return "NO VERDICT: no source has a vLLM server"
-    able = sum(found.rules.values())
-    word = "READY" if found.ready else "NOT READY"
+    able = sum(result.rules.values())
+    word = "READY" if result.ready else "NOT READY"
     counted = {
-        status: sum(check.status == status for check in found.checks)
+        status: sum(check.status == status for check in result.checks)
         for status in ("MISSING", "WRONG")
     }
-    counted["ARMING"] = len(found.arming)
+    counted["ARMING"] = len(result.arming)
     bad = ", ".join(f"{number} {status}" for status, number in counted.items() if number)
-    return f"{word}: {able} of {len(found.rules)} rules can fire on every pool" + (
+    return f"{word}: {able} of {len(result.rules)} rules can fire on every pool" + (
         f"; {bad}" if bad else ""
     )
 
@@ -279,8 +279,8 @@ def _print_check(check: Check, wide: int, place: Callable[[Check], str] | None) 
         if place is not None:
             at = place(check)
         else:
-            given = f"{check.flags}; or in the configuration, " if check.flags else ""
-            at = given + ("pools[]:" if check.pool is not None else "")
+            prefix = f"{check.flags}; or in the configuration, " if check.flags else ""
+            at = prefix + ("pools[]:" if check.pool is not None else "")
         _wrapped("        fix       ", f"{at} {check.fix}".strip(), 18)
 
 

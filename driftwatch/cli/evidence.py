@@ -51,7 +51,7 @@ def command(
             raise UsageError("--from, --to, --target and --baseline belong to --recording")
         click.get_current_context().exit(_list_columns(term, as_json))
 
-    from driftwatch.cli.recorded import from_recording
+    from driftwatch.cli.recording_history import from_recording
     from driftwatch.notify.explained import explained_json
     from driftwatch.pipeline.explain import Window as Asked
     from driftwatch.pipeline.explain import explain, measured_reference, target_named
@@ -64,18 +64,18 @@ def command(
         raise UsageError("--from is not before --to")
     measured = measured_reference(scrapes, baseline, targets, plan, gpus)
     chosen = target_named(target, targets)
-    found = explain(scrapes, chosen, window, targets, plan, measured, gpus)
+    finding = explain(scrapes, chosen, window, targets, plan, measured, gpus)
     if as_json:
-        click.echo(explained_json(found, window.start, window.end))
+        click.echo(explained_json(finding, window.start, window.end))
         return
-    _print_window(found, _matching(term))
+    _print_window(finding, _matching(term))
 
 
 # p95 and its two edges are one fact: they print on one row
 _EDGES = ("_lower", "_upper")
 
 
-def _print_window(found: Finding, columns: Sequence[Column]) -> None:
+def _print_window(finding: Finding, columns: Sequence[Column]) -> None:
     """One row a column: three digits and padded for a terminal; every digit, tab-separated, and
     a row for each bucket edge for a pipe.
     """
@@ -83,17 +83,17 @@ def _print_window(found: Finding, columns: Sequence[Column]) -> None:
 
     names = {column.name for column in columns}
     piped = not sys.stdout.isatty()
-    shown = [c for c in columns if piped or c.name[:-6] not in names or _edge(c) is None]
-    wide = max((len(column.name) for column in shown), default=0)
-    for column in shown:
-        reason = found.reasons.get(column.name, "")
-        value = found.evidence.get(column.name)
+    listed = [c for c in columns if piped or c.name[:-6] not in names or _edge(c) is None]
+    wide = max((len(column.name) for column in listed), default=0)
+    for column in listed:
+        reason = finding.reasons.get(column.name, "")
+        value = finding.evidence.get(column.name)
         if piped:
             raw = "unknown" if value is None else str(value)
             click.echo("\t".join((column.name, raw, column.unit, reason)))
             continue
         note = f"  ({reason})" if reason else ""
-        text = f"{column.name:<{wide}}  {_text(found, column)}{note}"
+        text = f"{column.name:<{wide}}  {_text(finding, column)}{note}"
         click.echo(textwrap.fill(text, 80, subsequent_indent=" " * (wide + 2)))
 
 
@@ -102,11 +102,11 @@ def _edge(column: Column) -> str | None:
     return next((edge for edge in _EDGES if column.name.endswith(edge)), None)
 
 
-def _text(found: Finding, column: Column) -> str:
+def _text(finding: Finding, column: Column) -> str:
     """The value in three digits with its unit; a quantile as the bucket it lies in."""
     from driftwatch.notify.numbers import clean, figure, knob
 
-    value = found.evidence.get(column.name)
+    value = finding.evidence.get(column.name)
     unit = "" if column.unit == "1" else f" {column.unit}"
     if value is None:
         return "unknown"
@@ -114,11 +114,11 @@ def _text(found: Finding, column: Column) -> str:
         return "yes" if value else "no"
     if not isinstance(value, int | float):
         return clean(str(value))
-    lower = found.evidence.get(f"{column.name}_lower")
+    lower = finding.evidence.get(f"{column.name}_lower")
     if lower is None:
         whole = column.name.startswith("max_num_")
         return f"{knob(value) if whole else figure(value)}{unit}"
-    upper = found.evidence.get(f"{column.name}_upper")
+    upper = finding.evidence.get(f"{column.name}_upper")
     if upper is None:
         return f"above {lower:g}{unit}"
     return f"in ({lower:g}, {upper:g}]{unit} (about {figure(value)})"
@@ -148,12 +148,12 @@ def _list_columns(term: str | None, as_json: bool) -> int:
             click.echo("\t".join(_cells(column)))
         if columns:
             return 0
-    said = {
+    reasons = {
         name: why
         for name, why in NOT_CONTINUOUS.items()
         if term and term.lower().replace("_", " ") in name.replace("_", " ")
     }
-    for name, why in said.items():
+    for name, why in reasons.items():
         click.echo(f"{name}: {why}")
     for column in columns:
         click.echo(f"{column.name}  [{column.unit}]")
@@ -166,7 +166,7 @@ def _list_columns(term: str | None, as_json: bool) -> int:
             facts.append(f"also called: {', '.join(column.aliases)}")
         for fact in facts:
             click.echo(textwrap.fill(fact, 80, initial_indent="  ", subsequent_indent="    "))
-    if not columns and not said:
+    if not columns and not reasons:
         click.echo(f"no column, alias or meaning contains {term!r}", err=True)
         return _EXIT_PROBLEM
     return 0

@@ -49,12 +49,12 @@ class Tally:
         if outcome.rows.height:
             newest = outcome.rows["end"].max()
             self.until = newest if isinstance(newest, datetime) else self.until
-        seen = outcome.scrapes.select("instance", "time", "ok", "reason").unique(
+        scrapes = outcome.scrapes.select("instance", "time", "ok", "reason").unique(
             ["instance", "time"], keep="first", maintain_order=True
         )
-        self.scrapes += len(seen)
-        self.usable += int(seen["ok"].sum())
-        for reason in seen.filter(~seen["ok"])["reason"]:
+        self.scrapes += len(scrapes)
+        self.usable += int(scrapes["ok"].sum())
+        for reason in scrapes.filter(~scrapes["ok"])["reason"]:
             key = re.sub(r"\d+", "N", str(reason))
             times, first = self.failed.get(key, (0, str(reason)))
             self.failed[key] = (times + 1, first)
@@ -75,7 +75,7 @@ class Tally:
 
     def warnings(self) -> Iterator[str]:
         """``12 of 340 scrapes failed, e.g. answered 503``: the most frequent reasons."""
-        often = sorted(self.failed.values(), key=lambda found: -found[0])
+        often = sorted(self.failed.values(), key=lambda failure: -failure[0])
         for times, example in often[:_REASONS_TOLD]:
             eg = ", e.g." if times > 1 else ":"
             yield f"{times:,} of {self.scrapes:,} scrapes failed{eg} {example}"

@@ -58,26 +58,28 @@ def command(
     now = SystemClock().now()
     start = None if since is None else moment(since, now, "--since")
     with open_store(db, config) as store:
-        found = store.incidents(state=state, since=start, limit=limit + 1)
+        incidents = store.incidents(state=state, since=start, limit=limit + 1)
         if not everything and state is None and start is None:
-            found = [incident for incident in found if incident.state != "resolved"]
-        marks = store.marks([incident.id for incident in found]) if as_json else {}
-    more = len(found) > limit
-    found = found[:limit]
+            incidents = [incident for incident in incidents if incident.state != "resolved"]
+        marks = store.marks([incident.id for incident in incidents]) if as_json else {}
+    more = len(incidents) > limit
+    incidents = incidents[:limit]
     if as_json:
-        told = {
+        document = {
             "schema_version": 1,
-            "incidents": [{**as_data(i), "mark": mark_data(marks.get(i.id))} for i in found],
+            "incidents": [{**as_data(i), "mark": mark_data(marks.get(i.id))} for i in incidents],
             "more": more,
         }
-        click.echo(json.dumps(told, sort_keys=True, allow_nan=False))
+        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
         return
     for line in lines(
-        HEADER if found else (), [short_row(i, now) for i in found], [full_row(i) for i in found]
+        HEADER if incidents else (),
+        [short_row(i, now) for i in incidents],
+        [full_row(i) for i in incidents],
     ):
         if line:
             click.echo(line)
-    if not found:
+    if not incidents:
         if state is not None or start is not None:
             words = "no incident that fits"
         else:

@@ -61,7 +61,7 @@ def command(
     if prometheus is None:
         if any((match, bearer_token_file, username, password_file, tenant, ca_file)):
             raise UsageError("--match and credentials are for --prometheus")
-        made = _of_pages(urls)
+        configuration = _of_pages(urls)
     else:
         if (username is None) != (password_file is None):
             raise UsageError("give --username together with --password-file")
@@ -72,33 +72,33 @@ def command(
         auth = None
         if username is not None and password_file is not None:
             auth = (username, str(password_file.absolute()))
-        made = _of_api(prometheus, _labels(match), keys, auth)
+        configuration = _of_api(prometheus, _labels(match), keys, auth)
     if output is None:
-        click.echo(made.text, nl=False)
+        click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
-    _write(output, made.text, force=force)
+    _write(output, configuration.text, force=force)
     from driftwatch.onboarding.text import in_lines
 
     click.echo(f"wrote {output}. Missing:")
-    for line in in_lines(made.missing):
+    for line in in_lines(configuration.missing):
         click.echo(line)
     click.echo(f"next: driftwatch doctor -c {output}")
 
 
 def _labels(match: Sequence[str]) -> dict[str, str]:
-    found = {}
+    labels = {}
     for text in match:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--match {text!r} is not LABEL=VALUE")
-        if name in found:
+        if name in labels:
             raise UsageError(
                 f"--match {name} is given twice: a series has one value of a label",
                 help_text="write a configuration for each value",
             )
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels
 
 
 def _of_api(
@@ -124,8 +124,8 @@ def _of_api(
     at = SystemClock().now()
     asker = asker_of(source)
     try:
-        found = discover(asker, match, at)
-        if not found.servers:
+        discovered = discover(asker, match, at)
+        if not discovered.servers:
             up = asker.instant("up", at)
             others = vllm_servers(asker, at) if match else 0
             foreign = [
@@ -155,9 +155,9 @@ def _of_api(
     finally:
         asker.close()
     gpus, problems = gpus_of(source, at)
-    found = replace(found, gpus=gpus, problems=(*found.problems, *problems))
+    discovered = replace(discovered, gpus=gpus, problems=(*discovered.problems, *problems))
     escaped = {name: quoted(value) for name, value in keys.items()}
-    return written(found, found_pools(found, at), Api(url, match, escaped, basic_auth))
+    return written(discovered, found_pools(discovered, at), Api(url, match, escaped, basic_auth))
 
 
 def _of_pages(urls: Sequence[str]) -> Written:
@@ -170,11 +170,11 @@ def _of_pages(urls: Sequence[str]) -> Written:
     from driftwatch.onboarding.text import written
     from driftwatch.service.probes import found_at_pages
 
-    found, addresses = found_at_pages(urls)
-    if not found.servers:
-        reasons = "; ".join(f"{one.instance}: {one.reason}" for one in found.silent[:3])
+    discovered, addresses = found_at_pages(urls)
+    if not discovered.servers:
+        reasons = "; ".join(f"{one.instance}: {one.reason}" for one in discovered.silent[:3])
         raise NoVerdict(f"no page of vLLM: {reasons}", help_text="give http://host:8000/metrics")
-    return written(found, found_pools(found, SystemClock().now()), addresses)
+    return written(discovered, found_pools(discovered, SystemClock().now()), addresses)
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

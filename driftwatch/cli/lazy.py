@@ -30,5 +30,5 @@ class LazySubcommands(click.Group):
         if cmd_name not in self._modules:
             return None
         module, _, name = self._modules[cmd_name].partition(":")
-        found: click.Command = getattr(importlib.import_module(module), name or "command")
-        return found
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
+        return command

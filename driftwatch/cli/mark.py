@@ -53,12 +53,12 @@ def command(
         if undo:
             store.unmark(incident_id)
         else:
-            said = "useful" if useful else "not useful"
-            mark = store.mark(incident_id, said, by=name, at=now, because=why)
+            judgement = "useful" if useful else "not useful"
+            mark = store.mark(incident_id, judgement, by=name, at=now, because=why)
         incident = store.incident(incident_id)
     if as_json:
-        told = {"schema_version": 1, "incident": {**as_data(incident), "mark": mark_data(mark)}}
-        click.echo(json.dumps(told, sort_keys=True, allow_nan=False))
+        document = {"schema_version": 1, "incident": {**as_data(incident), "mark": mark_data(mark)}}
+        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
         return
     what = f"{incident.alert} {target_text(incident.target)}"
     words = "is not marked any more" if mark is None else f"marked {mark.mark} by {mark.by}"

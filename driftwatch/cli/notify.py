@@ -37,10 +37,10 @@ def test(receiver: str, config: Path) -> int:
     from driftwatch.notify.senders import build_senders, sample_page
     from driftwatch.settings import load_settings
 
-    known = {one.name: one for one in load_settings(config).receivers}
-    if receiver not in known:
-        raise _unknown(receiver, list(known), config)
-    sender = build_senders([known[receiver]])[receiver]
+    receivers = {one.name: one for one in load_settings(config).receivers}
+    if receiver not in receivers:
+        raise _unknown(receiver, list(receivers), config)
+    sender = build_senders([receivers[receiver]])[receiver]
     try:
         sender.send(sample_page(receiver, SystemClock().now()))
     except DeliveryError as error:
@@ -49,16 +49,18 @@ def test(receiver: str, config: Path) -> int:
             again += f", after {error.retry_after_seconds:g} s"
         click.echo(f"REFUSED {error.message} ({again})", err=True)
         return EXIT_PROBLEM
-    click.echo(f"delivered: {receiver} took the test page", err=known[receiver].stdout is not None)
+    click.echo(
+        f"delivered: {receiver} took the test page", err=receivers[receiver].stdout is not None
+    )
     return EXIT_ANSWERED
 
 
-def _unknown(receiver: str, known: list[str], config: Path) -> UsageError:
-    close = difflib.get_close_matches(receiver, known, n=1)
+def _unknown(receiver: str, receivers: list[str], config: Path) -> UsageError:
+    close = difflib.get_close_matches(receiver, receivers, n=1)
     if close:
         text = f"did you mean {close[0]}?"
-    elif known:
-        text = f"receivers of {config}: {', '.join(known)}"
+    elif receivers:
+        text = f"receivers of {config}: {', '.join(receivers)}"
     else:
         text = f"{config} has no receivers"
     return UsageError(f"no receiver {receiver!r}", help_text=text)

@@ -174,18 +174,19 @@ def plan_from(
     from driftwatch.service import configured
 
     plan = configured.plan_of_rules(()) if config is None else configured.plan_of(config)
-    said = Serving(
-        max_num_seqs=_said(max_num_seqs), max_num_batched_tokens=_said(max_num_batched_tokens)
+    typed = Serving(
+        max_num_seqs=_from_option(max_num_seqs),
+        max_num_batched_tokens=_from_option(max_num_batched_tokens),
     )
     words = _words_of_command_line(arguments, pid, proc)
-    told = []
-    found = [said]
+    fingerprints = []
+    servings = [typed]
     if words:
         from driftwatch.collect.fingerprint import fingerprint_from_arguments
         from driftwatch.collect.serving import from_arguments
 
-        found += [from_arguments(one) for one in words]
-        told += [fingerprint_from_arguments(one) for one in words]
+        servings += [from_arguments(one) for one in words]
+        fingerprints += [fingerprint_from_arguments(one) for one in words]
     if startup_log is not None:
         from driftwatch.collect.fingerprint import fingerprint_from_startup_log
         from driftwatch.collect.serving import from_startup_log
@@ -194,29 +195,29 @@ def plan_from(
             text = startup_log.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise UsageError(f"{startup_log}: {error.strerror}") from error
-        found.append(from_startup_log(text, path=str(startup_log)))
-        told.append(fingerprint_from_startup_log(text))
-    return _telling(override(plan, found), told)
+        servings.append(from_startup_log(text, path=str(startup_log)))
+        fingerprints.append(fingerprint_from_startup_log(text))
+    return _telling(override(plan, servings), fingerprints)
 
 
-def _telling(plan: Plan, told: Sequence[Fingerprint]) -> Plan:
+def _telling(plan: Plan, fingerprints: Sequence[Fingerprint]) -> Plan:
     """The plan with what the command line says that runs."""
-    if not told:
+    if not fingerprints:
         return plan
     from driftwatch.detect.fingerprints import merged
 
-    pools = tuple(replace(p, told=merged(*told, p.told)) for p in plan.pools)
-    return replace(plan, pools=pools, default_told=merged(*told, plan.default_told))
+    pools = tuple(replace(p, told=merged(*fingerprints, p.told)) for p in plan.pools)
+    return replace(plan, pools=pools, default_told=merged(*fingerprints, plan.default_told))
 
 
 def _words_of_command_line(arguments: str | None, pid: int | None, proc: Path) -> list[list[str]]:
     """vLLM's own arguments, as text or of a process on this host."""
-    found = []
+    command_lines = []
     if arguments is not None:
         import shlex
 
         try:
-            found.append(shlex.split(arguments))
+            command_lines.append(shlex.split(arguments))
         except ValueError as error:
             raise UsageError(f"--arguments: {error}") from error
     if pid is not None:
@@ -224,28 +225,28 @@ def _words_of_command_line(arguments: str | None, pid: int | None, proc: Path) -
             raw = (proc / str(pid) / "cmdline").read_bytes()
         except OSError as error:
             raise UsageError(f"--pid {pid}: {error.strerror}") from error
-        found.append([word.decode(errors="replace") for word in raw.split(b"\0")])
-    return found
+        command_lines.append([word.decode(errors="replace") for word in raw.split(b"\0")])
+    return command_lines
 
 
-def _said(value: int | None) -> Setting | None:
+def _from_option(value: int | None) -> Setting | None:
     return None if value is None else Setting(float(value), "command line")
 
 
-def override(plan: Plan, found: Sequence[Serving]) -> Plan:
+def override(plan: Plan, servings: Sequence[Serving]) -> Plan:
     """The plan with what the command line says of every server."""
     from driftwatch.collect.serving import contradictions, merge
 
-    for sentence in contradictions(*found):
+    for sentence in contradictions(*servings):
         click.echo(f"warning: {sentence}", err=True)
-    said = merge(*found)
-    if said == Serving():
+    typed = merge(*servings)
+    if typed == Serving():
         return plan
-    values = {name: one.value for name in KNOBS if (one := said.setting(name)) is not None}
+    values = {name: one.value for name in KNOBS if (one := typed.setting(name)) is not None}
     if (why := refusal(values)) is not None:
         raise UsageError(why)
-    pools = tuple(replace(p, serving=merge(said, p.serving)) for p in plan.pools)
-    return replace(plan, pools=pools, default_serving=merge(said, plan.default_serving))
+    pools = tuple(replace(p, serving=merge(typed, p.serving)) for p in plan.pools)
+    return replace(plan, pools=pools, default_serving=merge(typed, plan.default_serving))
 
 
 def print_problems(problems: Sequence[SourceProblem], limit: int = 20) -> None:

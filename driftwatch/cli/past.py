@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from driftwatch.cli.options import SERVING, Progress, Span, Time, plan_from, serving_options
-from driftwatch.cli.proposed import pins_option
+from driftwatch.cli.proposal_notice import pins_option
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def what_to_check(url: str) -> str:
     """Where a Prometheus-compatible API does not answer."""
     from driftwatch.collect.http import without_secrets
 
-    asked = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
+    query = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
     return (
-        f"does it answer from this machine: curl {shlex.quote(asked)}? --prometheus is the "
+        f"does it answer from this machine: curl {shlex.quote(query)}? --prometheus is the "
         "address that /api/v1 is under, with its port"
     )
 
@@ -114,7 +114,7 @@ def past_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Origin:
     """Where and when ``explain`` and ``recommend`` look.
 
     Attributes:
@@ -136,7 +136,7 @@ class Asked:
     plan: Plan
 
 
-_ASKED = ("recording", "at", "baseline", "pins", "db")
+_ORIGIN = ("recording", "at", "baseline", "pins", "db")
 
 
 def asked_options(command: Command) -> Command:
@@ -164,7 +164,7 @@ def asked_options(command: Command) -> Command:
 
 
 @contextmanager
-def asked_of(rest: dict[str, Any]) -> Iterator[Asked]:
+def asked_of(rest: dict[str, Any]) -> Iterator[Origin]:
     """Takes :func:`asked_options` out of the command's options, and reads an API's past.
 
     Raises:
@@ -174,7 +174,7 @@ def asked_of(rest: dict[str, Any]) -> Iterator[Asked]:
     """
     from driftwatch.cli.database import config_here
 
-    options = {name: rest.pop(name) for name in _ASKED}
+    options = {name: rest.pop(name) for name in _ORIGIN}
     api = {name: rest.pop(name) for name in _OPTIONS}
     serving = {name: rest.pop(name) for name in SERVING}
     if (recording := options.pop("recording")) is None and api["prometheus"] is None:
@@ -185,8 +185,8 @@ def asked_of(rest: dict[str, Any]) -> Iterator[Asked]:
             )
         serving["config"] = serving["config"] or config_here()
     plan = plan_from(**serving)
-    with past_of(recording, api, options["at"]) as read:
-        yield Asked(recording=read, config=serving["config"], plan=plan, **options)
+    with past_of(recording, api, options["at"]) as source:
+        yield Origin(recording=source, config=serving["config"], plan=plan, **options)
 
 
 def api_of(prometheus: str | None, selector: Sequence[str], step_seconds: float) -> Api | None:
@@ -195,13 +195,13 @@ def api_of(prometheus: str | None, selector: Sequence[str], step_seconds: float)
     Raises:
         UsageError: a --match is not LABEL=VALUE.
     """
-    found: dict[str, list[str]] = {}
+    matchers: dict[str, list[str]] = {}
     for text in selector:
         label, equals, value = text.partition("=")
         if not equals or not label:
             raise UsageError(f"--match {text!r} is not LABEL=VALUE")
-        found.setdefault(label, []).append(value)
-    return None if prometheus is None else Api(prometheus, found, step_seconds)
+        matchers.setdefault(label, []).append(value)
+    return None if prometheus is None else Api(prometheus, matchers, step_seconds)
 
 
 def span_of(
@@ -247,13 +247,13 @@ def past_of(
         NoVerdict: it holds no scrape of the span.
     """
     options = {name: rest.pop(name) for name in _OPTIONS}
-    found = span_of(options, () if recording is None else (recording,))
-    if found is None:
+    span = span_of(options, () if recording is None else (recording,))
+    if span is None:
         if options["since"] is not None or options["until"] is not None:
             raise UsageError("--from and --to need --prometheus")
         yield recording
         return
-    api, (since, until) = found
+    api, (since, until) = span
     with recorded(api, (since, min(until, at or until))) as folder:
         yield folder
 

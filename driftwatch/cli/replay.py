@@ -23,8 +23,8 @@ from driftwatch.cli.options import (
     serving_options,
 )
 from driftwatch.cli.past import Api, api_of, past_options
-from driftwatch.cli.proposed import Taken, pins_from, pins_option, with_proposals
-from driftwatch.cli.unfired import Unfired
+from driftwatch.cli.proposal_notice import TakenProposals, pins_from, pins_option, with_proposals
+from driftwatch.cli.silent_rules import Unfired
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def command(
     plan = with_proposals(plan_from(**serving))
     progress = Progress("reading")
     sources = sources_from(recordings, api_of(prometheus, selector, step_seconds), progress)
-    pinned, taken = pins_from(pins), Taken()
+    pinned, proposals = pins_from(pins), TakenProposals()
     following = _explained(recordings, baseline, pins, serving)
     sender = StdoutSender(json=as_json, stored=False, next_command=following)
     rows = None if evidence is None else EvidenceFile(evidence)
-    read = Tally()
-    told = 0
+    tally = Tally()
+    pages = 0
     unfired = Unfired(plan.enabled)
     lost: Unavailable | None = None
     try:
@@ -113,11 +113,11 @@ def command(
         progress.begin("replaying")
         done = _share_of(span, progress)
         for outcome in replay(sources, span, plan, reference=reference, pins=pinned, progress=done):
-            read.add(outcome)
-            taken.note(outcome.rows)
+            tally.add(outcome)
+            proposals.note(outcome.rows)
             if rows is not None:
                 rows.add(outcome.rows)
-            told += _print_pages(outcome, sender)
+            pages += _print_pages(outcome, sender)
             unfired.note(outcome.rows, outcome.verdicts)
     except Unavailable as error:
         lost = error
@@ -125,19 +125,19 @@ def command(
         progress.close()
         for source in sources:
             source.close()
-    taken.tell()
+    proposals.tell()
     where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
     if rows is not None:
         rows.close()
     between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
-    _print_read(read, lost, where, between)
+    _print_read(tally, lost, where, between)
     if lost is not None:
-        _print_lost(lost, read, told, evidence)
+        _print_lost(lost, tally, pages, evidence)
         click.get_current_context().exit(EXIT_PROBLEM)
-    if not told and not as_json:
+    if not pages and not as_json:
         click.echo(f"no page {between}")
         _print_unfired(unfired)
-    click.get_current_context().exit(1 if read.unreadable else 0)
+    click.get_current_context().exit(1 if tally.unreadable else 0)
 
 
 def _share_of(span: tuple[datetime, datetime], progress: Progress) -> Callable[[datetime], None]:
@@ -160,17 +160,17 @@ def _print_unfired(unfired: Unfired) -> None:
         click.echo(textwrap.fill(text, 80, subsequent_indent=indent, break_on_hyphens=False))
 
 
-def _print_read(read: Tally, lost: Unavailable | None, where: str, between: str) -> None:
+def _print_read(tally: Tally, lost: Unavailable | None, where: str, between: str) -> None:
     """What of the history could not be read.
 
     Raises:
         NoVerdict: none of it could.
     """
-    print_problems([replace(p, where=f"{where}{p.where}") for p in read.problems])
-    for warning in read.warnings():
+    print_problems([replace(p, where=f"{where}{p.where}") for p in tally.problems])
+    for warning in tally.warnings():
         click.echo(f"warning: {where}{warning}", err=True)
-    if not read.usable:
-        why = f"{where}{read.first_reason}" if lost is None else lost.message
+    if not tally.usable:
+        why = f"{where}{tally.first_reason}" if lost is None else lost.message
         raise NoVerdict(
             f"no usable scrape {between}: {why}",
             help_text=None if lost is None else lost.help_text,
@@ -195,7 +195,7 @@ def _baseline(
         raise UsageError(error.message, help_text=_reach(sources)) from error
 
 
-def _write_pins(path: Path, made: Pins) -> None:
+def _write_pins(path: Path, pins: Pins) -> None:
     """The pins of ``--baseline``, as ``driftwatch baseline import`` takes them.
 
     Raises:
@@ -204,26 +204,26 @@ def _write_pins(path: Path, made: Pins) -> None:
     from driftwatch.baselines.documents import exported
 
     try:
-        path.write_text(exported(made.pins), encoding="utf-8")
+        path.write_text(exported(pins.pins), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
-    armed = sum(pin.model is not None for pin in made.pins)
+    armed = sum(pin.model is not None for pin in pins.pins)
     click.echo(
-        f"wrote {len(made.pins)} pins to {path}, {armed} of them with a load model; accept them "
+        f"wrote {len(pins.pins)} pins to {path}, {armed} of them with a load model; accept them "
         f"with: driftwatch baseline import {shlex.quote(str(path))}",
         err=True,
     )
 
 
-def _print_lost(lost: Unavailable, read: Tally, told: int, evidence: Path | None) -> None:
+def _print_lost(lost: Unavailable, tally: Tally, pages: int, evidence: Path | None) -> None:
     """That the database stopped answering: what was kept, and how to go on."""
-    kept = f"{told} pages above" if told else "no page"
+    remains = f"{pages} pages above" if pages else "no page"
     if evidence is not None:
-        kept += f", its minutes in {evidence}"
+        remains += f", its minutes in {evidence}"
     click.echo(f"error: {lost.message}", err=True)
-    click.echo(f"kept: what was replayed until then: {kept}", err=True)
-    if read.until is not None:
-        click.echo(f"help: go on with the same command and --from {_iso(read.until)}", err=True)
+    click.echo(f"kept: what was replayed until then: {remains}", err=True)
+    if tally.until is not None:
+        click.echo(f"help: go on with the same command and --from {_iso(tally.until)}", err=True)
 
 
 def _explained(

@@ -12,7 +12,7 @@ import click
 
 from driftwatch.cli.database import config_here, database_of
 from driftwatch.cli.options import Progress, Time, plan_from, serving_options
-from driftwatch.cli.proposed import Taken, pins_from, pins_option, with_proposals
+from driftwatch.cli.proposal_notice import TakenProposals, pins_from, pins_option, with_proposals
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -80,17 +80,17 @@ def command(
         raise UsageError("one form on standard output: --html -, --md - or --json")
     if pins is not None and not recordings:
         raise UsageError("--pins goes with --recording: the database has its own pins")
-    asked = None if week is None else week_named(week)
+    chosen = None if week is None else week_named(week)
     if recordings:
-        made = _from_recordings(recordings, asked, at, pins, serving)
+        material = _from_recordings(recordings, chosen, at, pins, serving)
     else:
-        made = _from_store(asked, at, db, serving)
-    document = week_document(made)
+        material = _from_store(chosen, at, db, serving)
+    document = week_document(material)
     _write(document, html, md, as_json)
 
 
 def _from_store(
-    asked: Week | None, at: datetime | None, db: str | None, serving: Mapping[str, Any]
+    chosen: Week | None, at: datetime | None, db: str | None, serving: Mapping[str, Any]
 ) -> Material:
     from driftwatch.report.week import last_whole
     from driftwatch.service.reporting import gather
@@ -99,7 +99,7 @@ def _from_store(
     config = serving["config"] or config_here()
     plan = plan_from(**{**serving, "config": config})
     now = SystemClock().now()
-    week = asked or last_whole(at or now)
+    week = chosen or last_whole(at or now)
     if week.start >= now:
         raise UsageError(f"--week: {week.name} has not begun")
     path = database_of(db, None if config is None else str(config))
@@ -114,13 +114,13 @@ def _price(config: Path | None) -> Price | None:
     from driftwatch.report.material import Price
     from driftwatch.settings import load_settings
 
-    said = load_settings(config).gpu_hour_price
-    return None if said is None else Price(said.amount, said.currency)
+    price = load_settings(config).gpu_hour_price
+    return None if price is None else Price(price.amount, price.currency)
 
 
 def _from_recordings(
     recordings: tuple[Path, ...],
-    asked: Week | None,
+    chosen: Week | None,
     at: datetime | None,
     pins: Path | None,
     serving: Mapping[str, Any],
@@ -132,12 +132,12 @@ def _from_recordings(
 
     plan = with_proposals(plan_from(**serving))
     progress = Progress("reading")
-    taken = Taken()
+    proposals = TakenProposals()
     sources = sources_from(recordings, None, progress)
     try:
         spans = [source.span() for source in sources if isinstance(source, Recording)]
         first, last = min(s[0] for s in spans), max(s[1] for s in spans)
-        week = asked or (week_of(last) if at is None else last_whole(at))
+        week = chosen or (week_of(last) if at is None else last_whole(at))
         if first >= week.end or last <= week.start:
             raise NoVerdict(
                 f"no scrape of {week.name} ({week.title})",
@@ -150,11 +150,11 @@ def _from_recordings(
             week,
             pins=pins_from(pins),
             price=_price(serving["config"]),
-            note=lambda outcome: taken.note(outcome.rows),
+            note=lambda outcome: proposals.note(outcome.rows),
         )
     finally:
         progress.close()
-        taken.tell()
+        proposals.tell()
         for source in sources:
             source.close()
 

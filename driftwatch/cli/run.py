@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings
 
-# pins of 24 h and more page least (driftwatch/cli/proposed.py); two days hold a whole one
+# pins of 24 h and more page least (driftwatch/cli/proposal_notice.py); two days hold a whole one
 _PROPOSED_FROM = timedelta(days=2)
 
 
@@ -97,14 +97,14 @@ def proposing(settings: Settings, now: datetime) -> list[str]:
     from driftwatch.cli.past import Api
     from driftwatch.settings import PrometheusSource
 
-    found = []
+    commands = []
     for source in settings.sources:
         if isinstance(source, PrometheusSource):
             selector = {label: (value,) for label, value in source.match.items()}
             api = Api(source.prometheus, selector, source.step)
             span = f"--from {now - _PROPOSED_FROM:%Y-%m-%dT%H:%MZ} --to {now:%Y-%m-%dT%H:%MZ}"
-            found.append(f"driftwatch baseline propose {api.typed()} {span}")
-    return found
+            commands.append(f"driftwatch baseline propose {api.typed()} {span}")
+    return commands
 
 
 def _once(service: Service, settings: Settings) -> None:
@@ -113,7 +113,7 @@ def _once(service: Service, settings: Settings) -> None:
         outcome = service.tick_once()
         attempts = service.deliver_once()
         piped = any(receiver.stdout is not None for receiver in settings.receivers)
-        click.echo(_told(outcome, attempts), err=piped)
+        click.echo(_summary(outcome, attempts), err=piped)
     finally:
         service.stop()
 
@@ -146,7 +146,7 @@ def _serve(service: Service, settings: Settings, log: Any, *, rules: int) -> Non
         endpoint.close()
 
 
-def _told(outcome: Outcome, attempts: Sequence[Attempt]) -> str:
+def _summary(outcome: Outcome, attempts: Sequence[Attempt]) -> str:
     """What one tick did, on one line."""
     good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
     minutes = outcome.rows["end"].n_unique() if len(outcome.rows) else 0

@@ -106,10 +106,10 @@ def _add(
         hint = f"; did you mean {close}?" if close else ""
         click.echo(f"warning: no target here has a label {name}{hint}", err=True)
     matched = "no open incident" if count == 0 else f"{count} open"
-    shown = " ".join(matcher.text for matcher in silence.matchers)
+    condition = " ".join(matcher.text for matcher in silence.matchers)
     _tell(
         silence,
-        f"silence {silence.id} until {short_time(silence.until, now)}: {shown}; "
+        f"silence {silence.id} until {short_time(silence.until, now)}: {condition}; "
         f"matches {matched} now",
         as_json,
     )
@@ -118,33 +118,35 @@ def _add(
 def _matching(store: Store, silence: Silence) -> int:
     from driftwatch.notify.silence import labels_of, matches
 
-    found = store.open_incidents().values()
-    return sum(matches(silence, labels_of(incident)) for incident in found)
+    incidents = store.open_incidents().values()
+    return sum(matches(silence, labels_of(incident)) for incident in incidents)
 
 
 def _unknown_labels(store: Store, silence: Silence) -> list[tuple[str, str | None]]:
     """Label names that no incident can carry as far as is known, each with a close known one."""
     import difflib
 
-    known = set(LABELS)
+    labels = set(LABELS)
     for incident in store.incidents(limit=1000):
-        known |= incident.target.keys()
-    found = sorted({matcher.name for matcher in silence.matchers} - known)
-    return [(name, next(iter(difflib.get_close_matches(name, known, n=1)), None)) for name in found]
+        labels |= incident.target.keys()
+    unknown = sorted({matcher.name for matcher in silence.matchers} - labels)
+    return [
+        (name, next(iter(difflib.get_close_matches(name, labels, n=1)), None)) for name in unknown
+    ]
 
 
 def _tell(silence: Silence, words: str, as_json: bool) -> None:
     if as_json:
-        told = {"schema_version": 1, "silence": as_data(silence)}
-        click.echo(json.dumps(told, sort_keys=True))
+        document = {"schema_version": 1, "silence": as_data(silence)}
+        click.echo(json.dumps(document, sort_keys=True))
     else:
         click.echo(encodable(printable(words)))
 
 
 def _show(silences: list[Silence], now: datetime, as_json: bool) -> None:
     if as_json:
-        told = {"schema_version": 1, "silences": [as_data(silence) for silence in silences]}
-        click.echo(json.dumps(told, sort_keys=True))
+        document = {"schema_version": 1, "silences": [as_data(silence) for silence in silences]}
+        click.echo(json.dumps(document, sort_keys=True))
         return
     if not silences:
         click.echo("no silence holds now", err=True)

@@ -56,10 +56,10 @@ def lines(
     if sys.stdout.isatty():
         mark = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "..."
         width = shutil.get_terminal_size((80, 24)).columns
-        found = render(header, short, width=width, mark=mark)
+        printed = render(header, short, width=width, mark=mark)
     else:
-        found = ["\t".join(printable(cell) for cell in row) for row in full]
-    return [encodable(line) for line in found]
+        printed = ["\t".join(printable(cell) for cell in row) for row in full]
+    return [encodable(line) for line in printed]
 
 
 def _fit(cell: str, size: int, mark: str) -> str:

@@ -54,7 +54,7 @@ class TargetWindow:
         today: the day whose times are printed without a date.
     """
 
-    where: past.Asked
+    where: past.Origin
     history: History
     target: Target
     window: Window
@@ -140,7 +140,7 @@ class Evaluated:
 
 def target_window(
     name: str | None,
-    where: past.Asked,
+    where: past.Origin,
     length: timedelta,
     *,
     traffic: timedelta,
@@ -208,9 +208,9 @@ def chosen_target(
     return target_named(name, targets, LISTED if sys.stderr.isatty() else None)
 
 
-def _stored(where: past.Asked, length: timedelta) -> History:
+def _stored(where: past.Origin, length: timedelta) -> History:
     from driftwatch.cli.database import last_scraped, named_store
-    from driftwatch.cli.recorded import print_other_servers
+    from driftwatch.cli.recording_history import print_other_servers
     from driftwatch.pipeline.stored import stored_origins, stored_targets
 
     with named_store(where.db, where.config) as store:
@@ -232,9 +232,9 @@ def _stored(where: past.Asked, length: timedelta) -> History:
         )
 
 
-def _recorded(where: past.Asked) -> History:
+def _recorded(where: past.Origin) -> History:
     """All of a recording, its targets as they were labelled at the moment or at its end."""
-    from driftwatch.cli.recorded import from_recording, labelled_at
+    from driftwatch.cli.recording_history import from_recording, labelled_at
 
     assert where.recording is not None  # noqa: S101 - asked before
     scrapes, gpus, targets, whole = from_recording(where.recording, where.plan)
@@ -243,66 +243,66 @@ def _recorded(where: past.Asked) -> History:
     return History(scrapes, gpus, targets, whole.end)
 
 
-def _of_recording(asked: TargetWindow, finding_needed: bool) -> Evaluated:
+def _of_recording(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     """The pipeline runs over the recording up to the window's end, as ``replay`` does."""
-    from driftwatch.cli.proposed import pins_from
-    from driftwatch.cli.recorded import found_in, labelled_at
+    from driftwatch.cli.proposal_notice import pins_from
+    from driftwatch.cli.recording_history import found_in, labelled_at
     from driftwatch.pipeline.explain import Window
 
-    where, history, end = asked.where, asked.history, asked.window.end
+    where, history, end = scope.where, scope.history, scope.window.end
     assert where.recording is not None  # noqa: S101 - asked before
     pinned_of = history.targets
     if where.baseline is not None:
         pinned_of = labelled_at(where.recording, where.plan, where.baseline.end, pinned_of)
-    found = found_in(
+    output = found_in(
         history.scrapes,
         history.gpus,
-        asked.target,
+        scope.target,
         history.targets,
         where.plan,
-        Window(end - asked.traffic, end),
+        Window(end - scope.traffic, end),
         pins=pins_from(where.pins),
         baseline=where.baseline,
         pinned_of=pinned_of,
     )
-    if not finding_needed and found.detected.is_empty():
+    if not finding_needed and output.detected.is_empty():
         raise NoVerdict(
-            f"{asked.target.key.text}: no minute before {end:%Y-%m-%d %H:%M} UTC is known",
+            f"{scope.target.key.text}: no minute before {end:%Y-%m-%d %H:%M} UTC is known",
             help_text=f"scrapes reach to {history.last:%Y-%m-%dT%H:%MZ}",
         )
     finding: Finding | None = None
     try:
-        finding = asked.explained(found.reference, found.detected)
+        finding = scope.explained(output.reference, output.detected)
     except NoVerdict:
         if finding_needed:
             raise
-    return Evaluated(finding, asked.window, found.minutes, found.beside)
+    return Evaluated(finding, scope.window, output.minutes, output.beside)
 
 
-def _of_store(asked: TargetWindow, finding_needed: bool) -> Evaluated:
+def _of_store(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     """From the window's scrapes, or from stored minutes where these know more of it."""
     from driftwatch.cli.database import named_store
     from driftwatch.pipeline import past_windows
     from driftwatch.pipeline.question import peers_of
 
-    history, target, window, where = asked.history, asked.target, asked.window, asked.where
+    history, target, window, where = scope.history, scope.target, scope.window, scope.where
     scrapes, targets, plan = history.scrapes, history.targets, where.plan
     finding: Finding | None = None
     with named_store(where.db, where.config) as store:
         reference = past_windows.reference_from_store(
             store, scrapes, history.gpus, where.baseline, targets, plan
         )
-        since, end = window.end - asked.traffic, window.end
+        since, end = window.end - scope.traffic, window.end
         minutes = store.past(since, end, [target.key])
         beside = store.past(since, end, peers_of(target, targets, plan))
         try:
             if past_windows.is_past(store, scrapes, target.key, window):
                 finding, window = past_windows.explain_past(
-                    store, target, window, plan, reference, today=asked.today, tree=asked.tree
+                    store, target, window, plan, reference, today=scope.today, tree=scope.tree
                 )
             else:
                 detected = past_windows.detected_from_store(store, target.key, end)
-                finding = asked.explained(reference, detected)
+                finding = scope.explained(reference, detected)
         except NoVerdict:  # what is known of the server now may be gone; its minutes may be not
             if finding_needed:
                 raise

@@ -13,7 +13,7 @@ import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Duration, plan_from, serving_options
-from driftwatch.cli.proposed import pins_from, pins_option, with_proposals
+from driftwatch.cli.proposal_notice import pins_from, pins_option, with_proposals
 from driftwatch.knobs import COLUMN_KNOBS, flag_of
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ def command(
     source = PagesSource(labels, clock=clock)
     gpus, own_hosts = ([], frozenset()) if no_nvml else _gpus_here(urls, clock)
     plan = replace(plan, own_hosts=own_hosts)
-    held = pins_from(pins) or Pins()
+    pins_in_force = pins_from(pins) or Pins()
     screen = _Screen(source.version(), to_stderr=as_json)
     sender = StdoutSender(json=as_json, stored=db is not None)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), sender)]
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = db or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():
-            store.add_baselines([row_of(pin) for pin in held.pins])
+            store.add_baselines([row_of(pin) for pin in pins_in_force.pins])
             service = Service(
                 [source, *gpus],
                 plan,
@@ -160,7 +160,7 @@ class _Screen:
     """
 
     def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
-        from driftwatch.cli.proposed import Taken
+        from driftwatch.cli.proposal_notice import TakenProposals
         from driftwatch.notify.stdout import needs_ascii
         from driftwatch.service.scrape_failures import ScrapeFailures
 
@@ -170,7 +170,7 @@ class _Screen:
         self._ascii = needs_ascii(sys.stderr if to_stderr else sys.stdout)
         self._known: set[tuple[str, str]] = set()
         self._answered: set[str] = set()
-        self._taken = Taken()
+        self._taken = TakenProposals()
         self._failures = ScrapeFailures()
 
     def show(self, outcome: Outcome) -> None:
@@ -178,8 +178,8 @@ class _Screen:
         self.read = self.read or bool(outcome.scrapes["ok"].any())
         self._first_answers(outcome)
         for change in self._failures.changes(outcome.scrapes):
-            said = "answers again" if change.reason is None else f"NO DATA: {change.reason}"
-            self._say(f"{change.time:%H:%M:%S} UTC  {change.instance}  {said}")
+            state = "answers again" if change.reason is None else f"NO DATA: {change.reason}"
+            self._say(f"{change.time:%H:%M:%S} UTC  {change.instance}  {state}")
         for row in outcome.rows.iter_rows(named=True):
             self._minute(row)
         self._taken.note(outcome.rows)

@@ -11,7 +11,7 @@ import pytest
 
 from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
-from driftwatch.cli.proposed import Taken, with_proposals
+from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.notify.minute_line import earliest_of, speed_line
 from driftwatch.pipeline.replay import replay
@@ -22,15 +22,15 @@ AT = datetime(2026, 11, 21, 9, 52, tzinfo=UTC)
 def test_a_replay_takes_its_own_proposal_and_says_so_once(shared_data: Path) -> None:
     source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
     start, _ = source.span()
-    taken = Taken()
+    proposals = TakenProposals()
     said: list[str] = []
     arming: list[str] = []
     span = (start, start + timedelta(minutes=27))
     for outcome in replay(
         [source], span, with_proposals(plan_from(None)), stride=timedelta(minutes=9)
     ):
-        taken.note(outcome.rows)
-        said += taken.lines()
+        proposals.note(outcome.rows)
+        said += proposals.lines()
         rows = outcome.rows.filter(pl.col("speed_at_equal_load_ratio").is_null())
         arming += [speed_line(row) for row in rows.iter_rows(named=True)]
     (line,) = said
@@ -59,11 +59,11 @@ def test_explain_of_a_recording_says_which_proposal_it_took(
 
 def test_a_service_takes_none(shared_data: Path) -> None:
     source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
-    taken = Taken()
+    proposals = TakenProposals()
     for outcome in replay([source], source.span(), plan_from(None)):
-        taken.note(outcome.rows)
+        proposals.note(outcome.rows)
         assert outcome.rows["slower_at_equal_load"].null_count() == len(outcome.rows)
-    assert list(taken.lines()) == []
+    assert list(proposals.lines()) == []
 
 
 def test_the_earliest_time_is_a_lower_bound() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from advice_stories import no_knob, refused, story
 
-from driftwatch.cli.recommend.text import Asked, rendered
+from driftwatch.cli.recommend.text import AdviceContext, rendered
 from driftwatch.collect.serving import from_arguments
 from driftwatch.model import KnobMove, Provenance
 from driftwatch.notify.advice import setting_change
@@ -105,7 +105,7 @@ def test_both_knobs_of_a_pair_stand_in_line_1_in_json_and_in_the_printed_change(
     """A forecast is never for more than what line 1 says."""
     one = story()
     pair = replace(one, recommendation=replace(one.recommendation, also=(SEQS,)))
-    text = rendered(pair, Asked("rag-8b", "m"))
+    text = rendered(pair, AdviceContext("rag-8b", "m"))
     assert "max_num_batched_tokens 512 → 2048, max_num_seqs 64 → 128" in text
     for line in ('+- "--max-num-seqs=128"', '+- "--max-num-batched-tokens=2048"'):
         assert line.replace("+- ", "- ") in text

@@ -9,9 +9,9 @@ from datetime import date
 import pytest
 from advice_stories import STORIES, refused, story
 
-from driftwatch.cli.recommend.text import Asked, rendered, settles
+from driftwatch.cli.recommend.text import AdviceContext, rendered, settles
 
-ASKED = Asked("rag-8b-3", "rag-8b", date(2026, 11, 18))
+ASKED = AdviceContext("rag-8b-3", "rag-8b", date(2026, 11, 18))
 
 
 def _written(name: str) -> dict[str, str]:
@@ -74,6 +74,6 @@ def test_a_fit_that_no_gate_asked_for_is_not_shown_as_if_one_had() -> None:
 
 
 def test_a_name_from_outside_cannot_break_lines() -> None:
-    text = rendered(story(), Asked("a\nb\x1b[31m", 'm"\nx: y', None))
+    text = rendered(story(), AdviceContext("a\nb\x1b[31m", 'm"\nx: y', None))
     assert "\x1b" not in text
     assert 'modelURL: "m\\"\\nx: y"' in text

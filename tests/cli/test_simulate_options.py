@@ -11,7 +11,7 @@ import pytest
 
 from driftwatch.cli.main import cli, main
 from driftwatch.cli.simulate.options import (
-    EngineAsked,
+    EngineSetup,
     batch_defaults,
     engine_from,
     engine_options,
@@ -23,11 +23,11 @@ LAW = ("--step-time", "0.01,0,0,0")
 GIB = 2**30
 
 
-def asked(*flags: str) -> EngineAsked:
+def asked(*flags: str) -> EngineSetup:
     """What a command of the group takes from its flags."""
     command = click.command()(engine_options(lambda **engine: engine_from(**engine)))
     found = command.main(list(flags), standalone_mode=False)
-    assert isinstance(found, EngineAsked)
+    assert isinstance(found, EngineSetup)
     return found
 
 

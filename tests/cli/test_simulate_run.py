@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.simulate.files import TableWriter
-from driftwatch.cli.simulate.recording import Asked, rebuilt
+from driftwatch.cli.simulate.recording import Rebuild, rebuilt
 from driftwatch.errors import UsageError
 from driftwatch.simulate import hardware
 
@@ -320,7 +320,7 @@ def test_a_recording_of_metrics(run: Run, shared_data: Path, tmp_path: Path) -> 
 def test_a_restart_is_left_out_and_said(shared_data: Path) -> None:
     """run_cap was stopped and started again: counters begin anew, nothing is made up for it."""
     folder = shared_data / "vllm-0.32" / "run_cap"
-    found = rebuilt(Asked(folder / "scrapes.jsonl.gz", None, 60.0, 8192, 32, seed=3))
+    found = rebuilt(Rebuild(folder / "scrapes.jsonl.gz", None, 60.0, 8192, 32, seed=3))
     with gzip.open(folder / "requests.jsonl.gz", "rt") as lines:
         sent = [json.loads(line) for line in lines]
     assert any(note.startswith("1 windows left out: a restart") for note in found.notes)

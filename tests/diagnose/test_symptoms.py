@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_walk_any import ASKED
 from walk_cases import KNOWN, SCHEMA, frame
 
-from driftwatch.cli.recorded import from_recording
+from driftwatch.cli.recording_history import from_recording
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
 from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
 from driftwatch.pipeline.plan import Plan

@@ -9,7 +9,7 @@ import polars as pl
 from polars.testing import assert_frame_equal
 from service_cases import shipped_plan
 
-from driftwatch.cli.proposed import with_proposals
+from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.evidence import DETECTED
 from driftwatch.pipeline.replay import detected_until, replay

@@ -9,8 +9,8 @@ from driftwatch.cli.lazy import LazySubcommands
 SUBCOMMANDS = {
     "propose": "driftwatch.cli.baseline.propose",
     "pin": "driftwatch.cli.baseline.pin",
-    "list": "driftwatch.cli.baseline.listing:list_command",
-    "show": "driftwatch.cli.baseline.listing:show_command",
+    "list": "driftwatch.cli.baseline.pin_list:list_command",
+    "show": "driftwatch.cli.baseline.pin_list:show_command",
     "export": "driftwatch.cli.baseline.files:export_command",
     "import": "driftwatch.cli.baseline.files:import_command",
 }

@@ -22,7 +22,7 @@ from driftwatch.cli.database import person, written
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Time, parse_time
 from driftwatch.cli.past import api_options, span_of
-from driftwatch.cli.proposed import YOUNG
+from driftwatch.cli.proposal_notice import YOUNG
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 
@@ -82,31 +82,33 @@ def command(
     if wrong:
         raise UsageError("; ".join(wrong), help_text="driftwatch baseline pin --help")
     past = span_of({**history, "since": since, "until": until}, place.recordings)
-    known = place.known(past)
-    wanted = _wanted(known, names, since, until, place)
+    material = place.material(past)
+    wanted = _wanted(material, names, since, until, place)
     at, who = SystemClock().now(), person(by)
-    made: list[Pin] = []
+    pins: list[Pin] = []
     refusals: list[tuple[str, str]] = []
     for one in wanted:
-        reasons = refused(known, one.subject, one.window)
+        reasons = refused(material, one.subject, one.window)
         if reasons and not anyway:
             refusals += [(one.subject.name, reason) for reason in reasons]
             continue
-        reason = "; ".join(part for part in (why or _good(known, one), *_noted(reasons)) if part)
+        reason = "; ".join(
+            part for part in (why or _good(material, one), *_override_notes(reasons)) if part
+        )
         accepted = Acceptance(who, at, reason[:1000])
-        found = pinned_window(known, one.subject, one.window, accepted, anyway=anyway)
-        if found is None:
+        pinned = pinned_window(material, one.subject, one.window, accepted, anyway=anyway)
+        if pinned is None:
             refusals += [(one.subject.name, text) for text in reasons]
         else:
-            made += found.pins
+            pins += pinned.pins
     if not refusals:
-        _keep(made, place)
+        _keep(pins, place)
     if as_json:
         from driftwatch.baselines.documents import document_of
 
         document = {
             "schema_version": 1,
-            "pinned": [] if refusals else [document_of(pin) for pin in made],
+            "pinned": [] if refusals else [document_of(pin) for pin in pins],
             "refused": [{"name": name, "reason": reason} for name, reason in refusals],
         }
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
@@ -117,7 +119,7 @@ def command(
             "help: nothing was pinned; take another window, or --anyway --why TEXT", err=True
         )
     else:
-        for pin in made:
+        for pin in pins:
             _print(pin)
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
@@ -149,7 +151,7 @@ def _contradictions(
 
 
 def _wanted(
-    known: Material,
+    material: Material,
     names: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
@@ -163,12 +165,12 @@ def _wanted(
     from driftwatch.pipeline.explain import Window
 
     if since is not None and until is not None:
-        found = subjects(known, names[0])
-        if len(found) == 1:
-            return [_Wanted(found[0], Window(since, until))]
-        listed = ", ".join(s.name for s in found[:8] or subjects(known, None)[:8])
+        matching = subjects(material, names[0])
+        if len(matching) == 1:
+            return [_Wanted(matching[0], Window(since, until))]
+        listed = ", ".join(s.name for s in matching[:8] or subjects(material, None)[:8])
         raise UsageError(
-            f"{names[0]!r} names {len(found)} targets or pools", help_text=f"one of: {listed}"
+            f"{names[0]!r} names {len(matching)} targets or pools", help_text=f"one of: {listed}"
         )
     with place.store() as store:
         proposals = orjson.loads(store.proposals() or b"[]")
@@ -181,33 +183,33 @@ def _wanted(
                 help_text="driftwatch baseline propose; for a window give --from and --to",
             )
         window = Window(parse_time(chosen[0]["since"]), parse_time(chosen[0]["until"]))
-        wanted += [_Wanted(s, window) for s in subjects(known, chosen[0]["name"])[:1]]
+        wanted += [_Wanted(s, window) for s in subjects(material, chosen[0]["name"])[:1]]
     return wanted
 
 
-def _good(known: Material, one: _Wanted) -> str:
+def _good(material: Material, one: _Wanted) -> str:
     """Why the window is good, as a proposal would say it."""
     from driftwatch.baselines.candidates import described
     from driftwatch.cli.baseline.propose import good_because
 
-    proposal = described(known, one.subject, one.window)
+    proposal = described(material, one.subject, one.window)
     return "" if proposal is None else good_because(proposal)
 
 
-def _noted(reasons: tuple[str, ...]) -> tuple[str, ...]:
+def _override_notes(reasons: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"pinned although {reason}" for reason in reasons)
 
 
-def _keep(made: list[Pin], place: Place) -> None:
+def _keep(new_pins: list[Pin], place: Place) -> None:
     """Into the file, else into the database."""
     from driftwatch.baselines.documents import exported
     from driftwatch.baselines.rows import replacing, row_of
 
     if place.pins is None:
         with place.store() as store:
-            store.add_baselines([row_of(pin) for pin in made])
+            store.add_baselines([row_of(pin) for pin in new_pins])
         return
-    pins = replacing(place.pins_of_new_file().pins, made)
+    pins = replacing(place.pins_of_new_file().pins, new_pins)
     try:
         place.pins.write_text(exported(pins), encoding="utf-8")
     except OSError as error:

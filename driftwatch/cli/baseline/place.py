@@ -14,7 +14,7 @@ import click
 from driftwatch.cli.database import config_here, open_store
 from driftwatch.cli.options import Progress, plan_from
 from driftwatch.cli.past import Api, recorded
-from driftwatch.cli.proposed import with_proposals
+from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Place:
         exists = self.pins is not None and self.pins.exists()
         return self.pins_in_force() if exists else Pins()
 
-    def known(self, past: tuple[Api, tuple[datetime, datetime]] | None = None) -> Material:
+    def material(self, past: tuple[Api, tuple[datetime, datetime]] | None = None) -> Material:
         """Minutes, targets and pins of an API's past or of recordings, else of the database.
 
         Raises ConfigError: the configuration or the file of pins has problems; StoreError: the
@@ -111,12 +111,12 @@ class Place:
         if self.recordings:
             return self._of_recordings(self.recordings, plan)
         with self.store() as store:
-            known = material_of_store(store, plan)
-        if known.until is None:
+            material = material_of_store(store, plan)
+        if material.until is None:
             raise NoVerdict(
                 "the database holds no minute yet", help_text="driftwatch run -c driftwatch.yaml"
             )
-        return known
+        return material
 
     def _of_recordings(self, recordings: tuple[Path, ...], plan: Plan) -> Material:
         from driftwatch.baselines.candidates import material_of_recording
@@ -135,14 +135,14 @@ class Place:
             # a slow stretch is no baseline: where there is no pin yet, its own past tells
             proposing = with_proposals(plan)
             pins = self.pins_of_new_file()
-            known = material_of_recording(sources, (start, end), proposing, pins, show)
+            material = material_of_recording(sources, (start, end), proposing, pins, show)
         finally:
             progress.close()
             for source in sources:
                 source.close()
-        if known.until is None:
+        if material.until is None:
             raise NoVerdict("the recording holds no whole minute")
-        return known
+        return material
 
 
 def place_options(*names: str) -> Callable[[Command], Command]:
@@ -154,10 +154,10 @@ def place_options(*names: str) -> Callable[[Command], Command]:
             place = Place(**{name: options.pop(name) for name in names})
             return command(place=place, **options)
 
-        made: Any = placed
+        decorated: Any = placed
         for name in reversed(names):
-            made = (_RECORDINGS if name == "recordings" else _PLACE[name])(made)
-        return made  # type: ignore[no-any-return]
+            decorated = (_RECORDINGS if name == "recordings" else _PLACE[name])(decorated)
+        return decorated  # type: ignore[no-any-return]
 
     return add
 
@@ -167,13 +167,13 @@ def pin_named(pins: Pins, name: str) -> Pin:
 
     Raises UsageError: none or several answer to it.
     """
-    found = [p for p in pins.pins if p.id.startswith(name)]
-    found = found or [p for p in pins.pins if name in (subject_of(p), p.instance, p.pool)]
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{p.id} ({subject_of(p)})" for p in (found or pins.pins)[:8])
+    matching = [p for p in pins.pins if p.id.startswith(name)]
+    matching = matching or [p for p in pins.pins if name in (subject_of(p), p.instance, p.pool)]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(f"{p.id} ({subject_of(p)})" for p in (matching or pins.pins)[:8])
     raise UsageError(
-        f"{name!r} names {len(found)} pins" if found else f"no pin {name!r}",
+        f"{name!r} names {len(matching)} pins" if matching else f"no pin {name!r}",
         help_text=f"one of: {listed}" if listed else "driftwatch baseline propose",
     )
 
@@ -205,6 +205,6 @@ def print_wrapped(text: str, indent: str = "  ") -> None:
     from driftwatch.notify.numbers import clean
     from driftwatch.notify.stdout import needs_ascii
 
-    shown = spell(clean(text), needs_ascii(sys.stdout))
-    for line in wrap(shown, 80, indent) if sys.stdout.isatty() else [shown]:
+    spelled = spell(clean(text), needs_ascii(sys.stdout))
+    for line in wrap(spelled, 80, indent) if sys.stdout.isatty() else [spelled]:
         click.echo(line)

@@ -19,7 +19,7 @@ from driftwatch.cli.baseline.place import (
 from driftwatch.cli.database import iso_time
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.past import past_options, span_of
-from driftwatch.cli.proposed import YOUNG
+from driftwatch.cli.proposal_notice import YOUNG
 from driftwatch.cli.table import lines
 from driftwatch.errors import UsageError
 
@@ -53,20 +53,22 @@ def command(
     from driftwatch.baselines.candidates import offer, subjects
 
     past = span_of(history, place.recordings)
-    known = place.known(past)
-    found = subjects(known, name)
-    if not found:
-        listed = ", ".join(key.text for key in sorted(known.targets)[:8])
+    material = place.material(past)
+    named = subjects(material, name)
+    if not named:
+        listed = ", ".join(key.text for key in sorted(material.targets)[:8])
         raise UsageError(f"no target or pool {name!r}", help_text=f"known targets: {listed}")
-    offers = [offer(known, subject) for subject in found]
+    offers = [offer(material, subject) for subject in named]
     if not place.recordings and place.pins is None and past is None:
         with place.store() as store:
-            store.keep_proposals(orjson.dumps([kept(one) for one in offers if one.proposal]))
+            store.keep_proposals(
+                orjson.dumps([proposal_record(one) for one in offers if one.proposal])
+            )
     if as_json:
         document = {"schema_version": 1, "proposals": [as_data(one) for one in offers]}
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
     else:
-        _print(known, offers, _typed_again(place.recordings, past))
+        _print(material, offers, _typed_again(place.recordings, past))
     fit = any(one.proposal is not None and one.arming is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
@@ -79,7 +81,7 @@ def window_id(one: Offer) -> str:
     return one.subject.id_of(Window(one.proposal.since, one.proposal.until))
 
 
-def kept(one: Offer) -> dict[str, Any]:
+def proposal_record(one: Offer) -> dict[str, Any]:
     """What must be known to accept an offer by its id."""
     assert one.proposal is not None  # noqa: S101 - as above
     return {
@@ -106,7 +108,7 @@ def as_data(one: Offer) -> dict[str, Any]:
     from driftwatch.detect.proposals import LONG_ENOUGH
 
     proposal, scope = one.proposal, one.subject.scope
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "scope": scope,
         "name": one.subject.name,
         "id": None,
@@ -121,9 +123,9 @@ def as_data(one: Offer) -> dict[str, Any]:
         ],
     }
     if proposal is None:
-        return {**told, "reason": "no minute is fit for a baseline"}
+        return {**document, "reason": "no minute is fit for a baseline"}
     return {
-        **told,
+        **document,
         "id": window_id(one),
         "from": iso_time(proposal.since),
         "to": iso_time(proposal.until),
@@ -151,7 +153,7 @@ def _typed_again(
     return None
 
 
-def _print(known: Material, offers: list[Offer], minutes: str | None) -> None:
+def _print(material: Material, offers: list[Offer], minutes: str | None) -> None:
     """A block each on a terminal; piped a row each."""
     import sys
 

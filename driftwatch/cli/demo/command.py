@@ -89,54 +89,54 @@ def command(
     from driftwatch.cli.demo.scenario import play_scenario, processes, write_scenario
     from driftwatch.fleet.scenario.file import scenario_named
 
-    found = scenario_named(scenario)
-    seed = found.seed if seed is None else seed
+    chosen = scenario_named(scenario)
+    seed = chosen.seed if seed is None else seed
     if jobs is None:
         # a process takes a second or two to begin: not worth it for less than a day of servers
-        jobs = processes() if found.servers * found.duration > 86_400 else 1
+        jobs = processes() if chosen.servers * chosen.duration > 86_400 else 1
     if folder is not None:
-        write_scenario(found, seed, folder, form or "compact", jobs)
+        write_scenario(chosen, seed, folder, form or "compact", jobs)
     elif live:
         from driftwatch.cli.demo.live import serve_scenario
 
         seconds = None if length is None else length.total_seconds()
-        serve_scenario(found, seed, for_seconds=seconds)
+        serve_scenario(chosen, seed, for_seconds=seconds)
     else:
         pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
-        play_scenario(found, scenario, seed, jobs=jobs, pause=pause)
+        play_scenario(chosen, scenario, seed, jobs=jobs, pause=pause)
 
 
-def _check(given: Mapping[str, Any]) -> None:
+def _check(options: Mapping[str, Any]) -> None:
     """Refuse options that say nothing together.
 
     Raises:
         UsageError: with every one of them.
     """
-    scenario, form = given["scenario"], given["form"]
-    of_scenario = any(given[name] is not None for name in ("seed", "jobs", "folder"))
+    scenario, form = options["scenario"], options["form"]
+    of_scenario = any(options[name] is not None for name in ("seed", "jobs", "folder"))
     contradictions = (
         (
-            scenario is None and (of_scenario or given["live"]),
+            scenario is None and (of_scenario or options["live"]),
             "--seed, --jobs, --write and --live need --scenario",
             "driftwatch demo --list",
         ),
         (
-            given["listed"] and scenario is not None,
+            options["listed"] and scenario is not None,
             "give --list or --scenario, not both",
             "--list shows the names",
         ),
         (
-            given["folder"] is not None and given["live"],
+            options["folder"] is not None and options["live"],
             "give --write or --live, not both",
             "--write makes files, --live serves",
         ),
         (
-            form is not None and given["folder"] is None,
+            form is not None and options["folder"] is None,
             "--format needs --write",
             f"--write DIR --format {form}",
         ),
         (
-            not given["live"] and given["length"] is not None,
+            not options["live"] and options["length"] is not None,
             "--for needs --live",
             "add --live",
         ),
@@ -151,7 +151,7 @@ def _play_recorded(fast: bool) -> None:
     import time
 
     from driftwatch.cli.options import plan_from
-    from driftwatch.cli.proposed import Taken, with_proposals
+    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
     from driftwatch.notify.layout import spell
     from driftwatch.notify.minute_line import minute_line
@@ -160,7 +160,7 @@ def _play_recorded(fast: bool) -> None:
 
     ascii = needs_ascii(sys.stdout)
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
-    sender, taken = StdoutSender(mark=True, stored=False), Taken()
+    sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()
     click.echo(textwrap.fill(_STORY, 80) + "\n")
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
     with as_file(recording) as path:
@@ -168,7 +168,7 @@ def _play_recorded(fast: bool) -> None:
         span = source.span()
         plan = with_proposals(plan_from(None))
         for outcome in replay([source], span, plan, stride=timedelta(minutes=1)):
-            taken.note(outcome.rows)
+            proposals.note(outcome.rows)
             for row in outcome.rows.iter_rows(named=True):
                 click.echo(spell(minute_line(row), ascii))
             for transition in outcome.transitions:
@@ -180,20 +180,20 @@ def _play_recorded(fast: bool) -> None:
                 _show_basis(answer, ascii)
             time.sleep(pause)
     click.echo("\n" + _END, nl=False)
-    taken.tell()
+    proposals.tell()
 
 
 def _show_basis(answer: TargetAdvice, ascii: bool) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
-    from driftwatch.cli.recommend.text import Asked, basis, change_lines
+    from driftwatch.cli.recommend.text import AdviceContext, basis, change_lines
     from driftwatch.notify.layout import spell
 
-    asked = Asked(answer.target.key.text, answer.target.labels.get("model_name"))
+    context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
     click.echo("What its advice rests on (driftwatch recommend):\n")
-    for line in basis(answer.advice, asked, ascii=ascii):
+    for line in basis(answer.advice, context, ascii=ascii):
         click.echo(line)
     if moves := answer.advice.recommendation.moves:
         click.echo("")
-        for line in change_lines(moves, asked.model):
+        for line in change_lines(moves, context.model):
             click.echo(spell(line, ascii))
     click.echo("-" * 80)

@@ -39,7 +39,7 @@ def serve_scenario(scenario: Scenario, seed: int, *, for_seconds: float | None) 
         progress(chunk.number + 1, scenario.servers)
     progress.close()
     begin = max(0.0, first - _BEFORE_SECONDS)
-    left = scenario.duration - begin
+    remaining = scenario.duration - begin
     clock = Clock(time.monotonic, seconds_of(scenario)[0] + begin)
     with LiveFleet(scenario, chunks, clock) as fleet:
         del chunks
@@ -49,10 +49,10 @@ def serve_scenario(scenario: Scenario, seed: int, *, for_seconds: float | None) 
             click.echo(f"{name}\t{url}")
         click.echo(
             f"from {duration(begin)} of the scenario on; something happens after "
-            f"{duration(first - begin)}, and after {duration(left)} it ends",
+            f"{duration(first - begin)}, and after {duration(remaining)} it ends",
             err=True,
         )
         click.echo(f"next: driftwatch watch {' '.join(fleet.urls.values())}", err=True)
-        until_signal(left if for_seconds is None else min(for_seconds, left))
+        until_signal(remaining if for_seconds is None else min(for_seconds, remaining))
         if fleet.ended:
             click.echo("the scenario is over: its servers are gone", err=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("recording", "compact", "openmetrics")
 NOBODY = "nobody is told"
-_SHOWN = 3  # pages in full
+_PAGES_IN_FULL = 3  # pages in full
 
 
 def list_scenarios() -> None:
@@ -122,14 +122,14 @@ def _next_commands(scenario: Scenario, folder: Path, recording: str, form: str) 
     )
 
 
-def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause: float) -> None:
+def play_scenario(scenario: Scenario, typed: str, seed: int, *, jobs: int, pause: float) -> None:
     """Make it, run driftwatch over it, print what was injected beside what was said.
 
     Args:
         pause: seconds after each page.
     """
     from driftwatch.cli.options import plan_from
-    from driftwatch.cli.proposed import Taken, with_proposals
+    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.fleet.generate import generate_compact
     from driftwatch.fleet.truth import CONFIGURATION, Fired, fired_incident, write_truth
@@ -137,8 +137,8 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
     from driftwatch.pipeline.replay import replay
 
     _print_story(scenario, seed)
-    sender, taken = StdoutSender(mark=True, stored=False), Taken()
-    said: dict[str, Fired] = {}  # incident id → what its page said, with the advice that stood
+    sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()
+    pages: dict[str, Fired] = {}  # incident id → what its page said, with the advice that stood
     updates = 0
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
         folder = Path(name)
@@ -153,58 +153,58 @@ def play_scenario(scenario: Scenario, given: str, seed: int, *, jobs: int, pause
         reading = Progress("replaying")  # its time left is reckoned from here
         whole = (span[1] - span[0]).total_seconds()
 
-        def told(now: datetime) -> None:
+        def advance(now: datetime) -> None:
             reading((now - span[0]).total_seconds(), whole)
 
-        for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=told):
-            taken.note(outcome.rows)
+        for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=advance):
+            proposals.note(outcome.rows)
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
-                if page is not None and transition.event == "advised" and incident in said:
+                if page is not None and transition.event == "advised" and incident in pages:
                     now = fired_incident(page)
-                    said[incident] = replace(said[incident], knob=now.knob, instead=now.instead)
+                    pages[incident] = replace(pages[incident], knob=now.knob, instead=now.instead)
                     updates += 1
                 if page is None or transition.event != "firing":
                     continue
-                said[incident] = fired_incident(page)
-                if len(said) <= _SHOWN:
+                pages[incident] = fired_incident(page)
+                if len(pages) <= _PAGES_IN_FULL:
                     click.echo("-" * 80)
                     sender.send(page)
                     time.sleep(pause)
         reading.close()
         source.close()
-    if len(said) > _SHOWN or updates:
+    if len(pages) > _PAGES_IN_FULL or updates:
         later = f"{updates} UPDATE{'s' if updates > 1 else ''}, not shown" if updates else ""
-        more = f"{len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+        more = f"{len(pages) - _PAGES_IN_FULL} more" if len(pages) > _PAGES_IN_FULL else ""
         click.echo(f"and {', '.join(filter(None, (more, later)))}")
     click.echo("-" * 80)
-    for line in _verdict(scenario, [*said.values()], {rule.alert for rule in plan.enabled}):
+    for line in _verdict(scenario, [*pages.values()], {rule.alert for rule in plan.enabled}):
         click.echo(_plain(line))
-    again = f"driftwatch demo --scenario {_word(given)} --seed {seed} --write DIR"
+    again = f"driftwatch demo --scenario {_word(typed)} --seed {seed} --write DIR"
     click.echo(f"next:    {again}")
-    taken.tell()
+    proposals.tell()
 
 
-def _verdict(scenario: Scenario, said: Sequence[Any], rules: set[str]) -> Iterator[str]:
+def _verdict(scenario: Scenario, pages: Sequence[Any], rules: set[str]) -> Iterator[str]:
     """Injected beside said."""
     from driftwatch.fleet.truth import compared
 
-    *effects, rest = compared(scenario, said, rules)
+    *effects, rest = compared(scenario, pages, rules)
     for effect, lines in zip(scenario.truth.effects, effects, strict=True):
         yield from textwrap.wrap(_happened(scenario, effect), 80, subsequent_indent="  ")
         for line in lines:
-            yield from _said(line)
+            yield from _wrapped(line)
         if not lines:
             yield "  nobody need be told of it"
     if rest and scenario.truth.effects:
         yield "besides"
     for line in rest:
-        yield from _said(line)
+        yield from _wrapped(line)
     if not rest and not scenario.truth.effects:
         yield "  nothing was said"
 
 
-def _said(line: Line) -> Iterator[str]:
+def _wrapped(line: Line) -> Iterator[str]:
     text = f"  {line.word:8} {line.text}"
     yield from textwrap.wrap(text, 80, subsequent_indent=" " * 11, break_long_words=False)
 
@@ -249,11 +249,11 @@ def expected(effect: Effect) -> str:
 def _baseline(scenario: Scenario) -> Window | None:
     from driftwatch.pipeline.explain import Window
 
-    said = scenario.truth.baseline
-    if said is None:
+    baseline = scenario.truth.baseline
+    if baseline is None:
         return None
     start = scenario.start
-    return Window(start + timedelta(seconds=said.at), start + timedelta(seconds=said.until))
+    return Window(start + timedelta(seconds=baseline.at), start + timedelta(seconds=baseline.until))
 
 
 def _word(text: object) -> str:

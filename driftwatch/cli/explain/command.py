@@ -55,35 +55,35 @@ def command(
 
 
 def _explain(
-    target: str | None, length: timedelta, where: past.Asked, symptom: str, as_json: bool
+    target: str | None, length: timedelta, where: past.Origin, symptom: str, as_json: bool
 ) -> None:
     from driftwatch.clock import SystemClock
     from driftwatch.diagnose.tree import UNDETERMINED
     from driftwatch.pipeline.explain import SYMPTOMS
 
     today = SystemClock().now().date()
-    asked = target_window(
+    scope = target_window(
         target, where, length, traffic=_TRAFFIC, tree=SYMPTOMS[symptom], today=today
     )
-    firing = [] if where.at is not None else list(_firing(asked.history.incidents, asked.target))
+    firing = [] if where.at is not None else list(_firing(scope.history.incidents, scope.target))
     if not as_json:  # above "no verdict" as well
-        _print_firing(firing, asked.target, today)
-    evaluated = asked.evaluated()
-    finding, window = _advised(asked, evaluated), evaluated.window
+        _print_firing(firing, scope.target, today)
+    evaluated = scope.evaluated()
+    finding, window = _advised(scope, evaluated), evaluated.window
     if as_json:
         from driftwatch.notify.explained import explained_json
 
         click.echo(explained_json(finding, window.start, window.end))
     else:
-        _print_silence(asked, window.end)
+        _print_silence(scope, window.end)
         at = where.at or (None if where.recording is None else window.end)
-        _print_page(asked, finding, window, firing, at)
+        _print_page(scope, finding, window, firing, at)
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == UNDETERMINED
     click.get_current_context().exit(EXIT_NO_VERDICT if undetermined else 0)
 
 
-def _advised(asked: TargetWindow, evaluated: Evaluated) -> Finding:
+def _advised(scope: TargetWindow, evaluated: Evaluated) -> Finding:
     """The finding with what a simulation of its traffic says, where its leaf asks for one."""
     from driftwatch.pipeline.advice import explained
     from driftwatch.pipeline.question import Moment
@@ -95,30 +95,30 @@ def _advised(asked: TargetWindow, evaluated: Evaluated) -> Finding:
         evaluated.minutes,
         evaluated.row,
         evaluated.beside,
-        asked.replicas,
-        asked.history.gpus,
+        scope.replicas,
+        scope.history.gpus,
     )
-    return explained(evaluated.finding, evaluated.row, asked.where.plan, moment)
+    return explained(evaluated.finding, evaluated.row, scope.where.plan, moment)
 
 
-def _print_silence(asked: TargetWindow, end: datetime) -> None:
+def _print_silence(scope: TargetWindow, end: datetime) -> None:
     """``NO DATA host:8000: …`` where the target was not scraped at the end."""
     from driftwatch.pipeline.explain import last_seen
 
-    key = asked.target.key
-    if (silent := last_seen(asked.history.scrapes, key, end, asked.source)) is not None:
-        _print_wrapped(f"NO DATA {key.text}: {silent.text(asked.today)}")
+    key = scope.target.key
+    if (silent := last_seen(scope.history.scrapes, key, end, scope.source)) is not None:
+        _print_wrapped(f"NO DATA {key.text}: {silent.text(scope.today)}")
 
 
 def _print_page(
-    asked: TargetWindow,
+    scope: TargetWindow,
     finding: Finding,
     window: Window,
     firing: Sequence[Incident],
     at: datetime | None,
 ) -> None:
     """The page on stdout; commands that it names look at the moment ``at``."""
-    from driftwatch.cli.following import following
+    from driftwatch.cli.next_options import following
     from driftwatch.notify.explained import render_explained
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
@@ -127,8 +127,8 @@ def _print_page(
             finding,
             window.start,
             window.end,
-            incidents=[incident for incident in firing if _is_own(incident, asked.target)],
-            today=asked.today,
+            incidents=[incident for incident in firing if _is_own(incident, scope.target)],
+            today=scope.today,
             colour=wants_colour(sys.stdout),
             ascii=needs_ascii(sys.stdout),
             where=following(click.get_current_context(), at=at),
@@ -157,9 +157,9 @@ def _print_firing(incidents: Sequence[Incident], target: Target, today: date) ->
 
     for incident in incidents:
         whose = "" if _is_own(incident, target) else f" of pool {target.pool}"
-        taken = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
+        taker = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
         began = moment(incident.started_at, today)
-        _print_wrapped(f"FIRING {incident.alert}{whose} since {began}{taken}")
+        _print_wrapped(f"FIRING {incident.alert}{whose} since {began}{taker}")
 
 
 def _print_wrapped(text: str) -> None:

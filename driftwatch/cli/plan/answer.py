@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from driftwatch.cli.plan.asked import Asked
 from driftwatch.cli.plan.demand import under_demand
+from driftwatch.cli.plan.question import Question
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.lab import intensity, planning
 from driftwatch.lab.planning import Fits, Mix
@@ -17,46 +17,46 @@ from driftwatch.simulate.step_time import StepTime, describe
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def answer(asked: Asked) -> dict[str, Any]:
+def answer(question: Question) -> dict[str, Any]:
     """The document; ``fits`` and all after it are null with a reason where nothing fits.
 
     Raises:
         ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
     """
-    seqs, budget = asked.max_num_seqs, asked.max_num_batched_tokens
-    memory = asked.memory(seqs, budget)
-    mix = asked.mix
+    seqs, budget = question.max_num_seqs, question.max_num_batched_tokens
+    memory = question.memory(seqs, budget)
+    mix = question.mix
     document: dict[str, Any] = {
         "schema_version": 1,
-        "gpu": asked.gpu.name,
-        "model": asked.model.name,
-        "tensor_parallel_size": asked.tensor_parallel,
-        "weight_bytes_per_parameter": asked.dtype_bytes,
-        "kv_cache_dtype": asked.kv_cache_dtype,
-        "gpu_memory_utilization": asked.gpu_memory_utilization,
+        "gpu": question.gpu.name,
+        "model": question.model.name,
+        "tensor_parallel_size": question.tensor_parallel,
+        "weight_bytes_per_parameter": question.dtype_bytes,
+        "kv_cache_dtype": question.kv_cache_dtype,
+        "gpu_memory_utilization": question.gpu_memory_utilization,
         "max_num_seqs": seqs,
         "max_num_batched_tokens": budget,
-        "max_model_len": asked.max_model_len,
-        "block_size": asked.block_size,
+        "max_model_len": question.max_model_len,
+        "block_size": question.block_size,
         "memory": _memory(memory),
         "kv": {
             "bytes_per_token": memory.kv_per_token,
-            "bytes_per_100_tokens": planning.cache_bytes(asked.model, memory, 100),
-            "bytes_per_2000_tokens": planning.cache_bytes(asked.model, memory, 2000),
+            "bytes_per_100_tokens": planning.cache_bytes(question.model, memory, 100),
+            "bytes_per_2000_tokens": planning.cache_bytes(question.model, memory, 2000),
         },
         "mix": {
-            "requests": len(asked.requests),
+            "requests": len(question.requests),
             "prompt_tokens_mean": mix.prompt_mean,
             "generation_tokens_mean": mix.generation_mean,
             "longest_tokens": mix.longest,
             "context_tokens_mean": mix.context_mean,
         },
-        "phases": _phases(asked, mix),
+        "phases": _phases(question, mix),
     }
     if memory.kv_tokens < mix.longest:
-        fitting = _fitting(asked, mix)
+        fitting = _fitting(question, mix)
         reason = (
-            f"the weights and workspaces of {asked.model.name} leave no room for "
+            f"the weights and workspaces of {question.model.name} leave no room for "
             if memory.num_gpu_blocks < 2
             else f"the KV cache holds {memory.kv_tokens:,} tokens, not "
         ) + f"one request of {mix.longest:,} tokens"
@@ -66,22 +66,22 @@ def answer(asked: Asked) -> dict[str, Any]:
             "reason": reason,
             "fitting_tensor_parallel_size": fitting,
         }
-    fits = planning.fits_together(memory, asked.model, mix, asked.max_model_len)
-    starts = memory.kv_tokens >= asked.max_model_len
+    fits = planning.fits_together(memory, question.model, mix, question.max_model_len)
+    starts = memory.kv_tokens >= question.max_model_len
     document |= {
         "fits": asdict(fits),
         "max_model_len_fits": starts,
-        "step_time": describe(asked.step_time),
-        "step_time_source": "roofline" if asked.measured_step_time is None else "given",
-        "batches": _batches(asked, memory, fits),
-        "tpot": _tpot(asked, memory, fits),
-        "objective": asked.objective,
+        "step_time": describe(question.step_time),
+        "step_time_source": "roofline" if question.measured_step_time is None else "given",
+        "batches": _batches(question, memory, fits),
+        "tpot": _tpot(question, memory, fits),
+        "objective": question.objective,
         "presets": None,
         "best_preset": None,
         "queue": None,
     }
-    if asked.objective is not None or asked.rate_per_second is not None:
-        document |= under_demand(asked)
+    if question.objective is not None or question.rate_per_second is not None:
+        document |= under_demand(question)
     return document
 
 
@@ -101,11 +101,11 @@ def _memory(plan: MemoryPlan) -> dict[str, Any]:
     }
 
 
-def _fitting(asked: Asked, mix: Mix) -> int | None:
+def _fitting(question: Question, mix: Mix) -> int | None:
     """The fewest GPUs that hold the model and its longest request; None: none of those tried."""
     for split in _SPLITS:
         try:
-            plan = asked.memory(asked.max_num_seqs, asked.max_num_batched_tokens, split)
+            plan = question.memory(question.max_num_seqs, question.max_num_batched_tokens, split)
         except ImpossibleConfiguration:
             continue
         if plan.kv_tokens >= mix.longest:
@@ -113,22 +113,22 @@ def _fitting(asked: Asked, mix: Mix) -> int | None:
     return None
 
 
-def _phases(asked: Asked, mix: Mix) -> dict[str, Any]:
+def _phases(question: Question, mix: Mix) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "dtype_bytes": asked.dtype_bytes,
-        "tensor_parallel": asked.tensor_parallel,
-        "kv_cache_dtype": asked.kv_cache_dtype,
+        "dtype_bytes": question.dtype_bytes,
+        "tensor_parallel": question.tensor_parallel,
+        "kv_cache_dtype": question.kv_cache_dtype,
     }
     context = round(mix.context_mean)
-    prompt = max(1, min(round(mix.prompt_mean), asked.max_num_batched_tokens))
-    found: list[tuple[str, int, int, intensity.Phase]] = [
-        ("prefill", prompt, 0, intensity.prefill(asked.gpu, asked.model, prompt, **options))
+    prompt = max(1, min(round(mix.prompt_mean), question.max_num_batched_tokens))
+    points: list[tuple[str, int, int, intensity.Phase]] = [
+        ("prefill", prompt, 0, intensity.prefill(question.gpu, question.model, prompt, **options))
     ]
     for batch in (1, 32, 256):
-        phase = intensity.decode(asked.gpu, asked.model, batch, context=context, **options)
-        found.append(("decode", batch, context, phase))
+        phase = intensity.decode(question.gpu, question.model, batch, context=context, **options)
+        points.append(("decode", batch, context, phase))
     return {
-        "ridge_flops_per_byte": found[0][3].ridge,
+        "ridge_flops_per_byte": points[0][3].ridge,
         "rows": [
             {
                 "phase": name,
@@ -137,26 +137,26 @@ def _phases(asked: Asked, mix: Mix) -> dict[str, Any]:
                 "flops_per_byte": phase.intensity,
                 "bound_by": phase.bound,
             }
-            for name, size, before, phase in found
+            for name, size, before, phase in points
         ],
         "compute_bound_decode_batch": intensity.compute_bound_batch(
-            asked.gpu, asked.model, context=context, **options
+            question.gpu, question.model, context=context, **options
         ),
         "compute_bound_decode_batch_without_context": intensity.compute_bound_batch(
-            asked.gpu, asked.model, context=0, **options
+            question.gpu, question.model, context=0, **options
         ),
     }
 
 
-def _batches(asked: Asked, memory: MemoryPlan, fits: Fits) -> list[dict[str, Any]]:
+def _batches(question: Question, memory: MemoryPlan, fits: Fits) -> list[dict[str, Any]]:
     rows = []
-    step_time, mix = asked.step_time, asked.mix
-    slowest, fastest = asked.step_time_bounds
+    step_time, mix = question.step_time, question.mix
+    slowest, fastest = question.step_time_bounds
 
     def at(batch: int, step_time: StepTime) -> planning.BatchSpeed:
-        return planning.batch_speed(batch, step_time, mix, asked.model, memory, fits)
+        return planning.batch_speed(batch, step_time, mix, question.model, memory, fits)
 
-    for batch in planning.shown_batches(fits.running, asked.max_num_seqs):
+    for batch in planning.shown_batches(fits.running, question.max_num_seqs):
         speed = at(batch, step_time)
         rows.append(
             {
@@ -170,26 +170,26 @@ def _batches(asked: Asked, memory: MemoryPlan, fits: Fits) -> list[dict[str, Any
     return rows
 
 
-def _tpot(asked: Asked, memory: MemoryPlan, fits: Fits) -> dict[str, Any] | None:
+def _tpot(question: Question, memory: MemoryPlan, fits: Fits) -> dict[str, Any] | None:
     """The largest batch that meets the target, and what else would stop it."""
-    target = asked.tpot_seconds
+    target = question.tpot_seconds
     if target is None:
         return None
-    step_time, mix = asked.step_time, asked.mix
+    step_time, mix = question.step_time, question.mix
 
     def itl(batch: int) -> float:
-        return planning.batch_speed(batch, step_time, mix, asked.model, memory, fits).itl_seconds
+        return planning.batch_speed(batch, step_time, mix, question.model, memory, fits).itl_seconds
 
-    most = min(fits.running, asked.max_num_seqs)
-    found = planning.largest_batch(lambda batch: itl(batch) <= target, most)
+    most = min(fits.running, question.max_num_seqs)
+    largest = planning.largest_batch(lambda batch: itl(batch) <= target, most)
     limit = "tpot"
-    if found == most:
-        limit = "kv_cache" if fits.running <= asked.max_num_seqs else "max_num_seqs"
+    if largest == most:
+        limit = "kv_cache" if fits.running <= question.max_num_seqs else "max_num_seqs"
     return {
         "target_seconds": target,
-        "largest_batch": found or None,
+        "largest_batch": largest or None,
         "limited_by": limit,
-        "itl_seconds": itl(found) if found else None,
+        "itl_seconds": itl(largest) if largest else None,
         "smallest_itl_seconds": itl(1),
     }
 
@@ -207,29 +207,31 @@ def is_problem(document: dict[str, Any]) -> bool:
     return over or (budget is not None and budget < 0)
 
 
-def notes_of(asked: Asked, dropped: int, taken: Sequence[str]) -> tuple[str, ...]:
+def notes_of(question: Question, dropped: int, assumptions: Sequence[str]) -> tuple[str, ...]:
     """What was assumed, for stderr and JSON."""
-    found = list(taken)
-    if asked.measured_step_time is None:
-        found.append(
-            f"step time: the roofline of the datasheet at {asked.max_num_seqs:,} decoding requests "
-            "(max_num_seqs), a prior that is slow for far fewer; on two recorded GPUs its "
+    notes = list(assumptions)
+    if question.measured_step_time is None:
+        notes.append(
+            f"step time: the roofline of the datasheet at {question.max_num_seqs:,} decoding "
+            "requests (max_num_seqs), a prior that is slow for far fewer; on two recorded GPUs its "
             "end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
         )
-    if (asked.requests.shared_prefix_tokens > 0).any() or (asked.requests.cached_tokens > 0).any():
-        found.append(
+    if (question.requests.shared_prefix_tokens > 0).any() or (
+        question.requests.cached_tokens > 0
+    ).any():
+        notes.append(
             "the file's common prefixes are found again in what is replayed (capacity, presets, "
             "queue); the batch table and the KV ceilings compute and hold every prompt whole"
         )
-    if asked.model.sliding is not None and (asked.objective or asked.rate_per_second):
-        found.append(
-            f"{asked.model.name} has sliding windows, the replay does not: there its KV cache "
+    if question.model.sliding is not None and (question.objective or question.rate_per_second):
+        notes.append(
+            f"{question.model.name} has sliding windows, the replay does not: there its KV cache "
             "fills earlier and is read for longer than it would"
         )
-    if asked.dtype_bytes < 2 and asked.gpu.dense_tflops.fp8 is None:
-        found.append(
-            f"{asked.gpu.name} has no fp8 units: the weights are fp8, it computes in 16 bit"
+    if question.dtype_bytes < 2 and question.gpu.dense_tflops.fp8 is None:
+        notes.append(
+            f"{question.gpu.name} has no fp8 units: the weights are fp8, it computes in 16 bit"
         )
     if dropped:
-        found.append(f"{dropped:,} requests are longer than max_model_len and left out")
-    return tuple(found)
+        notes.append(f"{dropped:,} requests are longer than max_model_len and left out")
+    return tuple(notes)

@@ -12,11 +12,11 @@ from driftwatch.cli.simulate.options import DTYPE_BYTES, mix_of, typed_flags
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.plan.asked import Asked
+    from driftwatch.cli.plan.question import Question
     from driftwatch.simulate.hardware import Hardware
     from driftwatch.simulate.requests import Requests
 
-_DRAWN = 2000  # requests of a mix that is given by its means
+_MIX_SIZE = 2000  # requests of a mix that is given by its means
 _MOST_READ = 50_000  # of a file: more change no figure by 1 %
 _EXIT_PROBLEM = 1
 
@@ -144,7 +144,7 @@ def command(
         return _from_table(table, tpot_seconds, as_json)
     if gpu is None or model is None:
         missing = " and ".join(
-            name for name, given in (("--gpu", gpu), ("--model", model)) if given is None
+            name for name, value in (("--gpu", gpu), ("--model", model)) if value is None
         )
         raise UsageError(
             f"{missing} is not given",
@@ -153,11 +153,11 @@ def command(
     from driftwatch.cli.plan.answer import answer, is_problem, notes_of
     from driftwatch.simulate.hardware import with_hardware
 
-    asked, dropped, taken = _asked(
+    question, dropped, assumptions = _question(
         with_hardware(hardware), gpu, model, tpot_seconds=tpot_seconds, **options
     )
-    document = answer(asked)
-    notes = notes_of(asked, dropped, taken)
+    document = answer(question)
+    notes = notes_of(question, dropped, assumptions)
     if as_json:
         _print_json({**document, "notes": notes})
     else:
@@ -170,7 +170,7 @@ def command(
     return _EXIT_PROBLEM if is_problem(document) else 0
 
 
-def _asked(
+def _question(
     tables: Hardware,
     gpu: str,
     model: str,
@@ -188,24 +188,26 @@ def _asked(
     tensor_parallel_size: int,
     seed: int,
     **rest: Any,
-) -> tuple[Asked, int, list[str]]:
+) -> tuple[Question, int, list[str]]:
     """The question with every default taken, how many requests are too long, and what was taken."""
     import numpy as np
 
-    from driftwatch.cli.plan.asked import Asked
+    from driftwatch.cli.plan.question import Question
     from driftwatch.cli.simulate.options import batch_defaults
     from driftwatch.simulate.step_time import parse_step_time
 
     card, shapes = tables.gpu(gpu), tables.model(model)
     budget, seqs = batch_defaults(card.memory_bytes, card.name)
     length = max_model_len or shapes.max_position_embeddings
-    taken: list[str] = []
+    assumptions: list[str] = []
     if max_num_batched_tokens is None:
         max_num_batched_tokens = min(budget, (max_num_seqs or seqs) * length)
-        taken.append(f"max_num_batched_tokens {max_num_batched_tokens}: vLLM's on {card.name}")
+        assumptions.append(
+            f"max_num_batched_tokens {max_num_batched_tokens}: vLLM's on {card.name}"
+        )
     if max_num_seqs is None:
         max_num_seqs = min(seqs, max_num_batched_tokens)
-        taken.append(f"max_num_seqs {max_num_seqs}: vLLM's on {card.name}")
+        assumptions.append(f"max_num_seqs {max_num_seqs}: vLLM's on {card.name}")
     if max_num_batched_tokens < max_num_seqs:
         raise UsageError(
             f"max_num_batched_tokens {max_num_batched_tokens} is below max_num_seqs "
@@ -215,8 +217,8 @@ def _asked(
     requests, dropped, unused = _requests(
         file, prompt_tokens, generation_tokens, length_cv, length, seed
     )
-    taken += unused
-    asked = Asked(
+    assumptions += unused
+    question = Question(
         gpu=card,
         model=shapes,
         tensor_parallel=tensor_parallel_size,
@@ -231,7 +233,7 @@ def _asked(
         seed=seed,
         **rest,
     )
-    return asked, dropped, taken
+    return question, dropped, assumptions
 
 
 def _requests(
@@ -243,7 +245,7 @@ def _requests(
         WorkloadError: the file cannot be read as requests.
         UsageError: every request is too long.
     """
-    count = _DRAWN if file is None else _MOST_READ
+    count = _MIX_SIZE if file is None else _MOST_READ
     requests, notes = mix_of(file, (prompt, generation), cv, seed, count)
     fits = requests.prompt_tokens + requests.generation_tokens <= longest
     if not fits.any():

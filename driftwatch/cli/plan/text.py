@@ -172,10 +172,10 @@ def _phases(phases: dict[str, Any]) -> None:
         )
         rows.append(["phase", what, figure(row["flops_per_byte"]), row["bound_by"]])
     _rows(["phase", "FLOPs a byte", "bound by"], rows)
-    found, bare = (phases[f"compute_bound_decode_batch{end}"] for end in ("", "_without_context"))
+    batch, bare = (phases[f"compute_bound_decode_batch{end}"] for end in ("", "_without_context"))
     ratio = f"the GPU does {figure(phases['ridge_flops_per_byte'])} FLOPs a byte"
-    if found is not None:
-        _say(f"{ratio}: decode is compute-bound from batch {found:,} with this context")
+    if batch is not None:
+        _say(f"{ratio}: decode is compute-bound from batch {batch:,} with this context")
     else:
         without = "no batch" if bare is None else f"batch {bare:,}"
         _say(
@@ -323,12 +323,12 @@ def _queue(queue: dict[str, Any], demand: dict[str, Any]) -> None:
     if queue["wait_budget_seconds"] is not None:
         spare = queue["wait_budget_seconds"]
         alone = _time(queue["ttft_alone_seconds"])
-        said = (
+        sentence = (
             f"wait budget {_time(spare)}: the TTFT target less the prompt alone, {alone}"
             if spare >= 0
             else f"NO WAIT BUDGET: the prompt alone takes {alone}, more than the TTFT target"
         )
-        _say(said)
+        _say(sentence)
     if queue["in_target_ratio"] is not None:
         _say(f"in target: {whole_percent(queue['in_target_ratio'])}")
 

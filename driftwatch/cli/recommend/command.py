@@ -48,21 +48,21 @@ def command(
     values = asked_about(what_if)
     check_plot(plot)
     with past.asked_of(rest) as where:
-        asked = _target_window(target, length, where, with_log=rest["log"] is not None)
-        evaluated = asked.evaluated(finding_needed=False)
-        advice = _answer(_question(asked, evaluated, length, values, rest), hardware)
+        scope = _target_window(target, length, where, with_log=rest["log"] is not None)
+        evaluated = scope.evaluated(finding_needed=False)
+        advice = _answer(_question(scope, evaluated, length, values, rest), hardware)
     if plot is not None:
-        _draw(plot, advice, asked)
+        _draw(plot, advice, scope)
     if as_json:
-        _print_json(advice, asked)
+        _print_json(advice, scope)
     else:
-        _print(advice, asked)
+        _print(advice, scope)
     refused = advice.recommendation.action == "insufficient"
     click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
 
 
 def _target_window(
-    target: str | None, length: timedelta | None, where: past.Asked, *, with_log: bool
+    target: str | None, length: timedelta | None, where: past.Origin, *, with_log: bool
 ) -> TargetWindow:
     from driftwatch.cli.target_window import target_window
     from driftwatch.clock import SystemClock
@@ -93,31 +93,31 @@ def _target_window(
 
 
 def _question(
-    asked: TargetWindow,
+    scope: TargetWindow,
     evaluated: Evaluated,
     length: timedelta | None,
     what_if: dict[str, float],
-    given: dict[str, Any],
+    options: dict[str, Any],
 ) -> Question:
     from driftwatch.pipeline.question import question_for
     from driftwatch.simulate.workload import read_requests
 
     diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
-    log = given.pop("log")
+    log = options.pop("log")
     return question_for(
-        asked.target,
-        asked.where.plan,
-        asked.window.end,
+        scope.target,
+        scope.where.plan,
+        scope.window.end,
         evaluated.minutes,
         row=evaluated.row,
-        gpus=asked.history.gpus,
+        gpus=scope.history.gpus,
         leaf=None if diagnosis is None else diagnosis.leaf,
         window=length,
         what_if=what_if,
         log=None if log is None else read_requests(log, any_order=True),
-        replicas=asked.replicas,
+        replicas=scope.replicas,
         beside=evaluated.beside,
-        **given,
+        **options,
     )
 
 
@@ -128,7 +128,7 @@ def _answer(question: Question, hardware: Path | None) -> Advice:
     return advise(question, hardware=with_hardware(hardware))
 
 
-def _draw(path: Path, advice: Advice, asked: TargetWindow) -> None:
+def _draw(path: Path, advice: Advice, scope: TargetWindow) -> None:
     """The picture; what was answered without a simulation has none, and says so."""
     from driftwatch.report.advice_plot import axis_of, draw_advice
 
@@ -137,21 +137,21 @@ def _draw(path: Path, advice: Advice, asked: TargetWindow) -> None:
         click.echo(f"warning: {path} not drawn: nothing was simulated", err=True)
         return
     kind: Literal["svg", "png"] = "svg" if path.suffix == ".svg" else "png"
-    drawn = draw_advice(advice, kind, name=asked.target.key.text)
+    picture = draw_advice(advice, kind, name=scope.target.key.text)
     try:
-        path.write_bytes(drawn)
+        path.write_bytes(picture)
     except OSError as error:
         raise UsageError(f"--plot {path}: {error.strerror}") from error
 
 
-def _print_json(advice: Advice, asked: TargetWindow) -> None:
+def _print_json(advice: Advice, scope: TargetWindow) -> None:
     """The advice with whose it is and the change as people type it."""
     import orjson
 
     from driftwatch.recommend.advice import advice_document
     from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 
-    moves, target = advice.recommendation.moves, asked.target
+    moves, target = advice.recommendation.moves, scope.target
     document = {
         "target": {
             "instance": target.key.instance,
@@ -164,7 +164,7 @@ def _print_json(advice: Advice, asked: TargetWindow) -> None:
         if not moves
         else {
             "vllm_arguments": list(vllm_arguments(moves)),
-            "helm_values_diff": list(helm_values_diff(moves, _model(asked))),
+            "helm_values_diff": list(helm_values_diff(moves, _model(scope))),
             "pod_args_diff": list(pod_args_diff(moves)),
         },
     }
@@ -173,30 +173,30 @@ def _print_json(advice: Advice, asked: TargetWindow) -> None:
 
 
 def _print(advice: Advice, window: TargetWindow) -> None:
-    from driftwatch.cli.recommend.text import Asked, rendered, settles
+    from driftwatch.cli.recommend.text import AdviceContext, rendered, settles
     from driftwatch.clock import SystemClock
     from driftwatch.notify.layout import paint, wrap
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
-    asked = Asked(
+    context = AdviceContext(
         window.target.key.text, _model(window), SystemClock().now().date(), _next(advice, window)
     )
-    text = rendered(advice, asked, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
+    text = rendered(advice, context, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
     click.echo(paint(text, wants_colour(sys.stdout)))
     if (way := settles(advice)) is not None:
-        told = f"help: {way}"
-        click.echo("\n".join(wrap(told, 80, "  ")) if sys.stderr.isatty() else told, err=True)
+        hint = f"help: {way}"
+        click.echo("\n".join(wrap(hint, 80, "  ")) if sys.stderr.isatty() else hint, err=True)
 
 
-def _model(asked: TargetWindow) -> str | None:
-    return asked.target.labels.get("model_name")
+def _model(scope: TargetWindow) -> str | None:
+    return scope.target.labels.get("model_name")
 
 
-def _next(advice: Advice, asked: TargetWindow) -> str:
+def _next(advice: Advice, scope: TargetWindow) -> str:
     """What to type after it was changed, or to look closer."""
-    from driftwatch.cli.following import following
+    from driftwatch.cli.next_options import following
 
-    context, target = click.get_current_context(), asked.target.key.text
+    context, target = click.get_current_context(), scope.target.key.text
     if advice.recommendation.action == "change":
         return f"driftwatch verify {target}{following(context, without=('baseline',))}"
-    return f"driftwatch explain {target}{following(context, at=asked.window.end)}"
+    return f"driftwatch explain {target}{following(context, at=scope.window.end)}"

@@ -33,33 +33,33 @@ class SloText(click.ParamType[Slo]):
             return value
         targets: dict[str, float] = {}
         for part in str(value).split(","):
-            name, equals, said = (piece.strip() for piece in part.partition("="))
+            name, equals, amount = (piece.strip() for piece in part.partition("="))
             if not equals or name not in ("ttft", "tpot", "share"):
                 self.fail(f"{part!r} is no target: write {_SLO_EXAMPLE}", param, ctx)
             if name in targets:
                 self.fail(f"{name} is given twice", param, ctx)
-            targets[name] = self._number(name, said, param, ctx)
+            targets[name] = self._number(name, amount, param, ctx)
         if not {"ttft", "tpot"} & set(targets):
             self.fail(f"neither ttft nor tpot: write {_SLO_EXAMPLE}", param, ctx)
         return Slo(targets.get("ttft"), targets.get("tpot"), targets.get("share", Slo().share))
 
     def _number(
-        self, name: str, said: str, param: click.Parameter | None, ctx: click.Context | None
+        self, name: str, amount: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         if name == "share":
             try:
-                share = float(said)
+                share = float(amount)
             except ValueError:
                 share = math.nan
             if not 0 < share < 1:
-                self.fail(f"share is above 0 and below 1, not {said!r}", param, ctx)
+                self.fail(f"share is above 0 and below 1, not {amount!r}", param, ctx)
             return share
         try:
-            seconds = _seconds(said)
+            seconds = _seconds(amount)
         except ValueError as error:
             self.fail(f"{name}: {error}", param, ctx)
         if not 0 < seconds <= 3600:
-            self.fail(f"{name} is above 0 and at most 1h, not {said!r}", param, ctx)
+            self.fail(f"{name} is above 0 and at most 1h, not {amount!r}", param, ctx)
         return seconds
 
 
@@ -147,7 +147,7 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
     targets: dict[str, float] = {}
     wrong: list[str] = []
     for text in texts:
-        name, equals, said = (piece.strip() for piece in text.partition("="))
+        name, equals, amount = (piece.strip() for piece in text.partition("="))
         name = name.replace("-", "_")
         if not equals:
             wrong.append(f"{text!r} is no KNOB=VALUE")
@@ -157,9 +157,9 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
             wrong.append(f"no knob {name!r}{hint}")
         elif name in targets:
             wrong.append(f"{name} is given twice")
-        elif (value := _knob_value(name, said)) is None:
+        elif (value := _knob_value(name, amount)) is None:
             bound = "between 0 and 1" if name.endswith("_ratio") else "a whole number of 1 or more"
-            wrong.append(f"{name} is {bound}, not {said!r}")
+            wrong.append(f"{name} is {bound}, not {amount!r}")
         else:
             targets[name] = value
     if wrong:
@@ -167,9 +167,9 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
     return targets
 
 
-def _knob_value(name: str, said: str) -> float | None:
+def _knob_value(name: str, amount: str) -> float | None:
     try:
-        value = float(said)
+        value = float(amount)
     except ValueError:
         return None
     if name.endswith("_ratio"):

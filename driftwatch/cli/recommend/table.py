@@ -39,10 +39,10 @@ def table(advice: Advice) -> Iterator[str]:
 def others(advice: Advice) -> Iterator[str]:
     """Sentences: what the other knobs bring, and the what-ifs, all in one line."""
     axis = axis_of(advice)
-    found = [] if axis is None else [*_others(advice, axis)]
-    found += [_what_if(candidate) for candidate in advice.what_ifs]
-    if found:
-        yield ". ".join(found)
+    sentences = [] if axis is None else [*_others(advice, axis)]
+    sentences += [_what_if(candidate) for candidate in advice.what_ifs]
+    if sentences:
+        yield ". ".join(sentences)
 
 
 def tabbed(advice: Advice) -> Iterator[str]:
@@ -71,29 +71,29 @@ def reasons(advice: Advice) -> Iterator[str]:
     """Why rows are refused, and cells not known: each reason once, with what it keeps back."""
     axis = axis_of(advice)
     points = () if axis is None else axis.points
-    found: dict[str, dict[str, list[str]]] = {}
+    by_reason: dict[str, dict[str, list[str]]] = {}
     for point in points:
         row = _values(point)
         if point.candidate.refused is not None:
             yield f"{row} refused: {point.candidate.refused}"
         for name, why in point.candidate.reasons.items():
-            if name in _SHOWN and getattr(point.candidate, name) is None:
-                found.setdefault(why, {}).setdefault(_SHOWN[name], []).append(row)
-    for why, names in found.items():
-        for rows, told in _alike(names).items():
+            if name in _CELL_NAMES and getattr(point.candidate, name) is None:
+                by_reason.setdefault(why, {}).setdefault(_CELL_NAMES[name], []).append(row)
+    for why, names in by_reason.items():
+        for rows, columns in _alike(names).items():
             of = "" if len(rows) == len(points) else f" of {' and of '.join(rows)}"
-            yield f"{', '.join(told)}{of} not told: {why}"
+            yield f"{', '.join(columns)}{of} not told: {why}"
 
 
 def _alike(names: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], list[str]]:
     """Rows → what is not known of just these."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    by_rows: dict[tuple[str, ...], list[str]] = {}
     for name, rows in names.items():
-        found.setdefault(tuple(rows), []).append(name)
-    return found
+        by_rows.setdefault(tuple(rows), []).append(name)
+    return by_rows
 
 
-_SHOWN = {
+_CELL_NAMES = {
     "in_target_ratio": "share in target",
     "ttft_p95_seconds": "TTFT p95",
     "itl_p99_seconds": "ITL p99",
@@ -149,8 +149,8 @@ def _values(point: Point) -> str:
 
 def _line(head: str, wide: int, cells: Sequence[str], last: str) -> str:
     sizes = [size for _, _, size in _COLUMNS]
-    shown = " ".join(f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
-    return f"{head:<{wide}} {shown} {last}".rstrip()
+    row = " ".join(f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
+    return f"{head:<{wide}} {row} {last}".rstrip()
 
 
 def _cell(value: float | None, scale: float, digits: int) -> str:
@@ -168,20 +168,20 @@ def _cell(value: float | None, scale: float, digits: int) -> str:
 
 def _gained(advice: Advice, candidate: Candidate) -> str:
     """`` +22–28 %``: what the variants say of the gain of capacity."""
-    found = gain(advice.today, candidate)
-    if found is None:
+    bounds = gain(advice.today, candidate)
+    if bounds is None:
         return ""
-    low, high = (round(100 * ratio) for ratio in found)
+    low, high = (round(100 * ratio) for ratio in bounds)
     return f" {low:+} %" if low == high else f" {low:+}–{high} %"
 
 
 def _others(advice: Advice, axis: Axis) -> Iterator[str]:
     """``max_num_seqs 128–512: no gain``, one for each further knob."""
-    for names, found in by_knobs(axis.others).items():
-        able = [c for c in found if c.refused is None]
+    for names, candidates in by_knobs(axis.others).items():
+        able = [c for c in candidates if c.refused is None]
         label = " and ".join(names)
         if len(names) == 1:
-            values = sorted(c.knobs[names[0]] for c in found)
+            values = sorted(c.knobs[names[0]] for c in candidates)
             low, high = knob(values[0]), knob(values[-1])
             label += f" {low}" if low == high else f" {low}–{high}"
         best = max(able, key=_capacity, default=None)
@@ -203,21 +203,21 @@ def _capacity(candidate: Candidate) -> float:
 
 def _what_if(c: Candidate) -> str:
     """``50 % of the prompt tokens cached: 27.0 req/s``."""
-    named = [_asked(name, value) for name, value in sorted(c.knobs.items())]
-    said = ", ".join(named) or "today"
+    named = [_knob_text(name, value) for name, value in sorted(c.knobs.items())]
+    label = ", ".join(named) or "today"
     if c.refused is not None:
-        return f"{said}: refused: {c.refused}"
-    told = []
+        return f"{label}: refused: {c.refused}"
+    figures = []
     if c.in_target_ratio is not None:
-        told.append(f"{100 * c.in_target_ratio:.1f} % in target")
+        figures.append(f"{100 * c.in_target_ratio:.1f} % in target")
     if c.capacity_requests_per_second is not None:
         each = " each" if "replicas" in c.knobs else ""
-        told.append(f"capacity {figure(c.capacity_requests_per_second)} req/s{each}")
+        figures.append(f"capacity {figure(c.capacity_requests_per_second)} req/s{each}")
     whys = "; ".join(dict.fromkeys(c.reasons.values()))
-    return f"{said}: {', '.join(told) or 'not told: ' + (whys or 'unknown')}"
+    return f"{label}: {', '.join(figures) or 'not told: ' + (whys or 'unknown')}"
 
 
-def _asked(name: str, value: float) -> str:
+def _knob_text(name: str, value: float) -> str:
     if name == "replicas":
         return f"{knob(value)} {'replica' if value == 1 else 'replicas'}"
     if name == "prefix_hit_ratio":

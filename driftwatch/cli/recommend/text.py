@@ -51,7 +51,7 @@ _SETTLES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdviceContext:
     """What is told of an advice besides itself.
 
     Attributes:
@@ -67,48 +67,50 @@ class Asked:
     next_command: str | None = None
 
 
-def rendered(advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool = False) -> str:
+def rendered(
+    advice: Advice, context: AdviceContext, *, ascii: bool = False, piped: bool = False
+) -> str:
     """The whole answer, verdict after the table, change last.
 
     Args:
         advice: the answer.
-        asked: what it was asked of.
+        context: what it was asked of.
         ascii: spell everything in ASCII.
         piped: whole lines and rows between tabs instead of 80 columns.
     """
-    out = [*basis(advice, asked, ascii=ascii, piped=piped), ""]
+    out = [*basis(advice, context, ascii=ascii, piped=piped), ""]
     out += _lines((*_verdict(advice), *_gates(advice)), " " * 9, ascii, piped)
     moves = advice.recommendation.moves
     if moves:
-        out += ["", *(spell(line, ascii) for line in change_lines(moves, asked.model))]
-    if asked.next_command is not None:
+        out += ["", *(spell(line, ascii) for line in change_lines(moves, context.model))]
+    if context.next_command is not None:
         word = "then:    after the restart: " if moves else "next:    "
-        out += _lines((f"{word}{asked.next_command}",), " " * 9, ascii, piped)
+        out += _lines((f"{word}{context.next_command}",), " " * 9, ascii, piped)
     return "\n".join(out).strip("\n")
 
 
 def basis(
-    advice: Advice, asked: Asked, *, ascii: bool = False, piped: bool = False
+    advice: Advice, context: AdviceContext, *, ascii: bool = False, piped: bool = False
 ) -> Iterator[str]:
     """What the answer rests on: traffic, fit, targets, table, capacity, what was taken instead.
 
     Arguments as of :func:`rendered`.
     """
-    head = (_traffic(advice, asked), *_fit(advice), *_targets(advice))
+    head = (_traffic(advice, context), *_fit(advice), *_targets(advice))
     yield from _lines(head, "  ", ascii, piped)
     if piped:
         yield from (spell(line, ascii) for line in tabbed(advice))
     else:
         yield from (fit(spell(line, ascii), _WIDTH) for line in table(advice))
         yield from _lines(others(advice), "  ", ascii, piped)
-    said = (*reasons(advice), *_capacity(advice), *_notes(advice))
-    yield from _lines(said, "  ", ascii, piped)
+    notes = (*reasons(advice), *_capacity(advice), *_notes(advice))
+    yield from _lines(notes, "  ", ascii, piped)
 
 
 def _lines(texts: Iterable[str], indent: str, ascii: bool, piped: bool) -> Iterator[str]:
     for text in texts:
-        said = spell(clean(text), ascii)
-        yield from [said] if piped else wrap(said, _WIDTH, indent)
+        line = spell(clean(text), ascii)
+        yield from [line] if piped else wrap(line, _WIDTH, indent)
 
 
 def change_lines(moves: Sequence[KnobMove], model: str | None) -> Iterator[str]:
@@ -126,13 +128,15 @@ def settles(advice: Advice) -> str | None:
     """What would settle the gates of a refusal; None where nothing on the command line does."""
     if advice.recommendation.action != "insufficient":
         return None
-    told: set[str] = set() if advice.source == "metrics" else {_LOG}  # the log was given
-    found = []
+    mentioned: set[str] = set() if advice.source == "metrics" else {_LOG}  # the log was given
+    ways = []
     for gate in advice.gates:
-        new = [one for one in _SETTLES.get(gate.name, ()) if not gate.passed and one not in told]
-        told.update(new)
-        found += [", or ".join(new)] if new else []
-    return "; ".join(found) or None
+        new = [
+            one for one in _SETTLES.get(gate.name, ()) if not gate.passed and one not in mentioned
+        ]
+        mentioned.update(new)
+        ways += [", or ".join(new)] if new else []
+    return "; ".join(ways) or None
 
 
 def _notes(advice: Advice) -> Iterator[str]:
@@ -140,39 +144,39 @@ def _notes(advice: Advice) -> Iterator[str]:
         yield f"notes: {'; '.join(advice.notes)}"
 
 
-def _traffic(advice: Advice, asked: Asked) -> str:
+def _traffic(advice: Advice, context: AdviceContext) -> str:
     if advice.window_seconds is None:
         when = f"until {advice.at:%H:%M} UTC"
     else:
         when = span(advice.at - timedelta(seconds=advice.window_seconds), advice.at)
-    if advice.at.date() != asked.today and " – " not in when:
+    if advice.at.date() != context.today and " – " not in when:
         when = f"{advice.at:%Y-%m-%d} {when}"
     source = {"metrics": "rebuilt from metrics"}.get(advice.source, f"from the {advice.source}")
     if not advice.requests:
-        return f"traffic: {asked.name}, {when}, not simulated"
-    return f"traffic: {asked.name}, {when}, {advice.requests:,} requests {source}"
+        return f"traffic: {context.name}, {when}, not simulated"
+    return f"traffic: {context.name}, {when}, {advice.requests:,} requests {source}"
 
 
 def _fit(advice: Advice) -> Iterator[str]:
     """How the simulation of today's settings compares with what was observed."""
-    found = advice.calibration
-    if found is None:
+    fit = advice.calibration
+    if fit is None:
         return
-    told, bounds = [], []
-    for name, label in _SATURATED_FIT if found.saturated else _FIT:
-        residual = found.best.residuals.get(name)
-        told.append(f"{label} {'not compared' if residual is None else _signed(residual)}")
+    parts, bounds = [], []
+    for name, label in _SATURATED_FIT if fit.saturated else _FIT:
+        residual = fit.best.residuals.get(name)
+        parts.append(f"{label} {'not compared' if residual is None else _signed(residual)}")
         bounds.append(f"{100 * BOUNDS[name]:.0f}")
     names = {gate.name for gate in advice.gates}
     # a request log is simulated exactly, a backlog included
     compared = "fit_ttft" in names and advice.source != "metrics"
-    left_out = "; TTFT not compared: saturated" if found.saturated and not compared else ""
-    if not found.saturated and "fit_itl" in names and "fit_ttft" not in names:
+    left_out = "; TTFT not compared: saturated" if fit.saturated and not compared else ""
+    if not fit.saturated and "fit_itl" in names and "fit_ttft" not in names:
         left_out = "; TTFT not asked for: requests waited"
     gates = ", ".join(bounds)
-    yield f"fit of today's settings: {', '.join(told)}  (gates {gates}{left_out})"
-    if not found.prior_known:
-        yield f"prior: {found.prior}"
+    yield f"fit of today's settings: {', '.join(parts)}  (gates {gates}{left_out})"
+    if not fit.prior_known:
+        yield f"prior: {fit.prior}"
 
 
 def _signed(ratio: float) -> str:
@@ -208,22 +212,22 @@ def _capacity(advice: Advice) -> Iterator[str]:
     if advice.today is None:
         return
     now, offered = advice.today.capacity_requests_per_second, advice.offered_requests_per_second
-    said = []
+    parts = []
     if now is None:
-        said.append("capacity of today's settings not told")
+        parts.append("capacity of today's settings not told")
     else:
         full = " when full" if advice.slo is None else ""
-        said.append(f"capacity {figure(now)} req/s of a replica{full} at these lengths")
+        parts.append(f"capacity {figure(now)} req/s of a replica{full} at these lengths")
         before = advice.capacity_reference_requests_per_second
         if before is not None and advice.capacity_ratio is not None:
-            said.append(f"{figure(before)} at the reference's ({change(advice.capacity_ratio)})")
+            parts.append(f"{figure(before)} at the reference's ({change(advice.capacity_ratio)})")
     if offered is not None:
         used = advice.utilization_ratio
         share = "" if used is None else f", {100 * used:,.0f} % of it"
-        said.append(f"offered {figure(offered)}{share}")
+        parts.append(f"offered {figure(offered)}{share}")
         if used is not None and used < 1:
-            said += _waves(advice)
-    yield "; ".join(said)
+            parts += _waves(advice)
+    yield "; ".join(parts)
 
 
 def _waves(advice: Advice) -> Iterator[str]:
@@ -234,29 +238,29 @@ def _waves(advice: Advice) -> Iterator[str]:
 
 
 def _verdict(advice: Advice) -> Iterator[str]:
-    said = advice.recommendation
-    if said.action == "change":
-        yield f"do:      {change_text(said)}"
-        if said.basis != "simulation" or not said.effect:  # which says why
-            yield f"why      {said.why}"
-    elif said.action == "insufficient":
-        yield f"NO VERDICT {said.why}"
-    elif said.basis == "measured":
-        yield f"CAPACITY {said.why}"
+    answer = advice.recommendation
+    if answer.action == "change":
+        yield f"do:      {change_text(answer)}"
+        if answer.basis != "simulation" or not answer.effect:  # which says why
+            yield f"why      {answer.why}"
+    elif answer.action == "insufficient":
+        yield f"NO VERDICT {answer.why}"
+    elif answer.basis == "measured":
+        yield f"CAPACITY {answer.why}"
     else:
-        yield f"{_SAY.get(said.reason.code, _SAY[said.action])}: {said.reason.text}"
+        yield f"{_SAY.get(answer.reason.code, _SAY[answer.action])}: {answer.reason.text}"
     for label, parts in (
-        ("instead", said.instead),
-        ("effect", said.effect),
-        ("price", said.price),
-        ("not cured", said.not_cured),
+        ("instead", answer.instead),
+        ("effect", answer.effect),
+        ("price", answer.price),
+        ("not cured", answer.not_cured),
     ):
         if parts:
             yield f"{label:<8} {'; '.join(parts)}"
-    if said.undo and said.action == "change":
-        yield f"undo     {said.undo}"
-    if said.wrong_if:
-        yield f"wrong if {said.wrong_if}"
+    if answer.undo and answer.action == "change":
+        yield f"undo     {answer.undo}"
+    if answer.wrong_if:
+        yield f"wrong if {answer.wrong_if}"
 
 
 def _gates(advice: Advice) -> Iterator[str]:

@@ -27,7 +27,7 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> No
     Raises:
         UsageError: a suffix that says no format, no such folder, one file for two tables.
     """
-    taken = {path.resolve(): "what is read" for path in inputs}
+    uses = {path.resolve(): "what is read" for path in inputs}
     for option, path in outputs.items():
         if path is None:
             continue
@@ -41,11 +41,11 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> No
                 f"{option} {path}: no such folder, or a folder itself",
                 help_text="name a file in a folder that is there",
             )
-        if (other := taken.get(path.resolve())) is not None:
+        if (other := uses.get(path.resolve())) is not None:
             raise UsageError(
                 f"{option} {path}: the same file as {other}", help_text="name another file"
             )
-        taken[path.resolve()] = option
+        uses[path.resolve()] = option
 
 
 def check_plot(path: Path) -> None:
@@ -183,11 +183,11 @@ class InOrder:
         import polars as pl
 
         self._held.append(frame)
-        if not any((held["index"] == self._next).any() for held in self._held):
+        if not any((rows["index"] == self._next).any() for rows in self._held):
             return frame.clear()
-        held = pl.concat(self._held).sort("index")
-        gaps = held["index"] != pl.int_range(self._next, self._next + held.height, eager=True)
-        due = held.height if not gaps.any() else int(gaps.arg_max() or 0)
+        rows = pl.concat(self._held).sort("index")
+        gaps = rows["index"] != pl.int_range(self._next, self._next + rows.height, eager=True)
+        due = rows.height if not gaps.any() else int(gaps.arg_max() or 0)
         self._next += due
-        self._held = [held.slice(due)]
-        return held.slice(0, due)
+        self._held = [rows.slice(due)]
+        return rows.slice(0, due)

@@ -33,7 +33,7 @@ _LARGE, _MIDDLE, _OTHER = (16384, 1024), (8192, 1024), (2048, 256)
 
 
 @dataclass(frozen=True, slots=True)
-class EngineAsked:
+class EngineSetup:
     """The server that the flags describe.
 
     Attributes:
@@ -227,7 +227,7 @@ def engine_from(
     max_model_len: int | None,
     num_gpu_blocks: int | None,
     **scheduler: Any,
-) -> EngineAsked:
+) -> EngineSetup:
     """The server that the flags describe, with vLLM's defaults for what they leave out.
 
     Memory and roofline are those of ``driftwatch plan`` for the same flags.
@@ -291,7 +291,7 @@ def engine_from(
         **scheduler,
     )
     configuration.check()
-    return EngineAsked(configuration, timing, (*notes, *configuration.warnings()))
+    return EngineSetup(configuration, timing, (*notes, *configuration.warnings()))
 
 
 def _batch(
@@ -333,8 +333,8 @@ def _named(
     if gpu is None and model is None:
         unused = [
             flag
-            for flag, given in (("--hardware", hardware is not None), ("--dtype", dtype != "auto"))
-            if given
+            for flag, is_set in (("--hardware", hardware is not None), ("--dtype", dtype != "auto"))
+            if is_set
         ]
         if unused:
             raise UsageError(
@@ -343,10 +343,10 @@ def _named(
             )
         return None, None
     if gpu is None or model is None:
-        given, missing = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
+        named, missing = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
         raise UsageError(
-            f"{given} is given without {missing}: memory and step time need both",
-            help_text=f"add {missing} NAME, or leave out {given} and give --step-time",
+            f"{named} is given without {missing}: memory and step time need both",
+            help_text=f"add {missing} NAME, or leave out {named} and give --step-time",
         )
     from driftwatch.simulate.hardware import with_hardware
 

@@ -22,7 +22,7 @@ _NEEDED = ("running_requests", "waiting_requests", *(f"{name}_buckets" for name 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Rebuild:
     """What of a recording is rebuilt.
 
     Attributes:
@@ -42,7 +42,7 @@ class Asked:
     seed: int
 
 
-def rebuilt(asked: Asked) -> Workload:
+def rebuilt(options: Rebuild) -> Workload:
     """The requests that one recorded engine served; arrivals count from its first scrape.
 
     Raises:
@@ -55,55 +55,58 @@ def rebuilt(asked: Asked) -> Workload:
     from driftwatch.simulate.workload import Workload
     from driftwatch.simulate.workload.histograms import rebuild
 
-    source = open_recording(asked.path)
+    source = open_recording(options.path)
     scrapes = source.collect(*source.span()).scrapes
-    rows = _of_server(scrapes, asked)
-    windows, left_out = _windows(rows, asked.window_seconds)
+    rows = _of_server(scrapes, options)
+    windows, left_out = _windows(rows, options.window_seconds)
     if not any(window.finished for window in windows):
         raise NoVerdict(
-            f"{asked.path}: no request finished within a window of {asked.window_seconds:g} s",
+            f"{options.path}: no request finished within a window of {options.window_seconds:g} s",
             help_text="their lengths are only seen when requests finish; try --window-seconds",
         )
-    found = rebuild(
+    result = rebuild(
         windows,
-        np.random.default_rng(asked.seed),
-        max_model_len=asked.max_model_len,
-        block_size=asked.block_size,
+        np.random.default_rng(options.seed),
+        max_model_len=options.max_model_len,
+        block_size=options.block_size,
     )
-    notes = [f"rebuilt from {len(windows)} windows of {asked.window_seconds:g} s", *found.unknown]
+    notes = [
+        f"rebuilt from {len(windows)} windows of {options.window_seconds:g} s",
+        *result.unknown,
+    ]
     if left_out:
         notes.append(
             f"{left_out} windows left out: a restart, other buckets, or no scrape; nothing is "
             "sent in them, which is not what happened"
         )
-    return Workload(found.requests, "rebuilt from /metrics", tuple(notes))
+    return Workload(result.requests, "rebuilt from /metrics", tuple(notes))
 
 
-def _of_server(scrapes: pl.DataFrame, asked: Asked) -> pl.DataFrame:
+def _of_server(scrapes: pl.DataFrame, options: Rebuild) -> pl.DataFrame:
     """Usable scrapes of one engine, in order."""
     import polars as pl
 
     usable = scrapes.filter(pl.col("ok"))
-    if asked.server is not None:
-        usable = usable.filter(pl.col("instance") == asked.server)
+    if options.server is not None:
+        usable = usable.filter(pl.col("instance") == options.server)
     there = usable.select("instance", "engine").unique().sort("instance", "engine").rows()
     if len(there) != 1:
         names = sorted(set(scrapes["instance"].to_list()))
-        if asked.server is not None and asked.server not in names:
+        if options.server is not None and options.server not in names:
             raise UsageError(
-                f"--server {asked.server}: not in {asked.path}",
+                f"--server {options.server}: not in {options.path}",
                 help_text=f"there: {', '.join(names[:12])}",
             )
         if not there:
-            raise NoVerdict(f"{asked.path}: no usable scrape")
-        shown = ", ".join(f"{instance} engine {engine}" for instance, engine in there[:12])
+            raise NoVerdict(f"{options.path}: no usable scrape")
+        engines = ", ".join(f"{instance} engine {engine}" for instance, engine in there[:12])
         raise UsageError(
-            f"{asked.path} holds {len(there)} engines: {shown}",
+            f"{options.path} holds {len(there)} engines: {engines}",
             help_text="name one with --server; of a server with several engines none can be told",
         )
     missing = [name for name in _NEEDED if usable[name].null_count() == usable.height]
     if missing:
-        raise NoVerdict(f"{asked.path}: not recorded: {', '.join(missing)}")
+        raise NoVerdict(f"{options.path}: not recorded: {', '.join(missing)}")
     return usable.drop_nulls(list(_NEEDED)).sort("time")
 
 
@@ -118,15 +121,15 @@ def _windows(rows: pl.DataFrame, window_seconds: float) -> tuple[list[ScrapedWin
     if len(seconds) and len(seconds) - 1 not in chosen:
         chosen = np.append(chosen, len(seconds) - 1)  # the last window may be a short one
     picked = rows.with_columns(pl.Series("at_seconds", seconds))[chosen].rows(named=True)
-    found, left_out = [], 0
+    windows, left_out = [], 0
     for before, after in pairwise(picked):
         window = _window(before, after)
         # twice as long means that the scrapes between are missing
         if window is None or after["at_seconds"] - before["at_seconds"] > 2 * window_seconds:
             left_out += 1
         else:
-            found.append(window)
-    return found, left_out
+            windows.append(window)
+    return windows, left_out
 
 
 def _window(before: dict[str, Any], after: dict[str, Any]) -> ScrapedWindow | None:

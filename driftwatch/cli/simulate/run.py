@@ -11,7 +11,7 @@ import click
 
 from driftwatch.cli.finite import COUNT, SECONDS, SEED, Finite
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.simulate.options import EngineAsked, engine_from, engine_options
+from driftwatch.cli.simulate.options import EngineSetup, engine_from, engine_options
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 
 if TYPE_CHECKING:
@@ -147,38 +147,38 @@ def command(
     from driftwatch.simulate.long_run import LongRun
 
     outputs = {"--per-request": per_request, "--per-step": per_step, "--scrapes": scrapes}
-    given = [path for path in (requests_file, recording, servegen_lengths) if path is not None]
+    inputs = [path for path in (requests_file, recording, servegen_lengths) if path is not None]
     if (requests_file is None) == (recording is None):
         raise UsageError("which requests?", help_text="give --requests FILE, or --recording FILE")
     _check_companions(recording, engine["gpu"])
-    check_outputs(outputs, given)
-    asked = _engine(engine)
+    check_outputs(outputs, inputs)
+    setup = _engine(engine)
     span = (from_seconds, to_seconds)
     _check_servegen(servegen_lengths, recording, span, rate_scale)
     if recording is not None:
-        workload = _of_recording(recording, server, window_seconds, asked, seed, limit)
+        workload = _of_recording(recording, server, window_seconds, setup, seed, limit)
     elif servegen_lengths is not None:
-        workload = _of_servegen(given[0], servegen_lengths, span, rate_scale, seed, limit)
+        workload = _of_servegen(inputs[0], servegen_lengths, span, rate_scale, seed, limit)
     else:
         from driftwatch.simulate.workload import read_workload
 
-        workload = read_workload(given[0], limit=limit)
-    workload = _used(_stretched(workload, arrival_scale), asked.configuration)
-    for note in (*asked.notes, *workload.notes):
+        workload = read_workload(inputs[0], limit=limit)
+    workload = _used(_stretched(workload, arrival_scale), setup.configuration)
+    for note in (*setup.notes, *workload.notes):
         click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
     run = LongRun(
         workload.requests if concurrency is None else _at_once(workload.requests),
-        asked.configuration,
-        asked.step_time,
+        setup.configuration,
+        setup.step_time,
         concurrency,
         timeout_seconds,
         None if scrapes is None else scrape_interval,
     )
     summary = Written(run, outputs, Progress("simulating")).answer()
     if as_json:
-        say(summary_json(given[0], workload, asked, summary))
+        say(summary_json(inputs[0], workload, setup, summary))
     else:
-        for line in as_lines(given[0], workload, asked, summary):
+        for line in as_lines(inputs[0], workload, setup, summary):
             say("\n".join(fitted(line, sys.stdout)))
     return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
 
@@ -203,16 +203,16 @@ def _of_recording(
     recording: Path,
     server: str | None,
     window_seconds: float,
-    engine: EngineAsked,
+    engine: EngineSetup,
     seed: int,
     limit: int | None,
 ) -> Workload:
     """Requests as a recording's metrics tell of them."""
-    from driftwatch.cli.simulate.recording import Asked, rebuilt
+    from driftwatch.cli.simulate.recording import Rebuild, rebuilt
 
     settings = engine.configuration
     lengths = (settings.max_model_len, settings.block_size)
-    workload = rebuilt(Asked(recording, server, window_seconds, *lengths, seed))
+    workload = rebuilt(Rebuild(recording, server, window_seconds, *lengths, seed))
     return replace(workload, requests=workload.requests.take(slice(None, limit)))
 
 
@@ -234,10 +234,10 @@ def _check_companions(recording: Path | None, gpu: str | None) -> None:
             )
 
 
-def _engine(engine: dict[str, Any]) -> EngineAsked:
+def _engine(engine: dict[str, Any]) -> EngineSetup:
     """The server asked for, with what the scheduler here does not do of its model."""
     try:
-        asked = engine_from(**engine)
+        setup = engine_from(**engine)
     except ImpossibleConfiguration as error:
         raise ImpossibleConfiguration(
             error.problems,
@@ -245,17 +245,17 @@ def _engine(engine: dict[str, Any]) -> EngineAsked:
             or "each is a flag of that name, what vLLM takes: driftwatch simulate run --help",
         ) from error
     if engine["model"] is None:
-        return asked
+        return setup
     from driftwatch.simulate.hardware import with_hardware
 
     machine = with_hardware(engine["hardware"]).model(engine["model"])
     if machine.sliding is None:
-        return asked
+        return setup
     note = (
         f"{machine.name} has sliding windows, the scheduler here does not: its KV cache fills "
         "earlier and is read for longer than it would"
     )
-    return replace(asked, notes=(*asked.notes, note))
+    return replace(setup, notes=(*setup.notes, note))
 
 
 def _of_servegen(

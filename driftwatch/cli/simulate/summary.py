@@ -15,7 +15,7 @@ from driftwatch.cli.table import lines
 from driftwatch.notify.numbers import figure, percent
 
 if TYPE_CHECKING:
-    from driftwatch.cli.simulate.options import EngineAsked
+    from driftwatch.cli.simulate.options import EngineSetup
     from driftwatch.simulate.run_summary import RunSummary
     from driftwatch.simulate.workload import Workload
 
@@ -44,19 +44,19 @@ _LIMITS = {
 
 
 def as_lines(
-    path: Path, workload: Workload, asked: EngineAsked, summary: RunSummary
+    path: Path, workload: Workload, setup: EngineSetup, summary: RunSummary
 ) -> Iterator[str]:
     """Lines of at most 80 columns, the verdict last."""
     ended = [f"{count:,} {_ENDED[name]}" for name, count in summary.statuses.items() if count]
     yield f"{path.name} ({workload.source}): {', '.join(ended)}"
     rows, few = [], False
-    for name, said in _NAMES.items():
-        found = summary.latency[name]
-        if found is None:
-            rows.append([said, *("no request" for _ in _CELLS)])
+    for name, label in _NAMES.items():
+        latency = summary.latency[name]
+        if latency is None:
+            rows.append([label, *("no request" for _ in _CELLS)])
         else:
-            rows.append([said, *(_seconds(found[cell]) for cell in _CELLS)])
-            few = few or None in found.values()
+            rows.append([label, *(_seconds(latency[cell]) for cell in _CELLS)])
+            few = few or None in latency.values()
     if sys.stdout.isatty():
         yield from lines(["latency, s", *_CELLS], rows, rows)
     else:
@@ -65,7 +65,7 @@ def as_lines(
     if few:
         yield f"unknown: {_FEW}"
     yield from _throughput(summary)
-    yield _verdict(asked, summary)
+    yield _verdict(setup, summary)
 
 
 def fitted(line: str, stream: TextIO) -> list[str]:
@@ -78,14 +78,14 @@ def fitted(line: str, stream: TextIO) -> list[str]:
 
 
 def _throughput(summary: RunSummary) -> Iterator[str]:
-    found = summary.throughput
-    if found["requests_per_second"] is not None:
+    throughput = summary.throughput
+    if throughput["requests_per_second"] is not None:
         rates = [
-            f"{figure(found['generation_tokens_per_second'] or 0.0)} generated tokens/s",
-            f"{figure(found['prompt_tokens_per_second'] or 0.0)} prompt tokens/s",
-            f"{figure(found['requests_per_second'] or 0.0)} requests/s",
+            f"{figure(throughput['generation_tokens_per_second'] or 0.0)} generated tokens/s",
+            f"{figure(throughput['prompt_tokens_per_second'] or 0.0)} prompt tokens/s",
+            f"{figure(throughput['requests_per_second'] or 0.0)} requests/s",
         ]
-        yield f"{', '.join(rates)} over {figure(found['span_seconds'] or 0.0)} s"
+        yield f"{', '.join(rates)} over {figure(throughput['span_seconds'] or 0.0)} s"
     batch = summary.batch
     parts = [f"{int(batch['steps'] or 0):,} steps"]
     if batch["decode_seqs_per_step"] is not None:
@@ -99,14 +99,14 @@ def _throughput(summary: RunSummary) -> Iterator[str]:
     yield f"{summary.preemptions:,} preemptions"
 
 
-def _verdict(asked: EngineAsked, summary: RunSummary) -> str:
+def _verdict(setup: EngineSetup, summary: RunSummary) -> str:
     binds = sorted(
         ((share, limit) for limit, share in summary.waited.items() if share > 0), reverse=True
     )
     if not binds:
         return "nothing bound: no request waited after a step was filled"
-    said = [f"{_LIMITS[limit]} {percent(share)}" for share, limit in binds]
-    return f"requests waited, of the time in steps, for: {', '.join(said)}"
+    shares = [f"{_LIMITS[limit]} {percent(share)}" for share, limit in binds]
+    return f"requests waited, of the time in steps, for: {', '.join(shares)}"
 
 
 def _seconds(value: float | None) -> str:
@@ -116,23 +116,23 @@ def _seconds(value: float | None) -> str:
     return figure(value) if value >= 1e-9 else "0"  # less is the rounding of the clock
 
 
-def as_json(path: Path, workload: Workload, asked: EngineAsked, summary: RunSummary) -> str:
+def as_json(path: Path, workload: Workload, setup: EngineSetup, summary: RunSummary) -> str:
     """One JSON object, base units in the names."""
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "schema_version": 1,
         "requests_file": str(path),
         "source": workload.source,
-        "configuration": dataclasses.asdict(asked.configuration),
-        "kv_cache_binds": asked.configuration.num_gpu_blocks is not None,
-        "step_time": dataclasses.asdict(asked.step_time),
-        "notes": [*asked.notes, *workload.notes],
+        "configuration": dataclasses.asdict(setup.configuration),
+        "kv_cache_binds": setup.configuration.num_gpu_blocks is not None,
+        "step_time": dataclasses.asdict(setup.step_time),
+        "notes": [*setup.notes, *workload.notes],
         **summary.as_json(),
     }
     if not summary.statuses["finished"]:
-        found["latency_reason"] = "no request finished"
+        document["latency_reason"] = "no request finished"
     elif any(None in one.values() for one in summary.latency.values() if one is not None):
-        found["latency_reason"] = f"null: {_FEW}"
-    return orjson.dumps(_finite(found), option=orjson.OPT_INDENT_2).decode()
+        document["latency_reason"] = f"null: {_FEW}"
+    return orjson.dumps(_finite(document), option=orjson.OPT_INDENT_2).decode()
 
 
 def _finite(value: Any) -> Any:

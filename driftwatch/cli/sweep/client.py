@@ -25,7 +25,7 @@ from driftwatch.errors import UsageError
 
 TIMED_OUT, CUT_OFF, STOPPED = "timed out", "stream cut off", "stopped"
 _LONGEST_LINE = 2**20
-_SHOWN = 200
+_LONGEST_EXCERPT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Answer:
         generation_tokens: the same.
         failure: why it did not finish, "" where it did.
         status: HTTP status, None where there was none.
-        said: the beginning of an error's body.
+        excerpt: the beginning of an error's body.
         retry_after_seconds: what the server asked for, None where it did not.
     """
 
@@ -51,7 +51,7 @@ class Answer:
     generation_tokens: int | None = None
     failure: str = ""
     status: int | None = None
-    said: str = ""
+    excerpt: str = ""
     retry_after_seconds: float | None = None
 
 
@@ -142,7 +142,7 @@ class Connection:
         start = time.monotonic()
         first: float | None = None
         usage: Mapping[str, Any] = {}
-        failure, said, status, after = "", "", None, None
+        failure, excerpt, status, after = "", "", None, None
         with self._lock:
             self._deadline = start + self.timeout_seconds
         try:
@@ -156,7 +156,7 @@ class Connection:
                 status = response.status_code
                 if status != 200:
                     failure, after = _refused(response), _retry_after(response)
-                    said = response.raw.read(4 * _SHOWN).decode(errors="replace")
+                    excerpt = response.raw.read(4 * _LONGEST_EXCERPT).decode(errors="replace")
                 elif "event-stream" not in (kind := response.headers.get("Content-Type", "")):
                     failure = f"answers with {kind[:80] or 'no type'}, not with an event stream"
                 else:
@@ -169,7 +169,7 @@ class Connection:
                             first = time.monotonic()
                         usage = event.get("usage") or usage
                         if "error" in event:
-                            failure, said = "error inside the stream", json.dumps(event["error"])
+                            failure, excerpt = "error inside the stream", json.dumps(event["error"])
                             break
         except (requests.RequestException, HTTPError, OSError, ValueError, TypeError) as error:
             failure = _reason(error)
@@ -189,7 +189,7 @@ class Connection:
             _whole(usage.get("completion_tokens")),
             failure,
             status,
-            said[:_SHOWN],
+            excerpt[:_LONGEST_EXCERPT],
             after,
         )
 
@@ -267,24 +267,24 @@ def _whole(value: object) -> int | None:
 def _reason(error: BaseException) -> str:
     """A failure in a few words that are the same for every request it hits."""
     todo: list[BaseException] = [error]
-    seen: list[BaseException] = []
+    errors: list[BaseException] = []
     while todo:
         here = todo.pop(0)
-        if any(here is one for one in seen):
+        if any(here is one for one in errors):
             continue
-        seen.append(here)
+        errors.append(here)
         inner = (*here.args, getattr(here, "reason", None), here.__cause__, here.__context__)
         todo += [one for one in inner if isinstance(one, BaseException)]
-    for one in seen:
+    for one in errors:
         if isinstance(one, requests.ConnectTimeout | requests.ReadTimeout | ReadTimeoutError):
             return TIMED_OUT
-    for one in seen:
+    for one in errors:
         if isinstance(one, socket.gaierror):
             return "the host's name is not known"
         if isinstance(one, OSError) and one.strerror and not isinstance(one, requests.Timeout):
             return one.strerror[0].lower() + one.strerror[1:]
-    if any(isinstance(one, ValueError | TypeError) for one in seen) and not any(
-        isinstance(one, OSError | HTTPError) for one in seen
+    if any(isinstance(one, ValueError | TypeError) for one in errors) and not any(
+        isinstance(one, OSError | HTTPError) for one in errors
     ):
         return "the answer is no event stream"
     return CUT_OFF

@@ -38,14 +38,14 @@ class Levels(click.ParamType[Any]):
         words = [word.strip() for word in str(value).split(",")]
         if not all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
             self.fail(f"{value!r} is no list of whole numbers, e.g. 1,2,4,8", param, ctx)
-        found = tuple(sorted({int(word) for word in words}))
-        if found[0] < 1 or found[-1] > _MOST_USERS:
+        levels = tuple(sorted({int(word) for word in words}))
+        if levels[0] < 1 or levels[-1] > _MOST_USERS:
             self.fail(f"concurrency is from 1 to {_MOST_USERS}", param, ctx)
-        return found
+        return levels
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SweepPlan:
     """What is sent, at every level.
 
     Attributes:
@@ -181,23 +181,23 @@ def command(
         check_plot(plot)
     _refuse_mixed(context, url, set(engine) - {"model"})
     most = None if file else _ROUNDS * _MOST_USERS
-    drawn, unused = mix_of(file, (prompt_tokens, generation_tokens), length_cv, seed, most)
+    mix, unused = mix_of(file, (prompt_tokens, generation_tokens), length_cv, seed, most)
     notes = list(unused)
     counts = _counts(levels, requests_per_level, warm_up_rounds, live=url is not None)
-    asked = Asked(levels, drawn, counts, warm_up_rounds, timeout_seconds)
+    plan = SweepPlan(levels, mix, counts, warm_up_rounds, timeout_seconds)
     if url is None:
-        about, run = _simulated(asked, engine, notes)
+        about, run = _simulated(plan, engine, notes)
     else:
         about, run = _live(
-            asked, url, engine["model"], level_seconds, api_key_file, yes, seed, notes
+            plan, url, engine["model"], level_seconds, api_key_file, yes, seed, notes
         )
-    found, interrupted = _until_interrupted(run, levels, notes)
-    ranked = with_gains(found)
+    reached, interrupted = _until_interrupted(run, levels, notes)
+    ranked = with_gains(reached)
     where = find_degradation(ranked)
     about["workload"] = {
         "requests_file": None if file is None else str(file),
-        "prompt_tokens_mean": float(drawn.prompt_tokens.mean()),
-        "generation_tokens_mean": float(drawn.generation_tokens.mean()),
+        "prompt_tokens_mean": float(mix.prompt_tokens.mean()),
+        "generation_tokens_mean": float(mix.generation_tokens.mean()),
         "seed": seed,
     }
     _print(ranked, where, about, list(dict.fromkeys(notes)), as_json)
@@ -212,11 +212,11 @@ def command(
 
 
 def _counts(
-    levels: tuple[int, ...], said: int | None, warm_up_rounds: int, *, live: bool
+    levels: tuple[int, ...], per_level: int | None, warm_up_rounds: int, *, live: bool
 ) -> tuple[int, ...]:
     """How many requests each level sends."""
-    if said is not None:
-        return (said,) * len(levels)
+    if per_level is not None:
+        return (per_level,) * len(levels)
     if live:
         return tuple(max(_ROUNDS * n, _FEWEST_LIVE) for n in levels)
     return tuple(max(_ROUNDS * n, _FEWEST_SIMULATED + (warm_up_rounds + 1) * n) for n in levels)
@@ -226,16 +226,16 @@ def _until_interrupted(
     run: Iterator[Level], levels: tuple[int, ...], notes: list[str]
 ) -> tuple[list[Level], bool]:
     """The levels that were reached, and whether somebody ended it before the last one."""
-    found: list[Level] = []
+    reached: list[Level] = []
     try:
         for level in run:
-            found.append(level)
+            reached.append(level)
     except KeyboardInterrupt:
-        if not found:
+        if not reached:
             raise
-        notes.append(f"interrupted at concurrency {levels[len(found)]}")
-        return found, True
-    return found, False
+        notes.append(f"interrupted at concurrency {levels[len(reached)]}")
+        return reached, True
+    return reached, False
 
 
 def _print(
@@ -270,7 +270,7 @@ def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> 
 
 
 def _simulated(
-    asked: Asked, engine: dict[str, Any], notes: list[str]
+    plan: SweepPlan, engine: dict[str, Any], notes: list[str]
 ) -> tuple[dict[str, Any], Iterator[Level]]:
     from driftwatch.cli.options import Progress
     from driftwatch.cli.simulate.options import engine_from
@@ -287,16 +287,16 @@ def _simulated(
     def levels() -> Iterator[Level]:
         progress = Progress("simulating")
         try:
-            for done, (users, count) in enumerate(zip(asked.levels, asked.counts, strict=True)):
-                progress(done, len(asked.levels))
+            for done, (users, count) in enumerate(zip(plan.levels, plan.counts, strict=True)):
+                progress(done, len(plan.levels))
                 level = simulated_level(
-                    asked.requests,
+                    plan.requests,
                     server.configuration,
                     server.step_time,
                     users,
                     count=count,
-                    warm_up=asked.warm_up_rounds * users,
-                    timeout_seconds=asked.timeout_seconds,
+                    warm_up=plan.warm_up_rounds * users,
+                    timeout_seconds=plan.timeout_seconds,
                 )
                 if "rejected" in level.failed_requests:
                     notes.append("users who are refused (503) ask again at once in the simulator")
@@ -308,7 +308,7 @@ def _simulated(
 
 
 def _live(
-    asked: Asked,
+    plan: SweepPlan,
     url: str,
     model: str | None,
     level_seconds: float,
@@ -324,10 +324,10 @@ def _live(
     from driftwatch.cli.sweep.live import choose_model, learn, live_levels
 
     base = base_url(url)
-    timeout = asked.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
-    lengths = [asked.lengths(count) for count in asked.counts]
+    timeout = plan.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
+    lengths = [plan.lengths(count) for count in plan.counts]
     tokens = [sum(int(part.sum()) for part in column) for column in zip(*lengths, strict=True)]
-    announce(base, asked.levels, sum(asked.counts), (tokens[0], tokens[1]), level_seconds, yes)
+    announce(base, plan.levels, sum(plan.counts), (tokens[0], tokens[1]), level_seconds, yes)
     key = read_key(key_file)
     rng = np.random.default_rng(seed)
     probe = Connection(base, key, timeout)
@@ -342,8 +342,8 @@ def _live(
     run = live_levels(
         lambda: Connection(base, key, timeout),
         dialect,
-        tuple(zip(asked.levels, lengths, strict=True)),
-        asked.warm_up_rounds,
+        tuple(zip(plan.levels, lengths, strict=True)),
+        plan.warm_up_rounds,
         level_seconds,
         rng,
         notes,

@@ -28,13 +28,13 @@ def announce(
         UsageError: nobody can confirm it.
         click.Abort: the answer was no.
     """
-    said = (
+    announcement = (
         f"sends to {base}: up to {requests:,} requests ({tokens[0]:,} prompt and "
         f"{tokens[1]:,} generated tokens), {levels[0]} to {levels[-1]} at once, "
         f"{level_seconds:g} s a level, up to {level_seconds * len(levels):g} s and what is "
         "still under way"
     )
-    click.echo("\n".join(fitted(said, sys.stderr)), err=True)
+    click.echo("\n".join(fitted(announcement, sys.stderr)), err=True)
     if yes or is_loopback(base):
         return
     if not sys.stdin.isatty():

@@ -53,14 +53,14 @@ def prompt_text(words: int, rng: np.random.Generator) -> str:
     return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), max(1, words)))
 
 
-def choose_model(connection: Connection, asked: str | None, longest: int) -> str:
+def choose_model(connection: Connection, name: str | None, longest: int) -> str:
     """The model asked for, or the only one (the first) that the server lists.
 
     Raises:
         UsageError: it is not listed, or takes no request as long as the longest one.
     """
-    if asked is not None:
-        return asked
+    if name is not None:
+        return name
     models = connection.models()
     if not models:
         raise UsageError(f"{connection.base}/v1/models lists no model", help_text="give --model")
@@ -90,9 +90,9 @@ def learn(
         if not answer.failure:
             break
         if answer.status not in (400, 422) or not optional:
-            said = f": {' '.join(answer.said.split())}" if answer.said else ""
+            excerpt = f": {' '.join(answer.excerpt.split())}" if answer.excerpt else ""
             raise UsageError(
-                f"{connection.base}/v1/completions {answer.failure}{said}",
+                f"{connection.base}/v1/completions {answer.failure}{excerpt}",
                 help_text=help_on(answer.status),
             )
         dropped = next(iter(optional))
@@ -190,8 +190,8 @@ class Loop:
                     self.gave_up = True
                     self._stop.set()
             if answer.failure:
-                asked = answer.retry_after_seconds
-                pause = _PAUSE_AFTER_FAILURE_SECONDS if asked is None else asked
+                wait = answer.retry_after_seconds
+                pause = _PAUSE_AFTER_FAILURE_SECONDS if wait is None else wait
                 self._stop.wait(min(pause, _LONGEST_PAUSE_SECONDS))
 
     def _draw(self) -> Mapping[str, Any] | None:
@@ -233,9 +233,9 @@ def live_levels(
         for at, (users, (prompts, answers)) in enumerate(levels):
             connections = [connect() for _ in range(users)]
             loop = Loop(connections, dialect, prompts, answers, level_seconds, rng)
-            shown = partial(_shown, progress, at, len(levels))
+            report = partial(_report, progress, at, len(levels))
             try:
-                sent = loop.run(shown)
+                sent = loop.run(report)
             finally:
                 for connection in connections:
                     connection.close()
@@ -253,7 +253,7 @@ def live_levels(
         progress.close()
 
 
-def _shown(progress: Progress, at: int, levels: int, done: float, total: float) -> None:
+def _report(progress: Progress, at: int, levels: int, done: float, total: float) -> None:
     """Levels take about as long as each other."""
     progress(at + done / total, levels)
 

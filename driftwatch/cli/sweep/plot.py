@@ -44,12 +44,12 @@ def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
             **({"Date": None} if kind == "svg" else {}),
         }
         page.savefig(image, format=kind, metadata=about, dpi=150)
-    drawn = image.getvalue()
+    picture = image.getvalue()
     if kind == "svg":  # what a screen reader says
-        head, mark, rest = drawn.partition(b"<metadata>")
-        said = f"<title>{escape(title)}</title>\n <desc>{escape(numbers)}</desc>\n "
-        drawn = head + said.encode() + mark + rest
-    path.write_bytes(drawn)
+        head, mark, rest = picture.partition(b"<metadata>")
+        description = f"<title>{escape(title)}</title>\n <desc>{escape(numbers)}</desc>\n "
+        picture = head + description.encode() + mark + rest
+    path.write_bytes(picture)
 
 
 def _title(where: Degradation) -> str:
@@ -89,9 +89,9 @@ def _latency(panel: Any, served: Sequence[Level]) -> None:
         ("ttft_seconds_p99", "to first token, p99", _BLACK, ":", "^"),
     ):
         values = [getattr(level, name) for level in served]
-        known = [(n, v) for n, v in zip(users, values, strict=True) if v is not None]
-        if known:
-            x, y = zip(*known, strict=True)
+        points = [(n, v) for n, v in zip(users, values, strict=True) if v is not None]
+        if points:
+            x, y = zip(*points, strict=True)
             panel.plot(x, y, color=colour, linestyle=style, marker=marker, label=label)
     panel.set_ylabel("seconds")
     panel.set_yscale("log")
@@ -130,13 +130,13 @@ def _numbers(panel: Any, served: Sequence[Level]) -> None:
     cells = []
     for level in served:
         values = (level.requests_per_second, *(getattr(level, name) for name in names))
-        shown = ("?" if value is None else figure(value) for value in values)
-        cells.append([str(level.concurrency), *shown])
-    drawn = panel.table(
+        texts = ("?" if value is None else figure(value) for value in values)
+        cells.append([str(level.concurrency), *texts])
+    grid = panel.table(
         cellText=cells,
         colLabels=("users", "requests/s", "mean, s", "p99, s", "first token p99, s"),
         loc="upper center",
         cellLoc="center",
     )
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(8)
+    grid.auto_set_font_size(False)
+    grid.set_fontsize(8)

@@ -31,7 +31,7 @@ _COLUMNS = (
     "e2e_seconds_max",
 )
 # on a terminal without the p50 end to end, which the mean stands beside: 80 columns
-_SHOWN = tuple(name for name in _COLUMNS if name != "e2e_seconds_p50")
+_TERMINAL_COLUMNS = tuple(name for name in _COLUMNS if name != "e2e_seconds_p50")
 _HEADS = (
     ("", "req/s", "tokens/s", "", "TTFT s", "", "ITL ms", "e2e s", "", "", ""),
     ("users", "", "in all", "a user", "p50", "p99", "mean", "mean", "p99", "p99.9", "max"),
@@ -97,31 +97,31 @@ def verdict(levels: Sequence[Level], where: Degradation) -> str:
 
 def document(levels: Sequence[Level], where: Degradation, about: Mapping[str, Any]) -> str:
     """Everything, base units in the names; null beside a reason."""
-    found = {
+    answer = {
         "schema_version": 1,
         **about,
         "levels": [asdict(level) for level in levels],
         "latency_degrades": {"definition": DEFINITION, **asdict(where)},
     }
-    return json.dumps(found, indent=2, allow_nan=False)
+    return json.dumps(answer, indent=2, allow_nan=False)
 
 
 def _cells(level: Level) -> list[str]:
-    found = []
-    for name, width in zip(_SHOWN[1:], _WIDTHS[1:], strict=True):
+    cells = []
+    for name, width in zip(_TERMINAL_COLUMNS[1:], _WIDTHS[1:], strict=True):
         value = getattr(level, name)
         if value is None:
-            found.append("-")
+            cells.append("-")
         else:
-            found.append(_fitting(value * 1000 if name.startswith("itl") else value, width))
-    return found
+            cells.append(_fitting(value * 1000 if name.startswith("itl") else value, width))
+    return cells
 
 
 def _fitting(value: float, width: int) -> str:
     """Three digits, fewer only where a column has no room for them."""
     plain = figure(value).replace(",", "")
-    said = (figure(value), plain, figure(value, 2), figure(value, 1), f"{value:.0e}")
-    return next((one for one in said if len(one) <= width), said[-1])
+    forms = (figure(value), plain, figure(value, 2), figure(value, 1), f"{value:.0e}")
+    return next((one for one in forms if len(one) <= width), forms[-1])
 
 
 def _raw(value: float | None) -> str:

@@ -14,7 +14,7 @@ import click
 
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Progress, Span, Time, plan_from, serving_options
-from driftwatch.cli.proposed import pins_from, pins_option
+from driftwatch.cli.proposal_notice import pins_from, pins_option
 from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -92,23 +92,23 @@ def command(
     if recording is None and serving["config"] is None:
         serving["config"] = config_here()
     plan = plan_from(**serving)
-    asked = _Asked(target, before, after, against, at, slo)
+    options = _Options(target, before, after, against, at, slo)
     if recording is not None:
-        found = _of_recording(asked, recording, pins, plan)
+        verifications = _of_recording(options, recording, pins, plan)
     else:
-        found = _of_store(asked, record, db, serving["config"], plan)
+        verifications = _of_store(options, record, db, serving["config"], plan)
     many = target is None and before is None and against is None
     if record:
-        _print_record(found, as_json)
-    elif many and (recording is None or len(found) != 1):
-        _print_list(found, as_json)
+        _print_record(verifications, as_json)
+    elif many and (recording is None or len(verifications) != 1):
+        _print_list(verifications, as_json)
     else:
-        _print_one(found[-1], as_json)
-        click.get_current_context().exit(_EXIT.get(found[-1].verdict, EXIT_NO_VERDICT))
+        _print_one(verifications[-1], as_json)
+        click.get_current_context().exit(_EXIT.get(verifications[-1].verdict, EXIT_NO_VERDICT))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Options:
     """What the command line asks for."""
 
     target: str | None
@@ -160,14 +160,14 @@ def configured_slo(plan: Plan, target: Target) -> Slo | None:
 
 
 def _of_recording(
-    asked: _Asked, recording: Path, pins: Path | None, plan: Plan
+    options: _Options, recording: Path, pins: Path | None, plan: Plan
 ) -> list[Verification]:
     """What a recording says.
 
     Raises:
         NoVerdict: no setting and no release changed in it.
     """
-    from driftwatch.cli.proposed import with_proposals
+    from driftwatch.cli.proposal_notice import with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.service.requested_verifications import recorded
 
@@ -175,22 +175,22 @@ def _of_recording(
     source = open_recording(recording, progress=progress)
     try:
         first, last = source.span()
-        end = min(asked.at or last, last)
-        found = recorded(
+        end = min(options.at or last, last)
+        outcome = recorded(
             [source],
             (first, end),
             with_proposals(plan),
-            advise=not asked.computed,
+            advise=not options.computed,
             pins=pins_from(pins),
         )
     finally:
         progress.close()
         source.close()
-    if asked.computed:
-        return [asked.compute(found.targets, found.past, plan, end, found.rows)]
-    mine = list(found.verifications)
-    if asked.target is not None:
-        key = asked.chosen(found.targets, asked.target).key
+    if options.computed:
+        return [options.compute(outcome.targets, outcome.past, plan, end, outcome.rows)]
+    mine = list(outcome.verifications)
+    if options.target is not None:
+        key = options.chosen(outcome.targets, options.target).key
         mine = [one for one in mine if (one.instance, one.engine) == key]
     if not mine:
         raise NoVerdict(
@@ -201,7 +201,7 @@ def _of_recording(
 
 
 def _of_store(
-    asked: _Asked, record: bool, db: Path | None, config: Path | None, plan: Plan
+    options: _Options, record: bool, db: Path | None, config: Path | None, plan: Plan
 ) -> list[Verification]:
     """What the store says.
 
@@ -221,35 +221,35 @@ def _of_store(
             raise NoVerdict(
                 "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
             )
-        end = min(asked.at or last, last)
+        end = min(options.at or last, last)
         past, targets = StoredMinutes(store), plan.assign(stored_targets(store))
-        if asked.computed:
-            return [asked.compute(targets, past, plan, end, _rows(store, asked, end))]
-        key = None if asked.target is None else asked.chosen(targets, asked.target).key
+        if options.computed:
+            return [options.compute(targets, past, plan, end, _rows(store, options, end))]
+        key = None if options.target is None else options.chosen(targets, options.target).key
         since = end - (_EVER if record or key is not None else _LISTED_FOR)
-        kept = store.verifications(since, end + timedelta(seconds=1), key)
-        found = [VERIFICATION.value(one.document) for one in kept]
+        rows = store.verifications(since, end + timedelta(seconds=1), key)
+        verifications = [VERIFICATION.value(one.document) for one in rows]
         if key is None:
-            return found
-        if not found:
+            return verifications
+        if not verifications:
             raise NoVerdict(
                 f"no change of {key.text} is known",
                 help_text="--before FROM..TO --after FROM..TO compares two stretches",
             )
-        newest_one = found[-1]
+        newest_one = verifications[-1]
         if newest_one.verdict == "open":
-            slo = asked.slo or configured_slo(plan, targets[key])
-            found[-1] = asked_now(newest_one, past, end, slo)
-        return found
+            slo = options.slo or configured_slo(plan, targets[key])
+            verifications[-1] = asked_now(newest_one, past, end, slo)
+        return verifications
 
 
-def _rows(store: Store, asked: _Asked, end: datetime) -> pl.DataFrame:
+def _rows(store: Store, options: _Options, end: datetime) -> pl.DataFrame:
     """Stored rows of what is compared, for what ran then."""
     from driftwatch.service.requested_verifications import AGAINST
 
-    first = asked.before or asked.after
+    first = options.before or options.after
     since = end - AGAINST if first is None else first.start
-    until = end if asked.after is None else asked.after.end
+    until = end if options.after is None else options.after.end
     return store.past(since, until)
 
 

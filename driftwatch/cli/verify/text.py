@@ -32,10 +32,10 @@ def target_of(verification: Verification) -> str:
 
 def changed_text(verification: Verification) -> str:
     """What changed, or which server it is compared with."""
-    told = text_of(verification.change)
+    change = text_of(verification.change)
     if verification.against is not None:
-        return f"against {verification.against}" + (f" ({told})" if told else "")
-    return told or "no known change"
+        return f"against {verification.against}" + (f" ({change})" if change else "")
+    return change or "no known change"
 
 
 def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
@@ -143,8 +143,8 @@ def record_lines(record: TrackRecord) -> Iterator[str]:
 
 
 def _verdicts(counts: Mapping[str, int]) -> str:
-    told = [f"{count} {verdict}" for verdict, count in counts.items() if count]
-    return ", ".join(told) or "none"
+    parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    return ", ".join(parts) or "none"
 
 
 def _off(name: str, error: float, *, signed: bool = False) -> str:

@@ -15,7 +15,7 @@ from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.cli.simulate.compare.text import Comparison
-    from driftwatch.cli.simulate.options import EngineAsked
+    from driftwatch.cli.simulate.options import EngineSetup
     from driftwatch.lab.batchers.mixes import Mix
     from driftwatch.lab.batchers.policies import Settings
 
@@ -63,10 +63,10 @@ def command(
     if padding:
         from driftwatch.cli.simulate.compare.padding import print_padding
 
-        found = lengths if lengths is not None else _mix(own)[0].prompt_tokens
+        prompts = lengths if lengths is not None else _mix(own)[0].prompt_tokens
         _refuse_value_errors(
             lambda: print_padding(
-                found, own["batch_size"], own["buckets"] or (), lengths is None, as_json
+                prompts, own["batch_size"], own["buckets"] or (), lengths is None, as_json
             )
         )
         return
@@ -76,18 +76,18 @@ def command(
             help_text="--rates for arrivals that do not wait, --concurrency for clients that do",
         )
     mix, unused = _mix(own)
-    asked = engine_from(**engine)
-    asked = replace(asked, notes=(*unused, *asked.notes))
-    for note in asked.notes:
+    setup = engine_from(**engine)
+    setup = replace(setup, notes=(*unused, *setup.notes))
+    for note in setup.notes:
         print_note(note)
-    settings = _settings(own, asked)
+    settings = _settings(own, setup)
     from driftwatch.cli.simulate.compare import text
 
     if causes:
-        rate, found = _refuse_value_errors(lambda: _causes(own, settings, mix, asked))
-        text.print_causes(rate, found, as_json)
+        rate, variants = _refuse_value_errors(lambda: _causes(own, settings, mix, setup))
+        text.print_causes(rate, variants, as_json)
         return
-    compared = _refuse_value_errors(lambda: _compare(own, settings, mix, asked))
+    compared = _refuse_value_errors(lambda: _compare(own, settings, mix, setup))
     text.print_comparison(compared, as_json)
     if plot is not None:
         from driftwatch.cli.simulate.compare.plot import draw
@@ -159,14 +159,14 @@ def _mix(own: dict[str, Any]) -> tuple[Mix, tuple[str, ...]]:
             )
         from driftwatch.simulate.workload import read_workload
 
-        found = read_workload(own["requests_file"])
-        read, notes = found.requests, [*found.notes]
-        prompts, generations = read.prompt_tokens, read.generation_tokens
+        workload = read_workload(own["requests_file"])
+        requests, notes = workload.requests, [*workload.notes]
+        prompts, generations = requests.prompt_tokens, requests.generation_tokens
         columns = {
-            "prefixes": (read.shared_prefix_tokens > 0) | (read.cached_tokens > 0),
-            "priorities": read.priority != 0,
-            "cancellations": np.isfinite(read.cancel_seconds),
-            "adapters": read.adapter >= 0,
+            "prefixes": (requests.shared_prefix_tokens > 0) | (requests.cached_tokens > 0),
+            "priorities": requests.priority != 0,
+            "cancellations": np.isfinite(requests.cancel_seconds),
+            "adapters": requests.adapter >= 0,
         }
         if dropped := [name for name, there in columns.items() if there.any()]:
             notes.append(f"only lengths are compared: {', '.join(dropped)} of the file not used")
@@ -185,11 +185,11 @@ def _mix(own: dict[str, Any]) -> tuple[Mix, tuple[str, ...]]:
     return mix, tuple(notes)
 
 
-def _settings(own: dict[str, Any], asked: EngineAsked) -> Settings:
+def _settings(own: dict[str, Any], setup: EngineSetup) -> Settings:
     from driftwatch.lab.batchers.policies import Settings
 
     return Settings(
-        configuration=asked.configuration,
+        configuration=setup.configuration,
         batch_size=own["batch_size"],
         max_wait_seconds=own["max_wait_seconds"],
         bucket_tokens=own["buckets"] or (),
@@ -202,7 +202,7 @@ def _settings(own: dict[str, Any], asked: EngineAsked) -> Settings:
     )
 
 
-def _causes(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsked) -> Any:
+def _causes(own: dict[str, Any], settings: Settings, mix: Mix, setup: EngineSetup) -> Any:
     """The rate (80 % of the static batch's own capacity unless one is given) and the rungs."""
     from driftwatch.lab.batchers.comparison import capacity, causes
     from driftwatch.lab.batchers.policies import STATIC, policy_named
@@ -215,12 +215,12 @@ def _causes(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAske
     if rates:
         rate = rates[0]
     else:
-        most = capacity(policy_named(STATIC, settings), mix, asked.step_time)
+        most = capacity(policy_named(STATIC, settings), mix, setup.step_time)
         if most is None:
             raise UsageError("all requests end at one time: give more of them, or --rates")
         rate = float(f"{0.8 * most:.2g}")
     _check_size(rate, own["duration_seconds"])
-    return rate, causes(settings, mix, asked.step_time, rate, seconds=own["duration_seconds"])
+    return rate, causes(settings, mix, setup.step_time, rate, seconds=own["duration_seconds"])
 
 
 def _check_size(rate: float, seconds: float) -> None:
@@ -232,14 +232,14 @@ def _check_size(rate: float, seconds: float) -> None:
         )
 
 
-def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsked) -> Comparison:
+def _compare(own: dict[str, Any], settings: Settings, mix: Mix, setup: EngineSetup) -> Comparison:
     from driftwatch.cli.options import Progress
     from driftwatch.cli.simulate.compare.text import Comparison
     from driftwatch.lab.batchers import comparison as compare
     from driftwatch.lab.batchers.comparison import ROUNDS
     from driftwatch.lab.batchers.policies import CONTINUOUS, policy_named
 
-    step_time = asked.step_time
+    step_time = setup.step_time
     policies = [policy_named(name, settings) for name in own["policies"]]
     closed = bool(own["concurrency"])
     if own["rates"]:
@@ -262,11 +262,11 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
             )
         loads = compare.ladder(top)
         _check_size(max(loads), own["duration_seconds"])
-    limit, said = own["slo_p99_seconds"], "--slo-p99-seconds"
+    limit, limit_source = own["slo_p99_seconds"], "--slo-p99-seconds"
     if limit is None:
         alone = compare.alone_p99_seconds(mix, step_time)
         limit = own["knee_factor"] * alone
-        said = f"{own['knee_factor']:g} × the p99 of requests served alone"
+        limit_source = f"{own['knee_factor']:g} × the p99 of requests served alone"
     progress = Progress("comparing")
     points = []
     for policy in policies:
@@ -295,12 +295,12 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, asked: EngineAsk
         points=tuple(points),
         capacities=most,
         limit_seconds=limit,
-        limit_said=said,
+        limit_said=limit_source,
         knees=knees,
         fits=compare.fits(points),
         requests=len(mix.prompt_tokens),
         mean_prompt_tokens=float(mix.prompt_tokens.mean()),
         mean_generation_tokens=float(mix.generation_tokens.mean()),
         seed=own["seed"],
-        notes=asked.notes,
+        notes=setup.notes,
     )

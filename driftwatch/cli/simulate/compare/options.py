@@ -25,12 +25,12 @@ class Rates(click.ParamType[Any]):
         if isinstance(value, tuple):
             return value
         try:
-            found = tuple(sorted({float(word) for word in str(value).split(",")}))
+            rates = tuple(sorted({float(word) for word in str(value).split(",")}))
         except ValueError:
             self.fail(f"{value!r} is no list of numbers, e.g. 5,10,20", param, ctx)
-        if not all(0 < one < 1e6 for one in found):
+        if not all(0 < one < 1e6 for one in rates):
             self.fail("rates are above 0 and below 1,000,000", param, ctx)
-        return found
+        return rates
 
 
 class Counts(click.ParamType[Any]):
@@ -42,18 +42,18 @@ class Counts(click.ParamType[Any]):
         """Text to whole numbers."""
         if isinstance(value, tuple):
             return value
-        found: list[int] = []
+        numbers: list[int] = []
         for word in str(value).split(","):
             number, _, repeated = word.strip().partition("*")
             parts = (number, repeated or "1")
             if not all(p.isascii() and p.isdecimal() and 0 < len(p) < 8 for p in parts):
                 self.fail(f"{value!r} is no list of whole numbers, e.g. 64,128,256", param, ctx)
-            found.extend([int(number)] * int(repeated or "1"))
-            if len(found) > 1_000_000:
+            numbers.extend([int(number)] * int(repeated or "1"))
+            if len(numbers) > 1_000_000:
                 self.fail("at most 1,000,000 numbers", param, ctx)
-        if not found or min(found) < 1:
+        if not numbers or min(numbers) < 1:
             self.fail("numbers are at least 1", param, ctx)
-        return tuple(found)
+        return tuple(numbers)
 
 
 class Policies(click.ParamType[Any]):
@@ -65,10 +65,10 @@ class Policies(click.ParamType[Any]):
         """Text to names, in their order, once each."""
         if isinstance(value, tuple):
             return value
-        found = tuple(dict.fromkeys(word.strip() for word in str(value).split(",")))
-        if wrong := [name for name in found if name not in POLICIES]:
+        names = tuple(dict.fromkeys(word.strip() for word in str(value).split(",")))
+        if wrong := [name for name in names if name not in POLICIES]:
             self.fail(f"no policy {', '.join(wrong)}: one of {', '.join(POLICIES)}", param, ctx)
-        return found
+        return names
 
 
 def _share(*, above: bool = False, below: bool = False) -> Finite:
@@ -224,16 +224,16 @@ _OPTIONS = (
 )
 
 
-_DRAWN = {
+_OF_MIX = {
     *("requests_file", "prompt_tokens", "prompt_cv", "generation_tokens"),
     *("generation_cv", "mix_size", "seed"),
 }
 # what the other two answers use
-OF_PADDING = frozenset({*_DRAWN, "batch_size", "buckets", "padding", "as_json"})
+OF_PADDING = frozenset({*_OF_MIX, "batch_size", "buckets", "padding", "as_json"})
 OF_LENGTHS = frozenset({"lengths", "buckets", "padding", "as_json"})
 OF_CAUSES = frozenset(
     {
-        *(*_DRAWN, "rates", "concurrency", "duration_seconds", "batch_size", "max_wait_seconds"),
+        *(*_OF_MIX, "rates", "concurrency", "duration_seconds", "batch_size", "max_wait_seconds"),
         *("buckets", "timeout_seconds", "cancel_ratio", "cancel_after_seconds", "free_given_up"),
     }
 )

@@ -31,7 +31,7 @@ def print_padding(
             return batches_padding(lengths, batch_size, buckets)
         return padding(lengths, buckets)
 
-    found = {
+    wastes = {
         "without_buckets": waste(()),
         **({"with_buckets": waste(bucket_tokens)} if bucket_tokens else {}),
     }
@@ -43,7 +43,7 @@ def print_padding(
             "batch_size": batch_size if in_batches else len(lengths),
             "bucket_tokens": list(bucket_tokens) or None,
         }
-        for name, one in found.items():
+        for name, one in wastes.items():
             document[name] = {
                 "useful_tokens": one.useful_tokens,
                 "padded_tokens": one.padded_tokens,
@@ -55,10 +55,10 @@ def print_padding(
         return
     how = f"in batches of {batch_size}, in their order" if in_batches else "in one batch"
     click.echo(f"{len(lengths):,} lengths, mean {lengths.mean():,.0f} tokens, {how}")
-    for name, one in found.items():
-        said = "no buckets" if name == "without_buckets" else f"buckets {_list(bucket_tokens)}"
+    for name, one in wastes.items():
+        label = "no buckets" if name == "without_buckets" else f"buckets {_list(bucket_tokens)}"
         click.echo(
-            f"{said}: {100 * one.waste_ratio:.3g} % of {one.padded_tokens:,} tokens are padding"
+            f"{label}: {100 * one.waste_ratio:.3g} % of {one.padded_tokens:,} tokens are padding"
         )
     if not in_batches and len(lengths) <= 10:
         shares = ", ".join(f"{n:,}: {100 * u:.3g} %" for n, u in zip(lengths, used, strict=True))

@@ -23,14 +23,14 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def draw(path: Path, found: Comparison, title: str) -> None:
+def draw(path: Path, comparison: Comparison, title: str) -> None:
     """Three panels and the numbers below; the same bytes for the same comparison."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     kind = path.suffix.removeprefix(".")
-    names = tuple(dict.fromkeys(p.policy for p in found.points))
+    names = tuple(dict.fromkeys(p.policy for p in comparison.points))
     with mpl.rc_context({"svg.hashsalt": "driftwatch", "svg.fonttype": "none"}):
         page = Figure(figsize=(8.0, 11.0), layout="constrained")
         FigureCanvasAgg(page)
@@ -42,13 +42,13 @@ def draw(path: Path, found: Comparison, title: str) -> None:
             (first, "ttft", "to first token p99, s"),
         ):
             for name in names:
-                drawn = [
+                points = [
                     (p.load, v)
-                    for p in found.points
+                    for p in comparison.points
                     if p.policy == name and (v := _of(p, what)) is not None
                 ]
-                if drawn:
-                    x, y = zip(*drawn, strict=True)
+                if points:
+                    x, y = zip(*points, strict=True)
                     panel.plot(x, y, label=name, markersize=5, **_LOOKS[name])
             panel.set_ylabel(label)
             panel.set_xlim(left=0)
@@ -57,26 +57,32 @@ def draw(path: Path, found: Comparison, title: str) -> None:
                 panel.legend(frameon=False, ncols=len(names), fontsize=8)
             else:
                 panel.set_yscale("log")
-        late.axhline(found.limit_seconds, color="#000000", linewidth=0.8, linestyle=(0, (1, 3)))
+        late.axhline(
+            comparison.limit_seconds, color="#000000", linewidth=0.8, linestyle=(0, (1, 3))
+        )
         late.annotate(
-            f"limit {figure(found.limit_seconds)} s",
-            (1, found.limit_seconds),
+            f"limit {figure(comparison.limit_seconds)} s",
+            (1, comparison.limit_seconds),
             xycoords=("axes fraction", "data"),
             xytext=(-4, 3),
             textcoords="offset points",
             ha="right",
             fontsize=8,
         )
-        first.set_xlabel("clients at once" if found.closed else "arriving requests per second")
-        _numbers(table, found, names)
-        said = _alt(found, names)
+        first.set_xlabel("clients at once" if comparison.closed else "arriving requests per second")
+        _numbers(table, comparison, names)
+        description = _alt(comparison, names)
         image = BytesIO()
-        about = {"Title": title, "Description": said, **({"Date": None} if kind == "svg" else {})}
+        about = {
+            "Title": title,
+            "Description": description,
+            **({"Date": None} if kind == "svg" else {}),
+        }
         page.savefig(image, format=kind, metadata=about, dpi=150)
     drawn_bytes = image.getvalue()
     if kind == "svg":  # what a screen reader says
         head, mark, rest = drawn_bytes.partition(b"<metadata>")
-        alt = f"<title>{escape(title)}</title>\n <desc>{escape(said)}</desc>\n "
+        alt = f"<title>{escape(title)}</title>\n <desc>{escape(description)}</desc>\n "
         drawn_bytes = head + alt.encode() + mark + rest
     path.write_bytes(drawn_bytes)
 
@@ -89,25 +95,25 @@ def _of(p: Point, what: str) -> float | None:
     return p.steady.e2e.p99 if what == "p99" else p.steady.ttft.p99
 
 
-def _numbers(panel: Any, found: Comparison, names: tuple[str, ...]) -> None:
+def _numbers(panel: Any, comparison: Comparison, names: tuple[str, ...]) -> None:
     """Throughput / p99 end to end as a table below the panels."""
     panel.axis("off")
-    cells = [[_cell(found, name, load) for load in found.loads] for name in names]
-    drawn = panel.table(
+    cells = [[_cell(comparison, name, load) for load in comparison.loads] for name in names]
+    grid = panel.table(
         cellText=cells,
         rowLabels=names,
-        colLabels=[f"{load:g}" for load in found.loads],
+        colLabels=[f"{load:g}" for load in comparison.loads],
         loc="upper center",
         cellLoc="center",
     )
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(7 if len(found.loads) <= 10 else 5)
-    drawn.auto_set_column_width([-1])
-    panel.set_title(f"req/s; p99 s, at each load ({found.unit})", fontsize=8)
+    grid.auto_set_font_size(False)
+    grid.set_fontsize(7 if len(comparison.loads) <= 10 else 5)
+    grid.auto_set_column_width([-1])
+    panel.set_title(f"req/s; p99 s, at each load ({comparison.unit})", fontsize=8)
 
 
-def _cell(found: Comparison, name: str, load: float) -> str:
-    for p in found.points:
+def _cell(comparison: Comparison, name: str, load: float) -> str:
+    for p in comparison.points:
         if p.policy == name and p.load == load and p.steady is not None:
             p99 = p.steady.e2e.p99
             late = "?" if p99 is None else figure(p99)
@@ -115,10 +121,13 @@ def _cell(found: Comparison, name: str, load: float) -> str:
     return "-"
 
 
-def _alt(found: Comparison, names: tuple[str, ...]) -> str:
+def _alt(comparison: Comparison, names: tuple[str, ...]) -> str:
     rows = (
         f"{name}: "
-        + ", ".join(f"{load:g} {found.unit} {_cell(found, name, load)} s" for load in found.loads)
+        + ", ".join(
+            f"{load:g} {comparison.unit} {_cell(comparison, name, load)} s"
+            for load in comparison.loads
+        )
         for name in names
     )
     return "Throughput in requests/s and p99 end to end over load. " + ". ".join(rows)

@@ -82,31 +82,32 @@ _CAUSES_HEADER = (
 )
 
 
-def print_comparison(found: Comparison, as_json: bool) -> None:
+def print_comparison(comparison: Comparison, as_json: bool) -> None:
     """The whole answer."""
     if as_json:
-        click.echo(json.dumps(document(found), indent=2))
+        click.echo(json.dumps(document(comparison), indent=2))
         return
     if sys.stdout.isatty():
         _say(
-            f"{found.requests:,} lengths, mean prompt {figure(found.mean_prompt_tokens)}, mean "
-            f"generation {figure(found.mean_generation_tokens)} tokens. Latencies end to end, in "
+            f"{comparison.requests:,} lengths, mean prompt "
+            f"{figure(comparison.mean_prompt_tokens)}, mean generation "
+            f"{figure(comparison.mean_generation_tokens)} tokens. Latencies end to end, in "
             f"seconds; {DEFINITION}"
         )
-    policies = tuple(dict.fromkeys(p.policy for p in found.points))
+    policies = tuple(dict.fromkeys(p.policy for p in comparison.points))
     if sys.stdout.isatty():
         for policy in policies:
             click.echo("")
-            _say(f"{policy}, load in {found.unit}")
-            rows = [_row(p) for p in found.points if p.policy == policy]
+            _say(f"{policy}, load in {comparison.unit}")
+            rows = [_row(p) for p in comparison.points if p.policy == policy]
             for line in lines(("load", *_HEADER), rows, rows):
                 click.echo(line)
         click.echo("")
     else:
-        click.echo("\t".join(("policy", _LOADS[found.closed], *_FULL_HEADER)))
-        for p in found.points:
+        click.echo("\t".join(("policy", _LOADS[comparison.closed], *_FULL_HEADER)))
+        for p in comparison.points:
             click.echo(encodable("\t".join(_full(p))))
-    for sentence in sentences(found):
+    for sentence in sentences(comparison):
         _say(sentence)
 
 
@@ -142,9 +143,9 @@ def _short(value: float | None) -> str:
 def _note(p: Point) -> str:
     if p.steady is None:
         return p.reason
-    said = [] if p.steady.keeps_up else ["behind"]
-    said += [f"{number:,} {status}" for status, number in p.steady.ended_otherwise.items()]
-    return ", ".join(said)
+    notes = [] if p.steady.keeps_up else ["behind"]
+    notes += [f"{number:,} {status}" for status, number in p.steady.ended_otherwise.items()]
+    return ", ".join(notes)
 
 
 def _full(p: Point) -> tuple[str, ...]:
@@ -156,93 +157,97 @@ def _full(p: Point) -> tuple[str, ...]:
         s.throughput_generation_tokens_per_second,
         *(s.e2e.p50, s.e2e.p99, s.e2e.p999, s.e2e.max, s.e2e.mean, s.ttft.p99),
     )
-    told = "; ".join(part for part in (_note(p), s.e2e.reason) if part)
+    note = "; ".join(part for part in (_note(p), s.e2e.reason) if part)
     cells = ("unknown" if v is None else str(v) for v in values)
-    return (p.policy, str(p.load), *cells, told)
+    return (p.policy, str(p.load), *cells, note)
 
 
-def title(found: Comparison) -> str:
+def title(comparison: Comparison) -> str:
     """The finding in one line: where each policy's knee is."""
-    held = sorted(
-        (k for k in found.knees if k.holds_at is not None),
+    holding = sorted(
+        (k for k in comparison.knees if k.holds_at is not None),
         key=lambda k: -(k.holds_at or 0),
     )
-    if not held:
-        return f"No policy holds p99 within {figure(found.limit_seconds)} s at these loads"
-    best = held[0]
-    same = [k.policy for k in held if k.holds_at == best.holds_at]
-    rest = [f"{k.policy} to {k.holds_at:g}" for k in held if k.holds_at != best.holds_at]
+    if not holding:
+        return f"No policy holds p99 within {figure(comparison.limit_seconds)} s at these loads"
+    best = holding[0]
+    same = [k.policy for k in holding if k.holds_at == best.holds_at]
+    rest = [f"{k.policy} to {k.holds_at:g}" for k in holding if k.holds_at != best.holds_at]
     tail = f", {', '.join(rest)}" if rest else ""
     verb = "holds" if len(same) == 1 else "hold"
-    return f"{_and(same)} {verb} to {best.holds_at:g} {found.unit}{tail}"
+    return f"{_and(same)} {verb} to {best.holds_at:g} {comparison.unit}{tail}"
 
 
-def sentences(found: Comparison) -> list[str]:
+def sentences(comparison: Comparison) -> list[str]:
     """Capacity, batch figures, knees, and which policy fits when: all from this run's numbers."""
-    said = [_capacity_said(found)]
-    said += _batches_said(found)
-    said += _others_said(found)
-    said.append(
+    texts = [_capacity_said(comparison)]
+    texts += _batches_said(comparison)
+    texts += _others_said(comparison)
+    texts.append(
         f"knee: the largest load tried that is kept up with while p99 stays within "
-        f"{figure(found.limit_seconds)} s ({found.limit_said})."
+        f"{figure(comparison.limit_seconds)} s ({comparison.limit_said})."
     )
-    for k in found.knees:
+    for k in comparison.knees:
         if k.holds_at is None:
-            said.append(f"  {k.policy}: none ({k.reason})")
+            texts.append(f"  {k.policy}: none ({k.reason})")
         elif k.fails_at is None:
-            said.append(f"  {k.policy}: not reached, holds at {k.holds_at:g} {found.unit}")
+            texts.append(f"  {k.policy}: not reached, holds at {k.holds_at:g} {comparison.unit}")
         else:
-            said.append(f"  {k.policy}: {k.holds_at:g} {found.unit}; at {k.fails_at:g} {k.reason}")
-    if any(p.steady is not None and not p.steady.keeps_up for p in found.points):
-        said.append("behind: work arrives faster than it is done, latency grows with the run")
-    said.append("which fits when (lowest p99 of those that keep up, 5 % counts as equal):")
-    said += [f"  {_fit_said(fit, found.unit)}" for fit in found.fits]
-    return said
+            texts.append(
+                f"  {k.policy}: {k.holds_at:g} {comparison.unit}; at {k.fails_at:g} {k.reason}"
+            )
+    if any(p.steady is not None and not p.steady.keeps_up for p in comparison.points):
+        texts.append("behind: work arrives faster than it is done, latency grows with the run")
+    texts.append("which fits when (lowest p99 of those that keep up, 5 % counts as equal):")
+    texts += [f"  {_fit_said(fit, comparison.unit)}" for fit in comparison.fits]
+    return texts
 
 
-def _capacity_said(found: Comparison) -> str:
-    known = {n: c for n, c in found.capacities.items() if c is not None and n != "back-pressure"}
-    if not known:
+def _capacity_said(comparison: Comparison) -> str:
+    capacities = {
+        n: c for n, c in comparison.capacities.items() if c is not None and n != "back-pressure"
+    }
+    if not capacities:
         return "capacity: unknown (all requests end at one time)"
-    lowest = min(known.values())
+    lowest = min(capacities.values())
     parts = [
         f"{name} {figure(c)} req/s" + (f" ({figure(c / lowest)}×)" if c > lowest else "")
-        for name, c in known.items()
+        for name, c in capacities.items()
     ]
     return f"capacity, always more to do: {', '.join(parts)}"
 
 
-def _others_said(found: Comparison) -> list[str]:
+def _others_said(comparison: Comparison) -> list[str]:
     """Who did not finish, and which points have no figures; piped, the rows say it."""
     if not sys.stdout.isatty():
         return []
-    said = []
-    for p in found.points:
+    texts = []
+    for p in comparison.points:
         if p.steady is None:
-            said.append(f"{p.policy} at {p.load:g}: no figures, {p.reason}")
+            texts.append(f"{p.policy} at {p.load:g}: no figures, {p.reason}")
         elif p.steady.ended_otherwise:
             ended = ", ".join(f"{n:,} {s}" for s, n in p.steady.ended_otherwise.items())
-            said.append(f"{p.policy} at {p.load:g}: {ended}")
-    return said
+            texts.append(f"{p.policy} at {p.load:g}: {ended}")
+    return texts
 
 
-def _batches_said(found: Comparison) -> list[str]:
-    said = []
-    for policy in dict.fromkeys(p.policy for p in found.points):
-        points = [p for p in found.points if p.policy == policy]
+def _batches_said(comparison: Comparison) -> list[str]:
+    texts = []
+    for policy in dict.fromkeys(p.policy for p in comparison.points):
+        points = [p for p in comparison.points if p.policy == policy]
         ratios = [p.batch_efficiency_ratio for p in points if p.batch_efficiency_ratio is not None]
         wastes = [
             p.prompt_padding_waste_ratio for p in points if p.prompt_padding_waste_ratio is not None
         ]
         if not ratios:
             reason = next((p.batch_reason for p in points if p.batch_reason), "")
-            said.append(f"batch_efficiency of {policy}: none ({reason})")
+            texts.append(f"batch_efficiency of {policy}: none ({reason})")
             continue
-        said.append(
+        texts.append(
             f"batch_efficiency of {policy}: {_span(ratios)}; of its prompt tokens "
             f"{_span([100 * w for w in wastes])} % are padding"
         )
-    return said
+    return texts
 
 
 def _span(values: Sequence[float]) -> str:
@@ -257,60 +262,60 @@ def _fit_said(fit: Fit, unit: str) -> str:
         return f"{where} {unit}: none keeps up"
     low, high = (f"{figure(v)} s" for v in fit.p99_seconds)
     p99 = low if same else f"{low} → {high}"
-    said = f"{where} {unit}: {_and(fit.best)}, p99 {p99}"
+    text = f"{where} {unit}: {_and(fit.best)}, p99 {p99}"
     if fit.behind:
         others = ", ".join(f"{name} {figure(ratio, 2)}×" for name, ratio in fit.behind)
-        said += f"; at {fit.highest:g} {others}"
+        text += f"; at {fit.highest:g} {others}"
     if fit.fail:
-        said += f"; {_and(fit.fail)} {'does' if len(fit.fail) == 1 else 'do'} not keep up"
-    return said
+        text += f"; {_and(fit.fail)} {'does' if len(fit.fail) == 1 else 'do'} not keep up"
+    return text
 
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join((", ".join(names[:-1]), names[-1]) if len(names) > 1 else names)
 
 
-def document(found: Comparison) -> dict[str, Any]:
+def document(comparison: Comparison) -> dict[str, Any]:
     """The answer as one JSON document."""
     policies: dict[str, Any] = {}
-    for k in found.knees:
+    for k in comparison.knees:
         points = []
-        for p in found.points:
+        for p in comparison.points:
             if p.policy == k.policy:
                 row = asdict(p)
                 steady = row.pop("steady")
                 row.pop("policy")
                 load = row.pop("load")
-                key = "concurrency" if found.closed else "requests_per_second"
+                key = "concurrency" if comparison.closed else "requests_per_second"
                 points.append({key: load, **row, **(steady or {})})
         policies[k.policy] = {
-            "capacity_requests_per_second": found.capacities.get(k.policy),
+            "capacity_requests_per_second": comparison.capacities.get(k.policy),
             "knee": {"holds_at": k.holds_at, "fails_at": k.fails_at, "reason": k.reason},
             "points": points,
         }
     return {
         "schema_version": 1,
-        "finding": title(found),
-        "load_unit": "clients" if found.closed else "requests_per_second",
-        "requests_in_mix": found.requests,
-        "prompt_tokens_mean": found.mean_prompt_tokens,
-        "generation_tokens_mean": found.mean_generation_tokens,
-        "seed": found.seed,
-        "step_time": asdict(found.step_time),
-        "settings": asdict(found.settings),
-        "notes": list(found.notes),
+        "finding": title(comparison),
+        "load_unit": "clients" if comparison.closed else "requests_per_second",
+        "requests_in_mix": comparison.requests,
+        "prompt_tokens_mean": comparison.mean_prompt_tokens,
+        "generation_tokens_mean": comparison.mean_generation_tokens,
+        "seed": comparison.seed,
+        "step_time": asdict(comparison.step_time),
+        "settings": asdict(comparison.settings),
+        "notes": list(comparison.notes),
         "steady_part": DEFINITION,
-        "limit_e2e_p99_seconds": found.limit_seconds,
-        "limit_from": found.limit_said,
+        "limit_e2e_p99_seconds": comparison.limit_seconds,
+        "limit_from": comparison.limit_said,
         "policies": policies,
-        "fits": [asdict(fit) for fit in found.fits],
+        "fits": [asdict(fit) for fit in comparison.fits],
     }
 
 
-def print_causes(rate: float, found: Sequence[Variant], as_json: bool) -> None:
+def print_causes(rate: float, variants: Sequence[Variant], as_json: bool) -> None:
     """Static to continuous, cause by cause."""
     if as_json:
-        rows = [asdict(one) for one in found]
+        rows = [asdict(one) for one in variants]
         head = {"schema_version": 1, "requests_per_second": rate, "steady_part": DEFINITION}
         click.echo(json.dumps({**head, "variants": rows}, indent=2))
         return
@@ -318,7 +323,7 @@ def print_causes(rate: float, found: Sequence[Variant], as_json: bool) -> None:
         _say(f"latency at {rate:g} req/s; factors against the line above (only: against static)")
     header = ("variant", "capacity req/s", "factor", "mean s", "factor", "p99 s", "note")
     short, full = [], []
-    for one in found:
+    for one in variants:
         values = (
             *(one.capacity_requests_per_second, one.capacity_factor),
             *(one.e2e_seconds_mean, one.latency_factor, one.e2e_seconds_p99),

@@ -78,14 +78,14 @@ def labelled_at(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class PipelineRows:
     """What the pipeline finds of one target where it runs over a recording.
 
     Attributes:
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`: of the baseline and pins.
         detected: its last minute with the detectors' columns; without a row where there is none.
         minutes: its minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with what ran.
-        beside: those of its twins.
+        beside: those of its peers.
     """
 
     reference: pl.DataFrame
@@ -105,7 +105,7 @@ def found_in(
     pins: Pins | None,
     baseline: Window | None,
     pinned_of: Mapping[TargetKey, Target],
-) -> Found:
+) -> PipelineRows:
     """Run the pipeline over a recording up to the end of the span, as ``replay`` does.
 
     Says on stderr how far it is, and which proposed pins were taken as nobody could accept them.
@@ -114,7 +114,7 @@ def found_in(
 
     from driftwatch.baselines.in_force import pinned
     from driftwatch.baselines.windows import with_more
-    from driftwatch.cli.proposed import Taken, with_proposals
+    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.detect.pins import Pins
     from driftwatch.detect.reference import combined, no_reference
     from driftwatch.pipeline.minutes import SPEED_SCHEMA
@@ -123,16 +123,16 @@ def found_in(
     from driftwatch.signals.minutes import minutes as minutes_of
     from driftwatch.signals.minutes import no_minutes
 
-    held, measured = pins or Pins(), no_reference()
+    pins_in_force, measured = pins or Pins(), no_reference()
     if baseline is not None:
         measured, more = of_baseline(scrapes, gpus, baseline, pinned_of, plan)
-        held = with_more(more, held)
-    progress, taken = Progress("replaying"), Taken()
+        pins_in_force = with_more(more, pins_in_force)
+    progress, proposals = Progress("replaying"), TakenProposals()
     own = (pl.col("instance") == chosen.key.instance) & (pl.col("engine") == chosen.key.engine)
     recent: list[pl.DataFrame] = []
 
     def note(rows: pl.DataFrame) -> None:
-        taken.note(rows.filter(own))
+        proposals.note(rows.filter(own))
         late = rows.filter(pl.col("end") > span.start)
         if len(late):
             beside = late.select("cache_config", "model_name", *SPEED_SCHEMA)
@@ -146,15 +146,15 @@ def found_in(
             targets,
             replace(with_proposals(plan), replays=0),
             span.end,
-            pins=held,
+            pins=pins_in_force,
             reference=measured,
             progress=progress,
             seen=note,
         )
     finally:
         progress.close()
-    taken.tell()
-    reference = combined(measured, pinned(held, targets, plan, gpus).reference)
+    proposals.tell()
+    reference = combined(measured, pinned(pins_in_force, targets, plan, gpus).reference)
     minutes = pl.concat(recent) if recent else no_minutes()
-    twins = among(minutes, peers_of(chosen, targets, plan))
-    return Found(reference, detected, minutes.filter(own), twins)
+    beside = among(minutes, peers_of(chosen, targets, plan))
+    return PipelineRows(reference, detected, minutes.filter(own), beside)

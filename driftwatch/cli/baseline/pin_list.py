@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from driftwatch.detect.pins import Pin
 
 # The minutes of so many targets without a pin are read; the others are counted.
-_READ = 200
+_MOST_READ = 200
 HEADER = ("ID", "OF", "FROM UTC", "LENGTH", "BY", "STATE")
 _PAD = " " * 12
 
@@ -44,21 +44,21 @@ def list_command(as_json: bool, place: Place) -> None:
     from driftwatch.baselines.candidates import arming, without_pin
     from driftwatch.baselines.rows import notes_on
 
-    known: Material | None = None
+    material: Material | None = None
     if place.pins is None or place.recordings:
         try:
-            known = place.known()
+            material = place.material()
         except NoVerdict:  # no minute yet
-            known = None
-    pins = place.pins_in_force() if known is None else known.pins
+            material = None
+    pins = place.pins_in_force() if material is None else material.pins
     notes: dict[str, str] = {}
     waiting: list[ArmingTarget] = []
     more = 0
-    if known is not None:
-        lacking = without_pin(known)
-        waiting = arming(known, lacking[:_READ])
+    if material is not None:
+        lacking = without_pin(material)
+        waiting = arming(material, lacking[:_MOST_READ])
         more = len(lacking) - len(waiting)
-        notes = notes_on(pins, known.targets, known.ran)
+        notes = notes_on(pins, material.targets, material.ran)
     if as_json:
         document = {
             "schema_version": 1,
@@ -152,8 +152,8 @@ def _window(pin: Pin) -> Iterator[tuple[str, str]]:
     yield "pinned", f"by {pin.accepted_by} at {pin.accepted_at:%Y-%m-%d %H:%M} UTC"
     yield "why", pin.why or "no reason given"
     for group in ("identity", "knobs", "release"):
-        known: Mapping[str, str] = getattr(pin.fingerprint, group)
-        yield group, ", ".join(f"{n} {known[n]}" for n in sorted(known)) or "unknown"
+        values: Mapping[str, str] = getattr(pin.fingerprint, group)
+        yield group, ", ".join(f"{n} {values[n]}" for n in sorted(values)) or "unknown"
 
 
 def _load_model(pin: Pin) -> Iterator[tuple[str, str]]:

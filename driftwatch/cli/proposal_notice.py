@@ -64,7 +64,7 @@ class _Proposal:
     until: datetime | None = None
 
 
-class Taken:
+class TakenProposals:
     """The proposals that were taken without asking, from the evidence rows as they come."""
 
     def __init__(self) -> None:
@@ -82,11 +82,11 @@ class Taken:
         keys = ["instance", "engine"]
         provisional = pl.col("speed_reference").cast(pl.String).str.contains(_PROVISIONAL)
         start = pl.col("end") - timedelta(minutes=1)
-        seen = rows.group_by(keys, maintain_order=True).agg(
+        bounds = rows.group_by(keys, maintain_order=True).agg(
             since=start.filter(pl.col("scrapes") > 0).min(),
             until=start.filter(provisional).min(),
         )
-        for instance, engine, since, until in seen.iter_rows():
+        for instance, engine, since, until in bounds.iter_rows():
             key = (instance, engine)
             if key not in self._found and since is not None:
                 self._found[key] = _Proposal(TargetKey(*key).text, since)
@@ -96,16 +96,16 @@ class Taken:
 
     def lines(self) -> Iterator[str]:
         """One line of those taken since the last call; none where none was."""
-        taken = [
+        new = [
             (key, p)
             for key, p in sorted(self._found.items())
             if p.until is not None and key not in self._told
         ]
-        if not taken:
+        if not new:
             return
-        self._told |= {key for key, _ in taken}
-        named = ", ".join(_text(p) for _, p in taken[:_NAMED])
-        more = "" if len(taken) <= _NAMED else f" and {len(taken) - _NAMED} more"
+        self._told |= {key for key, _ in new}
+        named = ", ".join(_text(p) for _, p in new[:_NAMED])
+        more = "" if len(new) <= _NAMED else f" and {len(new) - _NAMED} more"
         yield f"no pin given: driftwatch takes its own proposal, {named}{more}; {YOUNG}"
 
     def tell(self) -> None:
@@ -121,8 +121,8 @@ def _text(proposal: _Proposal) -> str:
     since, until = proposal.since, proposal.until or proposal.since
     length = until - since
     if length < timedelta(hours=2):
-        said = f"{length.total_seconds() / 60:.0f} min"
+        span = f"{length.total_seconds() / 60:.0f} min"
     else:
-        said = f"{length.total_seconds() / 3600:.3g} h"
+        span = f"{length.total_seconds() / 3600:.3g} h"
     day = "" if since.date() == until.date() else f"{until:%Y-%m-%d} "
-    return f"{proposal.name} {since:%Y-%m-%d %H:%M}-{day}{until:%H:%M} UTC ({said})"
+    return f"{proposal.name} {since:%Y-%m-%d %H:%M}-{day}{until:%H:%M} UTC ({span})"

@@ -13,7 +13,7 @@ from driftwatch.simulate.step_time import StepTime
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Question:
     """What is planned.
 
     Attributes:

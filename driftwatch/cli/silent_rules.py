@@ -41,12 +41,12 @@ class Unfired:
 
         for rule in self._known:
             self._known[rule] += verdicts[rule].count() if len(verdicts) else 0
-        seen = rows.filter(pl.col("scrapes") > 0)
-        if len(seen):
-            self._dark = {name for name in self._dark if seen[name].null_count() == len(seen)}
-            self._row = seen.row(-1, named=True)
-        unknown = seen.filter(pl.col(_SPEED).is_null())
-        self._minutes += len(seen)
+        scraped = rows.filter(pl.col("scrapes") > 0)
+        if len(scraped):
+            self._dark = {name for name in self._dark if scraped[name].null_count() == len(scraped)}
+            self._row = scraped.row(-1, named=True)
+        unknown = scraped.filter(pl.col(_SPEED).is_null())
+        self._minutes += len(scraped)
         self._without_speed += len(unknown)
         for reason in unknown["speed_unknown_reason"].drop_nulls():
             # what is still missing shrinks from minute to minute: the last says how far it came
@@ -57,13 +57,13 @@ class Unfired:
     def lines(self) -> Iterator[str]:
         """A sentence per rule that knows no speed; of the others a line per missing input."""
         silent = []
-        for rule, known in sorted(self._known.items()):
+        for rule, count in sorted(self._known.items()):
             alert, columns = self._columns[rule]
             if rule not in self._of_speed or not self._reasons:
-                silent += [(alert, name) for name in columns & self._dark] if known == 0 else []
+                silent += [(alert, name) for name in columns & self._dark] if count == 0 else []
             elif self._without_speed >= _MOST * self._minutes:
                 why = self._last[self._reasons.most_common(1)[0][0]]
-                when = f" in {self._without_speed:,} of {self._minutes:,} minutes" if known else ""
+                when = f" in {self._without_speed:,} of {self._minutes:,} minutes" if count else ""
                 yield f"{alert} could not fire{when}: {why}"
         if silent:
             yield "could not fire, for inputs that were unknown in every minute:"
@@ -73,10 +73,10 @@ class Unfired:
         """Rules and their unknown inputs, those with one reason in one line."""
         from driftwatch.pipeline.unknown_reasons import reasons
 
-        told = reasons(self._row) if self._row else {}
-        found: dict[str, set[tuple[str, str]]] = {}
+        unknowns = reasons(self._row) if self._row else {}
+        by_reason: dict[str, set[tuple[str, str]]] = {}
         for alert, name in silent:
-            found.setdefault(told.get(name, "no scrape"), set()).add((alert, name))
-        for why, pairs in sorted(found.items(), key=lambda one: sorted(one[1])):
+            by_reason.setdefault(unknowns.get(name, "no scrape"), set()).add((alert, name))
+        for why, pairs in sorted(by_reason.items(), key=lambda one: sorted(one[1])):
             alerts, names = (", ".join(sorted(set(part))) for part in zip(*pairs, strict=True))
             yield f"  {alerts}: {names} ({why})"

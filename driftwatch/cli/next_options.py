@@ -38,7 +38,7 @@ def following(
     Args:
         at: the moment that was looked at; None = the next verb chooses.
     """
-    said = [] if at is None else [f" --at {at.isoformat().replace('+00:00', 'Z')}"]
+    words = [] if at is None else [f" --at {at.isoformat().replace('+00:00', 'Z')}"]
     for option in context.command.params:
         name = option.name or ""
         if name not in _SHARED or name in without:
@@ -46,8 +46,8 @@ def following(
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             values = context.params[name]
             for value in values if isinstance(values, tuple) else (values,):
-                said.append(f" {min(option.opts, key=len)} {shlex.quote(_typed(value))}")
-    return "".join(said)
+                words.append(f" {min(option.opts, key=len)} {shlex.quote(_typed(value))}")
+    return "".join(words)
 
 
 def _typed(value: object) -> str:
