@@ -21,7 +21,7 @@ from advice_truth.shown import question_of
 from truth_judge.whatif import Runs
 
 from driftwatch.errors import NoVerdict
-from driftwatch.fleet.hidden_engine import configuration_of, law_of
+from driftwatch.fleet.hidden_engine import configuration_of, step_time_of
 from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests
@@ -51,7 +51,7 @@ def seen(requests: Requests, case: Case, low: float, high: float) -> Seen:
     rows = simulate(
         requests,
         configuration_of(case.scenario, life.serving),
-        law_of(case.scenario.engine, pool, life.factor),
+        step_time_of(case.scenario.engine, pool, life.factor),
         seed=0,
     ).requests
     at, ttft, e2e, tokens = (

@@ -28,7 +28,7 @@ from advice_truth.shown import question_of
 from truth_judge.whatif import Runs
 
 from driftwatch.errors import NoVerdict
-from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, law_of
+from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, step_time_of
 from driftwatch.recommend.calibration.calibrate import calibrate
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.prepare import as_it_came
@@ -190,7 +190,7 @@ def compared(case: advice_cases.Case) -> list[dict[str, float]]:
     true = replace(sent, arrival_seconds=at).take((at >= 0) & (at < low + observed.seconds))
     disturbance = disturbance_of(scenario, case.seed, 0)
     disturbance = replace(disturbance, factor_seconds=disturbance.factor_seconds - (began - low))
-    law = law_of(scenario.engine, scenario.pool, life.factor)
+    law = step_time_of(scenario.engine, scenario.pool, life.factor)
     found = []
     for _, setting in settings(configuration_of(scenario, life.serving)):
         was = figures(case, true, setting, law, (low, low + observed.seconds), disturbance)

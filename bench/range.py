@@ -69,18 +69,18 @@ def body(targets: int, times: int) -> bytes:
 
 def table(read: Points, placements: Placements) -> pl.DataFrame:
     """The histogram's columns, a row per target and time."""
-    answer = numbered([read], placements.known(QUERY.text))
+    answer = numbered([read], placements.last_series(QUERY.text))
     into = Gathered()
     gather(placements.of(QUERY, answer.keys, read.heads), answer, {}, into)
     return into.frames[COLUMN]
 
 
 def of_parsed(result: list[Any], placements: Placements) -> pl.DataFrame:
-    return table(points(result, placements.known(QUERY.text)), placements)
+    return table(points(result, placements.last_series(QUERY.text)), placements)
 
 
 def of_bytes(text: bytes, placements: Placements) -> pl.DataFrame:
-    scan = Scan(placements.known(QUERY.text))
+    scan = Scan(placements.last_series(QUERY.text))
     scan.feed(text)
     answer: Any = scan.finish()
     return table(answer["data"]["result"], placements)

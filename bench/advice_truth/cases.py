@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from driftwatch.fleet.hidden_engine import configuration_of, law_of
+from driftwatch.fleet.hidden_engine import configuration_of, step_time_of
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -153,7 +153,7 @@ def _before(
     hidden law has at that rate, as of people who set them by what they saw.
     """
     scenario = Scenario.model_validate(said)
-    configuration, law = _configuration(scenario), law_of(scenario.engine, scenario.pool)
+    configuration, law = _configuration(scenario), step_time_of(scenario.engine, scenario.pool)
     requests = PoolTraffic.of(scenario, int(rng.integers(2**31))).requests(0, 0.0, 1500.0)
     patient = replace(requests, cancel_seconds=np.full(len(requests), np.inf))
     most = capacity_per_second(patient, configuration, law)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from driftwatch.fleet.hidden_engine import law_of, wander
+from driftwatch.fleet.hidden_engine import step_time_of, wander
 from driftwatch.fleet.scenario.model import Engine, Pool
 from driftwatch.recommend.calibration.calibrate import calibrate, with_bursts
 from driftwatch.recommend.calibration.fits import Calibration, redrawn
@@ -96,7 +96,7 @@ def cases(shared_data: Path, seed: int, count: int, seconds: float = HOUR) -> It
             }
         )
         pool = Pool.model_validate({"model": name, "gpu": device, "gpus_per_replica": share})
-        whole = law_of(engine, pool)
+        whole = step_time_of(engine, pool)
         law = replace(
             whole,
             c0_seconds=whole.c0_seconds * float(rng.uniform(0.85, 1.3)),

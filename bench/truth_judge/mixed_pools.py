@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from driftwatch.fleet.hidden_engine import configuration_of, law_of
+from driftwatch.fleet.hidden_engine import configuration_of, step_time_of
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.engine import simulate
@@ -284,7 +284,7 @@ def usual_times(data: Mapping[str, Any], seed: int, requests: float = 300.0) -> 
     )
     sent = PoolTraffic.of(alone, seed).requests(0, 0.0, min(requests / busy, float(DAY)))
     ran = simulate(
-        sent, configuration_of(alone, alone.pool.serving), law_of(alone.engine, alone.pool)
+        sent, configuration_of(alone, alone.pool.serving), step_time_of(alone.engine, alone.pool)
     ).requests.filter(status="finished")
     after = (ran["generated_tokens"] - 1).clip(lower_bound=1)
     tpot = (ran["e2e_seconds"] - ran["ttft_seconds"]) / after

@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, law_of
+from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, step_time_of
 from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import CHUNK_SECONDS
@@ -235,7 +235,7 @@ class Runs:
         return simulate(
             requests.take((at >= life.start_seconds) & (at < life.end_seconds)),
             configuration,
-            law_of(self._scenario.engine, self._scenario.pool, life.factor),
+            step_time_of(self._scenario.engine, self._scenario.pool, life.factor),
             timeout_seconds=self._scenario.traffic.timeout,
             disturbance=from_then_on(
                 self._disturbances[number],

@@ -183,13 +183,13 @@ def plan_from(
     servings = [typed]
     if words:
         from driftwatch.collect.fingerprint import fingerprint_from_arguments
-        from driftwatch.collect.serving import from_arguments
+        from driftwatch.collect.server_settings import from_arguments
 
         servings += [from_arguments(one) for one in words]
         fingerprints += [fingerprint_from_arguments(one) for one in words]
     if startup_log is not None:
         from driftwatch.collect.fingerprint import fingerprint_from_startup_log
-        from driftwatch.collect.serving import from_startup_log
+        from driftwatch.collect.server_settings import from_startup_log
 
         try:
             text = startup_log.read_text(encoding="utf-8", errors="replace")
@@ -235,7 +235,7 @@ def _from_option(value: int | None) -> Setting | None:
 
 def override(plan: Plan, servings: Sequence[Serving]) -> Plan:
     """The plan with what the command line says of every server."""
-    from driftwatch.collect.serving import contradictions, merge
+    from driftwatch.collect.server_settings import contradictions, merge
 
     for sentence in contradictions(*servings):
         click.echo(f"warning: {sentence}", err=True)

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from driftwatch.collect.serving import flags_of, last_start, section_of
+from driftwatch.collect.server_settings import flags_of, last_start, section_of
 from driftwatch.model import Fingerprint
 
 NOT_QUANTIZED = "none"
-_GIVEN = "given"  # that there is speculation matters, not which
+_CONFIGURED = "given"  # that there is speculation matters, not which
 
 # section of vllm_config, its key, our name (vLLM's own)
 _IDENTITY = (
@@ -53,7 +53,7 @@ _LOG_KNOBS = {
     "enable_lora": (re.compile(r"non-default args: .*'enable_lora': True"), "True"),
     "speculative_config": (
         re.compile(r"with config: .*\bspeculative_config=(?!None\b)\S"),
-        _GIVEN,
+        _CONFIGURED,
     ),
     "async_scheduling": (re.compile(r"Asynchronous scheduling is enabled"), "True"),
 }
@@ -123,7 +123,7 @@ def fingerprint_from_server_info(obj: Mapping[str, Any]) -> Fingerprint:
         if "model_config" in config and isinstance(config["model_config"], Mapping):
             identity.setdefault("quantization", NOT_QUANTIZED)
         if isinstance(config.get("speculative_config"), Mapping):
-            knobs["speculative_config"] = _GIVEN
+            knobs["speculative_config"] = _CONFIGURED
         if isinstance(config.get("lora_config"), Mapping):
             knobs["enable_lora"] = "True"
     release: dict[str, str] = {}
@@ -139,12 +139,12 @@ def fingerprint_from_server_info(obj: Mapping[str, Any]) -> Fingerprint:
 
 
 def _of_sections(config: Mapping[str, Any], keys: Sequence[tuple[str, str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for section, key, name in keys:
         value = section_of(config, section).get(key)
         if isinstance(value, str | int | float):
-            found[name] = str(value).removeprefix("torch.")
-    return found
+            values[name] = str(value).removeprefix("torch.")
+    return values
 
 
 def fingerprint_from_startup_log(text: str) -> Fingerprint:
@@ -168,14 +168,14 @@ def fingerprint_from_startup_log(text: str) -> Fingerprint:
 
 def _of_line(text: str) -> dict[str, str]:
     """Of vLLM's printed configuration; its first mention of each is the engine's own."""
-    found = {
+    identity = {
         name: match[1] for name, pattern in _IN_LINE.items() if (match := pattern.search(text))
     }
-    if found.get("quantization") == "None":
-        found["quantization"] = NOT_QUANTIZED
-    if "dtype" in found:
-        found["dtype"] = found["dtype"].removeprefix("torch.")
-    return found
+    if identity.get("quantization") == "None":
+        identity["quantization"] = NOT_QUANTIZED
+    if "dtype" in identity:
+        identity["dtype"] = identity["dtype"].removeprefix("torch.")
+    return identity
 
 
 def fingerprint_from_arguments(args: Sequence[str]) -> Fingerprint:
@@ -205,15 +205,15 @@ def fingerprint_from_arguments(args: Sequence[str]) -> Fingerprint:
         elif flag.name.startswith("--no-") and (name := _SWITCHES.get(f"--{flag.name[5:]}")):
             knobs[name] = "False"
     if "speculative_config" in knobs:
-        knobs["speculative_config"] = _GIVEN
+        knobs["speculative_config"] = _CONFIGURED
     return Fingerprint(identity, knobs, {})
 
 
-def _put(found: dict[str, str], name: str, value: str) -> None:
+def _put(values: dict[str, str], name: str, value: str) -> None:
     if not value or "$" in value or value == "auto":
-        found.pop(name, None)  # it overrides an earlier one with something unknown
+        values.pop(name, None)  # it overrides an earlier one with something unknown
     elif name == "model" or not value.startswith("-"):
-        found[name] = _ALIASES.get(value, value)
+        values[name] = _ALIASES.get(value, value)
 
 
 def gpus_from_arguments(args: Sequence[str]) -> float | None:
@@ -227,16 +227,16 @@ def gpus_from_arguments(args: Sequence[str]) -> float | None:
     >>> gpus_from_arguments(["vllm", "serve", "m", "--max-num-seqs", "8"]) is None
     True
     """
-    found: dict[str, float] = {}
+    sizes: dict[str, float] = {}
     alone = False
     for flag in flags_of(args):
         size, value = _SIZE_FLAGS.get(flag.name), flag.value or ""
         alone = alone or size == "rank" or flag.name in _ONE_ENGINE_EACH
         if size is not None and size != "rank":
-            known = value.isascii() and value.isdecimal() and int(value) > 0
-            found[size] = float(value) if known else math.nan
-    if not found:
+            is_size = value.isascii() and value.isdecimal() and int(value) > 0
+            sizes[size] = float(value) if is_size else math.nan
+    if not sizes:
         return None
-    engines = found.get("local", 1.0 if alone else found.get("data", 1.0))
-    count = found.get("tensor", 1.0) * found.get("pipeline", 1.0) * engines
+    engines = sizes.get("local", 1.0 if alone else sizes.get("data", 1.0))
+    count = sizes.get("tensor", 1.0) * sizes.get("pipeline", 1.0) * engines
     return None if math.isnan(count) else count

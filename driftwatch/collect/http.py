@@ -42,15 +42,15 @@ class _EndableAdapter(HTTPAdapter):
 
         class Plain(HTTPConnection):
             def _new_conn(self) -> socket.socket:
-                made = super()._new_conn()
-                hold(made.dup())
-                return made
+                connection = super()._new_conn()
+                hold(connection.dup())
+                return connection
 
         class Secure(HTTPSConnection):
             def _new_conn(self) -> socket.socket:
-                made = super()._new_conn()
-                hold(made.dup())
-                return made
+                connection = super()._new_conn()
+                hold(connection.dup())
+                return connection
 
         class PlainPool(HTTPConnectionPool):
             ConnectionCls = Plain
@@ -84,10 +84,10 @@ class EndableSession(requests.Session):
     def abort(self) -> None:
         """End the exchange that is under way; called from another thread."""
         self.aborted = True
-        held = self._socket
-        if held is not None:
+        sock = self._socket
+        if sock is not None:
             with suppress(OSError):  # it ended by itself
-                held.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
 
     def let_go(self) -> None:
         """The exchange is over."""
@@ -99,11 +99,11 @@ class EndableSession(requests.Session):
         self._adapter.close()
         self.let_go()
 
-    def _hold(self, held: socket.socket | None) -> None:
-        before, self._socket = self._socket, held
+    def _hold(self, sock: socket.socket | None) -> None:
+        before, self._socket = self._socket, sock
         if before is not None:
             before.close()
-        if held is not None and self.aborted:
+        if sock is not None and self.aborted:
             self.abort()
 
 
@@ -131,12 +131,12 @@ def why_failed(error: BaseException, connect_seconds: float, no_answer: str) -> 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """An exception and everything it wraps, outermost first."""
-    todo, seen = [error], set()
+    todo, ids = [error], set()
     while todo:
         here = todo.pop(0)
-        if id(here) in seen:
+        if id(here) in ids:
             continue
-        seen.add(id(here))
+        ids.add(id(here))
         yield here
         inner = (*here.args, getattr(here, "reason", None), here.__cause__, here.__context__)
         todo += [e for e in inner if isinstance(e, BaseException)]

@@ -152,11 +152,11 @@ BY_COLUMN: dict[str, Metric] = {metric.column: metric for metric in REGISTRY}
 
 def wire_names() -> dict[str, tuple[Metric, ...]]:
     """Every family name on the wire, current or old → the metrics read from it."""
-    found: dict[str, tuple[Metric, ...]] = {}
+    metrics: dict[str, tuple[Metric, ...]] = {}
     for metric in REGISTRY:
         for name in (metric.wire_name, *(old.wire_name for old in metric.old_names)):
-            found[name] = (*found.get(name, ()), metric)
-    return found
+            metrics[name] = (*metrics.get(name, ()), metric)
+    return metrics
 
 
 GAUGES = tuple(m.column for m in REGISTRY if m.type == "gauge")

@@ -130,7 +130,7 @@ class Collected:
     # target it does not list has left
     silent: str | None = None
     # a question was put; False where none was due, so that the answer took no time
-    asked: bool = True
+    was_asked: bool = True
 
 
 class Source(Protocol):

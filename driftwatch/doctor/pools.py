@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from driftwatch.collect.serving import contradictions, from_cache_config
+from driftwatch.collect.server_settings import contradictions, from_cache_config
 from driftwatch.doctor.checks import Check, Status
 from driftwatch.doctor.needs import Cost, Costs
 from driftwatch.evidence import BY_NAME

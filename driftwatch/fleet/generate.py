@@ -99,19 +99,19 @@ def generate_compact(
 def server_parts(scenario: Scenario, seed: int, number: int, folder: Path) -> list[Part]:
     """One server's Parquet parts, a day each; its load goes beside them."""
     run = ServerRun(scenario, seed, number, PoolTraffic.of(scenario, seed), pages=False)
-    found: list[Part] = []
+    parts: list[Part] = []
     loads: list[pl.DataFrame] = []
     chunks = run.chunks()
     for day, of_day in enumerate(iter(lambda: list(islice(chunks, _CHUNKS_A_DAY)), [])):
         loads += [chunk.load for chunk in of_day if chunk.load is not None]
-        found += write_part(
+        parts += write_part(
             folder,
             f"{number:04d}-{day:03d}",
             pl.concat([chunk.scrapes for chunk in of_day]),
             pl.concat([chunk.gpus for chunk in of_day]),
         )
     pl.concat(loads).write_parquet(load_file(folder, number), compression="zstd")
-    return found
+    return parts
 
 
 _TEXT_FILE = "scrapes.jsonl.gz"
@@ -137,13 +137,13 @@ def write_recording(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -
 
 
 def _line(answer: Scraped, instance: str) -> bytes:
-    found = {
+    fields = {
         "t": answer.time.timestamp(),
         "instance": instance,
         "status": answer.status,
         "body": answer.body,
     }
-    return orjson.dumps(found) + b"\n"
+    return orjson.dumps(fields) + b"\n"
 
 
 _OPENMETRICS_FILE = "fleet.om"
@@ -197,8 +197,8 @@ def container_info(scenario: Scenario) -> Iterator[str]:
 def _samples(answer: Scraped, instance: str, job: str, more: Mapping[str, str]) -> Iterator[str]:
     """The lines of one scrape, with the labels that discovery gives the target."""
     at = f"{answer.time.timestamp():.3f}"
-    given = {"instance": instance, "job": job, **more}
-    labels = ",".join(f'{name}="{value}"' for name, value in given.items())
+    target_labels = {"instance": instance, "job": job, **more}
+    labels = ",".join(f'{name}="{value}"' for name, value in target_labels.items())
     yield f"up{{{labels}}} {int(answer.status == 200)} {at}\n"
     if answer.status != 200:
         return

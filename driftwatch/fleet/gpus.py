@@ -241,12 +241,12 @@ def gpu_rows(
     who, micros = [], gpus[0][1].micros
     columns: list[tuple[int, int, Floats]] = []
     for number, (fake, load) in enumerate(gpus):
-        found = gpu_of(fake.labels(hostname, hostname_label), exporter)
-        if isinstance(found, str):
-            raise ValueError(found)
+        identity = gpu_of(fake.labels(hostname, hostname_label), exporter)
+        if isinstance(identity, str):
+            raise ValueError(identity)
         if not np.array_equal(load.micros, micros):
             raise ValueError("the GPUs of one exporter are scraped at the same times")
-        who.append(found)
+        who.append(identity)
         columns += [
             (number, READ_NAMES[name], series)
             for name, series in load.values.items()
@@ -304,10 +304,10 @@ def board(name: str) -> Board:
     Raises:
         UsageError: dcgm-exporter's pages of it are not known here.
     """
-    found = BOARDS.get(name)
-    if found is None:
+    entry = BOARDS.get(name)
+    if entry is None:
         raise UsageError(
             f"{name}: no board of dcgm-exporter is known for it",
             help_text=f"one of {', '.join(BOARDS)}",
         )
-    return found
+    return entry

@@ -38,7 +38,7 @@ _DAY_SECONDS = 86_400.0
 _FOR_GOOD = 1e8
 
 
-def law_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
+def step_time_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
     """The law that the pool's engines follow, times a factor.
 
     The roofline of GPU and model (:mod:`driftwatch.simulate.roofline`) times ``times_roofline``, or
@@ -135,11 +135,11 @@ def clock_ratio(scenario: Scenario, number: int, times: Floats) -> Floats:
 
 def since_start(whole: Disturbance, start_seconds: float) -> Disturbance:
     """What a process that starts then meets: pauses and hangs before it were its predecessor's."""
-    kept = whole.stall_seconds >= start_seconds
+    after_start = whole.stall_seconds >= start_seconds
     return replace(
         whole,
-        stall_seconds=whole.stall_seconds[kept],
-        stall_durations_seconds=whole.stall_durations_seconds[kept],
+        stall_seconds=whole.stall_seconds[after_start],
+        stall_durations_seconds=whole.stall_durations_seconds[after_start],
     )
 
 
@@ -147,11 +147,11 @@ def is_wedged(
     scenario: Scenario, number: int, start_seconds: float, times: Floats
 ) -> npt.NDArray[np.bool_]:
     """Whether the engine of a process that started then hangs at these times."""
-    found = np.zeros(len(times), dtype=bool)
+    wedged = np.zeros(len(times), dtype=bool)
     for fault in scenario.faults:
         if fault.kind == "wedge" and fault.at >= start_seconds and concerns(fault, number):
-            found |= (times >= fault.at) & (times < (fault.until or np.inf))
-    return found
+            wedged |= (times >= fault.at) & (times < (fault.until or np.inf))
+    return wedged
 
 
 def _stalls(scenario: Scenario, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -188,22 +188,22 @@ def capacity(scenario: Scenario) -> float:
 
     The same for every seed: it is a property of engine, settings and traffic.
     """
-    said, configuration = scenario.traffic, configuration_of(scenario, scenario.pool.serving)
+    traffic, configuration = scenario.traffic, configuration_of(scenario, scenario.pool.serving)
     rng = generator(0, "capacity")
     count = max(_REQUESTS, 3 * configuration.max_num_seqs)
-    drawn = source_of(said).draw(float(count), 1, (0.0, _SPAN_SECONDS), rng)
-    chosen = rng.permutation(len(drawn.at))[:count]
+    clocked = source_of(traffic).draw(float(count), 1, (0.0, _SPAN_SECONDS), rng)
+    chosen = rng.permutation(len(clocked.at))[:count]
     most = scenario.pool.serving.max_model_len
-    prompts = np.clip(drawn.prompt_tokens[chosen], 1, most - 1)
-    cached = (prompts * said.prefix_hit_ratio).astype(np.int64)
+    prompts = np.clip(clocked.prompt_tokens[chosen], 1, most - 1)
+    cached = (prompts * traffic.prefix_hit_ratio).astype(np.int64)
     block = scenario.pool.serving.block_size
     requests = make_requests(
         np.zeros(len(prompts)),
         prompts,
-        np.clip(drawn.generation_tokens[chosen], 1, most - prompts),
+        np.clip(clocked.generation_tokens[chosen], 1, most - prompts),
         cached_tokens=np.minimum(cached, prompts - 1) // block * block,
     )
-    law = law_of(scenario.engine, scenario.pool)
-    ended = simulate(requests, configuration, law).requests["end_seconds"].drop_nulls().sort()
+    step_time = step_time_of(scenario.engine, scenario.pool)
+    ended = simulate(requests, configuration, step_time).requests["end_seconds"].drop_nulls().sort()
     first, last = (int(share * (len(ended) - 1)) for share in _MIDDLE)
     return (last - first) / float(ended[last] - ended[first])

@@ -108,7 +108,7 @@ def _minutes(scrapes: pl.DataFrame, configuration: SchedulerConfiguration) -> pl
         .diff(),
     ).slice(1)
     waits = pl.col("waiting") > 0
-    held = waits | ~waits.any()
+    counted = waits | ~waits.any()
     return (
         samples.group_by("end", maintain_order=True)
         .agg(
@@ -118,11 +118,11 @@ def _minutes(scrapes: pl.DataFrame, configuration: SchedulerConfiguration) -> pl
             waiting_ratio=waits.mean(),
             preemptions=pl.col("preemptions").sum(),
             busy_ratio=pl.col("busy").sum() / LOAD_SECONDS,
-            sequences_ratio=pl.col("running").filter(held).median() / most,
-            step_tokens_ratio=pl.col("tokens").filter(held).sum()
-            / pl.max_horizontal(pl.col("steps").filter(held).sum(), 1.0)
+            sequences_ratio=pl.col("running").filter(counted).median() / most,
+            step_tokens_ratio=pl.col("tokens").filter(counted).sum()
+            / pl.max_horizontal(pl.col("steps").filter(counted).sum(), 1.0)
             / configuration.max_num_batched_tokens,
-            kv_cache_ratio=pl.col("kv").filter(held).median(),
+            kv_cache_ratio=pl.col("kv").filter(counted).median(),
         )
         .filter(pl.col("samples") == round(LOAD_SECONDS / SAMPLE_SECONDS))
     )

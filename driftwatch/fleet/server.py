@@ -41,7 +41,7 @@ _SPEC_FAMILIES = tuple(
     )
 )
 # family → its columns, where a page of these kinds shows what others leave at 0 or 1
-_SHOWN: Mapping[str, tuple[str, ...]] = {
+_KIND_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "vllm:engine_sleep_state": ("awake", "offloaded", ""),
     "vllm:prompt_tokens_by_source": (
         "prompt_tokens_computed",
@@ -73,7 +73,7 @@ class EngineKind:
         if self.is_usual:
             return usual
         families = tuple(
-            replace(family, columns=_SHOWN.get(family.name, family.columns))
+            replace(family, columns=_KIND_COLUMNS.get(family.name, family.columns))
             for family in usual.families
         )
         return replace(usual, families=families + (_SPEC_FAMILIES if self.draft_tokens else ()))
@@ -108,15 +108,15 @@ class EngineKind:
         """
         if self.name != "speculative" or outcome.requests.is_empty():
             return outcome
-        told = outcome.requests
-        whole = pl.Series(np.concatenate(generation_tokens)[told["index"].to_numpy()])
-        share = told["generated_tokens"] / told["generation_tokens"]
-        got = (whole * share).round().cast(told.schema["generated_tokens"])
+        requests = outcome.requests
+        whole = pl.Series(np.concatenate(generation_tokens)[requests["index"].to_numpy()])
+        share = requests["generated_tokens"] / requests["generation_tokens"]
+        generated = (whole * share).round().cast(requests.schema["generated_tokens"])
         return replace(
             outcome,
-            requests=told.with_columns(
-                generation_tokens=whole.cast(told.schema["generation_tokens"]),
-                generated_tokens=got,
+            requests=requests.with_columns(
+                generation_tokens=whole.cast(requests.schema["generation_tokens"]),
+                generated_tokens=generated,
             ),
         )
 
@@ -153,75 +153,77 @@ class KindColumns:
         if self.kind.name == "decode_only":
             self.arrivals = np.concatenate([self.arrivals, arrival_seconds])
 
-    def shown(self, times: Floats, found: dict[str, Floats]) -> dict[str, Floats]:
+    def page_columns(self, times: Floats, columns: dict[str, Floats]) -> dict[str, Floats]:
         """The columns as such a server shows them.
 
         Args:
             times: of the scrapes, seconds of the scenario.
-            found: columns of a server that generates, one token a step.
+            columns: columns of a server that generates, one token a step.
         """
         kind = self.kind
         if kind.is_usual:
-            return found
+            return columns
         nothing = np.zeros(len(times))
         sleeps = nothing.astype(bool)
         for start, end in kind.asleep:
             sleeps |= (times >= start) & (times < end)
         moved = nothing
-        local = found["prompt_tokens_cached"]
+        local = columns["prompt_tokens_cached"]
         if kind.name == "decode_only":
             moved, local = local, nothing
             late = np.searchsorted(self.arrivals, times - _TRANSFER_SECONDS, side="right")
-            came = np.searchsorted(self.arrivals, times, side="right")
-            found["waiting_deferred"] = (came - late).astype(np.float64)
-            found["waiting"] = found["waiting_capacity"] + found["waiting_deferred"]
-            found["external_hits"] = found["prefix_hits"]
-            found["prefix_hits"] = nothing
+            arrived = np.searchsorted(self.arrivals, times, side="right")
+            columns["waiting_deferred"] = (arrived - late).astype(np.float64)
+            columns["waiting"] = columns["waiting_capacity"] + columns["waiting_deferred"]
+            columns["external_hits"] = columns["prefix_hits"]
+            columns["prefix_hits"] = nothing
         if kind.name == "pooling":
-            found |= self._without_answers(found)
+            columns |= self._without_answers(columns)
         if kind.draft_tokens:
-            found |= self._drafted(times, found)
-        return found | {
+            columns |= self._drafted(times, columns)
+        return columns | {
             "awake": (~sleeps).astype(float),
             "offloaded": sleeps.astype(float),
             "prompt_tokens_local": local,
             "prompt_tokens_transferred": moved,
-            "external_queries": found["prefix_queries"] if kind.name == "decode_only" else nothing,
-            "external_hits": found.get("external_hits", nothing),
+            "external_queries": columns["prefix_queries"]
+            if kind.name == "decode_only"
+            else nothing,
+            "external_hits": columns.get("external_hits", nothing),
         }
 
     @staticmethod
-    def _without_answers(found: Mapping[str, Floats]) -> dict[str, Floats]:
+    def _without_answers(columns: Mapping[str, Floats]) -> dict[str, Floats]:
         """A pooling request stops, with no token and no ``max_tokens``."""
-        nothing = np.zeros_like(found["generation_tokens"])
+        nothing = np.zeros_like(columns["generation_tokens"])
         changed = {
             "generation_tokens": nothing,
-            "finished_stop": found["finished_stop"] + found["finished_length"],
+            "finished_stop": columns["finished_stop"] + columns["finished_length"],
             "finished_length": nothing,
-            "request_params_max_tokens": np.zeros_like(found["request_params_max_tokens"]),
+            "request_params_max_tokens": np.zeros_like(columns["request_params_max_tokens"]),
         }
         for name, tokens in (
-            ("request_generation_tokens", found["generation_tokens"]),
-            ("request_max_num_generation_tokens", found["generation_tokens"]),
-            ("iteration_tokens", found["generation_tokens"]),
+            ("request_generation_tokens", columns["generation_tokens"]),
+            ("request_max_num_generation_tokens", columns["generation_tokens"]),
+            ("iteration_tokens", columns["generation_tokens"]),
         ):
-            histogram = found[name].copy()
+            histogram = columns[name].copy()
             histogram[:, -1] = np.maximum(histogram[:, -1] - tokens, 0.0)
             changed[name] = histogram
         for name in ("request_generation_tokens", "request_max_num_generation_tokens"):
             changed[name][:, -1] = 0.0
         return changed
 
-    def _drafted(self, times: Floats, found: Mapping[str, Floats]) -> dict[str, Floats]:
+    def _drafted(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
         """More tokens a step, and the counters of drafts."""
-        outputs = found["itl_seconds_count"]
+        outputs = columns["itl_seconds_count"]
         new = np.diff(outputs, prepend=self.outputs)
         accepted = np.rint(self.accepted + np.cumsum(new * self.kind.accepted_tokens(times)))
         self.accepted, self.outputs = float(accepted[-1]), float(outputs[-1])
-        histogram = found["iteration_tokens"].copy()
+        histogram = columns["iteration_tokens"].copy()
         histogram[:, -1] += accepted
         return {
-            "generation_tokens": found["generation_tokens"] + accepted,
+            "generation_tokens": columns["generation_tokens"] + accepted,
             "iteration_tokens": histogram,
             "spec_drafts": outputs,
             "spec_draft_tokens": outputs * self.kind.draft_tokens,
@@ -250,30 +252,32 @@ class Server:
 
     def problems(self) -> tuple[str, ...]:
         """Why there can be no such server; empty where there can."""
-        found = list(self.configuration.problems())
+        problems = list(self.configuration.problems())
         if self.configuration.max_model_len is None:
-            found.append("max_model_len is not known: the edges of request lengths follow from it")
+            problems.append(
+                "max_model_len is not known: the edges of request lengths follow from it"
+            )
         if self.configuration.num_gpu_blocks is None:
-            found.append("num_gpu_blocks is not known: cache_config_info shows it")
+            problems.append("num_gpu_blocks is not known: cache_config_info shows it")
         if self.engines < 1:
-            found.append(f"engines must be at least 1, not {self.engines}")
+            problems.append(f"engines must be at least 1, not {self.engines}")
         if self.custom_histogram_buckets and not self.style.custom_buckets:
-            found.append(f"vLLM {self.style.version} has no custom histogram buckets")
-        known = {REQUEST_TOKENS, *self.style.groups} | {
+            problems.append(f"vLLM {self.style.version} has no custom histogram buckets")
+        names = {REQUEST_TOKENS, *self.style.groups} | {
             family.name.removeprefix("vllm:")
             for family in self.style.families
             if family.type == "histogram"
         }
         for key, edges in self.custom_histogram_buckets.items():
-            if key.removeprefix("vllm:") not in known:
-                found.append(
-                    f"custom_histogram_buckets: {key} is none of {', '.join(sorted(known))}"
+            if key.removeprefix("vllm:") not in names:
+                problems.append(
+                    f"custom_histogram_buckets: {key} is none of {', '.join(sorted(names))}"
                 )
             if list(edges) != sorted(set(edges)) or not edges or edges[-1] == float("inf"):
-                found.append(
+                problems.append(
                     f"custom_histogram_buckets: the edges of {key} do not rise, or end in inf"
                 )
-        return tuple(found)
+        return tuple(problems)
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -281,8 +285,8 @@ class Server:
         Raises:
             ImpossibleConfiguration: with every problem.
         """
-        if found := self.problems():
-            raise ImpossibleConfiguration(found)
+        if problems := self.problems():
+            raise ImpossibleConfiguration(problems)
 
     def finite_edges(self) -> dict[str, tuple[float, ...]]:
         """Group and family → finite bucket edges.
@@ -317,23 +321,23 @@ class Server:
         Block count and size of the KV cache include vLLM's null block. With several engines
         num_gpu_blocks is that of all of them together and the other two of one (recorded).
         """
-        found = dict(self.style.info_labels)
+        labels = dict(self.style.info_labels)
         blocks, size = self.configuration.num_gpu_blocks, self.configuration.block_size
         length = self.configuration.max_model_len
         assert blocks is not None  # noqa: S101 - checked before any page is made
         assert length is not None  # noqa: S101
-        found |= {
+        labels |= {
             "block_size": str(size),
             "enable_prefix_caching": str(self.configuration.enable_prefix_caching),
             "num_gpu_blocks": str(blocks * self.engines),
         }
         if self.style.version == V0_32.version:
-            found |= {
+            labels |= {
                 "effective_attention_block_size": str(size),
                 "kv_cache_max_concurrency": str(blocks / -(-length // size)),
                 "kv_cache_size_tokens": str(blocks * size),
             }
-        found |= self.cache_config
+        labels |= self.cache_config
         if self.style.info_engine_label:
-            found["engine"] = str(engine)
-        return found
+            labels["engine"] = str(engine)
+        return labels

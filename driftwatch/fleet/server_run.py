@@ -25,12 +25,12 @@ from driftwatch.fleet.hidden_engine import (
     configuration_of,
     disturbance_of,
     is_wedged,
-    law_of,
     since_start,
+    step_time_of,
 )
 from driftwatch.fleet.load import LOAD_SCHEMA, LOAD_SECONDS, load_rows, load_times
-from driftwatch.fleet.metrics.dropped import page_without, without
 from driftwatch.fleet.metrics.history import MetricHistory, Scraped
+from driftwatch.fleet.metrics.omissions import page_without, without
 from driftwatch.fleet.metrics.releases import V0_8, V0_32
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server import Server, kind_of
@@ -135,17 +135,17 @@ class ServerRun:
         while start < self._scenario.duration:
             end = min(start + length, self._scenario.duration)
             requests = self._traffic.requests(self._number, start, end)
-            ended, told = [], start
+            ended, read_until = [], start
             for number, life in enumerate(self._server.lives):
                 first, last = max(start, life.start_seconds), min(end, life.end_seconds)
                 if first >= last:
                     continue
-                self._read_idle_gpus(told, first)
-                told = last
+                self._read_idle_gpus(read_until, first)
+                read_until = last
                 if number != self._life:
                     self._begin(number, life)
                 ended += self._run(life, first, last, requests)
-            self._read_idle_gpus(told, end)
+            self._read_idle_gpus(read_until, end)
             if end >= self._scenario.duration:
                 ended += self._end()
             self._fail(start, end)
@@ -164,7 +164,7 @@ class ServerRun:
         self._life = number
         self._engine = Engine(
             server.configuration,
-            law_of(self._scenario.engine, self._scenario.pool, life.factor),
+            step_time_of(self._scenario.engine, self._scenario.pool, life.factor),
             Options(
                 disturbance=since_start(self._disturbance, life.start_seconds),
                 seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
@@ -198,13 +198,13 @@ class ServerRun:
             self._read_gpus(every.filter(pl.Series(np.isin(at, beside))), life)
             loads = every.filter(pl.Series(np.isin(at, sampled)))
             self._note_load(loads, mine.arrival_seconds, outcome.requests)
-            answered = self._times[~self._missed]
-            outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answered))))
+            answer_times = self._times[~self._missed]
+            outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answer_times))))
         self._history.add(outcome)
-        found = [outcome.requests]
+        ended = [outcome.requests]
         if last == life.end_seconds:
-            found += self._end()
-        return found
+            ended += self._end()
+        return ended
 
     def _end(self) -> list[pl.DataFrame]:
         """The process ends. What its engine would still do tells the first tokens it had."""
@@ -221,9 +221,9 @@ class ServerRun:
         """What the scheduler had to do, whether or not anybody scraped it."""
         assert self._engine is not None  # noqa: S101 - just advanced
         if self._last is not None:  # the minute that the last part began
-            before, came, over = self._last
+            before, arrived, over = self._last
             samples, ended = pl.concat([before, samples]), pl.concat([over, ended])
-            arrivals = np.concatenate([came, arrivals])
+            arrivals = np.concatenate([arrived, arrivals])
         if samples.is_empty():  # a life of under five seconds so far
             return
         scenario, configuration = self._scenario, self._engine.configuration

@@ -47,17 +47,17 @@ class Server:
 
     def is_listed(self, times: Floats) -> npt.NDArray[np.bool_]:
         """Whether it is scraped at these times."""
-        found = np.zeros(len(times), dtype=bool)
+        listed = np.zeros(len(times), dtype=bool)
         for start, end in self.listed:
-            found |= (times >= start) & (times < end)
-        return found
+            listed |= (times >= start) & (times < end)
+        return listed
 
     def is_up(self, times: Floats) -> npt.NDArray[np.bool_]:
         """Whether it answers, and the balancer sends to it, at these times."""
-        found = np.zeros(len(times), dtype=bool)
+        up = np.zeros(len(times), dtype=bool)
         for life in self.lives:
-            found |= (times >= life.start_seconds) & (times < life.end_seconds)
-        return found
+            up |= (times >= life.start_seconds) & (times < life.end_seconds)
+        return up
 
 
 def servers_of(scenario: Scenario) -> tuple[Server, ...]:
@@ -111,28 +111,28 @@ def _present(scenario: Scenario, number: int) -> list[tuple[float, float]]:
     """Stretches in which the replica exists."""
     steps = [(0.0, scenario.pool.replicas)]
     steps += sorted((f.at, f.to) for f in scenario.faults if f.to is not None)
-    found: list[tuple[float, float]] = []
+    stretches: list[tuple[float, float]] = []
     for (start, count), following in zip(steps, [*steps[1:], (np.inf, 0)], strict=True):
         if number >= count:
             continue
         end = following[0]
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], end)
+        if stretches and stretches[-1][1] == start:
+            stretches[-1] = (stretches[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            stretches.append((start, end))
+    return stretches
 
 
 def _restarts(scenario: Scenario, faults: list[Fault], number: int) -> list[tuple[float, Fault]]:
     """When the replica's process ends, and by what."""
-    found = []
+    restarts = []
     for fault in faults:
         if fault.kind in ("restart", "stats_disabled", "bucket_layout"):
-            found.append((fault.at, fault))
+            restarts.append((fault.at, fault))
         elif fault.kind == "rollout":
             order = sorted(fault.replicas or range(scenario.servers)).index(number)
-            found.append((fault.at + order * (fault.every or EVERY_SECONDS), fault))
-    return found
+            restarts.append((fault.at + order * (fault.every or EVERY_SECONDS), fault))
+    return restarts
 
 
 def _after(life: Life, fault: Fault, start: float) -> Life:
@@ -153,10 +153,10 @@ def _after(life: Life, fault: Fault, start: float) -> Life:
 def _without(
     stretches: list[tuple[float, float]], start: float, end: float
 ) -> list[tuple[float, float]]:
-    found = []
+    rest = []
     for first, last in stretches:
-        found += [(a, b) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
-    return found
+        rest += [(a, b) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
+    return rest
 
 
 JOB, DCGM_JOB = "vllm", "dcgm"  # of the servers and of their GPUs' exporters, to a Prometheus
@@ -181,13 +181,13 @@ def exporter_of(scenario: Scenario, number: int) -> str:
 
 def model_name(scenario: Scenario) -> str:
     """As it is served: the name at its publisher where the table has one."""
-    known = model(scenario.pool.model)
-    return known.aliases[0] if known.aliases else known.name
+    entry = model(scenario.pool.model)
+    return entry.aliases[0] if entry.aliases else entry.name
 
 
 def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
     """Every server's engine, as a recording of its pages knows it."""
-    found = {}
+    targets = {}
     for number in range(scenario.servers):
         key = TargetKey(instance_of(scenario, number), "0")
         labels = {
@@ -198,8 +198,8 @@ def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
         labels |= release_labels(scenario.pool.vllm_version, scenario.pool.image)
         if scenario.pool.image is not None:
             labels |= pod_of(scenario, number)
-        found[key] = Target(key, labels)
-    return found
+        targets[key] = Target(key, labels)
+    return targets
 
 
 def pod_of(scenario: Scenario, number: int) -> dict[str, str]:
@@ -209,14 +209,14 @@ def pod_of(scenario: Scenario, number: int) -> dict[str, str]:
 
 def release_labels(vllm_version: str | None, image: str | None) -> dict[str, str]:
     """What a source that reads discovery and kube-state-metrics knows of the release."""
-    found = {"vllm_version": vllm_version, "container_image": image}
-    return {name: value for name, value in found.items() if value is not None}
+    labels = {"vllm_version": vllm_version, "container_image": image}
+    return {name: value for name, value in labels.items() if value is not None}
 
 
 def relabelled_of(scenario: Scenario) -> list[Relabelled]:
     """Servers that come back with another release, from when on, in order of time."""
     start, _ = seconds_of(scenario)
-    found = [
+    relabelled = [
         Relabelled(
             instance=instance_of(scenario, server.number),
             engine="0",
@@ -227,7 +227,7 @@ def relabelled_of(scenario: Scenario) -> list[Relabelled]:
         for before, life in pairwise(server.lives)
         if (life.vllm_version, life.image) != (before.vllm_version, before.image)
     ]
-    return sorted(found, key=lambda one: (one.since, one.key))
+    return sorted(relabelled, key=lambda one: (one.since, one.key))
 
 
 def uuids_of(scenario: Scenario, number: int) -> list[str]:
@@ -255,33 +255,33 @@ _LATEST_RATIO = 0.95  # of an interval: a scrape is not later than the next one
 
 def scrape_times(scenario: Scenario, seed: int, number: int) -> tuple[Floats, Booleans]:
     """When a server is scraped, and which of these scrapes time out, over the whole scenario."""
-    said = scenario.scrape
+    scrape = scenario.scrape
     rng = generator(seed, "scrapes", number)
-    planned = np.arange(rng.random() * said.interval, scenario.duration, said.interval)
-    late = np.abs(rng.standard_normal(len(planned))) * said.jitter_seconds
-    times = planned + np.minimum(late, said.interval / 3.0)
+    planned = np.arange(rng.random() * scrape.interval, scenario.duration, scrape.interval)
+    late = np.abs(rng.standard_normal(len(planned))) * scrape.jitter_seconds
+    times = planned + np.minimum(late, scrape.interval / 3.0)
     missed = rng.random(len(times))
-    ratio = np.full(len(times), said.missed_ratio)
+    ratio = np.full(len(times), scrape.missed_ratio)
     for fault in scenario.faults:
         if fault.kind == "missed_scrapes" and concerns(fault, number):
             during = (times >= fault.at) & (times < (fault.until or np.inf))
             ratio[during] = fault.ratio or 0.0
-    times, kept = _kept(scenario, seed, number, planned, times, "scrapes-kept")
-    return times[kept], (missed < ratio)[kept]
+    times, is_scraped = _scraped(scenario, seed, number, planned, times, "scrapes-kept")
+    return times[is_scraped], (missed < ratio)[is_scraped]
 
 
 def gpu_times(scenario: Scenario, seed: int, number: int) -> Floats:
     """When the exporter of a server's GPUs is scraped."""
-    said = scenario.scrape
+    scrape = scenario.scrape
     if not scenario.pool.dcgm:
         return np.zeros(0)
-    if not said.gpu_offset:  # the exporter answers whenever the server is asked, and at once
+    if not scrape.gpu_offset:  # the exporter answers whenever the server is asked, and at once
         return scrape_times(scenario, seed, number)[0]
     rng = generator(seed, "scrapes", number)
-    phase = (rng.random() * said.interval + said.gpu_offset) % said.interval
-    planned = np.arange(phase, scenario.duration, said.interval)
-    times, kept = _kept(scenario, seed, number, planned, planned, "gpu-scrapes-kept")
-    return times[kept]
+    phase = (rng.random() * scrape.interval + scrape.gpu_offset) % scrape.interval
+    planned = np.arange(phase, scenario.duration, scrape.interval)
+    times, is_scraped = _scraped(scenario, seed, number, planned, planned, "gpu-scrapes-kept")
+    return times[is_scraped]
 
 
 def gaps(scenario: Scenario, seed: int) -> tuple[Floats, Floats]:
@@ -293,20 +293,22 @@ def gaps(scenario: Scenario, seed: int) -> tuple[Floats, Floats]:
     return start, start + np.exp(rng.uniform(shortest, longest, count))
 
 
-def _kept(
+def _scraped(
     scenario: Scenario, seed: int, number: int, planned: Floats, times: Floats, purpose: str
 ) -> tuple[Floats, Booleans]:
     """Times with the late ones moved, and which of them are kept at all."""
-    said = scenario.scrape
+    scrape = scenario.scrape
     rng = generator(seed, purpose, number)
     late, by, lost = rng.random((3, len(times)))
-    moved = np.where(late < said.late_ratio, planned + by * _LATEST_RATIO * said.interval, times)
+    moved = np.where(
+        late < scrape.late_ratio, planned + by * _LATEST_RATIO * scrape.interval, times
+    )
     times = np.maximum.accumulate(moved)
-    kept = (times < scenario.duration) & (lost >= said.lost_ratio)
-    kept &= np.diff(times, prepend=-np.inf) > 0.0
+    is_scraped = (times < scenario.duration) & (lost >= scrape.lost_ratio)
+    is_scraped &= np.diff(times, prepend=-np.inf) > 0.0
     for first, last in zip(*gaps(scenario, seed), strict=True):
-        kept &= (times < first) | (times >= last)
-    return times, kept
+        is_scraped &= (times < first) | (times >= last)
+    return times, is_scraped
 
 
 def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:

@@ -19,7 +19,7 @@ from driftwatch.fleet.hidden_engine import capacity
 from driftwatch.fleet.scenario.demand import Change, Season
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import Server, generator, servers_of, servers_up
-from driftwatch.fleet.traffic_source import Drawn, source_of
+from driftwatch.fleet.traffic_source import ClockedRequests, source_of
 from driftwatch.simulate.requests import Requests, make_requests
 
 Floats = npt.NDArray[np.float64]
@@ -76,11 +76,11 @@ class PoolTraffic:
 
         Changes of the whole pool are in it, those of single replicas are not.
         """
-        said = self.scenario.traffic
+        traffic = self.scenario.traffic
         rate = self.mean_rate * season_factor(self.scenario, times)
         rate *= self._wander(times)
         rate *= self._beside("rate_factor", times)
-        for change in said.changes:
+        for change in traffic.changes:
             if not change.replicas:
                 rate *= _factor(change, change.rate_factor, times)
         return rate
@@ -88,37 +88,39 @@ class PoolTraffic:
     @cached_property
     def mean_rate(self) -> float:
         """Requests per second of the whole pool over a week, without changes and bursts."""
-        said = self.scenario.traffic
-        if said.requests_per_second is not None:
-            return said.requests_per_second
-        assert said.utilisation_ratio is not None  # noqa: S101 - the file has one of the two
-        return said.utilisation_ratio * self.scenario.pool.replicas * capacity(self.scenario)
+        traffic = self.scenario.traffic
+        if traffic.requests_per_second is not None:
+            return traffic.requests_per_second
+        assert traffic.utilisation_ratio is not None  # noqa: S101 - the file has one of the two
+        return traffic.utilisation_ratio * self.scenario.pool.replicas * capacity(self.scenario)
 
     @cached_property
     def bursts(self) -> Windows:
         """Clumps of the whole pool, and by how much each raises the rate."""
-        said = self.scenario.traffic.bursts
-        if said is None:
+        bursts = self.scenario.traffic.bursts
+        if bursts is None:
             return Windows.none()
         rng = generator(self.seed, "bursts")
-        count = rng.poisson(said.per_day * self.scenario.duration / _DAY_SECONDS)
+        count = rng.poisson(bursts.per_day * self.scenario.duration / _DAY_SECONDS)
         start = np.sort(rng.uniform(0.0, self.scenario.duration, count))
         lasting, size = np.exp(_BURST_SIGMA * rng.standard_normal((2, count)))
-        return Windows(start, start + said.lasting * lasting, 1.0 + (said.rate_factor - 1.0) * size)
+        return Windows(
+            start, start + bursts.lasting * lasting, 1.0 + (bursts.rate_factor - 1.0) * size
+        )
 
     def _beside(self, name: str, times: Floats) -> Floats:
         """The factor of that name that bursts and hours of the day have at these times."""
-        said, found = self.scenario.traffic, np.ones(len(times))
+        traffic, factors = self.scenario.traffic, np.ones(len(times))
         clock = hour_of_day(self.scenario, times)
-        for hours in said.hours:
+        for hours in traffic.hours:
             since, until = hours.since_hour, hours.until_hour
             lasts = (clock - since) % 24.0 < (until - since) % 24.0
-            found[lasts] *= getattr(hours, name)
-        if said.bursts is not None:
+            factors[lasts] *= getattr(hours, name)
+        if traffic.bursts is not None:
             size = self.bursts.sizes(times)
-            factor = size if name == "rate_factor" else float(getattr(said.bursts, name))
-            found = np.where(size > 0.0, found * factor, found)
-        return found
+            factor = size if name == "rate_factor" else float(getattr(traffic.bursts, name))
+            factors = np.where(size > 0.0, factors * factor, factors)
+        return factors
 
     def changes_of(self, number: int) -> tuple[Change, ...]:
         """What changes for one server, in the file's order."""
@@ -148,20 +150,22 @@ class PoolTraffic:
         clock = np.concatenate([[0.0], np.cumsum(per_server * share * np.diff(edges))])
         if clock[-1] <= 0:
             return make_requests([], [], [])
-        drawn = source_of(self.scenario.traffic).draw(float(clock[-1]), share, (since, until), rng)
+        clocked = source_of(self.scenario.traffic).draw(
+            float(clock[-1]), share, (since, until), rng
+        )
         # rounding must not put a request before the one that ends a block
-        arrival = np.interp(np.maximum.accumulate(drawn.at), clock, edges)
+        arrival = np.interp(np.maximum.accumulate(clocked.at), clock, edges)
         arrival = np.minimum(arrival, np.nextafter(until, since))
-        sent = Drawn(arrival, drawn.prompt_tokens, drawn.generation_tokens)
+        sent = ClockedRequests(arrival, clocked.prompt_tokens, clocked.generation_tokens)
         return self._finished(sent, changes, rng)
 
     def _finished(
-        self, drawn: Drawn, changes: Sequence[Change], rng: np.random.Generator
+        self, clocked: ClockedRequests, changes: Sequence[Change], rng: np.random.Generator
     ) -> Requests:
         """Lengths as the changes have them, and what else a request brings."""
-        said, at = self.scenario.traffic, drawn.at
-        prompt = drawn.prompt_tokens.astype(float)
-        generation = drawn.generation_tokens.astype(float)
+        traffic, at = self.scenario.traffic, clocked.at
+        prompt = clocked.prompt_tokens.astype(float)
+        generation = clocked.generation_tokens.astype(float)
         prompt *= self._beside("prompt_factor", at)
         generation *= self._beside("generation_factor", at)
         for change in changes:
@@ -171,15 +175,17 @@ class PoolTraffic:
         most = self.scenario.pool.serving.max_model_len
         prompts = np.clip(np.rint(prompt), 1, most - 1).astype(np.int64)
         generations = np.clip(np.rint(generation), 1, most - prompts).astype(np.int64)
-        hit = _in_force(at, said.prefix_hit_ratio, [(c, c.prefix_hit_ratio) for c in changes])
-        gone = _in_force(at, said.cancelled_ratio, [(c, c.cancelled_ratio) for c in changes])
-        adapters = _in_force(at, said.adapters or 0, [(c, c.adapters) for c in changes])
+        hit = _in_force(at, traffic.prefix_hit_ratio, [(c, c.prefix_hit_ratio) for c in changes])
+        cancelled = _in_force(
+            at, traffic.cancelled_ratio, [(c, c.cancelled_ratio) for c in changes]
+        )
+        adapters = _in_force(at, traffic.adapters or 0, [(c, c.adapters) for c in changes])
         block = self.scenario.pool.serving.block_size
-        found = rng.random(len(at)) < hit / _HIT_SHARE
-        cached = np.where(found, prompts * np.maximum(hit, _HIT_SHARE), 0.0)
+        has_hit = rng.random(len(at)) < hit / _HIT_SHARE
+        cached = np.where(has_hit, prompts * np.maximum(hit, _HIT_SHARE), 0.0)
         cached = np.minimum(cached, prompts - 1) // block * block
         patience = _PATIENCE_SECONDS * np.exp(_PATIENCE_SIGMA * rng.standard_normal(len(at)))
-        cancel = np.where(rng.random(len(at)) < gone, at + patience, np.inf)
+        cancel = np.where(rng.random(len(at)) < cancelled, at + patience, np.inf)
         adapter = np.floor(rng.random(len(at)) * np.maximum(adapters, 1)).astype(np.int64)
         return make_requests(
             at,
@@ -287,8 +293,8 @@ def _in_force(
     times: Floats, usual: float, changes: Sequence[tuple[Change, float | None]]
 ) -> Floats:
     """A value at these times: the usual one, or that of the last change that is on."""
-    found = np.full(len(times), float(usual))
+    values = np.full(len(times), float(usual))
     for change, value in changes:
         if value is not None:
-            found[_is_on(change, times)] = value
-    return found
+            values[_is_on(change, times)] = value
+    return values

@@ -28,7 +28,7 @@ _BLOCK = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class ClockedRequests:
     """Requests in order."""
 
     at: Floats  # on the pool's clock of one request a second
@@ -41,7 +41,7 @@ class TrafficSource(Protocol):
 
     def draw(
         self, total: float, share: int, window: tuple[float, float], rng: np.random.Generator
-    ) -> Drawn:
+    ) -> ClockedRequests:
         """Requests of one server out of ``share``.
 
         Args:
@@ -69,7 +69,7 @@ class TraceSource:
 
     def draw(
         self, total: float, share: int, window: tuple[float, float], rng: np.random.Generator
-    ) -> Drawn:
+    ) -> ClockedRequests:
         """Each request of the pool is this server's with probability 1/share."""
         del window  # a trace of an hour knows no day
         starts, begins, filled = [], [], 0.0
@@ -86,9 +86,9 @@ class TraceSource:
         block, inside = np.divmod(index, self._block)
         position = start[block] + inside
         at = begin[block] + self._clock[position + 1] - self._clock[start[block]]
-        kept = at < total
-        which = position[kept] % self._count
-        return Drawn(at[kept], self._prompt[which], self._generation[which])
+        in_time = at < total
+        which = position[in_time] % self._count
+        return ClockedRequests(at[in_time], self._prompt[which], self._generation[which])
 
 
 class ServeGenSource:
@@ -126,7 +126,7 @@ class ServeGenSource:
 
     def draw(
         self, total: float, share: int, window: tuple[float, float], rng: np.random.Generator
-    ) -> Drawn:
+    ) -> ClockedRequests:
         """The clients' own hour and day: the pool's clock is stretched over the window.
 
         What they send in these hours decides how many requests that are: more than ``total`` in
@@ -138,13 +138,13 @@ class ServeGenSource:
         pieces, filled = [], 0.0
         while filled < length:
             some = min(length - filled, self._end - start)
-            drawn = self._servegen.requests(
+            piece = self._servegen.requests(
                 start, start + some, rng, scale=scale, clients=self._clients, fill_missing=True
             )
-            pieces.append((drawn, filled))
+            pieces.append((piece, filled))
             start, filled = self._first, filled + some
         arrival = np.concatenate([d.arrival_seconds + shift for d, shift in pieces])
-        return Drawn(
+        return ClockedRequests(
             arrival * (total / length),
             np.concatenate([d.prompt_tokens for d, _ in pieces]),
             np.concatenate([d.generation_tokens for d, _ in pieces]),
@@ -169,8 +169,10 @@ def _source(
     if path is not None:
         if path.is_dir():
             return ServeGenSource(path, offset, model_class, clients)
-        found = read_requests(path)
-        return TraceSource(found.arrival_seconds, found.prompt_tokens, found.generation_tokens)
+        requests = read_requests(path)
+        return TraceSource(
+            requests.arrival_seconds, requests.prompt_tokens, requests.generation_tokens
+        )
     with as_file(files("driftwatch.fleet") / "traffic_data") as folder:
         if name == "servegen":
             return ServeGenSource(folder, offset, clients=clients)
@@ -183,10 +185,10 @@ def _source(
 
 
 def _one_of(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise WorkloadError((f"{folder}: holds {len(found)} files {pattern}, not one",))
-    return found[0]
+    paths = sorted(folder.glob(pattern))
+    if len(paths) != 1:
+        raise WorkloadError((f"{folder}: holds {len(paths)} files {pattern}, not one",))
+    return paths[0]
 
 
 def _thinned(count: int, share: int, rng: np.random.Generator) -> Integers:
@@ -199,5 +201,5 @@ def _thinned(count: int, share: int, rng: np.random.Generator) -> Integers:
         steps = last + np.cumsum(rng.geometric(1.0 / share, expected))
         parts.append(steps)
         last = int(steps[-1])
-    found = np.concatenate(parts)
-    return found[found < count]
+    numbers = np.concatenate(parts)
+    return numbers[numbers < count]

@@ -65,28 +65,28 @@ def window_of(scenario: Scenario, effect: Effect) -> tuple[datetime, datetime]:
 def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str, Any]:
     """What ``driftwatch.yaml`` says of the pool: what an operator would have written."""
     pool = scenario.pool
-    said = pool.serving
-    found: dict[str, Any] = {
+    serving = pool.serving
+    settings: dict[str, Any] = {
         "name": pool.name,
         "gpus_per_replica": float(pool.gpus_per_replica),
     }
     if pool.declared:
-        found["serving"] = {
-            "max_num_seqs": said.max_num_seqs,
-            "max_num_batched_tokens": said.max_num_batched_tokens,
-            "max_model_len": said.max_model_len,
+        settings["serving"] = {
+            "max_num_seqs": serving.max_num_seqs,
+            "max_num_batched_tokens": serving.max_num_batched_tokens,
+            "max_model_len": serving.max_model_len,
         }
     if pool.dcgm:
-        found["gpu_uuids"] = [
+        settings["gpu_uuids"] = [
             uuid for n in range(scenario.servers) for uuid in uuids_of(scenario, n)
         ]
     if pool.slo is not None:
-        found["slo"] = pool.slo.model_dump(exclude_none=True)
+        settings["slo"] = pool.slo.model_dump(exclude_none=True)
     source: dict[str, Any] = {"recording": recording}
     if recording is None:
         interval = f"{round(scenario.scrape.interval * 1000)}ms"
         source = {"prometheus": PROMETHEUS, "match": {"job": JOB}, "step": interval}
-    return {"sources": [source], "pools": [found]}
+    return {"sources": [source], "pools": [settings]}
 
 
 def write_truth(scenario: Scenario, seed: int, folder: Path, recording: str | None) -> None:
@@ -171,7 +171,7 @@ def compared(
     Args:
         rules: alert names of the enabled rules.
     """
-    found = [_effect(scenario, effect, fired, rules) for effect in scenario.truth.effects]
+    of_effects = [_effect(scenario, effect, fired, rules) for effect in scenario.truth.effects]
     covered = {
         number
         for number, one in enumerate(fired)
@@ -181,7 +181,7 @@ def compared(
     lines = _extra([one for number, one in enumerate(fired) if number not in covered])
     if not lines and not any(any(_expected(e).values()) for e in scenario.truth.effects):
         lines = [Line("QUIET", "nobody was told, and nobody should have been")]
-    return [*found, lines]
+    return [*of_effects, lines]
 
 
 def _extra(fired: Sequence[Fired]) -> list[Line]:
@@ -232,8 +232,8 @@ def _effect(
     if effect.knob is not None:
         # two pages of one cause that say two things are no advice
         # and a page without any setting leaves on-call with another answer
-        asked = [o for o in speaking if o.severity == "page" or o.knob or o.instead]
-        lines.append(_same("advice", effect.knob, [o.knob or o.instead or _NONE for o in asked]))
+        advised = [o for o in speaking if o.severity == "page" or o.knob or o.instead]
+        lines.append(_same("advice", effect.knob, [o.knob or o.instead or _NONE for o in advised]))
     elif any(one.knob for one in own):
         knobs = ", ".join(sorted({one.knob for one in own if one.knob}))
         lines.append(Line("OTHER", f"advice: none helps; driftwatch said {knobs}"))
@@ -243,9 +243,9 @@ def _effect(
 _NONE = "no setting"
 
 
-def _rule(what: str, fired: Sequence[Fired], start: datetime, servers: int, known: bool) -> Line:
+def _rule(what: str, fired: Sequence[Fired], start: datetime, servers: int, is_rule: bool) -> Line:
     if not fired:
-        return Line("MISSED", what if known else f"{what}: no such rule in this release")
+        return Line("MISSED", what if is_rule else f"{what}: no such rule in this release")
     delay = min(one.at for one in fired) - start
     who = {one.instance for one in fired}
     whole = None in who or len(who) >= servers
@@ -265,13 +265,13 @@ def _again(what: str, fired: Sequence[Fired]) -> list[Line]:
     return [Line("AGAIN", text)]
 
 
-def _same(what: str, expected: str, said: Iterable[str]) -> Line:
-    found = list(said)
-    if not found:
+def _same(what: str, expected: str, values: Iterable[str]) -> Line:
+    answers = list(values)
+    if not answers:
         return Line("MISSED", f"{what} {expected}: driftwatch said none")
-    right = sum(one == expected for one in found)
-    if right == len(found):
+    right = sum(one == expected for one in answers)
+    if right == len(answers):
         return Line("FOUND", f"{what} {expected}")
-    others = ", ".join(sorted(set(found) - {expected}))
+    others = ", ".join(sorted(set(answers) - {expected}))
     word = "PARTLY" if right else "OTHER"
-    return Line(word, f"{what} {expected}: {right} of {len(found)} times, else {others}")
+    return Line(word, f"{what} {expected}: {right} of {len(answers)} times, else {others}")

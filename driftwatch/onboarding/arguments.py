@@ -11,7 +11,7 @@ from dataclasses import replace
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.fingerprint import gpus_from_arguments
 from driftwatch.collect.prometheus.discover import Hint, Server
-from driftwatch.collect.serving import FIELDS, from_arguments, from_config, serving_of
+from driftwatch.collect.server_settings import FIELDS, from_arguments, from_config, serving_of
 from driftwatch.errors import UsageError
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Serving

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.prometheus.discover import Hint, Inventory, Server
-from driftwatch.collect.serving import from_cache_config, merge, serving_of
+from driftwatch.collect.server_settings import from_cache_config, merge, serving_of
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS, refusal
 from driftwatch.model import Serving, Setting, Target, TargetKey
 from driftwatch.onboarding.arguments import Arguments

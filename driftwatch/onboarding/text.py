@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 
 from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.collect.registry import wire_names
-from driftwatch.collect.serving import from_cache_config
+from driftwatch.collect.server_settings import from_cache_config
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.onboarding.discovery import Discovery, FoundPool
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.registry import BY_COLUMN
-from driftwatch.collect.serving import merge
+from driftwatch.collect.server_settings import merge
 from driftwatch.detect.reference import declared, no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree

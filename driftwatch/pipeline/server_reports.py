@@ -10,7 +10,7 @@ import orjson
 from driftwatch.collect.fingerprint import fingerprint_from_server_info, from_version
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
-from driftwatch.collect.serving import from_server_info
+from driftwatch.collect.server_settings import from_server_info
 from driftwatch.detect.fingerprints import merged
 from driftwatch.model import Fingerprint
 from driftwatch.pipeline.plan import Plan

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConfigError, Problem
+from driftwatch.installation import shipped
 from driftwatch.rulebook.fields import near
 from driftwatch.rulebook.rules import ReadRule, Rule, count_rules, read_rules, with_ids
 from driftwatch.rulebook.trees import continued_by, read_tree
-from driftwatch.shipped import shipped
 from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from driftwatch.clock import Clock
 from driftwatch.collect.fingerprint import fingerprint_from_arguments, fingerprint_from_startup_log
 from driftwatch.collect.schema import Source
-from driftwatch.collect.serving import from_arguments, from_config, from_startup_log, merge
+from driftwatch.collect.server_settings import from_arguments, from_config, from_startup_log, merge
 from driftwatch.detect.fingerprints import merged
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError

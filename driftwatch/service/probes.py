@@ -18,7 +18,7 @@ from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.discover import Inventory, Server, SilentServer
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import SourceProblem
-from driftwatch.collect.serving import from_server_info
+from driftwatch.collect.server_settings import from_server_info
 from driftwatch.errors import UsageError
 from driftwatch.model import Serving
 from driftwatch.settings import PagesSource as PagesSettings

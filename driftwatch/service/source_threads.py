@@ -190,6 +190,6 @@ def _answer(source: Source, since: datetime, edge: datetime) -> _Answer:
         nothing = Collected(empty_scrapes(), {}, (problem,), silent=said[:300])
         return _Answer(nothing, None, time.monotonic() - began, failed=True)
     # a grid coarser than the tick has nothing to ask for in most ticks
-    seconds = time.monotonic() - began if collected.asked else None
-    failed = collected.asked and collected.silent is not None
+    seconds = time.monotonic() - began if collected.was_asked else None
+    failed = collected.was_asked and collected.silent is not None
     return _Answer(collected, edge, seconds, failed)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from driftwatch import __version__
 from driftwatch.errors import StoreError
-from driftwatch.shipped import shipped
+from driftwatch.installation import shipped
 from driftwatch.store.database import (
     database_path,
     named_failures,

@@ -58,7 +58,7 @@ class PrometheusApi(LoopbackServer):
         authorization: the header it wants, None: no credentials asked.
 
     Attributes:
-        asked: parameters of each query, in order.
+        queries: parameters of each query, in order.
         faults: (part of a query's text, what to answer then); the first that fits counts.
         warnings: sent with every good answer.
         posts: whether it takes POST.
@@ -72,7 +72,7 @@ class PrometheusApi(LoopbackServer):
         self._series = list(series)
         self._times = times
         self._authorization = authorization
-        self.asked: list[dict[str, str]] = []
+        self.queries: list[dict[str, str]] = []
         self.faults: list[tuple[str, Answer]] = []
         self.warnings: list[str] = []
         self.posts = True
@@ -92,7 +92,7 @@ class PrometheusApi(LoopbackServer):
             return Answer(401, "Unauthorized")
         params = {name: values[0] for name, values in parse_qs(text).items()}
         params.setdefault("query", params.get("match[]", ""))
-        self.asked.append(params)
+        self.queries.append(params)
         for part, answer in self.faults:
             if part in params["query"]:
                 return answer

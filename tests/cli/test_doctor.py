@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.shipped import shipped
+from driftwatch.installation import shipped
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
 from driftwatch.testing.exposition_server import Page, ReplayedExposition

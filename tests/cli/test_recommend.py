@@ -18,7 +18,7 @@ from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.serving import from_arguments
+from driftwatch.collect.server_settings import from_arguments
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 

@@ -11,7 +11,7 @@ import yaml
 from advice_stories import no_knob, refused, story
 
 from driftwatch.cli.recommend.text import AdviceContext, rendered
-from driftwatch.collect.serving import from_arguments
+from driftwatch.collect.server_settings import from_arguments
 from driftwatch.model import KnobMove, Provenance
 from driftwatch.notify.advice import setting_change
 from driftwatch.notify.page import recommendation_json

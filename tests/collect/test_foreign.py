@@ -99,7 +99,7 @@ def test_an_api_is_asked_what_a_target_without_vllm_series_is_once(
         for one in found:
             (what,) = one.scrapes["reason"].unique()
             assert said in what
-        assert sum("instance=" in asked["query"] for asked in api.asked) == 1
+        assert sum("instance=" in asked["query"] for asked in api.queries) == 1
 
 
 def test_init_names_the_engine() -> None:

@@ -99,7 +99,7 @@ def test_it_is_asked_for_once_a_minute_and_not_at_all_where_nobody_has_a_pod() -
                 since = T0 + timedelta(seconds=30 * minute)
                 source.collect(since, since + timedelta(seconds=30))
             source.close()
-            asked = [one["query"] for one in api.asked if "kube_pod" in one["query"]]
+            asked = [one["query"] for one in api.queries if "kube_pod" in one["query"]]
         assert asked == ['kube_pod_container_info{namespace=~"llm"}'] * wanted
 
 

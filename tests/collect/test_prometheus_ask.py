@@ -122,7 +122,7 @@ def test_beyond_the_budget_nothing_is_asked(api: PrometheusApi, asker: Prometheu
     found, errors = ranges.range("up", Grid(0, 0, 1))
     assert not found.heads
     assert [e.message for e in errors] == ["not asked: the -1 s for all queries are used up"]
-    assert api.asked == []
+    assert api.queries == []
 
 
 def test_options_that_cannot_be() -> None:

@@ -165,7 +165,7 @@ def test_no_interval_no_query() -> None:
         source = PrometheusSource(api.address, selector=JOB)
         assert source.collect(T0, T0).scrapes.is_empty()
         source.close()
-        assert api.asked == []
+        assert api.queries == []
 
 
 def test_two_days_are_asked_in_pieces_that_prometheus_answers() -> None:
@@ -178,7 +178,7 @@ def test_two_days_are_asked_in_pieces_that_prometheus_answers() -> None:
         source = PrometheusSource(api.address, selector=JOB, step_seconds=15)
         found = source.collect(T0, T0 + timedelta(days=2))
         source.close()
-        asked = [q for q in api.asked if q["query"] == 'up{job="vllm"}']
+        asked = [q for q in api.queries if q["query"] == 'up{job="vllm"}']
     assert len(asked) == 2
     assert found.problems == ()
     assert found.scrapes["running_requests"].to_list() == list(range(2 * day // 600))

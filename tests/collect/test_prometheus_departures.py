@@ -13,7 +13,7 @@ import pytest
 
 from driftwatch.collect.prometheus import placement as prometheus_series
 from driftwatch.collect.prometheus import source as prometheus
-from driftwatch.collect.prometheus.answer import Known
+from driftwatch.collect.prometheus.answer import LastSeries
 from driftwatch.collect.prometheus.query import labels_of as labels_of_head
 from driftwatch.collect.prometheus.rows import scrape_rows
 from driftwatch.collect.prometheus.source import PrometheusSource
@@ -220,14 +220,14 @@ def test_what_matters_most_is_asked_first() -> None:
         source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
         source.collect(T0, T0 + MINUTE)
         source.close()
-        asked = [one["query"] for one in api.asked]
+        asked = [one["query"] for one in api.queries]
     assert asked[:2] == ['up{job="vllm"}', 'timestamp(up{job="vllm"})']
     histograms = [i for i, text in enumerate(asked) if "_bucket" in text]
     assert histograms == list(range(len(asked) - len(histograms), len(asked)))
 
 
 def test_hashes_are_those_of_bytes() -> None:
-    known = Known(np.array([5, 3, 9]))
+    known = LastSeries(np.array([5, 3, 9]))
     assert known.find(np.array([9, 4, 5])).tolist() == [2, -1, 0]
 
 

@@ -156,7 +156,7 @@ def test_warnings_make_an_answer_partial_and_keep_it(api: PrometheusApi) -> None
     api.warnings = ["store-1 did not answer"]
     found = collected(api)
     assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-    assert len(found.problems) == len(api.asked)
+    assert len(found.problems) == len(api.queries)
     assert {p.reason for p in found.problems} == {"Partial: store-1 did not answer"}
 
 
@@ -203,7 +203,7 @@ def test_what_is_too_much_at_once_is_asked_in_halves(api: PrometheusApi) -> None
     class Small(PrometheusApi):
         def judge(self, request: object) -> Answer:
             answer = api.judge(request)  # type: ignore[arg-type]
-            asked = api.asked[-1]
+            asked = api.queries[-1]
             points = (float(asked["end"]) - float(asked["start"])) / float(asked["step"]) + 1
             return answer if points < 2.5 else refused("exceeded maximum resolution of 2 points")
 
@@ -217,7 +217,7 @@ def test_parameters_of_a_post_are_in_its_body_only(api: PrometheusApi) -> None:
     collected(api)
     assert {r.method for r in api.requests} == {"POST"}
     assert {r.path for r in api.requests} == {"/api/v1/query_range"}
-    first = api.asked[0]
+    first = api.queries[0]
     assert first["query"] == 'up{job="vllm"}'
     assert float(first["end"]) == T0.timestamp() + 59.999
     assert first["timeout"] == "5000ms"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.collect.prometheus import answer as prometheus_points
-from driftwatch.collect.prometheus.answer import Heads, Known, Points, Scan, points
+from driftwatch.collect.prometheus.answer import Heads, LastSeries, Points, Scan, points
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import BadPage, TooExpensive
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -30,9 +30,11 @@ def written(result: list[Any], **beside: Any) -> bytes:
     return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def scanned(body: bytes, piece_bytes: int = 1, known: Known | None = None, cuts: int = 7) -> Any:
+def scanned(
+    body: bytes, piece_bytes: int = 1, last: LastSeries | None = None, cuts: int = 7
+) -> Any:
     """What is read of a body that comes in small pieces."""
-    scan = Scan(known, piece_bytes=piece_bytes)
+    scan = Scan(last, piece_bytes=piece_bytes)
     for at in range(0, len(body), cuts):
         scan.feed(body[at : at + cuts])
     return scan.finish()
@@ -192,7 +194,7 @@ def test_of_known_series_no_labels_are_kept() -> None:
     assert len(first.heads.named()) == 2
     three = [ONE, {**ONE, "metric": {"c": "d"}}, two[1]]
     for piece_bytes in (1, 10_000):
-        second = scanned(written(three), piece_bytes, Known(first.keys))["data"]["result"]
+        second = scanned(written(three), piece_bytes, LastSeries(first.keys))["data"]["result"]
         assert list(second.heads.named().values()) == [b'{"c":"d"}']
         assert second.keys[[0, 2]].tolist() == first.keys.tolist()
 

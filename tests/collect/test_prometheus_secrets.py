@@ -78,7 +78,7 @@ def test_what_a_server_says_of_them_is_not_told(options: dict[str, Any], answer:
     with PrometheusApi([]) as api:
         api.faults = [("up", answer)]
         error = _refusal(api.address, options)
-        assert api.asked
+        assert api.queries
     assert CANARY not in _told(error)
     assert "basic_auth" not in options or SENT not in _told(error)
 

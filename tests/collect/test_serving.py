@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftwatch.collect.serving import (
+from driftwatch.collect.server_settings import (
     FIELDS,
     contradictions,
     from_arguments,

@@ -9,7 +9,7 @@ from pathlib import Path
 from click.testing import Result
 from e2e_cases import pages
 
-from driftwatch.shipped import shipped
+from driftwatch.installation import shipped
 
 # A day and an hour as the pin has them, then answers four times as long, and the cap of 16 binds.
 SCENARIO = """\

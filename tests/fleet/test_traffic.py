@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from driftwatch.fleet.hidden_engine import disturbance_of, law_of, wander
+from driftwatch.fleet.hidden_engine import disturbance_of, step_time_of, wander
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import generator, servers_of, servers_up
 from driftwatch.fleet.traffic import PoolTraffic, season_factor
@@ -193,7 +193,7 @@ def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() ->
     during = (other.factor_seconds >= 864_000) & (other.factor_seconds < 950_400)
     ratio = other.factors / calm
     assert ratio[during] == pytest.approx(1.25) and ratio[~during] == pytest.approx(1.0)
-    law = law_of(made.engine, made.pool)
+    law = step_time_of(made.engine, made.pool)
     assert law.seconds(0, 33, 33_000) == law.seconds(0, 40, 33_000)  # CUDA graphs
     twice = law.seconds(2048, 0, 0, 2048.0**2) - law.seconds(2048, 0, 0, 2048.0**2 / 2)
     assert twice > 0.01 * law.seconds(2048, 0, 0)  # quadratic attention

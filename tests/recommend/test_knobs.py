@@ -8,7 +8,12 @@ from dataclasses import fields
 import pytest
 
 from driftwatch import knobs
-from driftwatch.collect.serving import from_arguments, from_server_info, from_startup_log, merge
+from driftwatch.collect.server_settings import (
+    from_arguments,
+    from_server_info,
+    from_startup_log,
+    merge,
+)
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import KnobMove, Reason, Recommendation

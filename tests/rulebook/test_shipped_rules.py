@@ -12,9 +12,9 @@ import pytest
 
 from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import COLUMNS, DType
+from driftwatch.installation import shipped
 from driftwatch.model import Diagnosis
 from driftwatch.rulebook.book import Rulebook, load_rulebook
-from driftwatch.shipped import shipped
 
 DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
 SCHEMA = {column.name: DTYPES[column.dtype] for column in COLUMNS if column.dtype in DTYPES}

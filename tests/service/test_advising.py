@@ -11,7 +11,7 @@ from service_cases import shipped_plan
 from driftwatch.collect.fingerprint import fingerprint_from_startup_log
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.collect.serving import from_startup_log
+from driftwatch.collect.server_settings import from_startup_log
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.pipeline.engine import server_of, tokens_a_step

@@ -13,8 +13,8 @@ from polars.testing import assert_frame_equal
 from sqlalchemy import select
 from store_cases import NOW, committer, pending
 
+from driftwatch.installation import shipped
 from driftwatch.model import TargetKey
-from driftwatch.shipped import shipped
 from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
 from driftwatch.store.compaction import jobs

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from store_cases import NOW, committer, pending, rows
 
 from driftwatch.errors import StoreError
-from driftwatch.shipped import shipped
+from driftwatch.installation import shipped
 from driftwatch.store import Store
 from driftwatch.store.database import named_failures, open_engine, reading
 from driftwatch.store.incidents import INCIDENT_COLUMNS

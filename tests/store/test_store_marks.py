@@ -13,8 +13,8 @@ from sqlalchemy import inspect, text
 from store_cases import NOW, committer, pending
 
 from driftwatch.errors import UsageError
+from driftwatch.installation import shipped
 from driftwatch.model import Incident
-from driftwatch.shipped import shipped
 from driftwatch.store import Store
 from driftwatch.store.database import open_engine, writing
 from driftwatch.store.incidents import LONGEST_BECAUSE, Mark

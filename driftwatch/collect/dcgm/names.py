@@ -89,8 +89,8 @@ class Roster:
         code = self._codes.setdefault(gpu.key, len(self.gpus))
         if code == len(self.gpus):
             self.gpus.append(gpu)
-        elif None in (known := self.gpus[code]):
-            both = zip(known, gpu, strict=True)
+        elif None in (earlier := self.gpus[code]):
+            both = zip(earlier, gpu, strict=True)
             self.gpus[code] = Gpu._make(b if a is None else a for a, b in both)
         return code
 
@@ -143,7 +143,7 @@ def own_pods(
         up: labels of its ``up`` series, None where there is none.
     """
     scrape = ("pod", *_POD_OF_SCRAPE)
-    told = {pod for one in up or () if (pod := _first(one, scrape))}
+    pods = {pod for one in up or () if (pod := _first(one, scrape))}
     for one in series:
         relabelled = _first(one, _POD_OF_SCRAPE)
         pod = relabelled or one.get("pod")
@@ -154,8 +154,8 @@ def own_pods(
         named = "dcgm-exporter" in f"{pod} {one.get('container', '')}"
         hosts = (one.get("Hostname"), one.get("hostname"))
         if beside or (up is None and (named or pod in hosts)):
-            told.add(pod)
-    return frozenset(told)
+            pods.add(pod)
+    return frozenset(pods)
 
 
 def pod_of(labels: Mapping[str, str]) -> tuple[str | None, str | None]:

@@ -11,7 +11,7 @@ from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.dcgm.names import READ_NAMES, Roster, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
 from driftwatch.collect.http import Bounds, Endpoint, Gets, without_secrets
-from driftwatch.collect.pages.layout import shown
+from driftwatch.collect.pages.layout import short_name
 from driftwatch.collect.pages.parser import folded
 from driftwatch.collect.pages.series import Series, SeriesCache, page_samples, same
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
@@ -41,23 +41,23 @@ class DcgmBatch:
 
     def add(self, exporter: str, time: datetime, body: bytes) -> bool:
         """A page that was answered; False where it has no GPU, with a problem that says why."""
-        found = page_samples(body, self._cache)
-        if isinstance(found, str):
-            self.problem(exporter, found, time)
+        samples = page_samples(body, self._cache)
+        if isinstance(samples, str):
+            self.problem(exporter, samples, time)
             return False
-        for doubt in found.doubts:
+        for doubt in samples.doubts:
             self.problem(exporter, doubt, time)
         moment = self._moments.setdefault(time, len(self._moments))
         first: dict[tuple[int, int], tuple[float, Series]] = {}
         any_field = False
-        for series, value in zip(found.series, found.values, strict=True):
+        for series, value in zip(samples.series, samples.values, strict=True):
             name = READ_NAMES.get(series.name)
             if name is None:
                 continue
             any_field = True
             gpu = gpu_of(series.labels, exporter)
             if isinstance(gpu, str):
-                self.problem(exporter, f"{shown(series)}: {gpu}", time)
+                self.problem(exporter, f"{short_name(series)}: {gpu}", time)
                 continue
             code = self._roster.number(gpu)
             before = first.get((code, name))
@@ -66,7 +66,7 @@ class DcgmBatch:
                 self._rows.append((code, moment, name, value))
             elif not same(before[0], value):
                 twice = f"is on the page twice, as {before[0]:g} and {value:g}: the first is taken"
-                self.problem(exporter, f"{shown(before[1])} {twice}", time)
+                self.problem(exporter, f"{short_name(before[1])} {twice}", time)
         if not any_field:
             self.problem(exporter, NOT_DCGM, time)
         return bool(first)

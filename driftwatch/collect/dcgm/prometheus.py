@@ -30,7 +30,7 @@ from driftwatch.collect.prometheus.query import (
     labels_of,
     matchers,
     select,
-    shown,
+    short_name,
     time_of,
     unix_ms,
 )
@@ -43,7 +43,7 @@ STEP_SECONDS = 30.0
 _ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
 _NO_INT = np.zeros(0, dtype=np.int64)
 _NO_FLOAT = np.zeros(0, dtype=np.float64)
-_GONE = "no DCGM series any more: its scrape fails, or it is gone"
+_NO_SERIES = "no DCGM series any more: its scrape fails, or it is gone"
 _NAMED = 10  # exporters named that are gone; the others are counted
 
 
@@ -101,11 +101,11 @@ class DcgmPrometheusSource:
         """
         times = aligned(since, until, self._step_ms)
         if times is None:
-            return Collected(empty_scrapes(), {}, asked=False)
+            return Collected(empty_scrapes(), {}, was_asked=False)
         at = time_of(times.last)
         problems: list[SourceProblem] = []
         unread: dict[str, str] = {}
-        found: list[tuple[str, LongAnswer]] = []
+        answers: list[tuple[str, LongAnswer]] = []
         self._ranges.begin()
         if self._nothing:  # one question where there is no DCGM, not one for each field
             answer, errors = self._ranges.range(self._any, times)
@@ -117,16 +117,16 @@ class DcgmPrometheusSource:
                 unread[column] = error_text(errors[0])
                 problems += [SourceProblem(text, error_text(error), at) for error in errors]
             if not answer.heads and any(isinstance(e, Unavailable | AuthFailed) for e in errors):
-                if not found:  # the others would fare no better
-                    gone = SourceProblem(self.name, error_text(errors[0]), at)
-                    return Collected(empty_scrapes(), {}, (gone,))
+                if not answers:  # the others would fare no better
+                    failure = SourceProblem(self.name, error_text(errors[0]), at)
+                    return Collected(empty_scrapes(), {}, (failure,))
                 continue
-            found.append((text, answer))
-        self._nothing = not unread and not any(answer.heads for _, answer in found)
-        self._place(found, at, problems)
-        gpus = self._table(found, times, unread)
+            answers.append((text, answer))
+        self._nothing = not unread and not any(answer.heads for _, answer in answers)
+        self._place(answers, at, problems)
+        gpus = self._table(answers, times, unread)
         if not unread:
-            problems += self._left(gpus, at)
+            problems += self._departed(gpus, at)
         return Collected(empty_scrapes(), {}, folded(problems), gpus=gpus)
 
     def close(self) -> None:
@@ -134,18 +134,18 @@ class DcgmPrometheusSource:
         self._asker.close()
 
     def _place(
-        self, found: Sequence[tuple[str, LongAnswer]], at: datetime, problems: list[SourceProblem]
+        self, answers: Sequence[tuple[str, LongAnswer]], at: datetime, problems: list[SourceProblem]
     ) -> None:
         """Whom each series is of; only those that were not seen before cost anything."""
         fleet = self._fleet
-        few = max((len(answer.heads) for _, answer in found), default=0) * 4 < len(fleet.numbers)
+        few = max((len(answer.heads) for _, answer in answers), default=0) * 4 < len(fleet.numbers)
         if few or self._unsure:  # most of it is gone, or to be looked at again
             fleet, self._unsure = Fleet(), False
             self._fleet = fleet
         apart = {
             text: [name_apart(head) for head in answer.heads]
-            for text, answer in found
-            if (known := fleet.queries.get(text)) is None or known.heads != answer.heads
+            for text, answer in answers
+            if (codes := fleet.queries.get(text)) is None or codes.heads != answer.heads
         }
         bares = {bare for parts in apart.values() for _, bare in parts}
         new = {bare: labels_of(bare) for bare in bares if bare not in fleet.numbers}
@@ -153,16 +153,16 @@ class DcgmPrometheusSource:
             new |= {bare: labels_of(bare) for bare in fleet.forget(exporter)}
             fleet.queries.clear()
         if not fleet.queries:
-            apart = {text: [name_apart(head) for head in answer.heads] for text, answer in found}
+            apart = {text: [name_apart(head) for head in answer.heads] for text, answer in answers}
         for bare in sorted(new):
             labels = new[bare]
             fleet.add(bare, labels, self._own.get(exporter_of(labels), frozenset()))
-        for text, answer in found:
+        for text, answer in answers:
             if text in apart:
                 fleet.queries[text] = known_series(answer.heads, apart[text], fleet.numbers)
             if fleet.unusable:
                 problems += [
-                    SourceProblem(self.name, f"{shown(labels_of(head))}: {why}", at)
+                    SourceProblem(self.name, f"{short_name(labels_of(head))}: {why}", at)
                     for head in answer.heads
                     if (why := fleet.unusable.get(name_apart(head)[1])) is not None
                 ]
@@ -182,14 +182,14 @@ class DcgmPrometheusSource:
         }
         if not unsure <= self._sure:
             try:
-                told = self._asker.instant(self._up, at)
+                ups = self._asker.instant(self._up, at)
             except SourceError as error:
                 self._unsure = True  # asked again next time
                 problems.append(SourceProblem(self._up, error_text(error), at))
             else:
                 self._sure |= unsure
                 self._targets = {}
-                for labels, _ in told:
+                for labels, _ in ups:
                     self._targets.setdefault(exporter_of(labels), []).append(labels)
         changed = []
         for exporter, all_of_it in of.items():
@@ -201,20 +201,20 @@ class DcgmPrometheusSource:
         return changed
 
     def _table(
-        self, found: Sequence[tuple[str, LongAnswer]], times: Grid, unread: Mapping[str, str]
+        self, answers: Sequence[tuple[str, LongAnswer]], times: Grid, unread: Mapping[str, str]
     ) -> pl.DataFrame:
         gpu, moment, name, value = [_NO_INT], [_NO_INT], [_NO_INT], [_NO_FLOAT]
-        for text, answer in found:
-            known = self._fleet.queries[text]
+        for text, answer in answers:
+            codes = self._fleet.queries[text]
             long = answer.long
-            if known.order is not None:  # the first in the order of labels counts
-                rank = known.order[long["series"].cast(pl.Int64).to_numpy()]
+            if codes.order is not None:  # the first in the order of labels counts
+                rank = codes.order[long["series"].cast(pl.Int64).to_numpy()]
                 long = long[np.argsort(rank, kind="stable")]
             series = long["series"].cast(pl.Int64).to_numpy()
-            usable = (known.gpu[series] != NONE) & (known.name[series] != NONE)
+            usable = (codes.gpu[series] != NONE) & (codes.name[series] != NONE)
             series = series[usable]
-            gpu.append(known.gpu[series])
-            name.append(known.name[series])
+            gpu.append(codes.gpu[series])
+            name.append(codes.name[series])
             moment.append((long["at"].to_numpy()[usable] - times.first) // times.step)
             value.append(long["value"].to_numpy()[usable])
         moments = [time_of(times.first + i * times.step) for i in range(times.points)]
@@ -223,16 +223,16 @@ class DcgmPrometheusSource:
         )
         return gpu_table(self._fleet.roster.gpus, moments, samples, unread)
 
-    def _left(self, gpus: pl.DataFrame, at: datetime) -> list[SourceProblem]:
+    def _departed(self, gpus: pl.DataFrame, at: datetime) -> list[SourceProblem]:
         """A problem for each exporter that had readings the last time and has none now."""
         listed = set(gpus["exporter"].unique())
-        gone = sorted(self._listed - listed)
+        departed = sorted(self._listed - listed)
         self._listed = listed
-        told = [SourceProblem(one, _GONE, at) for one in gone[:_NAMED]]
-        if len(gone) > _NAMED:
-            more = f"and {len(gone) - _NAMED} more exporters: {_GONE}"
-            told.append(SourceProblem(self.name, more, at))
-        return told
+        problems = [SourceProblem(one, _NO_SERIES, at) for one in departed[:_NAMED]]
+        if len(departed) > _NAMED:
+            more = f"and {len(departed) - _NAMED} more exporters: {_NO_SERIES}"
+            problems.append(SourceProblem(self.name, more, at))
+        return problems
 
 
 def aligned(since: datetime, until: datetime, step_ms: int) -> Grid | None:
@@ -318,10 +318,10 @@ def name_apart(head: bytes) -> tuple[bytes, bytes]:
 
     The fields of a GPU have the same labels, so that one parse does for all of them.
     """
-    found = head.find(_NAME)
-    if found < 0:
+    index = head.find(_NAME)
+    if index < 0:
         return b"", head
-    start = found + len(_NAME)
+    start = index + len(_NAME)
     end = head.find(b'"', start)
     return head[start:end], head[:start] + head[end:]
 

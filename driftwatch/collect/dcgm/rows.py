@@ -86,11 +86,11 @@ def gpu_table(
     raw.ravel()[place] = samples.value[first]
     there.ravel()[place] = True
     who, when = cell // len(moments), cell % len(moments)
-    told = raw[LOST_INDEX]
+    agent_lost = raw[LOST_INDEX]
     raw, there = _one_name_each(raw, there)
-    kept, is_mig = _without_devices_of_instances(gpus, who, when, raw, there)
-    raw, who, when, told = raw[:, kept], who[kept], when[kept], told[kept]
-    codes = _judged(raw, there[:, kept], is_mig[kept])
+    staying, is_mig = _without_devices_of_instances(gpus, who, when, raw, there)
+    raw, who, when, agent_lost = raw[:, staying], who[staying], when[staying], agent_lost[staying]
+    codes = _judged(raw, there[:, staying], is_mig[staying])
     values = {
         field.column: pl.Series(np.where(codes[i] == _OK, _in_base(field, raw[i]), np.nan))
         .fill_nan(None)
@@ -100,16 +100,16 @@ def gpu_table(
     schema = {name: GPU_SCHEMA[name] for name in Gpu._fields}
     listed: pl.DataFrame = pl.DataFrame(list(gpus), schema=schema, orient="row")[who]
     times = pl.Series("time", list(moments), dtype=TIME)[when]
-    made = listed.with_columns(
+    table = listed.with_columns(
         times,
         pl.lit("DCGM").alias("origin"),
         pl.lit(False).alias("own_host"),
-        _lost(values["xid_code"], pl.Series(told).fill_nan(None)),
+        _lost(values["xid_code"], pl.Series(agent_lost).fill_nan(None)),
         _reasons(codes, raw, unread or {}),
         *values.values(),
         pl.lit(None, dtype=GPU_SCHEMA["ports"]).alias("ports"),
     )
-    return made.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
+    return table.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
 
 
 def _in_base(field: GpuField, raw: _Floats) -> _Floats:
@@ -118,9 +118,9 @@ def _in_base(field: GpuField, raw: _Floats) -> _Floats:
     return np.minimum(value, 1.0) if field.column.endswith("_ratio") else value
 
 
-def _lost(xid: pl.Series, told: pl.Series) -> pl.Series:
+def _lost(xid: pl.Series, agent_lost: pl.Series) -> pl.Series:
     """Whether the GPU is lost: by its last XID, or as the agent tells."""
-    by_xid, by_agent = xid == _GONE_XID, told == 1
+    by_xid, by_agent = xid == _GONE_XID, agent_lost == 1
     # one that says no is enough where nothing is known of the other
     return (by_xid | by_agent).fill_null(by_xid).fill_null(by_agent).alias("lost")
 
@@ -128,12 +128,12 @@ def _lost(xid: pl.Series, told: pl.Series) -> pl.Series:
 def _one_name_each(raw: _Floats, there: _Bools) -> tuple[_Floats, _Bools]:
     """A line per field instead of one per name: its preferred name where it is there."""
     value = np.full((len(GPU_FIELDS), raw.shape[1]), np.nan)
-    known = np.zeros(value.shape, dtype=np.bool_)
+    filled = np.zeros(value.shape, dtype=np.bool_)
     for name, (_, index, _) in enumerate(DCGM_NAMES):  # preferred names first
-        take = there[name] & ~known[index]
+        take = there[name] & ~filled[index]
         value[index][take] = raw[name][take]
-        known[index] |= take
-    return value, known
+        filled[index] |= take
+    return value, filled
 
 
 def _without_devices_of_instances(
@@ -152,7 +152,7 @@ def _without_devices_of_instances(
     board = np.array([boards.setdefault((g.exporter, g.uuid), len(boards)) for g in gpus])
     at = board[who] * (int(when.max()) + 1) + when
     instances, devices = np.flatnonzero(is_mig), np.flatnonzero(~is_mig)
-    gone = np.isin(at[devices], at[instances])
+    doubled = np.isin(at[devices], at[instances])
     first, index = np.unique(at[devices], return_index=True)
     place = np.searchsorted(first, at[instances]).clip(max=first.size - 1)
     has = first[place] == at[instances]
@@ -162,9 +162,9 @@ def _without_devices_of_instances(
         lacks = ~there[i, to]
         raw[i, to[lacks]] = raw[i, of[lacks]]
         there[i, to[lacks]] = there[i, of[lacks]]
-    kept = np.ones(who.size, dtype=np.bool_)
-    kept[devices[gone]] = False
-    return kept, is_mig
+    staying = np.ones(who.size, dtype=np.bool_)
+    staying[devices[doubled]] = False
+    return staying, is_mig
 
 
 def _judged(raw: _Floats, there: _Bools, is_mig: _Bools) -> npt.NDArray[np.uint8]:
@@ -194,20 +194,20 @@ def _reasons(codes: npt.NDArray[np.uint8], raw: _Floats, unread: Mapping[str, st
     texts = [
         _json((i, _why(i, int(c), None, unread)) for i, c in enumerate(line)) for line in lines
     ]
-    found = pl.Series("reasons", texts, dtype=pl.String)[pattern]
+    reasons = pl.Series("reasons", texts, dtype=pl.String)[pattern]
     odd = np.flatnonzero((codes == _ODD).any(axis=0))
     if not odd.size:
-        return found
+        return reasons
     own = [
         _json((i, _why(i, int(codes[i, r]), float(raw[i, r]), unread)) for i in range(len(codes)))
         for r in odd
     ]
-    return found.scatter(odd, own)
+    return reasons.scatter(odd, own)
 
 
 def _json(reasons: Iterable[tuple[int, str | None]]) -> str | None:
-    told = {_COLUMNS[i]: why for i, why in reasons if why is not None}
-    return orjson.dumps(told).decode() if told else None
+    texts = {_COLUMNS[i]: why for i, why in reasons if why is not None}
+    return orjson.dumps(texts).decode() if texts else None
 
 
 def _why(index: int, code: int, value: float | None, unread: Mapping[str, str]) -> str | None:

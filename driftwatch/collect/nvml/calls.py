@@ -89,17 +89,17 @@ class Lane:
             raise Unread(f"no answer within {seconds:g} s", hangs=True)
         if len(self._hung) >= _MOST_HUNG:
             raise Unread(f"not asked: {_MOST_HUNG} calls have not answered")
-        left = min(seconds, self._until - time.monotonic())
-        if left <= 0:
+        remaining_seconds = min(seconds, self._until - time.monotonic())
+        if remaining_seconds <= 0:
             raise Unread("not asked: the calls before it took too long")
         if self._jobs is None:
             self._jobs = _worker(self._name)
         job = _Job(call)
         self._jobs.put(job)
-        if not job.done.wait(left):
+        if not job.done.wait(remaining_seconds):
             self._hung[key] = job
             self.close()
-            cut = left < 0.9 * seconds
+            cut = remaining_seconds < 0.9 * seconds
             words = "in the time that was left" if cut else f"within {seconds:g} s"
             raise Unread(f"no answer {words}", hangs=True)
         if job.error is not None:
@@ -133,10 +133,10 @@ def function(name: str) -> Callable[..., Any]:
     Raises:
         Unread: the binding has none of that name.
     """
-    found: Callable[..., Any] | None = getattr(pynvml, name, None)
-    if found is None:
+    nvml_function: Callable[..., Any] | None = getattr(pynvml, name, None)
+    if nvml_function is None:
         raise Unread("FunctionNotFound", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    return found
+    return nvml_function
 
 
 def unread(error: Exception) -> Unread:

@@ -92,17 +92,17 @@ def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
     """
     answers: dict[tuple[str, tuple[Any, ...]], Any] = {}
     for column in GPU_FIELDS:
-        told = _CONVERSIONS.get(column.column)
-        if told is None or told.of_instance != of_instance:
+        conversion = _CONVERSIONS.get(column.column)
+        if conversion is None or conversion.of_instance != of_instance:
             continue
-        key = (column.nvml_call, told.arguments)
+        key = (column.nvml_call, conversion.arguments)
         if key not in answers:
-            answers[key] = _answer(ask, column.nvml_call, told.arguments)
+            answers[key] = _answer(ask, column.nvml_call, conversion.arguments)
         answer = answers[key]
         if isinstance(answer, Unread):
             reading.leave(column.column, answer)
         else:
-            take(reading, column.column, told.value(answer))
+            take(reading, column.column, conversion.value(answer))
 
 
 def take(reading: Reading, column: str, value: float) -> None:
@@ -169,8 +169,8 @@ class GpmSamples:
 
     def keep(self, instances: Collection[int | None]) -> None:
         """Forget the samples of GPU instances that are not there any more."""
-        for gone in self._last.keys() - set(instances):
-            self._spare.append(self._last.pop(gone))
+        for instance in self._last.keys() - set(instances):
+            self._spare.append(self._last.pop(instance))
 
     def free(self) -> None:
         """Give NVML its samples back, as far as it takes them."""
@@ -192,8 +192,8 @@ class GpmSamples:
 
     def _between(self, device: Any, instance: int | None) -> Any:
         if self._supported is None:
-            told = self._ask("nvmlGpmQueryDeviceSupport", device)
-            self._supported = told.isSupportedDevice == 1
+            support = self._ask("nvmlGpmQueryDeviceSupport", device)
+            self._supported = support.isSupportedDevice == 1
         if not self._supported:
             raise Unread("NotSupported")
         key = "" if instance is None else f"mig {instance}"
@@ -211,14 +211,14 @@ class GpmSamples:
         if before is None:
             raise Unread("needs two readings")
         try:
-            told = self._ask("nvmlGpmMetricsGet", _question(before, after), key=key)
+            metrics = self._ask("nvmlGpmMetricsGet", _question(before, after), key=key)
         except Unread as why:
             self._put_back(before, why)
             if why.hangs:
                 del self._last[instance]
             raise
         self._spare.append(before)
-        return told
+        return metrics
 
     def _put_back(self, sample: Any, why: Unread) -> None:
         if not why.hangs:
@@ -227,19 +227,19 @@ class GpmSamples:
 
 def _question(before: Any, after: Any) -> Any:
     """What ``nvmlGpmMetricsGet`` is asked: the metrics between two samples."""
-    asked = pynvml.c_nvmlGpmMetricsGet_t()
-    asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-    asked.numMetrics = len(GPM_METRICS)
-    asked.sample1, asked.sample2 = before, after
+    question = pynvml.c_nvmlGpmMetricsGet_t()
+    question.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    question.numMetrics = len(GPM_METRICS)
+    question.sample1, question.sample2 = before, after
     for place, metric in enumerate(GPM_METRICS.values()):
-        asked.metrics[place].metricId = metric
-    return asked
+        question.metrics[place].metricId = metric
+    return question
 
 
-def take_gpm(reading: Reading, told: Any) -> None:
+def take_gpm(reading: Reading, answer: Any) -> None:
     """Fill the columns that GPM gives; each metric has a result of its own."""
     for place, column in enumerate(GPM_METRICS):
-        metric = told.metrics[place]
+        metric = answer.metrics[place]
         if metric.nvmlReturn != pynvml.NVML_SUCCESS:
             reading.leave(column, of_code(metric.nvmlReturn))
         else:

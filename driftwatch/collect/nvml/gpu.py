@@ -82,7 +82,7 @@ class GpuReader:
         self.problem: str | None = None
         self._lane = Lane(f"driftwatch-nvml-{index}")
         self._handle: Any = None
-        self._known: list[_Instance] = []
+        self._last_instances: list[_Instance] = []
         self._gpm = GpmSamples(self._ask)
 
     @property
@@ -101,7 +101,7 @@ class GpuReader:
         Args:
             forget: the index may mean another GPU now.
         """
-        self._handle, self._known = None, []
+        self._handle, self._last_instances = None, []
         self._gpm = GpmSamples(self._ask)
         if forget:
             self.identity = Identity()
@@ -122,16 +122,16 @@ class GpuReader:
         parents = {None if i is None else i.gpu_instance for i in instances}
         self._gpm.keep(parents)
         shares = {parent: self._gpm.shares(self._handle, parent) for parent in parents}
-        found = [
+        readings = [
             self._of(i, board, shares[None if i is None else i.gpu_instance]) for i in instances
         ]
-        codes = {code for reading in found for code in reading.fields.codes}
-        for reading in found:
+        codes = {code for reading in readings for code in reading.fields.codes}
+        for reading in readings:
             if pynvml.NVML_ERROR_GPU_IS_LOST in codes:
                 reading.lost = True
             elif board.values or reading.fields.values:
                 reading.lost = False
-        return found
+        return readings
 
     def close(self) -> None:
         """Let its thread end."""
@@ -163,9 +163,9 @@ class GpuReader:
     def _identify(self, board: Reading) -> None:
         """Read what is not known yet; a lost GPU keeps what it was."""
 
-        def told(column: str, known: str | None, name: str, take: Callable[[Any], str]) -> Any:
-            if known is not None:
-                return known
+        def ask_once(column: str, value: str | None, name: str, take: Callable[[Any], str]) -> Any:
+            if value is not None:
+                return value
             try:
                 return take(self._ask(name, self._handle))
             except Unread as why:
@@ -174,31 +174,31 @@ class GpuReader:
 
         was = self.identity
         self.identity = Identity(
-            told("uuid", was.uuid, "nvmlDeviceGetUUID", str),
-            told("pci_bus_id", was.pci_bus_id, "nvmlDeviceGetPciInfo", _bus_id),
-            told("gpu_model", was.model, "nvmlDeviceGetName", str),
+            ask_once("uuid", was.uuid, "nvmlDeviceGetUUID", str),
+            ask_once("pci_bus_id", was.pci_bus_id, "nvmlDeviceGetPciInfo", _bus_id),
+            ask_once("gpu_model", was.model, "nvmlDeviceGetName", str),
         )
 
     def _instances(self) -> list[_Instance]:
         """MIG instances; none where MIG is off. Where NVML does not say: those of before."""
         try:
             if self._ask("nvmlDeviceGetMigMode", self._handle)[0] != 1:
-                self._known = []
+                self._last_instances = []
                 return []
-            found = []
+            instances = []
             for place in range(self._ask("nvmlDeviceGetMaxMigDeviceCount", self._handle)):
                 try:
-                    found.append(self._instance(place))
+                    instances.append(self._instance(place))
                 except Unread as why:
                     if why.code not in _EMPTY_PLACE:
                         raise
-            self._known = found
+            self._last_instances = instances
         except Unread as why:
             if why.code in _NO_MIG:
-                self._known = []
-            elif self._known or why.code != pynvml.NVML_ERROR_GPU_IS_LOST:
+                self._last_instances = []
+            elif self._last_instances or why.code != pynvml.NVML_ERROR_GPU_IS_LOST:
                 self.problem = f"MIG instances are as they were: {why.reason}"
-        return self._known
+        return self._last_instances
 
     def _instance(self, place: int) -> _Instance:
         handle = self._ask(
@@ -229,7 +229,7 @@ class GpuReader:
             take_gpm(own, shares)
         reading = GpuReading(self.index, self.identity, own, self._processes(handle, key))
         if instance is not None:
-            alone = sum(i.gpu_instance == instance.gpu_instance for i in self._known) == 1
+            alone = sum(i.gpu_instance == instance.gpu_instance for i in self._last_instances) == 1
             reading.mig_profile = instance.profile
             reading.mig_instance = str(instance.gpu_instance) if alone else instance.name
         return reading
@@ -239,14 +239,14 @@ class GpuReader:
         ask = self._on(handle, key)
         try:
             try:
-                found = ask("nvmlDeviceGetComputeRunningProcesses", ())
+                processes = ask("nvmlDeviceGetComputeRunningProcesses", ())
             except Unread as why:
                 if why.code != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
                     raise
-                found = ask("nvmlDeviceGetComputeRunningProcesses_v2", ())
+                processes = ask("nvmlDeviceGetComputeRunningProcesses_v2", ())
         except Unread as why:
             return why
-        return tuple(sorted({process.pid for process in found}))
+        return tuple(sorted({process.pid for process in processes}))
 
 
 def _bus_id(pci: Any) -> str:

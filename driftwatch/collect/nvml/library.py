@@ -94,9 +94,9 @@ class NvmlLibrary:
 
     def learn(self, readings: Iterable[GpuReading]) -> None:
         """What the readings say of NVML itself: whether it must be started anew."""
-        told = list(readings)
-        self._anew = self._anew or any(not _ENDED.isdisjoint(r.fields.codes) for r in told)
-        if not any(reading.lost for reading in told):
+        listed = list(readings)
+        self._anew = self._anew or any(not _ENDED.isdisjoint(r.fields.codes) for r in listed)
+        if not any(reading.lost for reading in listed):
             self._lost_since = None
         elif self._lost_since is None:
             self._lost_since = time.monotonic()

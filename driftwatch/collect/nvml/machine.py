@@ -42,18 +42,18 @@ class Listeners:
         Raises:
             NoPorts: none of the processes can be looked into.
         """
-        found: set[int] = set()
+        ports: set[int] = set()
         why: NoPorts | None = None
         looked_into = 0
         for process in processes:
             try:
-                found |= self._of(process)
+                ports |= self._of(process)
                 looked_into += 1
             except NoPorts as error:
                 why = error
         if why is not None and not looked_into:
             raise why
-        return sorted(found)
+        return sorted(ports)
 
     def _of(self, process: int) -> set[int]:
         """Ports of one process and its ancestors."""
@@ -61,20 +61,20 @@ class Listeners:
             raise NoPorts("processes of another pid namespace")
         if self._elsewhere(process):
             raise NoPorts("processes of another network namespace")
-        found: set[int] = set()
+        ports: set[int] = set()
         refused = False
         current: int | None = process
         for _ in range(_DEEPEST):
             if current is None or current == 0:
                 break
             try:
-                found |= self._listening(current)
+                ports |= self._listening(current)
             except OSError:
                 refused = True  # of another user, or it has just ended
             current = self._parent(current)
-        if refused and not found:
+        if refused and not ports:
             raise NoPorts("no permission to look into the processes: run as their user, or as root")
-        return found
+        return ports
 
     def _elsewhere(self, process: int) -> bool:
         """The process has another network than this one: its ports are not this machine's."""
@@ -86,7 +86,7 @@ class Listeners:
 
     def _listening(self, process: int) -> set[int]:
         table = self._table()
-        found = set()
+        ports = set()
         for entry in (self._proc / str(process) / "fd").iterdir():
             try:
                 target = str(entry.readlink())
@@ -94,8 +94,8 @@ class Listeners:
                 continue  # closed meanwhile
             port = table.get(target)
             if port is not None:
-                found.add(port)
-        return found
+                ports.add(port)
+        return ports
 
     def _parent(self, process: int) -> int | None:
         try:
@@ -138,14 +138,16 @@ def own_hosts(
     """
     name = hostname or socket.gethostname()
     addresses = _addresses(proc)
-    found = {*_LOOPBACK, *addresses}
+    hosts = {*_LOOPBACK, *addresses}
     for word in (name, name.partition(".")[0]):
-        found |= {word, word.lower()}
-    for host in {host_of(url) for url in urls} - found:
-        known = {_canonical(address) for address in _looked_up(host)} if host else set()
-        if known and all(a in addresses or ipaddress.ip_address(a).is_loopback for a in known):
-            found |= {host, host.lower()}
-    return frozenset(found)
+        hosts |= {word, word.lower()}
+    for host in {host_of(url) for url in urls} - hosts:
+        host_addresses = {_canonical(address) for address in _looked_up(host)} if host else set()
+        if host_addresses and all(
+            a in addresses or ipaddress.ip_address(a).is_loopback for a in host_addresses
+        ):
+            hosts |= {host, host.lower()}
+    return frozenset(hosts)
 
 
 def host_of(url: str) -> str:
@@ -169,19 +171,19 @@ def is_address(host: str) -> bool:
 
 def _addresses(proc: Path) -> frozenset[str]:
     """Of this machine's interfaces, as the kernel tells them; none where it does not."""
-    found = set()
+    addresses = set()
     try:
         # "|-- 10.0.0.5", and on the next line "/32 host LOCAL"
         trie = (proc / "net" / "fib_trie").read_text()
-        found |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", trie))
+        addresses |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", trie))
     except OSError:
         pass
     try:
         for line in (proc / "net" / "if_inet6").read_text().splitlines():
-            found.add(str(ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))))
+            addresses.add(str(ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))))
     except OSError:
         pass
-    return frozenset(found)
+    return frozenset(addresses)
 
 
 def _looked_up(host: str) -> set[str]:

@@ -25,7 +25,7 @@ _UNTOLD: Final = {f.column: "n/a: NVML does not tell it" for f in GPU_FIELDS if 
 
 
 @dataclass(frozen=True, slots=True)
-class _Gone:
+class _Unlisted:
     """A GPU that NVML listed once and does not list now."""
 
     index: int
@@ -45,7 +45,7 @@ class NvmlSource:
         self._clock = clock or SystemClock()
         self._proc = proc
         self._library = NvmlLibrary()
-        self._seen: dict[str, _Gone] = {}
+        self._listed: dict[str, _Unlisted] = {}
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each GPU once, now: ``since`` and ``until`` say nothing to a live GPU.
@@ -63,11 +63,13 @@ class NvmlSource:
         self._library.learn(readings)
         listeners = Listeners(self._proc)
         rows = [self._row(reading, listeners, now) for reading in readings]
-        rows += [self._gone_row(gone, now) for gone in self._gone(readings)]
+        rows += [self._unlisted_row(gpu, now) for gpu in self._unlisted(readings)]
         where = f"NVML on {self.hostname}"
-        met = [(where, self._library.problem)]
-        met += [(f"{where}, GPU {reader.index}", reader.problem) for reader in readers]
-        problems = tuple(SourceProblem(w, reason, now) for w, reason in met if reason is not None)
+        reasons = [(where, self._library.problem)]
+        reasons += [(f"{where}, GPU {reader.index}", reader.problem) for reader in readers]
+        problems = tuple(
+            SourceProblem(w, reason, now) for w, reason in reasons if reason is not None
+        )
         return Collected(empty_scrapes(), {}, problems, gpus=gpu_frame(rows))
 
     def is_here(self) -> bool:
@@ -82,17 +84,17 @@ class NvmlSource:
         """Give NVML back; a call that hangs is not waited for."""
         self._library.close()
 
-    def _gone(self, readings: Sequence[GpuReading]) -> list[_Gone]:
+    def _unlisted(self, readings: Sequence[GpuReading]) -> list[_Unlisted]:
         """GPUs that are not listed any more: a lost one stays lost until it is back."""
         listed = {}
         for reading in readings:
             uuid = reading.identity.uuid
             if uuid is not None:
-                was_lost = reading.lost is None and uuid in self._seen and self._seen[uuid].lost
+                was_lost = reading.lost is None and uuid in self._listed and self._listed[uuid].lost
                 lost = was_lost if reading.lost is None else reading.lost
-                listed[uuid] = _Gone(reading.index, reading.identity, lost)
-        self._seen |= listed
-        return [gone for uuid, gone in sorted(self._seen.items()) if uuid not in listed]
+                listed[uuid] = _Unlisted(reading.index, reading.identity, lost)
+        self._listed |= listed
+        return [gpu for uuid, gpu in sorted(self._listed.items()) if uuid not in listed]
 
     def _row(self, reading: GpuReading, listeners: Listeners, now: datetime) -> dict[str, Any]:
         reasons = {**_UNTOLD, **reading.fields.reasons}
@@ -110,12 +112,12 @@ class NvmlSource:
             **reading.fields.values,
         }
 
-    def _gone_row(self, gone: _Gone, now: datetime) -> dict[str, Any]:
+    def _unlisted_row(self, gpu: _Unlisted, now: datetime) -> dict[str, Any]:
         why = "n/a: NVML does not list this GPU any more"
         columns = [f.column for f in GPU_FIELDS if f.nvml_call]
         reasons = {**_UNTOLD, **dict.fromkeys(["ports", *columns], why)}
-        return self._base(gone.index, gone.identity, now) | {
-            "lost": True if gone.lost else None,
+        return self._base(gpu.index, gpu.identity, now) | {
+            "lost": True if gpu.lost else None,
             "reasons": json.dumps(reasons, sort_keys=True),
         }
 
@@ -135,11 +137,11 @@ class NvmlSource:
 
 def _at_once(readers: Sequence[GpuReader]) -> list[GpuReading]:
     """Every GPU read by a thread of its own: one that hangs delays no other."""
-    found: dict[int, list[GpuReading]] = {}
+    readings: dict[int, list[GpuReading]] = {}
 
     def read(reader: GpuReader) -> None:
         try:
-            found[reader.index] = reader.read()
+            readings[reader.index] = reader.read()
         except Exception as error:  # noqa: BLE001 - one odd answer must not cost the other GPUs
             reader.problem = f"its reading failed: {type(error).__name__}: {error}"
 
@@ -152,9 +154,9 @@ def _at_once(readers: Sequence[GpuReader]) -> list[GpuReading]:
     for thread in threads:
         thread.join(GPU_SECONDS + 1)  # every wait inside has a deadline
     for reader in readers:
-        if reader.index not in found and reader.problem is None:
+        if reader.index not in readings and reader.problem is None:
             reader.problem = "its reading did not end"
-    return [reading for index in sorted(found) for reading in found[index]]
+    return [reading for index in sorted(readings) for reading in readings[index]]
 
 
 def _ports(reading: GpuReading, listeners: Listeners) -> list[int]:

@@ -62,7 +62,7 @@ class EngineLayout:
     shape: Shape  # what the row's vector holds
     take: npt.NDArray[np.intp]  # sample index of each slot of the vector
     # (slot, sample index) of a series that is on the page a second time
-    twins: tuple[tuple[int, int], ...]
+    repeats: tuple[tuple[int, int], ...]
     problems: tuple[str, ...]  # what cannot be read from these series, whatever their values
 
 
@@ -91,7 +91,7 @@ def lay_out(series: Sequence[Series]) -> Layout:
         return Layout(tuple(series), (), False, refused)
     # by length first: engine 10 comes after engine 2
     engines = tuple(sorted(labelled, key=lambda e: (len(e), e))) or ("0",)
-    found: dict[str, dict[str, list[Sample]]] = {engine: {} for engine in engines}
+    samples: dict[str, dict[str, list[Sample]]] = {engine: {} for engine in engines}
     models: dict[str, dict[str, None]] = {engine: {} for engine in engines}  # in page order
     homeless: list[str] = []
     for s in vllm:
@@ -104,10 +104,10 @@ def lay_out(series: Sequence[Series]) -> Layout:
             homes = _metric_homes(s, reading.metric, engines)
             if not homes:
                 homeless.append(
-                    f"{shown(s)} carries no engine label on a page of {len(engines)} engines"
+                    f"{short_name(s)} carries no engine label on a page of {len(engines)} engines"
                 )
             for engine in homes:
-                found[engine].setdefault(reading.metric.column, []).append((index, s, reading))
+                samples[engine].setdefault(reading.metric.column, []).append((index, s, reading))
     started = any(
         s.name == "process_start_time_seconds"
         or (s.name.startswith("vllm:") and s.name.endswith("_created"))
@@ -115,7 +115,7 @@ def lay_out(series: Sequence[Series]) -> Layout:
     )
     rows = tuple(
         _engine(
-            engine, found[engine], list(models[engine]), homeless if engine == engines[0] else []
+            engine, samples[engine], list(models[engine]), homeless if engine == engines[0] else []
         )
         for engine in engines
     )
@@ -136,7 +136,7 @@ def _refused(engines: Collection[str], models: Collection[str]) -> str:
     return ""
 
 
-def shown(series: Series) -> str:
+def short_name(series: Series) -> str:
     """A series as problems name it, shortened."""
     text = series.text
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
@@ -158,7 +158,7 @@ def _metric_homes(series: Series, metric: Metric, engines: tuple[str, ...]) -> t
 
 
 def _engine(
-    engine: str, found: dict[str, list[Sample]], models: list[str], problems: list[str]
+    engine: str, samples: dict[str, list[Sample]], models: list[str], problems: list[str]
 ) -> EngineLayout:
     problems = list(problems)
     model = models[0] if models else None
@@ -168,16 +168,16 @@ def _engine(
     histograms: list[tuple[str, tuple[float, ...]]] = []
     take: list[int] = []
     tail: list[int] = []
-    twins: dict[int, list[int]] = {}
+    repeats: dict[int, list[int]] = {}
     config: str | None = None
     for column, metric in BY_COLUMN.items():
-        picked = _pick(metric, found.get(column, []), model, problems)
+        picked = _pick(metric, samples.get(column, []), model, problems)
         if not picked:
             continue
         if metric.type == "info":
             config = _config(picked, problems)
             continue
-        firsts = _firsts(metric, picked, twins)
+        firsts = _firsts(metric, picked, repeats)
         if metric.type != "histogram":
             scalars.append((column, len(firsts)))
             take.extend(index for index, _ in firsts)
@@ -192,24 +192,30 @@ def _engine(
         config,
         Shape(tuple(scalars), tuple(histograms)),
         np.array(take, dtype=np.intp),
-        tuple((slot, other) for slot, index in enumerate(take) for other in twins.get(index, ())),
+        tuple((slot, other) for slot, index in enumerate(take) for other in repeats.get(index, ())),
         tuple(problems),
     )
 
 
 def _pick(
-    metric: Metric, found: list[Sample], model: str | None, problems: list[str]
+    metric: Metric, samples: list[Sample], model: str | None, problems: list[str]
 ) -> list[Sample]:
     """The series that a column is read from: one wire name, one model, one set of other labels."""
-    ours = [f for f in found if f[1].labels.get("model_name", model) == model]
+    ours = [f for f in samples if f[1].labels.get("model_name", model) == model]
     if not ours:
         return []
     rank = min(reading.rank for _, _, reading in ours)
     ours = [f for f in ours if f[2].rank == rank]
     if metric.type == "info":
         return ours
-    known = {"engine", "model_name", "le", *metric.sum_over, *(name for name, _ in metric.labels)}
-    others = [{k: v for k, v in s.labels.items() if k not in known} for _, s, _ in ours]
+    label_names = {
+        "engine",
+        "model_name",
+        "le",
+        *metric.sum_over,
+        *(name for name, _ in metric.labels),
+    }
+    others = [{k: v for k, v in s.labels.items() if k not in label_names} for _, s, _ in ours]
     if any(other != others[0] for other in others):
         names = sorted({k for other in others for k in other})
         problems.append(
@@ -220,13 +226,13 @@ def _pick(
     return ours
 
 
-def _firsts(metric: Metric, picked: list[Sample], twins: dict[int, list[int]]) -> list[Chosen]:
-    """Each series once; the indexes of its repetitions go to ``twins``."""
+def _firsts(metric: Metric, picked: list[Sample], repeats: dict[int, list[int]]) -> list[Chosen]:
+    """Each series once; the indexes of its repetitions go to ``repeats``."""
     firsts: dict[tuple[Any, ...], Chosen] = {}
     for index, s, reading in picked:
         key = (reading.part, reading.edge, *(s.labels.get(name) for name in metric.sum_over))
         if key in firsts:
-            twins.setdefault(firsts[key][0], []).append(index)
+            repeats.setdefault(firsts[key][0], []).append(index)
         else:
             firsts[key] = (index, reading)
     return list(firsts.values())

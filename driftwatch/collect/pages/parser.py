@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.pages.layout import Layout, lay_out, shown
+from driftwatch.collect.pages.layout import Layout, lay_out, short_name
 from driftwatch.collect.pages.series import (
     Series,
     SeriesCache,
@@ -117,21 +117,21 @@ class PageParser:
             own["model_name"] = model
         return Target(TargetKey(instance, engine), own)
 
-    def _read(self, instance: str, body: bytes) -> _Page | str:
+    def _page_of(self, instance: str, body: bytes) -> _Page | str:
         """The page, or why it is none."""
         lines = page_lines(body)
         if isinstance(lines, str):
             return lines
         cut = is_cut(lines)
-        page = None if cut else self._known(instance, lines)
+        page = None if cut else self._page_as_before(instance, lines)
         if page is None:
-            page = self._unknown(None if cut else instance, lines)
+            page = self._new_page(None if cut else instance, lines)
         why = no_samples(body, lines, bool(page.layout.series), page.doubts)
         if why is not None:
             return why
         return page if page.layout.engines else page.layout.why_no_engine
 
-    def _known(self, instance: str, lines: list[bytes]) -> _Page | None:
+    def _page_as_before(self, instance: str, lines: list[bytes]) -> _Page | None:
         """The page, if its series are those of the instance's page before."""
         last = self._last.get(instance)
         if last is None or len(lines) != len(last.texts):
@@ -147,20 +147,20 @@ class PageParser:
         except ValueError:
             return None
 
-    def _unknown(self, instance: str | None, lines: list[bytes]) -> _Page:
+    def _new_page(self, instance: str | None, lines: list[bytes]) -> _Page:
         """The page, line by line; remembered for ``instance`` if all of its lines are plain."""
-        found = line_samples(lines, self._cache)
-        plain = found.plain and instance is not None
-        layout = self._laid_out(tuple(found.series))
+        samples = line_samples(lines, self._cache)
+        plain = samples.plain and instance is not None
+        layout = self._laid_out(tuple(samples.series))
         if instance is not None:
             self._last.pop(instance, None)
-            if plain and not found.doubts and sum(map(len, lines)) <= _LAYOUT_BYTES:
+            if plain and not samples.doubts and sum(map(len, lines)) <= _LAYOUT_BYTES:
                 texts = tuple(self._cache.text(line.rpartition(b" ")[0]) for line in lines)
                 bare = tuple(i for i, text in enumerate(texts) if not text)
-                self._last[instance] = _Remembered(texts, bare, tuple(found.lines), layout)
+                self._last[instance] = _Remembered(texts, bare, tuple(samples.lines), layout)
                 if len(self._last) > _INSTANCES:
                     self._last.popitem(last=False)
-        return _Page(layout, found.values, named(found.doubts))
+        return _Page(layout, samples.values, named(samples.doubts))
 
     def _laid_out(self, series: tuple[Series, ...]) -> Layout:
         layout = self._layouts.pop(series, None) or lay_out(series)
@@ -180,12 +180,12 @@ class Batch:
         self._frames = [empty_scrapes()]
         self._problems: list[SourceProblem] = []
         self._failed: list[tuple[str, datetime, str]] = []
-        self._seen: dict[str, list[tuple[datetime, tuple[str, ...]]]] = {}
+        self._engines_by_time: dict[str, list[tuple[datetime, tuple[str, ...]]]] = {}
 
     def add(self, instance: str, time: datetime, body: bytes) -> None:
         """A page that was answered."""
         parser = self._parser
-        page = parser._read(instance, body)
+        page = parser._page_of(instance, body)
         if isinstance(page, str):
             self.fail(instance, time, page)
             return
@@ -194,9 +194,9 @@ class Batch:
             self._problems.append(SourceProblem(instance, doubt, time))
         for engine in page.layout.engines:
             twice = {
-                slot: f"{shown(page.layout.series[other])} is on the page twice, as "
+                slot: f"{short_name(page.layout.series[other])} is on the page twice, as "
                 f"{values[engine.take[slot]]:g} and {values[other]:g}"
-                for slot, other in engine.twins
+                for slot, other in engine.repeats
                 if not same(float(values[engine.take[slot]]), float(values[other]))
             }
             self._rows.append(
@@ -206,7 +206,7 @@ class Batch:
                 parser._models[instance, engine.engine] = engine.model_name
         engines = tuple(engine.engine for engine in page.layout.engines)
         parser._engines[instance] = engines
-        self._seen.setdefault(instance, []).append((time, engines))
+        self._engines_by_time.setdefault(instance, []).append((time, engines))
         if len(self._rows) >= _ROWS_PER_FLUSH:
             self._flush()
 
@@ -241,13 +241,13 @@ class Batch:
 
     def _engines_at(self, instance: str, time: datetime) -> tuple[str, ...]:
         """Engines on the last good page up to ``time``, else on the first one after it."""
-        seen = sorted(self._seen.get(instance, ()))
-        at = bisect_right(seen, time, key=lambda s: s[0])
+        pages = sorted(self._engines_by_time.get(instance, ()))
+        at = bisect_right(pages, time, key=lambda s: s[0])
         if at:
-            return seen[at - 1][1]
+            return pages[at - 1][1]
         if instance in self._before:
             return self._before[instance]
-        return seen[0][1] if seen else ("0",)
+        return pages[0][1] if pages else ("0",)
 
 
 def folded(problems: Iterable[SourceProblem]) -> tuple[SourceProblem, ...]:
@@ -260,11 +260,11 @@ def folded(problems: Iterable[SourceProblem]) -> tuple[SourceProblem, ...]:
         earlier = first.get(key)
         if earlier is None or (problem.time and earlier.time and problem.time < earlier.time):
             first[key] = problem
-    told = [
+    counted = [
         replace(p, reason=f"{p.reason} ({times[key]} times)") if times[key] > 1 else p
         for key, p in first.items()
     ]
-    return tuple(sorted(told, key=lambda p: (p.where, str(p.time or ""), p.reason)))
+    return tuple(sorted(counted, key=lambda p: (p.where, str(p.time or ""), p.reason)))
 
 
 def _silent(tail: bytes) -> bool:

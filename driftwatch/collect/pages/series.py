@@ -54,7 +54,7 @@ class Line:
 
 
 def _sample_names() -> dict[str, tuple[Reading, ...]]:
-    found: dict[str, tuple[Reading, ...]] = {}
+    readings: dict[str, tuple[Reading, ...]] = {}
     for wire, metrics in wire_names().items():
         for metric in metrics:
             ranks = (metric.wire_name, *(old.wire_name for old in metric.old_names))
@@ -62,8 +62,8 @@ def _sample_names() -> dict[str, tuple[Reading, ...]]:
             parts: Mapping[str, Part] = {"": "labels" if metric.type == "info" else "value"}
             for suffix, part in (_SUFFIXES if metric.type == "histogram" else parts).items():
                 reading = Reading(metric, rank, part)
-                found[wire + suffix] = (*found.get(wire + suffix, ()), reading)
-    return found
+                readings[wire + suffix] = (*readings.get(wire + suffix, ()), reading)
+    return readings
 
 
 _READINGS: Mapping[str, tuple[Reading, ...]] = _sample_names()
@@ -106,8 +106,8 @@ def read_line(line: bytes) -> Line | str | None:
     except (ValueError, IndexError, KeyError):
         samples = []
     if len(samples) != 1:
-        shown = text if len(text) <= 80 else text[:80] + "…"
-        return f"not a sample: {shown!r}"
+        start = text if len(text) <= 80 else text[:80] + "…"
+        return f"not a sample: {start!r}"
     (sample,) = samples
     try:
         value = float(sample.value)
@@ -145,25 +145,25 @@ class SeriesCache:
     def __init__(self, max_entries: int = 100_000, max_bytes: int = 16 * 2**20) -> None:
         self.max_entries = max_entries
         self.max_bytes = max_bytes
-        self._found: dict[bytes, Series] = {}
+        self._series: dict[bytes, Series] = {}
         self._texts: dict[bytes, bytes] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._series)
 
     def get(self, text: bytes) -> Series | None:
         """The series with this text, None where it was not seen (or was dropped since)."""
-        return self._found.get(text)
+        return self._series.get(text)
 
     def add(self, text: bytes, series: Series) -> None:
         """Keep a series; over a bound the older half goes."""
-        self._found[text] = series
+        self._series[text] = series
         self._bytes += len(text)
-        if len(self._found) > self.max_entries or self._bytes > self.max_bytes:
+        if len(self._series) > self.max_entries or self._bytes > self.max_bytes:
             # a new dict: deleting from the front of a large one is quadratic
-            self._found = dict(list(self._found.items())[len(self._found) // 2 :])
-            self._bytes = sum(map(len, self._found))
+            self._series = dict(list(self._series.items())[len(self._series) // 2 :])
+            self._bytes = sum(map(len, self._series))
 
     def text(self, text: bytes) -> bytes:
         """The same bytes as one shared object: a fleet's pages differ in a few lines only."""
@@ -201,9 +201,9 @@ def page_samples(body: bytes, cache: SeriesCache) -> Samples | str:
     lines = page_lines(body)
     if isinstance(lines, str):
         return lines
-    found = line_samples(lines, cache)
-    found.doubts[:] = named(found.doubts)
-    return no_samples(body, lines, bool(found.series), found.doubts) or found
+    samples = line_samples(lines, cache)
+    samples.doubts[:] = named(samples.doubts)
+    return no_samples(body, lines, bool(samples.series), samples.doubts) or samples
 
 
 def page_lines(body: bytes) -> list[bytes] | str:
@@ -241,26 +241,26 @@ def no_samples(
 
 def line_samples(lines: list[bytes], cache: SeriesCache) -> Samples:
     """The samples of a page, line by line; series that were not seen before go to the cache."""
-    found = Samples()
+    samples = Samples()
     for i, line in enumerate(lines):
         text, _, tail = line.rpartition(b" ")
-        known = cache.get(text) if text else None
-        value = number(tail) if known else None
-        if known is None or value is None:
-            read = read_line(line)
-            if read is None:
+        series = cache.get(text) if text else None
+        value = number(tail) if series else None
+        if series is None or value is None:
+            parsed = read_line(line)
+            if parsed is None:
                 continue
-            if isinstance(read, str):
-                found.doubts.append(f"line {i + 1}: {read}")
+            if isinstance(parsed, str):
+                samples.doubts.append(f"line {i + 1}: {parsed}")
                 continue
-            known, value = read.series, read.value
-            if read.plain:
-                cache.add(text, known)
-            found.plain = found.plain and read.plain
-        found.series.append(known)
-        found.values.append(value)
-        found.lines.append(i)
-    return found
+            series, value = parsed.series, parsed.value
+            if parsed.plain:
+                cache.add(text, series)
+            samples.plain = samples.plain and parsed.plain
+        samples.series.append(series)
+        samples.values.append(value)
+        samples.lines.append(i)
+    return samples
 
 
 def named(doubts: Sequence[str]) -> tuple[str, ...]:

@@ -78,12 +78,12 @@ class PagesSource:
 
         An instance that answered is not asked again.
         """
-        found = self._ask("/version")
+        answers = self._ask("/version")
         return {
             instance: answer["version"]
             if isinstance(answer, dict) and isinstance(answer.get("version"), str)
             else None
-            for instance, answer in found.items()
+            for instance, answer in answers.items()
         }
 
     def server_info(self) -> dict[str, dict[str, Any] | None]:
@@ -91,13 +91,13 @@ class PagesSource:
 
         vLLM serves it in its development mode only, which no production server should run.
         """
-        found = self._ask("/server_info?config_format=json")
-        return {i: answer if isinstance(answer, dict) else None for i, answer in found.items()}
+        answers = self._ask("/server_info?config_format=json")
+        return {i: answer if isinstance(answer, dict) else None for i, answer in answers.items()}
 
     def forget(self, instances: Iterable[str]) -> None:
         """Ask these servers for version and settings again: they restarted."""
-        gone = set(instances)
-        self._json = {key: found for key, found in self._json.items() if key[0] not in gone}
+        restarted = set(instances)
+        self._json = {key: answer for key, answer in self._json.items() if key[0] not in restarted}
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
@@ -113,12 +113,12 @@ class PagesSource:
 
     def _ask(self, path: str) -> dict[str, Any]:
         """JSON answer by instance, None where there was none; a server's word is kept."""
-        asked = {
+        urls = {
             instance: endpoint.beside(path)
             for instance, endpoint in self._endpoints.items()
             if (instance, path) not in self._json
         }
-        for instance, answer in self._gets.answers(asked):
+        for instance, answer in self._gets.answers(urls):
             if answer.status is None:
                 continue  # not reached: ask again next time
             try:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.pages.layout import EngineLayout, Floats, Layout, Shape, shown
+from driftwatch.collect.pages.layout import EngineLayout, Floats, Layout, Shape, short_name
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import (
     BUCKETS,
@@ -129,27 +129,27 @@ def _checked(row: Row) -> tuple[dict[str, object], list[str]]:
     edges_of = dict(engine.shape.histograms)
     for column, first, after in engine.shape.slots():
         numbers = [float(v) for v in row.vector[first:after]]
-        found = [row.twice[slot] for slot in range(first, after) if slot in row.twice]
-        if not found:
-            found = [
-                f"{shown(row.layout.series[engine.take[first + i]])} is {why}"
+        reasons = [row.twice[slot] for slot in range(first, after) if slot in row.twice]
+        if not reasons:
+            reasons = [
+                f"{short_name(row.layout.series[engine.take[first + i]])} is {why}"
                 for i, number in enumerate(numbers)
                 if (why := _why_not(number, BY_COLUMN[column].largest))
             ]
         edges = edges_of.get(column)
         if edges is None:
-            if not found:
+            if not reasons:
                 values[column] = numbers[0] if len(numbers) == 1 else float(np.sum(numbers))
         else:
-            found = found or _histogram_wrong(row, column, edges, numbers)
-            if not found:
+            reasons = reasons or _histogram_wrong(row, column, edges, numbers)
+            if not reasons:
                 values |= {
                     f"{column}_sum": numbers[-2],
                     f"{column}_count": numbers[-1],
                     f"{column}_buckets": numbers[:-2],
                     f"{column}_edges": list(edges),
                 }
-        wrong += [text for text in found if text not in wrong]
+        wrong += [text for text in reasons if text not in wrong]
     doubts = [*row.doubts, *wrong]
     values |= {
         "instance": row.instance,

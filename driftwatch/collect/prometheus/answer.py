@@ -84,7 +84,7 @@ class Points:
 
 
 @dataclass(slots=True)
-class Known:
+class LastSeries:
     """The series of the answer before, in its order."""
 
     keys: Keys = field(default_factory=lambda: np.empty(0, np.int64))
@@ -104,8 +104,8 @@ class Known:
         """Which of the keys, the first of them the answer's number ``start``, are not known."""
         if np.array_equal(self.keys[start : start + len(keys)], keys):
             return ()
-        found: list[int] = np.nonzero(self.find(keys) < 0)[0].tolist()
-        return found
+        indexes: list[int] = np.nonzero(self.find(keys) < 0)[0].tolist()
+        return indexes
 
 
 _NO_HEADS = Heads()
@@ -115,19 +115,21 @@ class Scan:
     """Reads the body of an answer as it comes.
 
     Args:
-        known: series whose labels need not be kept.
+        last_series: series whose labels need not be kept.
     """
 
-    def __init__(self, known: Known | None = None, *, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(
+        self, last_series: LastSeries | None = None, *, piece_bytes: int = PIECE_BYTES
+    ) -> None:
         self.start = b""
-        self._known = known or Known()
+        self._last_series = last_series or LastSeries()
         self._piece_bytes = piece_bytes
         self._before: bytes | None = None  # what comes before the first series
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self._wanted_bytes = piece_bytes
         self._heads = Heads()
-        self._found: list[Points] = []
+        self._blocks: list[Points] = []
         self._native: list[bytes] = []
         self._series = 0
 
@@ -140,13 +142,13 @@ class Scan:
         """
         if len(self.start) < _START_BYTES:
             self.start = (self.start + data[:_START_BYTES])[:_START_BYTES]
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes >= self._wanted_bytes:
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        if self._pending_bytes >= self._wanted_bytes:
             self._cut()
             # where there was no cut, look again when there is twice as much
-            self._wanted_bytes = max(self._piece_bytes, 2 * self._held_bytes)
-            if self._held_bytes > PARSED_BYTES:
+            self._wanted_bytes = max(self._piece_bytes, 2 * self._pending_bytes)
+            if self._pending_bytes > PARSED_BYTES:
                 raise TooExpensive(
                     f"more than {PARSED_BYTES} bytes that are not written as Prometheus does"
                 )
@@ -158,8 +160,8 @@ class Scan:
             BadPage: a series is not as the API promises.
         """
         self._cut()
-        text = b"".join(self._held)
-        self._held = []
+        text = b"".join(self._pending)
+        self._pending = []
         around = text if self._before is None else self._before + b'[{"metric":' + text
         try:
             parsed: object = orjson.loads(around)
@@ -168,10 +170,10 @@ class Scan:
         data = parsed.get("data") if isinstance(parsed, dict) else None
         result = data.get("result") if isinstance(data, dict) else None
         if not isinstance(result, list) or not isinstance(data, dict):
-            if self._found:
+            if self._blocks:
                 raise BadPage("JSON with series, but they are not its data.result")
             return parsed
-        if self._found and not result:
+        if self._blocks and not result:
             raise BadPage("JSON with series, but they are not its data.result")
         if data.get("resultType") == "matrix":
             self._take(_parsed(result, _head(text) if self._before and len(result) == 1 else None))
@@ -180,7 +182,7 @@ class Scan:
 
     def _cut(self) -> None:
         """Read the series that are held whole, and keep the rest."""
-        text = b"".join(self._held)
+        text = b"".join(self._pending)
         if self._before is None:
             at = text.find(_FIRST)
             if at >= 0:
@@ -191,41 +193,41 @@ class Scan:
             at = text.rfind(_NEXT)
             if at >= 0:
                 piece, text = text[:at], text[at + len(_NEXT) :]
-                read = _scanned(piece)
-                if read is None or not self._take(read):
+                block = _scanned(piece)
+                if block is None or not self._take(block):
                     self._take(_parsed_piece(piece))
-        self._held, self._held_bytes = [text], len(text)
+        self._pending, self._pending_bytes = [text], len(text)
 
-    def _take(self, read: _Read) -> bool:
+    def _take(self, block: _Block) -> bool:
         """Keep what was read; False where new labels are none, so that it must be parsed."""
-        keys = np.fromiter(map(hash, read.heads), np.int64, len(read.heads))
-        missing = self._known.missing(keys, self._series)
-        heads = [read.heads[index] for index in missing]
-        if read.raw and not all(map(_is_labels, heads)):
+        keys = np.fromiter(map(hash, block.heads), np.int64, len(block.heads))
+        missing = self._last_series.missing(keys, self._series)
+        heads = [block.heads[index] for index in missing]
+        if block.raw and not all(map(_is_labels, heads)):
             return False
-        self._native += read.native
+        self._native += block.native
         self._heads.add(keys[list(missing)], heads)
         self._series += len(keys)
-        self._found.append(Points(keys, _NO_HEADS, read.counts, read.at, read.value))
+        self._blocks.append(Points(keys, _NO_HEADS, block.counts, block.at, block.value))
         return True
 
     def _points(self) -> Points:
-        found = self._found
-        if len(found) == 1:
-            one = found[0]
+        blocks = self._blocks
+        if len(blocks) == 1:
+            one = blocks[0]
             return Points(one.keys, self._heads, one.counts, one.at, one.value, tuple(self._native))
         return Points(
-            np.concatenate([one.keys for one in found]),
+            np.concatenate([one.keys for one in blocks]),
             self._heads,
-            np.concatenate([one.counts for one in found]),
-            np.concatenate([one.at for one in found]),
-            np.concatenate([one.value for one in found]),
+            np.concatenate([one.counts for one in blocks]),
+            np.concatenate([one.at for one in blocks]),
+            np.concatenate([one.value for one in blocks]),
             tuple(self._native),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _Block:
     """Series with their samples; ``raw``: nobody has parsed the heads; ``native``: as Points."""
 
     heads: Sequence[bytes]
@@ -236,22 +238,22 @@ class _Read:
     native: Sequence[bytes] = ()
 
 
-def points(result: Sequence[Any], known: Known | None = None) -> Points:
+def points(result: Sequence[Any], last_series: LastSeries | None = None) -> Points:
     """The samples of an answer that was parsed.
 
     Args:
         result: a list of ``{"metric": …, "values": …}``.
-        known: series whose labels need not be kept.
+        last_series: series whose labels need not be kept.
 
     Raises:
         BadPage: a series is not as the API promises.
     """
-    scan = Scan(known)
+    scan = Scan(last_series)
     scan._take(_parsed(result))
     return scan._points()
 
 
-def _scanned(piece: bytes) -> _Read | None:
+def _scanned(piece: bytes) -> _Block | None:
     """The series of a piece that is written as Prometheus does, None for any other.
 
     It begins with the labels of its first series and ends with the last sample of its last one.
@@ -266,13 +268,13 @@ def _scanned(piece: bytes) -> _Read | None:
         return None
     rows = text.replace(b";", b"\n").replace(b"],[", b"\n").translate(None, b'[]"')
     try:
-        read = pl.read_csv(rows, has_header=False, quote_char=None, schema=_ROW)
+        table = pl.read_csv(rows, has_header=False, quote_char=None, schema=_ROW)
     except pl.exceptions.PolarsError:
         return None
-    times, value = (read[name].to_numpy() for name in _ROW)
-    if not np.isfinite(times).all() or read["value"].null_count():
+    times, value = (table[name].to_numpy() for name in _ROW)
+    if not np.isfinite(times).all() or table["value"].null_count():
         return None
-    return _Read(heads, counts, _milliseconds(times), value, raw=True)
+    return _Block(heads, counts, _milliseconds(times), value, raw=True)
 
 
 def _counts(text: bytes, samples: Sequence[bytes]) -> npt.NDArray[np.int64] | None:
@@ -284,13 +286,13 @@ def _counts(text: bytes, samples: Sequence[bytes]) -> npt.NDArray[np.int64] | No
     def bare(count: int) -> bytes:
         return (b'[,""],' * count)[:-1]
 
-    left = text.translate(None, _NUMBER)
+    brackets = text.translate(None, _NUMBER)
     each = text.count(b"[") // len(samples)
-    if left == (bare(each) + b";") * (len(samples) - 1) + bare(each):
+    if brackets == (bare(each) + b";") * (len(samples) - 1) + bare(each):
         counts = [each] * len(samples)
     else:  # series that began or ended in between
         counts = [one.count(b"[") for one in samples]
-        if left != b";".join(map(bare, counts)):
+        if brackets != b";".join(map(bare, counts)):
             return None
     return np.array(counts, dtype=np.int64) if all(counts) else None
 
@@ -308,7 +310,7 @@ def _head(text: bytes) -> bytes | None:
     return head if values and _is_labels(head) else None
 
 
-def _parsed_piece(piece: bytes) -> _Read:
+def _parsed_piece(piece: bytes) -> _Block:
     try:
         result = orjson.loads(b'[{"metric":' + piece + b"]}]")
     except orjson.JSONDecodeError:
@@ -316,12 +318,12 @@ def _parsed_piece(piece: bytes) -> _Read:
     return _parsed(result)
 
 
-def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
+def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Block:
     """Series that a JSON parser has read; ``head``: how the first one's labels are written."""
     heads: list[bytes] = []
     counts: list[int] = []
     last: list[float] = []
-    read = np.empty(0, np.int64)
+    milliseconds = np.empty(0, np.int64)
     times: list[npt.NDArray[np.int64]] = []
     values: list[str] = []
     native: list[bytes] = []
@@ -337,14 +339,14 @@ def _parsed(result: Sequence[Any], head: bytes | None = None) -> _Read:
             moments = list(map(_AT, samples))
             if moments != last:  # nearly all series have the times of the one before
                 last = moments
-                read = _milliseconds(np.array(moments, dtype=np.float64))
-            times.append(read)
+                milliseconds = _milliseconds(np.array(moments, dtype=np.float64))
+            times.append(milliseconds)
             values.extend(map(_VALUE, samples))
-        at = np.concatenate(times) if times else read
+        at = np.concatenate(times) if times else milliseconds
         value = _floats(values)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
-    return _Read(heads, np.array(counts, np.int64), at, value, raw=False, native=native)
+    return _Block(heads, np.array(counts, np.int64), at, value, raw=False, native=native)
 
 
 def _floats(texts: list[str]) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.collect.prometheus.columns import KEYS, SUFFIXES, Column, Gathered, says_engine
 from driftwatch.collect.prometheus.numbers import LONG, ArrayAnswer
 from driftwatch.collect.prometheus.placement import Placement
-from driftwatch.collect.prometheus.query import Labels, Numbers, Query, shown
+from driftwatch.collect.prometheus.query import Labels, Numbers, Query, short_name
 from driftwatch.collect.registry import Metric
 from driftwatch.collect.schema import BUCKETS, SourceProblem
 
@@ -20,14 +20,14 @@ def chosen(
     column: Column,
     placement: Placement,
     engines: Numbers,
-    answered: ArrayAnswer,
+    answer: ArrayAnswer,
     scraped_as: Mapping[str, Labels],
     into: Gathered,
 ) -> pl.DataFrame:
     """The same of engines that a choice must be made for, or that something is wrong with."""
     metric, query = column.metric, placement.query
     where, contested = place(column, placement, engines, scraped_as)
-    long = _long(answered, where["series"].to_numpy()).join(
+    long = _long(answer, where["series"].to_numpy()).join(
         where, on="series", how="inner", maintain_order="left"
     )
     # the API should name no series twice; labels may be written in two ways
@@ -45,14 +45,14 @@ def chosen(
     return _scalar(metric, long, query, into)
 
 
-def _long(answered: ArrayAnswer, series: npt.NDArray[np.uint32]) -> pl.DataFrame:
+def _long(answer: ArrayAnswer, series: npt.NDArray[np.uint32]) -> pl.DataFrame:
     """``series``, ``at``, ``value`` of some series, in their order and that of time."""
     series = np.sort(series)
-    value = answered.value[series]
-    there = np.ones(value.shape, np.bool_) if answered.there is None else answered.there[series]
+    value = answer.value[series]
+    there = np.ones(value.shape, np.bool_) if answer.there is None else answer.there[series]
     row, column = np.nonzero(there)
     return pl.DataFrame(
-        {"series": series[row], "at": answered.times[column], "value": value[row, column]},
+        {"series": series[row], "at": answer.times[column], "value": value[row, column]},
         schema=LONG,
         strict=False,
     )
@@ -88,20 +88,22 @@ def _winners(
     best = long.filter(pl.col("place") == pl.col("best"))
     if metric.type != "info":
         # told in one order, whatever the answer's is and however a join walks
-        said = pl.Series(_ranked(placement.variants.labels), dtype=pl.UInt32)
-        told = long.with_columns(said.gather(long["variant"]).alias("said"))
-        taken = (
-            told.filter(pl.col("place") == pl.col("best"))
+        variant_rank = pl.Series(_ranked(placement.variants.labels), dtype=pl.UInt32)
+        ranked = long.with_columns(variant_rank.gather(long["variant"]).alias("said"))
+        winners = (
+            ranked.filter(pl.col("place") == pl.col("best"))
             .sort(*KEYS, "said", "series")
             .unique(KEYS, keep="first", maintain_order=True)
         )
         clash = (
-            told.filter(pl.col("place") != pl.col("best"))
-            .join(taken.select(*KEYS, "rank", pl.col("series").alias("taken")), on=[*KEYS, "rank"])
+            ranked.filter(pl.col("place") != pl.col("best"))
+            .join(
+                winners.select(*KEYS, "rank", pl.col("series").alias("taken")), on=[*KEYS, "rank"]
+            )
             .sort(*KEYS, "place", "said", "series")
             .unique(["instance", "engine"], keep="first", maintain_order=True)
         )
-        for instance, engine, read, other in clash.select(
+        for instance, engine, winner, other in clash.select(
             "instance", "engine", "taken", "series"
         ).iter_rows():
             if (instance, engine) in into.clashed:
@@ -109,8 +111,8 @@ def _winners(
             into.clashed.add((instance, engine))
             reason = (
                 f"engine {engine} of {instance} has two series at the same time: read "
-                f"{shown(placement.labels(metric, read))}, not "
-                f"{shown(placement.labels(metric, other))}"
+                f"{short_name(placement.labels(metric, winner))}, not "
+                f"{short_name(placement.labels(metric, other))}"
             )
             into.problems.append(SourceProblem(placement.query.text, reason))
     return best.drop("place", "best")

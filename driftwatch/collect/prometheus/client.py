@@ -14,9 +14,9 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
-from driftwatch.collect.prometheus.answer import Heads, Known, Points
+from driftwatch.collect.prometheus.answer import Heads, LastSeries, Points
 from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer, answers, numbered
-from driftwatch.collect.prometheus.query import Grid, labels_of, shown, time_of
+from driftwatch.collect.prometheus.query import Grid, labels_of, short_name, time_of
 from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
     AuthFailed,
@@ -99,18 +99,18 @@ class PrometheusAsker:
                 :meth:`PrometheusSession.request`.
         """
         params = {"time": _seconds(round(at.timestamp() * 1000)), "timeout": self._patience}
-        result = self._asked(lambda: self._api.custom_query(text, params=params))
+        result = self._answer(lambda: self._api.custom_query(text, params=params))
         try:
             return [(dict(one["metric"]), float(one["value"][1])) for one in result]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
 
-    def matrix(self, text: str, times: Grid, known: Known | None = None) -> Points:
+    def matrix(self, text: str, times: Grid, last_series: LastSeries | None = None) -> Points:
         """The answer of a range query; its grid must be one that the API answers at once.
 
         Args:
             text: PromQL whose answer is a vector at each time.
-            known: series whose labels need not be brought.
+            last_series: series whose labels need not be brought.
 
         Raises:
             SourceError: as :meth:`instant`.
@@ -122,8 +122,8 @@ class PrometheusAsker:
             "timeout": self._patience,
         }
         first, last = time_of(times.first), time_of(times.last)
-        self._session.known = known
-        result: Points = self._asked(
+        self._session.last_series = last_series
+        result: Points = self._answer(
             lambda: self._api.custom_query_range(
                 text, first, last, _seconds(times.step), params=params
             )
@@ -136,10 +136,10 @@ class PrometheusAsker:
         Raises:
             SourceError: as :meth:`instant`.
         """
-        found = self.read(f"label/{quote(name, safe='')}/values", **{"match[]": list(selectors)})
-        if not isinstance(found, list):
+        values = self.read(f"label/{quote(name, safe='')}/values", **{"match[]": list(selectors)})
+        if not isinstance(values, list):
             raise BadPage("the list of label values is none")
-        return [str(one) for one in found]
+        return [str(one) for one in values]
 
     def read(self, path: str, **params: Any) -> Any:
         """``data`` of any other endpoint below ``/api/v1/`` (``targets``, ``metadata`` …).
@@ -148,7 +148,7 @@ class PrometheusAsker:
             SourceError: as :meth:`instant`.
         """
         url = f"{self._api.url}/api/v1/{path}"
-        return self._asked(
+        return self._answer(
             lambda: self._session.request(
                 "GET", url, params=params, headers=self._api.headers, auth=self._api.auth
             ).json()["data"]
@@ -163,7 +163,7 @@ class PrometheusAsker:
         """How long the API itself may work on a question."""
         return f"{max(1, round(self._timeout_seconds * 1000))}ms"
 
-    def _asked(self, ask: Callable[[], Any]) -> Any:
+    def _answer(self, ask: Callable[[], Any]) -> Any:
         try:
             token = self._bearer_token() if callable(self._bearer_token) else self._bearer_token
         except ConfigError as error:  # its file was there when the service started
@@ -174,10 +174,10 @@ class PrometheusAsker:
         try:
             return ask()
         except SourceError as error:  # a server may say what it was sent
-            told = self._redacted(error.message)
-            if told == error.message:
+            message = self._redacted(error.message)
+            if message == error.message:
                 raise
-            raise type(error)(told, help_text=error.help_text) from None
+            raise type(error)(message, help_text=error.help_text) from None
         except requests.RequestException:  # its text may hold a header or the address
             raise Unavailable(UNSENDABLE) from None
 
@@ -215,13 +215,13 @@ class RangeAsker:
         self._deadline = time.monotonic() + self._budget_seconds
 
     def range(
-        self, text: str, times: Grid, known: Sequence[bytes] = ()
+        self, text: str, times: Grid, heads: Sequence[bytes] = ()
     ) -> tuple[LongAnswer, list[SourceError]]:
         """One query over the grid, in pieces; one that is too much is asked in halves.
 
         Args:
             text: PromQL whose answer is a vector at each time.
-            known: heads of an answer before; where they are the same, they are handed back
+            heads: heads of an answer before; where they are the same, they are handed back
                 themselves.
 
         Returns:
@@ -229,22 +229,22 @@ class RangeAsker:
             any other error where some of the grid has none.
         """
         brought = self._pieces(text, times, None)
-        found = answers(brought.chunks)
-        if found.heads == known:
-            found = LongAnswer(known, found.long)
-        return found, brought.errors
+        answer = answers(brought.chunks)
+        if answer.heads == heads:
+            answer = LongAnswer(heads, answer.long)
+        return answer, brought.errors
 
     def numbers(
-        self, text: str, times: Grid, known: Known
+        self, text: str, times: Grid, last_series: LastSeries
     ) -> tuple[ArrayAnswer, Heads, list[SourceError]]:
         """The same as arrays, and labels of the series that are not known."""
-        brought = self._pieces(text, times, known)
+        brought = self._pieces(text, times, last_series)
         heads = Heads()
         for one in brought.chunks:
             heads.extend(one.heads)
-        return numbered(brought.chunks, known), heads, brought.errors
+        return numbered(brought.chunks, last_series), heads, brought.errors
 
-    def _pieces(self, text: str, times: Grid, known: Known | None) -> _Brought:
+    def _pieces(self, text: str, times: Grid, last_series: LastSeries | None) -> _Brought:
         brought = _Brought()
         todo = list(times.chunks())[::-1]
         while todo:
@@ -254,9 +254,9 @@ class RangeAsker:
                     raise Unavailable(
                         f"not asked: the {self._budget_seconds:g} s for all queries are used up"
                     )
-                found = self._asker.matrix(text, piece, known)
-                brought.chunks.append(found)
-                brought.errors += _native(found.native)
+                points = self._asker.matrix(text, piece, last_series)
+                brought.chunks.append(points)
+                brought.errors += _native(points.native)
             except TooExpensive as error:
                 if piece.points == 1:
                     brought.errors.append(error)
@@ -279,23 +279,23 @@ def _native(heads: Sequence[bytes]) -> list[BadPage]:
     if not heads:
         return []
     many = f", and {len(heads) - 1} more," if len(heads) > 1 else ""
-    first = shown(labels_of(min(heads)))
+    first = short_name(labels_of(min(heads)))
     return [BadPage(f"{first}{many} in the form of a native histogram: not read")]
 
 
 def _host(url: str) -> str:
     """host:port of an address, without a user and password in it."""
     # with a slash in a password the parts are not what they seem: nothing before the last @
-    told = repr(url if "@" not in url else f"{SECRET}@{url.rpartition('@')[2]}")
+    quoted_url = repr(url if "@" not in url else f"{SECRET}@{url.rpartition('@')[2]}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         why = f": {error}" if "@" not in url else ""
-        raise UsageError(f"{told} is not an address{why}") from None
+        raise UsageError(f"{quoted_url} is not an address{why}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise UsageError(
-            f"{told} is not an http or https address", help_text="give http://host:9090"
+            f"{quoted_url} is not an http or https address", help_text="give http://host:9090"
         )
     host = f"[{host}]" if ":" in host else host
     return f"{host}:{port}" if port else host
@@ -304,15 +304,15 @@ def _host(url: str) -> str:
 def _secrets(url: str, basic_auth: tuple[str, str] | None) -> tuple[str, ...]:
     """Texts that no message may hold: passwords, and what is sent of them."""
     pairs = [] if basic_auth is None else [basic_auth]
-    said = urlsplit(url)
-    found = []
-    if said.password:
-        found.append(said.password)
-        pairs.append((unquote(said.username or ""), unquote(said.password)))
+    parts = urlsplit(url)
+    secrets = []
+    if parts.password:
+        secrets.append(parts.password)
+        pairs.append((unquote(parts.username or ""), unquote(parts.password)))
     for user, password in pairs:
         both = f"{user}:{password}".encode("latin-1", "replace")
-        found += [password, base64.b64encode(both).decode()]
-    return tuple(found)
+        secrets += [password, base64.b64encode(both).decode()]
+    return tuple(secrets)
 
 
 def _seconds(milliseconds: int) -> str:

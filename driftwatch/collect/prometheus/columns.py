@@ -66,26 +66,26 @@ class Roster:
 
     def kept_labels(self, origin: int) -> Labels:
         """The labels of an origin that is asked for every time: the same object."""
-        found = self._labels.get(origin)
-        if found is None:
-            found = self._labels[origin] = self.labels(origin)
-        return found
+        labels = self._labels.get(origin)
+        if labels is None:
+            labels = self._labels[origin] = self.labels(origin)
+        return labels
 
     @property
     def engine(self) -> Numbers:
         """Engine of each origin."""
-        return self._made()[0]
+        return self._as_arrays()[0]
 
     def named(self, engines: Numbers, repeated: int) -> list[pl.Series]:
         """``instance`` and ``engine`` of engines, each of them so many times."""
         rows = np.repeat(engines, repeated)
-        return [name.gather(rows) for name in self._made()[1][:2]]
+        return [name.gather(rows) for name in self._as_arrays()[1][:2]]
 
     def models(self, origins: Numbers) -> pl.Series:
         """``model_name`` of origins."""
-        return self._made()[1][2].gather(origins)
+        return self._as_arrays()[1][2].gather(origins)
 
-    def _made(self) -> tuple[Numbers, list[pl.Series]]:
+    def _as_arrays(self) -> tuple[Numbers, list[pl.Series]]:
         if self._arrays is None:
             names = [
                 pl.Series("instance", [instance for instance, _ in self.engines], pl.String),
@@ -106,16 +106,16 @@ class Variants:
     def __init__(self) -> None:
         self.labels: list[Labels] = []
         self._rows: list[tuple[int, int, float]] = []
-        self._known: dict[tuple[str | None, ...], int] = {}
-        self._made: npt.NDArray[np.float64] = np.empty((0, 3))
+        self._numbers: dict[tuple[str | None, ...], int] = {}
+        self._row_array: npt.NDArray[np.float64] = np.empty((0, 3))
 
     def add(
         self, kind: tuple[str | None, ...], named: tuple[int, str], summed: Sequence[str]
     ) -> int:
         """The variant of a kind: name, ``le`` and the labels that are summed away."""
-        variant = self._known.get(kind)
+        variant = self._numbers.get(kind)
         if variant is None:
-            variant = self._known[kind] = len(self.labels)
+            variant = self._numbers[kind] = len(self.labels)
             pairs = zip(("__name__", "le", *summed), kind, strict=True)
             labels = {name: value for name, value in pairs if value is not None}
             rank, suffix = named
@@ -125,9 +125,9 @@ class Variants:
         return variant
 
     def _table(self) -> npt.NDArray[np.float64]:
-        if len(self._made) != len(self._rows):
-            self._made = np.array(self._rows, np.float64).reshape(-1, 3)
-        return self._made
+        if len(self._row_array) != len(self._rows):
+            self._row_array = np.array(self._rows, np.float64).reshape(-1, 3)
+        return self._row_array
 
     @property
     def rank(self) -> npt.NDArray[np.float64]:
@@ -258,19 +258,19 @@ class Gathered:
     # (instance, engine) that a problem names because of two series at the same time
     clashed: set[tuple[str, str]] = field(default_factory=set)
     problems: list[SourceProblem] = field(default_factory=list)
-    _seen: dict[tuple[str, bytes], npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _marks: dict[tuple[str, bytes], npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def unseen(self, what: str, times: npt.NDArray[np.int64], engines: Numbers) -> Numbers:
         """Which of the engines have nothing of this kind yet at these times; now they have."""
-        seen = self._seen.get((what, times.tobytes()))
+        marks = self._marks.get((what, times.tobytes()))
         size = int(engines.max(initial=-1)) + 1
-        if seen is None or len(seen) < size:
+        if marks is None or len(marks) < size:
             grown = np.zeros(2 * size, np.bool_)
-            if seen is not None:
-                grown[: len(seen)] = seen
-            seen = self._seen[what, times.tobytes()] = grown
-        new = np.nonzero(~seen[engines])[0]
-        seen[engines] = True
+            if marks is not None:
+                grown[: len(marks)] = marks
+            marks = self._marks[what, times.tobytes()] = grown
+        new = np.nonzero(~marks[engines])[0]
+        marks[engines] = True
         return new
 
     def labels(self, roster: Roster) -> dict[tuple[str, str], Labels]:
@@ -294,18 +294,18 @@ class Gathered:
             apart = tuple(name for name, _ in column.metric.labels)
             there = newest == last[engine_of[column.origins]]
             pairs.setdefault(apart, []).append(column.origins[there])
-        found: dict[int, Labels] = {}
+        of_engine: dict[int, Labels] = {}
         for apart, several in pairs.items():
             for origin in np.unique(np.concatenate(several)).tolist():
                 labels = roster.kept_labels(origin)
                 if apart:
                     labels = {k: v for k, v in labels.items() if k not in apart}
                 engine = int(engine_of[origin])
-                before = found.get(engine, labels)
+                before = of_engine.get(engine, labels)
                 if before != labels:
                     labels = {k: v for k, v in before.items() if labels.get(k) == v}
-                found[engine] = labels
-        return {roster.engines[engine]: labels for engine, labels in found.items()}
+                of_engine[engine] = labels
+        return {roster.engines[engine]: labels for engine, labels in of_engine.items()}
 
 
 def says_engine(metric: Metric) -> bool:

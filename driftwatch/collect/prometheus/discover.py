@@ -113,20 +113,20 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
     ups = _ups(asking, match, engines)
     servers, silent = [], []
     for instance, series in sorted(by_instance.items()):
-        seen = [s for s in ups.get(instance, ()) if s.up] or ups.get(instance, [])
+        instance_ups = [s for s in ups.get(instance, ()) if s.up] or ups.get(instance, [])
         servers.append(
             Server(
                 instance,
                 _shared(series),
                 tuple(sorted({labels.get("engine", "0") for labels in series})),
                 tuple(sorted(caches.get(instance, ()), key=lambda c: c.get("engine", "0"))),
-                min((s.interval_seconds for s in seen if s.interval_seconds), default=None),
+                min((s.interval_seconds for s in instance_ups if s.interval_seconds), default=None),
                 several=_several(series),
             )
         )
     others = {
-        instance: max(seen, key=lambda one: one.up)
-        for instance, seen in sorted(ups.items())
+        instance: max(instance_ups, key=lambda one: one.up)
+        for instance, instance_ups in sorted(ups.items())
         if instance not in by_instance
     }
     what = dict(what_they_are(asker, [name for name, one in others.items() if one.up]))
@@ -149,8 +149,8 @@ def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
     Raises:
         SourceError: the API does not answer.
     """
-    found = asker.instant(select(_ENGINE_SERIES, ""), at)
-    return len({labels.get("instance", "") for labels, _ in found})
+    series = asker.instant(select(_ENGINE_SERIES, ""), at)
+    return len({labels.get("instance", "") for labels, _ in series})
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +217,12 @@ class _Questions:
     def instant(self, text: str) -> list[tuple[dict[str, str], float]]:
         """The answer, nothing where there is none."""
         try:
-            found = self.asker.instant(text, self.at)
+            answer = self.asker.instant(text, self.at)
         except SourceError as error:
             self.failed(text, error)
             return []
         self.warned(text)
-        return found
+        return answer
 
     def warned(self, text: str) -> None:
         """Note what the last answer warned of: some of what was asked for is missing."""
@@ -239,44 +239,44 @@ def _ups(
 ) -> dict[str, list[Scraped]]:
     """``up`` of every instance in the jobs that have vLLM servers."""
     jobs = sorted({labels["job"] for labels in engines if labels.get("job")})
-    asked: list[dict[str, str]] = [{**match, "job": job} for job in jobs if "job" not in match]
-    if not asked or len(asked) > _MANY or any("job" not in labels for labels in engines):
-        asked = [dict(match)]
-    found: dict[str, list[Scraped]] = {}
-    for one in asked:
+    selections: list[dict[str, str]] = [{**match, "job": job} for job in jobs if "job" not in match]
+    if not selections or len(selections) > _MANY or any("job" not in labels for labels in engines):
+        selections = [dict(match)]
+    ups: dict[str, list[Scraped]] = {}
+    for one in selections:
         try:
-            answered = scraped(asking.asker, one, asking.at)
+            targets = scraped(asking.asker, one, asking.at)
         except SourceError as error:
             asking.failed(f"up of {one or 'everything'}", error)
             continue
-        for target in answered:
+        for target in targets:
             if target.labels.get("instance"):
-                found.setdefault(target.labels["instance"], []).append(target)
-    return found
+                ups.setdefault(target.labels["instance"], []).append(target)
+    return ups
 
 
 def _hints(asking: _Questions, namespaces: Sequence[str]) -> list[Hint]:
     """Labels of any series that hold a vLLM command line, and Kubernetes' annotations."""
-    found: list[Hint] = []
+    hints: list[Hint] = []
     for label in _ARGUMENT_LABELS:
         for labels, _ in asking.instant(f'{{{label}=~"{_OF_VLLM}"}}'):
-            found.append(Hint(labels.get("__name__", ""), label, labels[label], labels))
+            hints.append(Hint(labels.get("__name__", ""), label, labels[label], labels))
     if namespaces:
         # without honorLabels the workload's namespace is the exported one
-        asked = [
+        selectors = [
             f",{matchers({label: name})}"
             for name in namespaces
             for label in ("namespace", "exported_namespace")
         ]
-        for inside in asked if len(namespaces) <= _MANY else [""]:
+        for inside in selectors if len(namespaces) <= _MANY else [""]:
             for labels, _ in asking.instant(_KUBERNETES % inside):
-                found += [
+                hints += [
                     Hint(labels.get("__name__", ""), label, text, labels)
                     for label, text in sorted(labels.items())
                     if label.startswith(("annotation_", "label_"))
                     and (_SAYS_VLLM.match(text) or "max_num_" in label)
                 ]
-    return sorted(found, key=lambda s: (s.series, s.label, s.text, sorted(s.labels.items())))
+    return sorted(hints, key=lambda s: (s.series, s.label, s.text, sorted(s.labels.items())))
 
 
 def _shared(series: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -299,7 +299,7 @@ _WHOSE = (
 def _several(series: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
     """Labels of :data:`_WHOSE` in which series of one instance differ."""
     values = {name: {labels.get(name, "") for labels in series} for name in _WHOSE}
-    return {name: tuple(sorted(known)) for name, known in values.items() if len(known) > 1}
+    return {name: tuple(sorted(distinct)) for name, distinct in values.items() if len(distinct) > 1}
 
 
 def _sample_names() -> dict[str, str]:

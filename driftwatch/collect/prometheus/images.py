@@ -35,7 +35,7 @@ class PodImages:
     replaced.
     """
 
-    _known: dict[tuple[str, str, str], str] = field(default_factory=dict)  # pod, own container
+    _image_of: dict[tuple[str, str, str], str] = field(default_factory=dict)  # pod, own container
     _pods: frozenset[Pod] = frozenset()
     _asked_ms: int | None = None
 
@@ -69,11 +69,11 @@ class PodImages:
                 continue
             images = _images(of.get(pod_of_it, {}), target.labels.get("container"))
             if len(images) == 1:  # of a pod that is just being replaced both are there
-                self._known[_place(target, pod_of_it)] = next(iter(images))
+                self._image_of[_place(target, pod_of_it)] = next(iter(images))
 
     def _with_image(self, target: Target) -> Target:
         pod = _pod(target.labels)
-        image = None if pod is None else self._known.get(_place(target, pod))
+        image = None if pod is None else self._image_of.get(_place(target, pod))
         if image is None or target.labels.get(IMAGE_LABEL) == image:
             return target
         return replace(target, labels={**target.labels, IMAGE_LABEL: image})

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.prometheus.answer import Keys, Known, Points
+from driftwatch.collect.prometheus.answer import Keys, LastSeries, Points
 from driftwatch.collect.prometheus.query import Labels, Numbers, labels_of
 
 NEVER = int(np.iinfo(np.int64).min)
@@ -75,11 +75,13 @@ def answers(chunks: Sequence[Points]) -> LongAnswer:
     return LongAnswer([heads[key] for key in keys.tolist()], long)
 
 
-def _merged(chunks: Sequence[Points], known: Known | None = None) -> tuple[Keys, list[Numbers]]:
+def _merged(
+    chunks: Sequence[Points], last_series: LastSeries | None = None
+) -> tuple[Keys, list[Numbers]]:
     """Every key once, in order of first appearance, and the index of each chunk's series."""
     keys = chunks[0].keys
-    if known is not None and np.array_equal(known.keys, keys):
-        keys, distinct = known.keys, True
+    if last_series is not None and np.array_equal(last_series.keys, keys):
+        keys, distinct = last_series.keys, True
     else:
         distinct = len(np.unique(keys)) == len(keys)
     if distinct and all(np.array_equal(keys, c.keys) for c in chunks):
@@ -93,12 +95,12 @@ def _merged(chunks: Sequence[Points], known: Known | None = None) -> tuple[Keys,
     return every[first[order]], np.split(number[which.reshape(-1)], ends)
 
 
-def numbered(chunks: Sequence[Points], known: Known | None = None) -> ArrayAnswer:
-    """The samples of each chunk of the grid → one array; ``known``: as they were asked with."""
+def numbered(chunks: Sequence[Points], last_series: LastSeries | None = None) -> ArrayAnswer:
+    """The samples of each chunk of the grid → one array; ``last_series``: as asked with."""
     if not chunks:
         none = np.empty(0, np.int64)
         return ArrayAnswer(none, none, np.empty((0, 0)), None)
-    keys, which = _merged(chunks, known)
+    keys, which = _merged(chunks, last_series)
     one = chunks[0]
     if len(chunks) == 1 and len(keys) == len(one.keys) and (one.counts == one.counts[:1]).all():
         count = int(one.counts[0]) if len(keys) else 0
@@ -115,8 +117,8 @@ def numbered(chunks: Sequence[Points], known: Known | None = None) -> ArrayAnswe
     table.reshape(-1)[cell[::-1]] = value[::-1]
     there = np.zeros(table.shape, np.bool_)
     there.reshape(-1)[cell] = True
-    kept = table.reshape(-1)[cell]
-    other = (kept != value) & ~(np.isnan(kept) & np.isnan(value))
+    stored = table.reshape(-1)[cell]
+    other = (stored != value) & ~(np.isnan(stored) & np.isnan(value))
     table.reshape(-1)[cell[other]] = np.nan
     twice = tuple(np.unique(row[other]).tolist())
     return ArrayAnswer(keys, times, table, None if there.all() else there, twice)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.collect.prometheus.answer import Heads, Keys, Known
+from driftwatch.collect.prometheus.answer import Heads, Keys, LastSeries
 from driftwatch.collect.prometheus.columns import Column, Roster, Variants, column_of
 from driftwatch.collect.prometheus.query import Labels, Query, labels_of
 from driftwatch.collect.registry import Metric
@@ -26,7 +26,7 @@ class Placement:
     """Where every series of one answer belongs."""
 
     query: Query
-    known: Known  # hashes of the series' labels, in the answer's order
+    series: LastSeries  # hashes of the series' labels, in the answer's order
     variant: npt.NDArray[np.int32]  # of each series, -1 where it is not read
     # for each metric of the query the origin of each series, -1 where it is not of it
     origins: list[npt.NDArray[np.int32]]
@@ -37,11 +37,11 @@ class Placement:
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """Those that have any series."""
-        found = (
+        columns = (
             column_of(metric, origin, self.variant, self.variants, self.roster)
             for metric, origin in zip(self.query.metrics, self.origins, strict=True)
         )
-        return tuple(column for column in found if column is not None)
+        return tuple(column for column in columns if column is not None)
 
     def labels(self, metric: Metric, index: int) -> Labels:
         """Labels of a series that is read for a metric."""
@@ -59,22 +59,22 @@ class Placements:
     roster: Roster = field(default_factory=lambda: Roster())
     _last: dict[str, Placement] = field(default_factory=dict)
 
-    def known(self, text: str) -> Known:
+    def last_series(self, text: str) -> LastSeries:
         """The series of the answer before to this query; nothing where there was none."""
         last = self._last.get(text)
         if last is not None and len(last.variants.labels) > _SPARE:
             del self._last[text]  # edges that come and go
             last = None
-        return Known() if last is None else last.known
+        return LastSeries() if last is None else last.series
 
     def of(self, query: Query, keys: Keys, heads: Heads) -> Placement:
         """The placement of these series.
 
         Args:
-            heads: labels of those that :meth:`known` does not name.
+            heads: labels of those that :meth:`last_series` does not name.
         """
         last = self._last.get(query.text)
-        if last is None or not np.array_equal(last.known.keys, keys):
+        if last is None or not np.array_equal(last.series.keys, keys):
             last = _placement(query, keys, heads, last, self.roster)
             if len(keys):  # an answer that did not come makes nobody forget
                 self._last[query.text] = last
@@ -93,7 +93,7 @@ class Placements:
             for name, p in self._last.items():
                 origins = [number[origin] for origin in p.origins]
                 self._last[name] = Placement(
-                    p.query, p.known, p.variant, origins, p.nameless, p.variants, fresh
+                    p.query, p.series, p.variant, origins, p.nameless, p.variants, fresh
                 )
             self.roster = fresh
 
@@ -108,21 +108,21 @@ def _placement(
     variants = Variants()
     if last is not None:
         variants = last.variants
-        found = last.known.find(keys)
-        old = found >= 0
-        variant[old] = last.variant[found[old]]
+        positions = last.series.find(keys)
+        old = positions >= 0
+        variant[old] = last.variant[positions[old]]
         for ours, theirs in zip(origins, last.origins, strict=True):
-            ours[old] = theirs[found[old]]
+            ours[old] = theirs[positions[old]]
         if last.nameless:
             nameless = {
-                i: last.nameless[f] for i, f in enumerate(found.tolist()) if f in last.nameless
+                i: last.nameless[f] for i, f in enumerate(positions.tolist()) if f in last.nameless
             }
-    known = Known(keys)
+    series = LastSeries(keys)
     summed = tuple(dict.fromkeys(name for m in query.metrics for name in m.sum_over))
     new = (
         (index, labels_of(head))
         for named, written in heads.pieces()
-        for index, head in zip(known.find(named).tolist(), written, strict=True)
+        for index, head in zip(series.find(named).tolist(), written, strict=True)
     )
     for index, labels in new:
         if not labels.get("instance"):
@@ -141,4 +141,4 @@ def _placement(
             if metric.sum_over:
                 rest = {k: v for k, v in labels.items() if k not in metric.sum_over}
             origins[number][index] = roster.add(rest)
-    return Placement(query, known, variant, origins, nameless, variants, roster)
+    return Placement(query, series, variant, origins, nameless, variants, roster)

@@ -97,7 +97,7 @@ class Query:
 def queries(selector: Selector) -> tuple[Query, ...]:
     """One query for each wire name of the registry, its old names in the same query."""
     matching = matchers(selector)
-    found: list[Query] = []
+    result: list[Query] = []
     ordered = sorted(REGISTRY, key=lambda metric: metric.wire_name)
     for wire_name, group in groupby(ordered, key=lambda metric: metric.wire_name):
         metrics = tuple(group)
@@ -109,8 +109,8 @@ def queries(selector: Selector) -> tuple[Query, ...]:
             for rank, family in enumerate(families)
             for suffix in suffixes
         }
-        found.append(Query(select(tuple(ranks), matching), metrics, ranks))
-    return tuple(found)
+        result.append(Query(select(tuple(ranks), matching), metrics, ranks))
+    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def labels_of(head: bytes) -> dict[str, str]:
     return labels
 
 
-def shown(labels: Labels) -> str:
+def short_name(labels: Labels) -> str:
     """A series as problems name it, shortened."""
     rest = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if k != "__name__")
     text = f"{labels.get('__name__', '')}{{{rest}}}"

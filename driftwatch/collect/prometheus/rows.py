@@ -13,7 +13,7 @@ from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.columns import KEYS, Gathered, says_engine
 from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer
 from driftwatch.collect.prometheus.placement import Placement
-from driftwatch.collect.prometheus.query import Labels, Query, shown
+from driftwatch.collect.prometheus.query import Labels, Query, short_name
 from driftwatch.collect.prometheus.table import gather
 from driftwatch.collect.registry import BY_COLUMN, Metric
 from driftwatch.collect.schema import (
@@ -58,11 +58,11 @@ def failed_rows(targets: Mapping[TargetKey, Target], at: datetime, reason: str) 
 def scrape_rows(
     up: LongAnswer,
     scraped_at: LongAnswer,
-    asked: Sequence[QueryResult],
+    results: Sequence[QueryResult],
     *,
     since: datetime,
     any_instance: bool,
-    known: Mapping[TargetKey, Target],
+    earlier_targets: Mapping[TargetKey, Target],
     unclocked: str | None = None,
     at_once: bool = True,
 ) -> Collected:
@@ -76,10 +76,10 @@ def scrape_rows(
     """
     clock, scraped_as = _clock(up, scraped_at)
     into = Gathered()
-    for one in asked:
+    for one in results:
         gather(one.placement, one.answers, scraped_as, into, at_once=at_once)
     present = _present(into)
-    labels = into.labels(asked[0].placement.roster)
+    labels = into.labels(results[0].placement.roster)
     if not up.heads:
         # an API without `up` (recording rules, federation): a sample is its own proof
         clock = present.select("instance", "at").unique().sort("instance", "at")
@@ -87,18 +87,18 @@ def scrape_rows(
     else:
         _note_without_up(clock, present, into)
     if not any_instance:
-        ours = {key.instance for key in known} | set(present["instance"].unique())
+        ours = {key.instance for key in earlier_targets} | set(present["instance"].unique())
         clock = clock.filter(pl.col("instance").is_in(sorted(ours)))
-    engines = _engines(present, known, clock)
-    targets = _targets(engines, labels, scraped_as, known)
+    engines = _engines(present, earlier_targets, clock)
+    targets = _targets(engines, labels, scraped_as, earlier_targets)
     clock = clock.filter(pl.col("time") >= _ms(since)).unique(
         ["instance", "time"], keep="first", maintain_order=True
     )
     good = clock.filter("up").join(present, on=["instance", "at"], how="inner")
     silent = clock.join(good, on=["instance", "at"], how="anti").join(engines, on="instance")
-    unread = sorted({one.lacks for one in asked if one.lacks is not None and _vllm(one.query)})
+    unread = sorted({one.lacks for one in results if one.lacks is not None and _vllm(one.query)})
     frames = [
-        _columns(good, into, asked, labels, scraped_as, _doubt(up, scraped_at, unclocked)),
+        _columns(good, into, results, labels, scraped_as, _doubt(up, scraped_at, unclocked)),
         silent.select(
             "instance",
             "engine",
@@ -130,7 +130,7 @@ def _clock(
     """
     of_up = up.labels
     instances = [labels.get("instance") for labels in of_up]
-    names = [shown(labels) for labels in of_up]
+    names = [short_name(labels) for labels in of_up]
     series = pl.DataFrame(
         {"series": range(len(names)), "instance": instances, "name": names},
         schema={"series": pl.UInt32, "instance": pl.String, "name": pl.String},
@@ -188,7 +188,7 @@ def _note_without_up(clock: pl.DataFrame, present: pl.DataFrame, into: Gathered)
 
 
 def _engines(
-    present: pl.DataFrame, known: Mapping[TargetKey, Target], clock: pl.DataFrame
+    present: pl.DataFrame, earlier_targets: Mapping[TargetKey, Target], clock: pl.DataFrame
 ) -> pl.DataFrame:
     """instance, engine: what a scrape that says nothing stands for.
 
@@ -196,14 +196,14 @@ def _engines(
     """
     now = present.select("instance", "engine").unique()
     before = pl.DataFrame(
-        [(key.instance, key.engine) for key in known],
+        [(key.instance, key.engine) for key in earlier_targets],
         schema={"instance": pl.String, "engine": pl.String},
         orient="row",
     ).join(now, on="instance", how="anti")
-    seen = pl.concat([now, before])
+    engines = pl.concat([now, before])
     instances = clock.select("instance").unique()
     return (
-        instances.join(seen, on="instance", how="left")
+        instances.join(engines, on="instance", how="left")
         .with_columns(pl.col("engine").fill_null("0"))
         .sort("instance", "engine")
     )
@@ -213,23 +213,23 @@ def _targets(
     engines: pl.DataFrame,
     labels: Mapping[tuple[str, str], Labels],
     scraped_as: Mapping[str, Mapping[str, str]],
-    known: Mapping[TargetKey, Target],
+    earlier_targets: Mapping[TargetKey, Target],
 ) -> dict[TargetKey, Target]:
-    found: dict[TargetKey, Target] = {}
+    targets: dict[TargetKey, Target] = {}
     for instance, engine in engines.iter_rows():
         key = TargetKey(instance, engine)
         shared = labels.get((instance, engine))
         if shared is None:
-            before = known.get(key)
+            before = earlier_targets.get(key)
             shared = dict(before.labels) if before else dict(scraped_as.get(instance, {}))
-        found[key] = Target(key, {**shared, "instance": instance, "engine": engine})
-    return found
+        targets[key] = Target(key, {**shared, "instance": instance, "engine": engine})
+    return targets
 
 
 def _columns(
     good: pl.DataFrame,
     into: Gathered,
-    asked: Sequence[QueryResult],
+    results: Sequence[QueryResult],
     labels: Mapping[tuple[str, str], Labels],
     scraped_as: Mapping[str, Labels],
     doubt: str | None,
@@ -249,7 +249,7 @@ def _columns(
         else:
             rows = _process_column(rows, metric, frame)
     rows = rows.with_columns(
-        _time(), pl.lit(True).alias("ok"), *_several(rows, asked), _unread(rows, asked, doubt)
+        _time(), pl.lit(True).alias("ok"), *_several(rows, results), _unread(rows, results, doubt)
     )
     return rows.select(name for name in SCRAPE_SCHEMA if name in rows.columns)
 
@@ -284,8 +284,8 @@ def _config_texts(
     ):
         apart = {"__name__", "engine", "instance", "job"}
         apart |= scraped_as.get(instance, {}).keys() | labels.get((instance, engine), {}).keys()
-        said = placement.labels(metric, index)
-        ours = {k: v for k, v in said.items() if k not in apart}
+        series_labels = placement.labels(metric, index)
+        ours = {k: v for k, v in series_labels.items() if k not in apart}
         text = orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
         rows.append((instance, engine, index, numbers.setdefault(text, len(numbers))))
     table = pl.DataFrame(
@@ -294,18 +294,18 @@ def _config_texts(
         orient="row",
     )
     texts = pl.Series("cache_config", list(numbers), pl.String)
-    found = (
+    numbered = (
         frame.join(table, on=["instance", "engine", "series"], maintain_order="left")
         .select(*KEYS, "text")
         .unique(KEYS, keep="first", maintain_order=True)
     )
-    return found.select(*KEYS, texts.gather(found["text"]))
+    return numbered.select(*KEYS, texts.gather(numbered["text"]))
 
 
-def _several(rows: pl.DataFrame, asked: Sequence[QueryResult]) -> list[pl.Expr]:
+def _several(rows: pl.DataFrame, results: Sequence[QueryResult]) -> list[pl.Expr]:
     """Neither the process' start nor ``_created``: several API servers, if both could be asked."""
     names = ("process_start_time_seconds", "created_seconds")
-    if any(o.lacks is not None for o in asked if set(names) & set(o.query.columns)):
+    if any(o.lacks is not None for o in results if set(names) & set(o.query.columns)):
         return []
     nothing = [pl.col(n).is_null() for n in names if n in rows.columns]
     return [pl.all_horizontal(pl.lit(True), *nothing).alias("several_api_servers")]
@@ -319,20 +319,20 @@ def _doubt(up: LongAnswer, scraped_at: LongAnswer, unclocked: str | None) -> str
     return f"times are those of the query, not of the scrape: timestamp(up) not read ({why})"
 
 
-def _unread(rows: pl.DataFrame, asked: Sequence[QueryResult], doubt: str | None) -> pl.Expr:
+def _unread(rows: pl.DataFrame, results: Sequence[QueryResult], doubt: str | None) -> pl.Expr:
     """Which columns a row lacks because their query failed or warned, and what else is doubtful."""
-    told: list[pl.Expr] = [] if doubt is None else [pl.lit(doubt)]
-    for one in asked:
+    texts: list[pl.Expr] = [] if doubt is None else [pl.lit(doubt)]
+    for one in results:
         if one.lacks is None:
             continue
         for column in one.query.columns:
             name = f"{column}_count" if BY_COLUMN[column].type == "histogram" else column
             text = pl.lit(f"{column} not read ({one.lacks})")
             lost = pl.col(name).is_null() if name in rows.columns else pl.lit(True)
-            told.append(pl.when(lost).then(text))
-    if not told:
+            texts.append(pl.when(lost).then(text))
+    if not texts:
         return pl.lit(None, dtype=pl.String).alias("reason")
-    text = pl.concat_str(told, separator="; ", ignore_nulls=True)
+    text = pl.concat_str(texts, separator="; ", ignore_nulls=True)
     return pl.when(text != "").then(text).alias("reason")
 
 

@@ -18,7 +18,7 @@ from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, Missin
 from urllib3.exceptions import HTTPError
 
 from driftwatch.collect.http import EndableSession, why_failed
-from driftwatch.collect.prometheus.answer import Known, Points, Scan
+from driftwatch.collect.prometheus.answer import LastSeries, Points, Scan
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -72,7 +72,7 @@ class CheckedResponse(requests.Response):
 class PrometheusSession(EndableSession):
     """One API server: bounded requests, no redirects, no retries, nothing from the environment.
 
-    One request at a time. ``warnings`` holds what the last answer warned of; ``known`` the series
+    One request at a time. ``warnings`` holds what the last answer warned of; ``last_series`` those
     whose labels the next range answer need not bring again.
 
     Args:
@@ -93,7 +93,7 @@ class PrometheusSession(EndableSession):
         self.verify = verify
         self.headers["Accept"] = "application/json"
         self.warnings: tuple[str, ...] = ()
-        self.known: Known | None = None
+        self.last_series: LastSeries | None = None
         self._connect_seconds = min(connect_seconds, total_seconds)
         self._total_seconds = total_seconds
         self._body_bytes = body_bytes
@@ -148,7 +148,7 @@ class PrometheusSession(EndableSession):
                 answer = CheckedResponse()
                 answer.__dict__.update(response.__dict__)
                 ok = response.status_code == 200
-                answer.scan = Scan(self.known) if ok and _endpoint(url) == _RANGE else None
+                answer.scan = Scan(self.last_series) if ok and _endpoint(url) == _RANGE else None
                 limit = self._body_bytes if ok else None
                 answer._content = self._body(response, limit, answer.scan)
         except _NOT_SENT:  # their texts hold the header or the address, secrets and all
@@ -169,9 +169,9 @@ class PrometheusSession(EndableSession):
 
         With a ``scan`` it goes there piece by piece, and only its start comes back.
         """
-        told = response.headers.get("Content-Length", "")
-        if limit is not None and told.isdecimal() and len(told) < 20 and int(told) > limit:
-            raise TooExpensive(f"the answer has {told} bytes, more than {limit}")
+        length = response.headers.get("Content-Length", "")
+        if limit is not None and length.isdecimal() and len(length) < 20 and int(length) > limit:
+            raise TooExpensive(f"the answer has {length} bytes, more than {limit}")
         pieces: list[bytes] = []
         size = 0
         for piece in response.iter_content(_CHUNK_BYTES):
@@ -198,7 +198,7 @@ class PrometheusSession(EndableSession):
             start = answer.content[:60].decode("utf-8", "replace")
             raise BadPage(f"no JSON from Prometheus, or cut off: it starts with {start!r}")
         if parsed.get("status") != "success":
-            raise BadQuery(_told(parsed) or "answers without status success")
+            raise BadQuery(_error_text(parsed) or "answers without status success")
         data = parsed.get("data")
         wanted = _RESULT_TYPES.get(_endpoint(url))
         if wanted is None:
@@ -219,17 +219,17 @@ class PrometheusSession(EndableSession):
 
 def _refusal(status: int, parsed: object) -> SourceError:
     """The error that an answer without 200 stands for."""
-    told = _told(parsed)
-    said = f"answers {status}" + (f": {told}" if told else "")
+    error = _error_text(parsed)
+    text = f"answers {status}" + (f": {error}" if error else "")
     if status in (401, 403):
-        return AuthFailed(said)
-    if status == 413 or (status >= 400 and any(m in told.lower() for m in _TOO_MUCH)):
-        return TooExpensive(said)
+        return AuthFailed(text)
+    if status == 413 or (status >= 400 and any(m in error.lower() for m in _TOO_MUCH)):
+        return TooExpensive(text)
     if status in (408, 425, 429) or status >= 500:
-        return Unavailable(said)
+        return Unavailable(text)
     if status in (400, 422):
-        return BadQuery(said)
-    return BadPage(f"{said}; is this the address of a Prometheus API?")
+        return BadQuery(text)
+    return BadPage(f"{text}; is this the address of a Prometheus API?")
 
 
 def _endpoint(url: str) -> str:
@@ -244,7 +244,7 @@ def _json(text: bytes) -> object:
     return parsed
 
 
-def _told(parsed: object) -> str:
+def _error_text(parsed: object) -> str:
     """What a Prometheus error answer says, shortened; "" where it says nothing."""
     if not isinstance(parsed, dict):
         return ""

@@ -110,7 +110,7 @@ class PrometheusSource:
         times = grid(since, until, self._step_seconds)
         if times is None:
             nothing = "nothing was asked"
-            return Collected(empty_scrapes(), dict(self._targets), silent=nothing, asked=False)
+            return Collected(empty_scrapes(), dict(self._targets), silent=nothing, was_asked=False)
         self._ranges.begin()
         at = time_of(times.last)
         problems: list[SourceProblem] = []
@@ -130,28 +130,28 @@ class PrometheusSource:
         scraped_at, errors = self._ranges.range(clock, times)
         errors += _astray(scraped_at.long["at"].unique().to_numpy(), joined)
         unclocked = failed(clock, errors)
-        asked = [
-            self._asked(query, times, joined, failed)
+        results = [
+            self._result(query, times, joined, failed)
             for query in sorted(self._queries, key=_weight)
         ]
-        vllm = [one for one in asked if one.query.metrics[0].wire_name.startswith("vllm:")]
+        vllm = [one for one in results if one.query.metrics[0].wire_name.startswith("vllm:")]
         if all(one.failure is not None and not len(one.answers.keys) for one in vllm):
             return self._lost(vllm[0].failure or "", at, problems)
-        made = scrape_rows(
+        collected = scrape_rows(
             up,
             scraped_at,
-            sorted(asked, key=lambda one: self._queries.index(one.query)),
+            sorted(results, key=lambda one: self._queries.index(one.query)),
             since=since,
             any_instance=bool(self._selector),
-            known=self._targets,
+            earlier_targets=self._targets,
             unclocked=None if unclocked is None else error_text(unclocked),
         )
-        problems += [SourceProblem(p.where, p.reason, at) for p in made.problems]
+        problems += [SourceProblem(p.where, p.reason, at) for p in collected.problems]
         # an answer about `up` of which some is missing does not say who left
-        there = dict(made.targets) if doubt is None else {**self._targets, **made.targets}
+        there = dict(collected.targets) if doubt is None else {**self._targets, **collected.targets}
         self._targets = self._images.added(there, times.last, self._told_range(failed))
         self._placements.prune()
-        scrapes = self._with_what_they_are(made.scrapes)
+        scrapes = self._with_what_they_are(collected.scrapes)
         return Collected(scrapes, dict(self._targets), folded(problems), silent=doubt)
 
     def _told_range(self, failed: Failed) -> Ask:
@@ -164,15 +164,15 @@ class PrometheusSource:
 
         return ask
 
-    def _asked(
+    def _result(
         self,
         query: Query,
         times: Grid,
         joined: npt.NDArray[np.int64],
         failed: Failed,
     ) -> QueryResult:
-        known = self._placements.known(query.text)
-        numbers, heads, errors = self._ranges.numbers(query.text, times, known)
+        last_series = self._placements.last_series(query.text)
+        numbers, heads, errors = self._ranges.numbers(query.text, times, last_series)
         placement = self._placements.of(query, numbers.keys, heads)
         errors += _astray(numbers.times, joined)
         failure = failed(query.text, errors)
@@ -216,10 +216,10 @@ def _weight(query: Query) -> int:
     return _WEIGHTS.index(query.metrics[0].type)
 
 
-def _astray(found: npt.NDArray[np.int64], joined: npt.NDArray[np.int64]) -> list[BadPage]:
+def _astray(times: npt.NDArray[np.int64], joined: npt.NDArray[np.int64]) -> list[BadPage]:
     """Why samples at times that nobody asked for join nothing."""
-    astray = np.setdiff1d(found, joined)
+    astray = np.setdiff1d(times, joined)
     if not len(astray):
         return []
     first = time_of(int(astray[0])).isoformat(timespec="milliseconds")
-    return [BadPage(f"{len(astray)} of {len(found)} times were not asked for, such as {first}")]
+    return [BadPage(f"{len(astray)} of {len(times)} times were not asked for, such as {first}")]

@@ -16,14 +16,14 @@ from driftwatch.collect.prometheus.choice import chosen
 from driftwatch.collect.prometheus.columns import Block, Column, Gathered, says_engine
 from driftwatch.collect.prometheus.numbers import NEVER, ArrayAnswer
 from driftwatch.collect.prometheus.placement import Placement
-from driftwatch.collect.prometheus.query import Labels, Numbers, shown
+from driftwatch.collect.prometheus.query import Labels, Numbers, short_name
 from driftwatch.collect.registry import Metric
 from driftwatch.collect.schema import SourceProblem
 
 
 def gather(
     placement: Placement,
-    answered: ArrayAnswer,
+    answer: ArrayAnswer,
     scraped_as: Mapping[str, Labels],
     into: Gathered,
     *,
@@ -40,63 +40,63 @@ def gather(
     """
     query = placement.query
     if placement.nameless:
-        reason = f"{shown(placement.nameless[min(placement.nameless)])} has no instance label"
+        reason = f"{short_name(placement.nameless[min(placement.nameless)])} has no instance label"
         into.problems.append(SourceProblem(query.text, f"{reason}: not read"))
     for column in placement.columns:
         metric = column.metric
-        into.alive.append((column, _newest(column, placement, answered)))
+        into.alive.append((column, _newest(column, placement, answer)))
         frames: list[pl.DataFrame] = []
         rest = [column.rest]
         for block in column.blocks:
             good = np.zeros(len(block.engines), np.bool_)
             if at_once:
-                good = _sound(block, metric, answered)
+                good = _sound(block, metric, answer)
             rest.append(block.engines[~good])
             if good.any():
                 if not good.all():
                     block = Block(
                         block.engines[good], block.origins[good], block.series[good], block.edges
                     )
-                frames.append(_at_once(block, metric, answered, placement, into))
-        _note_repeated(metric, placement, answered, into)
+                frames.append(_at_once(block, metric, answer, placement, into))
+        _note_repeated(metric, placement, answer, into)
         engines = np.unique(np.concatenate(rest))
         if len(engines):
-            frames.append(chosen(column, placement, engines, answered, scraped_as, into))
+            frames.append(chosen(column, placement, engines, answer, scraped_as, into))
         into.frames[metric.column] = pl.concat(frames)
         if metric.type == "info":
             into.texts[metric.column] = placement
 
 
-def _newest(column: Column, placement: Placement, answered: ArrayAnswer) -> Numbers:
+def _newest(column: Column, placement: Placement, answer: ArrayAnswer) -> Numbers:
     """When each origin of the column has its last sample."""
-    if answered.there is None and len(answered.times):  # nearly always
-        return np.full(len(column.origins), answered.times[-1])
+    if answer.there is None and len(answer.times):  # nearly always
+        return np.full(len(column.origins), answer.times[-1])
     origin = placement.origins[placement.query.metrics.index(column.metric)]
     series = np.nonzero(origin >= 0)[0]
-    found = np.full(len(column.origins), NEVER)
-    np.maximum.at(found, np.searchsorted(column.origins, origin[series]), answered.newest[series])
-    return found
+    newest = np.full(len(column.origins), NEVER)
+    np.maximum.at(newest, np.searchsorted(column.origins, origin[series]), answer.newest[series])
+    return newest
 
 
 def _note_repeated(
-    metric: Metric, placement: Placement, answered: ArrayAnswer, into: Gathered
+    metric: Metric, placement: Placement, answer: ArrayAnswer, into: Gathered
 ) -> None:
     origins = placement.origins[placement.query.metrics.index(metric)]
-    for index in answered.twice:
+    for index in answer.twice:
         if origins[index] >= 0:
-            labels = shown(placement.labels(metric, index))
+            labels = short_name(placement.labels(metric, index))
             reason = f"{labels} is in the answer twice, with different numbers: not read"
             into.problems.append(SourceProblem(placement.query.text, reason))
 
 
-def _sound(block: Block, metric: Metric, answered: ArrayAnswer) -> npt.NDArray[np.bool_]:
+def _sound(block: Block, metric: Metric, answer: ArrayAnswer) -> npt.NDArray[np.bool_]:
     """Engines whose series have a number at every time that needs no second look."""
-    value = answered.value
+    value = answer.value
     good = (value >= 0) & (value <= metric.largest)  # NaN is neither
     if metric.type == "info":
         good = np.ones_like(good)
-    if answered.there is not None:
-        good &= answered.there
+    if answer.there is not None:
+        good &= answer.there
     whole: npt.NDArray[np.bool_] = np.all(good, axis=1)
     sound: npt.NDArray[np.bool_] = np.all(whole[block.series], axis=1)
     if metric.type == "histogram":
@@ -107,10 +107,10 @@ def _sound(block: Block, metric: Metric, answered: ArrayAnswer) -> npt.NDArray[n
 
 
 def _at_once(
-    block: Block, metric: Metric, answered: ArrayAnswer, placement: Placement, into: Gathered
+    block: Block, metric: Metric, answer: ArrayAnswer, placement: Placement, into: Gathered
 ) -> pl.DataFrame:
     """Rows by engine and time."""
-    roster, times = placement.roster, answered.times
+    roster, times = placement.roster, answer.times
     keys = [*roster.named(block.engines, len(times)), _tiled("at", times, len(block.engines))]
     if says_engine(metric):
         new = into.unseen("engine", times, block.engines)
@@ -123,7 +123,7 @@ def _at_once(
             named = block.engines[models.is_not_null().to_numpy()][into_models]
             model = models.drop_nulls().gather(np.repeat(into_models, len(times)))
             into.models.append(_keys(named, times, placement).with_columns(model))
-    value = answered.value
+    value = answer.value
     if metric.type == "info":
         return pl.DataFrame([*keys, pl.Series("series", np.repeat(block.series[:, 0], len(times)))],
                             ).cast({"series": pl.UInt32})  # fmt: skip

@@ -121,13 +121,13 @@ class CompactRecordingSource:
         progress: Progress | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        given = Path(path)
-        self._folder = given if given.is_dir() else given.parent
+        location = Path(path)
+        self._folder = location if location.is_dir() else location.parent
         self._progress = progress
         self._labels = dict(labels or {})
         self._read_manifest: _Manifest | None = None
         self._times: pl.Series | None = None
-        self.name = f"recording {given}"
+        self.name = f"recording {location}"
         self.settle_seconds = 0.0
 
     def span(self) -> tuple[datetime, datetime]:
@@ -160,7 +160,7 @@ class CompactRecordingSource:
         inside = [p for p in self._manifest.parts if p.last >= first and p.first < last]
         rows: dict[str, list[pl.DataFrame]] = {"scrapes": [], "gpus": []}
         for done, part in enumerate(inside):
-            rows[part.kind].append(self._read(part, since, until))
+            rows[part.kind].append(self._rows_of(part, since, until))
             if self._progress is not None:
                 self._progress(done + 1, len(inside))
         scrapes = in_order(pl.concat([empty_scrapes(), *rows["scrapes"]]))
@@ -198,8 +198,8 @@ class CompactRecordingSource:
             files = [self._folder / p.file for p in self._manifest.parts if p.kind == "scrapes"]
             every = [pl.read_parquet(f, columns=["time"])["time"].unique() for f in files]
             self._times = pl.concat([empty_scrapes()["time"], *every]).unique().sort()
-        found = self._times.filter(self._times >= time).min()
-        return found.astimezone(UTC) if isinstance(found, datetime) else None
+        first = self._times.filter(self._times >= time).min()
+        return first.astimezone(UTC) if isinstance(first, datetime) else None
 
     def close(self) -> None:
         """Forget what was read."""
@@ -211,22 +211,22 @@ class CompactRecordingSource:
             self._read_manifest = _manifest(self._folder / MANIFEST)
         return self._read_manifest
 
-    def _read(self, part: Part, since: datetime, until: datetime) -> pl.DataFrame:
+    def _rows_of(self, part: Part, since: datetime, until: datetime) -> pl.DataFrame:
         schema = SCRAPE_SCHEMA if part.kind == "scrapes" else GPU_SCHEMA
         path = self._folder / part.file
         inside = pl.col("time").is_between(since, until, closed="left")
         try:
-            found = pl.scan_parquet(path).filter(inside).collect()
+            rows = pl.scan_parquet(path).filter(inside).collect()
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise RecordingError(f"{path}: not a part of a recording: {reason}") from error
-        if unknown := sorted(set(found.columns) - set(schema)):
+        if unknown := sorted(set(rows.columns) - set(schema)):
             raise RecordingError(
                 f"{path}: columns of another version of driftwatch: {', '.join(unknown[:5])}"
             )
         # a part of an older driftwatch lacks the columns that came since: they are unknown
-        return found.select(
-            (pl.col(name).cast(kind) if name in found.columns else pl.lit(None, kind).alias(name))
+        return rows.select(
+            (pl.col(name).cast(kind) if name in rows.columns else pl.lit(None, kind).alias(name))
             for name, kind in schema.items()
         )
 

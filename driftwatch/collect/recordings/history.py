@@ -51,29 +51,31 @@ class RetryingSource:
             Unavailable: it does not answer, where it did before not after
                 :data:`PAUSES_SECONDS` either.
         """
-        found = self._source.collect(since, until)
+        collected = self._source.collect(since, until)
         for seconds in PAUSES_SECONDS if self._answered else ():  # or the address is a wrong one
-            if _answered(found):
+            if _has_answer(collected):
                 break
             self._pause(seconds)
-            found = self._source.collect(since, until)
-        if not _answered(found):
-            why = (found.silent or "").removeprefix("Unavailable: ")
+            collected = self._source.collect(since, until)
+        if not _has_answer(collected):
+            why = (collected.silent or "").removeprefix("Unavailable: ")
             raise Unavailable(
                 f"{self.name} does not answer from {since:%Y-%m-%dT%H:%M:%SZ} on: {why}",
                 help_text=None if self._answered else self._help_text,
             )
         self._answered = True
-        return found
+        return collected
 
     def close(self) -> None:
         """Give back connections."""
         self._source.close()
 
 
-def _answered(found: Collected) -> bool:
+def _has_answer(collected: Collected) -> bool:
     """It said something; what it left out is named in its problems."""
-    return found.silent is None or not found.asked or bool(found.scrapes["ok"].any())
+    return (
+        collected.silent is None or not collected.was_asked or bool(collected.scrapes["ok"].any())
+    )
 
 
 def record_history(

@@ -76,13 +76,13 @@ class RecordingSource:
         progress: Progress | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self._given = Path(path)
+        self._location = Path(path)
         self._instance = instance
         self._progress = progress
         self._labels = dict(labels or {})
         self._parser = PageParser()
-        self._read: _Recorded | None = None
-        self.name = f"recording {self._given}"
+        self._tables: _Recorded | None = None
+        self.name = f"recording {self._location}"
         self.settle_seconds = 0.0
 
     def span(self) -> tuple[datetime, datetime]:
@@ -116,17 +116,19 @@ class RecordingSource:
 
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
-        found = self._recorded().page.frame.filter(pl.col("time") >= time)["time"].min()
-        return found.astimezone(UTC) if isinstance(found, datetime) else None
+        first = self._recorded().page.frame.filter(pl.col("time") >= time)["time"].min()
+        return first.astimezone(UTC) if isinstance(first, datetime) else None
 
     def close(self) -> None:
         """Forget what was read."""
-        self._read = None
+        self._tables = None
 
     def _recorded(self) -> _Recorded:
-        if self._read is None:
-            self._read = _parsed(_file(self._given), self._instance, self._parser, self._progress)
-        return self._read
+        if self._tables is None:
+            self._tables = _parsed(
+                _file(self._location), self._instance, self._parser, self._progress
+            )
+        return self._tables
 
     def _targets(self, frame: pl.DataFrame) -> dict[TargetKey, Target]:
         engines = frame.select("instance", "engine").unique().sort(pl.all()).rows()
@@ -134,13 +136,13 @@ class RecordingSource:
         return {target.key: target for target in targets}
 
 
-def _file(given: Path) -> Path:
-    if not given.is_dir():
-        return given
+def _file(location: Path) -> Path:
+    if not location.is_dir():
+        return location
     for name in _NAMES:
-        if (given / name).is_file():
-            return given / name
-    raise RecordingError(f"{given}: holds no {' or '.join(_NAMES)}", help_text=HOW_TO_RECORD)
+        if (location / name).is_file():
+            return location / name
+    raise RecordingError(f"{location}: holds no {' or '.join(_NAMES)}", help_text=HOW_TO_RECORD)
 
 
 def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> _Recorded:
@@ -149,7 +151,7 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
     gpus = DcgmBatch(SeriesCache())
     exporters: set[str] = set()
     failed: list[_Scrape] = []
-    kept: dict[tuple[str, datetime], int] = {}
+    digests: dict[tuple[str, datetime], int] = {}
     broken: list[tuple[int, str, datetime | None]] = []
     at: datetime | None = None
     for number, line in _lines(path, progress):
@@ -162,8 +164,8 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
         at = scrape.time
         # a digest instead of the page: a day of scrapes must not stay in memory
         digest = hash((scrape.status, scrape.body))
-        if (scrape.instance, at) not in kept:
-            kept[scrape.instance, at] = digest
+        if (scrape.instance, at) not in digests:
+            digests[scrape.instance, at] = digest
             body = scrape.body.encode()
             if scrape.status != 200:
                 failed.append(scrape)  # of a server or of an exporter: a page of it says which
@@ -171,13 +173,13 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
                 batch.add(scrape.instance, at, body)
             elif gpus.add(scrape.instance, at, body):
                 exporters.add(scrape.instance)
-        elif kept[scrape.instance, at] != digest:
+        elif digests[scrape.instance, at] != digest:
             what = f"another scrape of {scrape.instance} at {at.isoformat()}: the first is kept"
             broken.append((number, what, at))
-    if not kept:
+    if not digests:
         number, why, _ = broken[0] if broken else (1, "the file is empty", None)
         raise RecordingError(f"{path}:{number}: not a recording: {why}", help_text=HOW_TO_RECORD)
-    first = min(time for _, time in kept)
+    first = min(time for _, time in digests)
     for number, why, time in broken[:_NAMED_LINES]:
         batch.problem(f"{path}:{number}", why, time or first)
     if len(broken) > _NAMED_LINES:
@@ -200,8 +202,8 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
 def _failure(scrape: _Scrape) -> str:
     if isinstance(scrape.status, int):
         return f"answered {scrape.status}"
-    said = " ".join(scrape.body.split())[:200]
-    return f"no answer: {said or scrape.status}"
+    text = " ".join(scrape.body.split())[:200]
+    return f"no answer: {text or scrape.status}"
 
 
 def _scrape(line: bytes, instance: str) -> _Scrape | str | None:

@@ -40,29 +40,35 @@ class EngineColumns:
         self._server = server
         self.kind = KindColumns(server.kind)
 
-    def shown(self, times: Floats, told: Mapping[str, Floats]) -> dict[str, Floats]:
+    def page_columns(
+        self, times: Floats, engine_columns: Mapping[str, Floats]
+    ) -> dict[str, Floats]:
         """Columns of the next scrapes."""
         style = self._server.style
-        found = dict(told)
-        found["waiting"] = told["waiting_capacity"] + told["waiting_deferred"]
-        cached = told["prompt_tokens"] - told["prompt_tokens_computed"]
-        found["prompt_tokens_cached"] = cached
+        columns = dict(engine_columns)
+        columns["waiting"] = engine_columns["waiting_capacity"] + engine_columns["waiting_deferred"]
+        cached = engine_columns["prompt_tokens"] - engine_columns["prompt_tokens_computed"]
+        columns["prompt_tokens_cached"] = cached
         unit = self._server.configuration.block_size if style.prefix_in_blocks else 1
-        found["prefix_queries"] = told["prefix_queries_tokens"] // unit
-        found["prefix_hits"] = told["prefix_hits_tokens"] // unit
-        found["itl_seconds"] = np.column_stack(
-            [told["itl_seconds_buckets"], told["itl_seconds_sum"]]
+        columns["prefix_queries"] = engine_columns["prefix_queries_tokens"] // unit
+        columns["prefix_hits"] = engine_columns["prefix_hits_tokens"] // unit
+        columns["itl_seconds"] = np.column_stack(
+            [engine_columns["itl_seconds_buckets"], engine_columns["itl_seconds_sum"]]
         )
-        sums = told["iteration_tokens_sum"] + (cached if style.cached_in_iteration else 0.0)
-        found["iteration_tokens"] = np.column_stack([told["iteration_tokens_buckets"], sums])
-        return self.kind.shown(times, found)
+        sums = engine_columns["iteration_tokens_sum"] + (
+            cached if style.cached_in_iteration else 0.0
+        )
+        columns["iteration_tokens"] = np.column_stack(
+            [engine_columns["iteration_tokens_buckets"], sums]
+        )
+        return self.kind.page_columns(times, columns)
 
 
 class HttpHistory:
     """What the HTTP middleware of a server process counts, over all its engines."""
 
     def __init__(self) -> None:
-        self._told = np.zeros((0, 4))  # end, duration, bytes of the request, 1 = answered 503
+        self._ended = np.zeros((0, 4))  # end, duration, bytes of the request, 1 = answered 503
         self._highr = Tally(GROUPS["http_highr"])
         self._by_handler = Tally(GROUPS["http_by_handler"])
         self._size = Tally(())
@@ -86,36 +92,36 @@ class HttpHistory:
         )
         if not ended.all():
             rows = rows[ended]
-        both = np.concatenate([self._told, rows])
-        self._told = both[np.argsort(both[:, 0], kind="stable")]
+        both = np.concatenate([self._ended, rows])
+        self._ended = both[np.argsort(both[:, 0], kind="stable")]
 
     def first(self, answered_5xx: bool, until: float) -> float | None:
         """When the first answer of a kind that was not taken yet came, up to ``until``."""
-        which = (self._told[:, 3] == float(answered_5xx)) & (self._told[:, 0] <= until)
-        return float(self._told[which, 0][0]) if which.any() else None
+        which = (self._ended[:, 3] == float(answered_5xx)) & (self._ended[:, 0] <= until)
+        return float(self._ended[which, 0][0]) if which.any() else None
 
     def take(self, times: Floats) -> dict[str, Floats]:
         """Columns of the next scrapes."""
-        count = int(np.searchsorted(self._told[:, 0], times[-1], side="right"))
-        told, self._told = self._told[:count], self._told[count:]
-        rows = np.searchsorted(times, told[:, 0], side="left")
+        count = int(np.searchsorted(self._ended[:, 0], times[-1], side="right"))
+        ended, self._ended = self._ended[:count], self._ended[count:]
+        rows = np.searchsorted(times, ended[:, 0], side="left")
         many = len(times)
-        found = {
-            "http_highr": self._highr.book(rows, told[:, 1], many),
-            "http_by_handler": self._by_handler.book(rows, told[:, 1], many),
-            "http_request_size": self._size.book(rows, told[:, 2], many),
+        columns = {
+            "http_highr": self._highr.book(rows, ended[:, 1], many),
+            "http_by_handler": self._by_handler.book(rows, ended[:, 1], many),
+            "http_request_size": self._size.book(rows, ended[:, 2], many),
             "http_response_size": self._response.book(rows, np.zeros(count), many),
         }
         for place, name in enumerate(("http_requests_2xx", "http_requests_5xx")):
-            which = told[:, 3] == float(place)
+            which = ended[:, 3] == float(place)
             counts = np.bincount(rows[which], minlength=many).cumsum() + self._answers[place]
             self._answers[place] = counts[-1]
-            found[name] = counts
-        return found
+            columns[name] = counts
+        return columns
 
 
 def process_columns(
-    started: float, times: Floats, engines: Sequence[Mapping[str, Floats]], answered: Floats
+    started: float, times: Floats, engines: Sequence[Mapping[str, Floats]], answer_counts: Floats
 ) -> dict[str, Floats]:
     """``process_*`` and ``python_*`` of the API server.
 
@@ -125,8 +131,8 @@ def process_columns(
     steady = np.ones(len(times))
     tokens = np.sum([engine["generation_tokens"] for engine in engines], axis=0)
     open_requests = np.sum([engine["running"] + engine["waiting"] for engine in engines], axis=0)
-    resident = _RESIDENT_BYTES + _RESIDENT_PER_REQUEST_BYTES * answered
-    found = {
+    resident = _RESIDENT_BYTES + _RESIDENT_PER_REQUEST_BYTES * answer_counts
+    columns = {
         "python_info": steady,
         "process_virtual_memory_bytes": steady * _VIRTUAL_BYTES,
         "process_resident_memory_bytes": resident // _PAGE_BYTES * _PAGE_BYTES,
@@ -137,7 +143,9 @@ def process_columns(
     }
     for generation in range(3):
         at_start, per_request = _COLLECTIONS[generation]
-        found[f"python_gc_objects_collected_{generation}"] = steady * _COLLECTED[generation]
-        found[f"python_gc_objects_uncollectable_{generation}"] = steady * 0.0
-        found[f"python_gc_collections_{generation}"] = at_start + np.floor(answered * per_request)
-    return found
+        columns[f"python_gc_objects_collected_{generation}"] = steady * _COLLECTED[generation]
+        columns[f"python_gc_objects_uncollectable_{generation}"] = steady * 0.0
+        columns[f"python_gc_collections_{generation}"] = at_start + np.floor(
+            answer_counts * per_request
+        )
+    return columns

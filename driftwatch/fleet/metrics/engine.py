@@ -82,18 +82,20 @@ class EngineHistory:
         Raises:
             ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
         """
-        told, requests = self._pending, outcome.requests
-        asked = self._asked(requests)
-        told.finished = told.finished.followed_by(finished_of(requests, asked))
+        pending, requests = self._pending, outcome.requests
+        max_tokens = self._max_tokens(requests)
+        pending.finished = pending.finished.followed_by(finished_of(requests, max_tokens))
         every = requests if unfinished is None else pl.concat([requests, unfinished]).sort("index")
         first = every["first_token_seconds"].to_numpy()  # null is NaN
         new = ~np.isnan(first)
         if self._told_early or unfinished is not None:
             new &= ~self._had_token(every, new)
-        tokens = np.concatenate([told.first_tokens, first[new]])
-        arrivals = np.concatenate([told.first_arrivals, every["arrival_seconds"].to_numpy()[new]])
+        tokens = np.concatenate([pending.first_tokens, first[new]])
+        arrivals = np.concatenate(
+            [pending.first_arrivals, every["arrival_seconds"].to_numpy()[new]]
+        )
         order = np.argsort(tokens, kind="stable")
-        told.first_tokens, told.first_arrivals = tokens[order], arrivals[order]
+        pending.first_tokens, pending.first_arrivals = tokens[order], arrivals[order]
         if outcome.scrapes is not None and len(outcome.scrapes):
             self._scraped(outcome.scrapes)
 
@@ -101,21 +103,21 @@ class EngineHistory:
         """Whose first token was told before its end; who ends or goes on is remembered so."""
         index = requests["index"].to_numpy()
         open_still = (requests["status"] == UNFINISHED).to_numpy()
-        known = np.isin(index, sorted(self._told_early))
-        self._told_early -= set(index[known & ~open_still].tolist())
+        told_before = np.isin(index, sorted(self._told_early))
+        self._told_early -= set(index[told_before & ~open_still].tolist())
         self._told_early |= set(index[token & open_still].tolist())
-        return known
+        return told_before
 
-    def _asked(self, requests: pl.DataFrame) -> Floats:
-        asked = np.asarray(requests["generation_tokens"].to_numpy(), dtype=np.float64)
+    def _max_tokens(self, requests: pl.DataFrame) -> Floats:
+        max_tokens = np.asarray(requests["generation_tokens"].to_numpy(), dtype=np.float64)
         length = self._server.configuration.max_model_len
         room = np.inf if length is None else length - requests["prompt_tokens"].to_numpy()
-        return np.asarray(np.minimum(asked, room), dtype=np.float64)
+        return np.asarray(np.minimum(max_tokens, room), dtype=np.float64)
 
     def _scraped(self, scrapes: pl.DataFrame) -> None:
-        told = self._pending
+        pending = self._pending
         times = scrapes["time_seconds"].to_numpy()
-        last = told.times[-1] if len(told.times) else -np.inf
+        last = pending.times[-1] if len(pending.times) else -np.inf
         if times[0] <= last or (np.diff(times) <= 0).any():
             raise ValueError(f"engine {self._engine}: scrapes must come in order, each time once")
         new = {name: scrapes[name].cast(pl.Float64).to_numpy() for name in _SCRAPED}
@@ -127,10 +129,10 @@ class EngineHistory:
                     f"{len(edges)} of vLLM {self._server.style.version}"
                 )
             new[f"{name}_buckets"] = buckets.reshape(len(times), len(edges) + 1)
-        told.times = np.concatenate([told.times, times])
+        pending.times = np.concatenate([pending.times, times])
         for name, values in new.items():
-            before = told.scraped.get(name)
-            told.scraped[name] = values if before is None else np.concatenate([before, values])
+            before = pending.scraped.get(name)
+            pending.scraped[name] = values if before is None else np.concatenate([before, values])
 
     @property
     def times(self) -> Floats:
@@ -143,14 +145,14 @@ class EngineHistory:
         Raises:
             ValueError: more requests have a first token than the engine counted.
         """
-        told = self._pending
-        if not len(told.times):
+        pending = self._pending
+        if not len(pending.times):
             return np.zeros(0)
-        known = np.searchsorted(told.first_tokens, told.times, side="right")
-        had = told.scraped["generation_tokens"] - told.scraped["itl_seconds_count"]
-        lacking = had - (known + self._first_tokens_taken)
+        counted = np.searchsorted(pending.first_tokens, pending.times, side="right")
+        had = pending.scraped["generation_tokens"] - pending.scraped["itl_seconds_count"]
+        lacking = had - (counted + self._first_tokens_taken)
         if (lacking < 0).any():
-            at = float(told.times[np.flatnonzero(lacking < 0)[0]])
+            at = float(pending.times[np.flatnonzero(lacking < 0)[0]])
             raise ValueError(
                 f"engine {self._engine}: by {at:g} s more requests have a first token than "
                 "its counters say (generation_tokens - itl_seconds_count)"
@@ -168,24 +170,24 @@ class EngineHistory:
         Returns:
             scalars (how_many,), histograms (how_many, edges + 2): cumulative buckets, sum.
         """
-        told, server = self._pending, self._server
-        times = told.times[:how_many]
-        found = {name: values[:how_many] for name, values in told.scraped.items()}
+        pending, server = self._pending, self._server
+        times = pending.times[:how_many]
+        columns = {name: values[:how_many] for name, values in pending.scraped.items()}
         until = times[-1]
-        ended = int(np.searchsorted(told.finished.end, until, side="right"))
-        done = told.finished.take(slice(0, ended))
+        ended = int(np.searchsorted(pending.finished.end, until, side="right"))
+        done = pending.finished.take(slice(0, ended))
         rows = np.searchsorted(times, done.end, side="left")
         for column, values in OBSERVED_AT_FINISH.items():
             if column in self._tallies:
-                found[column] = self._tallies[column].book(rows, values(done), how_many)
-        first = int(np.searchsorted(told.first_tokens, until, side="right"))
-        tokens = told.first_tokens[:first]
-        found[OBSERVED_AT_FIRST_TOKEN] = self._tallies[OBSERVED_AT_FIRST_TOKEN].book(
+                columns[column] = self._tallies[column].book(rows, values(done), how_many)
+        first = int(np.searchsorted(pending.first_tokens, until, side="right"))
+        tokens = pending.first_tokens[:first]
+        columns[OBSERVED_AT_FIRST_TOKEN] = self._tallies[OBSERVED_AT_FIRST_TOKEN].book(
             np.searchsorted(times, tokens, side="left"),
-            tokens - told.first_arrivals[:first],
+            tokens - pending.first_arrivals[:first],
             how_many,
         )
-        by_length = done.generated >= done.asked
+        by_length = done.generated >= done.max_tokens
         length = server.configuration.max_model_len
         if length is not None:
             by_length |= done.prompt + done.generated >= length
@@ -193,15 +195,15 @@ class EngineHistory:
             (("finished_stop", ~by_length), ("finished_length", by_length))
         ):
             counts = np.bincount(rows[which], minlength=how_many).cumsum()
-            found[name] = counts + self._finished_taken[place]
-            self._finished_taken[place] = found[name][-1]
+            columns[name] = counts + self._finished_taken[place]
+            self._finished_taken[place] = columns[name][-1]
         self._first_tokens_taken += first
-        told.finished = told.finished.take(slice(ended, None))
-        told.first_tokens = told.first_tokens[first:]
-        told.first_arrivals = told.first_arrivals[first:]
-        told.times = told.times[how_many:]
-        told.scraped = {name: values[how_many:] for name, values in told.scraped.items()}
-        return found
+        pending.finished = pending.finished.take(slice(ended, None))
+        pending.first_tokens = pending.first_tokens[first:]
+        pending.first_arrivals = pending.first_arrivals[first:]
+        pending.times = pending.times[how_many:]
+        pending.scraped = {name: values[how_many:] for name, values in pending.scraped.items()}
+        return columns
 
 
 Floats = npt.NDArray[np.float64]
@@ -220,7 +222,7 @@ class Finished:
     first_token: Floats  # first output
     prompt: Floats  # tokens
     generated: Floats  # tokens
-    asked: Floats  # ``max_tokens`` of the request
+    max_tokens: Floats  # ``max_tokens`` of the request
     cached: Floats  # prompt tokens found in the cache at the first admission
     preemptions: Floats  # how often it was preempted
 
@@ -257,7 +259,7 @@ OBSERVED_AT_FINISH: Mapping[str, Callable[[Finished], Floats]] = {
     "request_generation_tokens": lambda f: f.generated,
     "request_max_num_generation_tokens": lambda f: f.generated,
     "request_params_n": lambda f: np.ones_like(f.end),
-    "request_params_max_tokens": lambda f: f.asked,
+    "request_params_max_tokens": lambda f: f.max_tokens,
     "request_num_preemptions": lambda f: f.preemptions,
     "request_prefill_kv_computed_tokens": lambda f: f.prompt - f.cached,
     "tpot_seconds": _tpot,
@@ -294,29 +296,29 @@ class Tally:
             added up in the order of the observations as vLLM does.
         """
         width = len(self._counts)
-        told = np.bincount(rows * width + self._buckets(values), minlength=how_many * width)
-        counts = told.reshape(how_many, width).cumsum(axis=0) + self._counts
+        booked = np.bincount(rows * width + self._buckets(values), minlength=how_many * width)
+        counts = booked.reshape(how_many, width).cumsum(axis=0) + self._counts
         sums = np.concatenate([[self._sum], values]).cumsum()
         until = np.searchsorted(rows, np.arange(how_many), side="right")
-        found = np.empty((how_many, width + 1))
-        np.cumsum(counts, axis=1, out=found[:, :-1])
-        found[:, -1] = sums[until]
+        table = np.empty((how_many, width + 1))
+        np.cumsum(counts, axis=1, out=table[:, :-1])
+        table[:, -1] = sums[until]
         if how_many:
             self._counts = counts[-1]
             self._sum = float(sums[-1])
-        return found
+        return table
 
     def _buckets(self, values: Floats) -> npt.NDArray[np.uint8]:
         """How many edges each value is above: few edges, so faster than searching each value."""
-        found = np.zeros(len(values), dtype=np.uint8)
+        buckets = np.zeros(len(values), dtype=np.uint8)
         above = np.empty(len(values), dtype=np.bool_)
         for edge in self._edges:
             np.greater(values, edge, out=above)
-            found += above.view(np.uint8)
-        return found
+            buckets += above.view(np.uint8)
+        return buckets
 
 
-def finished_of(requests: pl.DataFrame, asked: Floats) -> Finished:
+def finished_of(requests: pl.DataFrame, max_tokens: Floats) -> Finished:
     """The finished ones of ended requests, in their order.
 
     Args:
@@ -335,7 +337,7 @@ def finished_of(requests: pl.DataFrame, asked: Floats) -> Finished:
         first_token=column("first_token_seconds"),
         prompt=column("prompt_tokens"),
         generated=column("generated_tokens"),
-        asked=asked[which],
+        max_tokens=max_tokens[which],
         cached=column("cached_tokens"),
         preemptions=column("preemptions"),
     )

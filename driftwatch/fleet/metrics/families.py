@@ -91,23 +91,30 @@ class Style:
         for family in self.families:
             if family.type == "histogram":
                 edges[family.name] = edges[family.group]
-        for key, given in custom.items():
+        for key, custom_edges in custom.items():
             names = [key, f"vllm:{key}", *(f.name for f in self.families if f.group == key)]
-            edges |= {name: tuple(map(float, given)) for name in names if name in edges}
+            edges |= {name: tuple(map(float, custom_edges)) for name in names if name in edges}
         return edges
 
 
 _GENERATIONS = ("0", "1", "2")
 
 
-def _process(name: str, kind: FamilyType, told: str) -> Family:
-    return Family(name, kind, told, (name,), scope="process", created=False)
+def _process(name: str, kind: FamilyType, help_text: str) -> Family:
+    return Family(name, kind, help_text, (name,), scope="process", created=False)
 
 
-def _collected(name: str, told: str) -> Family:
+def _collected(name: str, help_text: str) -> Family:
     columns = tuple(f"{name}_{generation}" for generation in _GENERATIONS)
     return Family(
-        name, "counter", told, columns, "generation", _GENERATIONS, scope="process", created=False
+        name,
+        "counter",
+        help_text,
+        columns,
+        "generation",
+        _GENERATIONS,
+        scope="process",
+        created=False,
     )
 
 

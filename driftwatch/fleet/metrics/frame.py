@@ -30,14 +30,14 @@ class Pages:
     @cached_property
     def _numbers(self) -> Floats:
         """(scrapes, samples) in the order of the page."""
-        found = np.empty((len(self.micros), len(self.template.slots)))
+        numbers = np.empty((len(self.micros), len(self.template.slots)))
         for place, slot in enumerate(self.template.slots):
             if not slot.column:
-                found[:, place] = slot.constant
+                numbers[:, place] = slot.constant
                 continue
             column = self.columns[slot.column, slot.engine]
-            found[:, place] = column if column.ndim == 1 else column[:, slot.part]
-        return found
+            numbers[:, place] = column if column.ndim == 1 else column[:, slot.part]
+        return numbers
 
     def page(self, row: int) -> str:
         """The text of one scrape's page."""
@@ -81,19 +81,19 @@ def _same(text: str | None, length: int) -> pl.Series:
 
 
 def _values(shape: Shape, values: Floats) -> dict[str, pl.Series]:
-    found: dict[str, pl.Series] = {}
+    columns: dict[str, pl.Series] = {}
     edges_of = dict(shape.histograms)
     for column, first, after in shape.slots():
         edges = edges_of.get(column)
         if edges is None:
-            found[column] = pl.Series(values[:, first:after].sum(axis=1))
+            columns[column] = pl.Series(values[:, first:after].sum(axis=1))
             continue
-        found[f"{column}_sum"] = pl.Series(values[:, after - 2].copy())
-        found[f"{column}_count"] = pl.Series(values[:, after - 1].copy())
-        found[f"{column}_buckets"] = pl.Series(
+        columns[f"{column}_sum"] = pl.Series(values[:, after - 2].copy())
+        columns[f"{column}_count"] = pl.Series(values[:, after - 1].copy())
+        columns[f"{column}_buckets"] = pl.Series(
             np.ascontiguousarray(values[:, first : after - 2])
         ).cast(BUCKETS)
-        found[f"{column}_edges"] = pl.Series([list(edges)], dtype=BUCKETS).new_from_index(
+        columns[f"{column}_edges"] = pl.Series([list(edges)], dtype=BUCKETS).new_from_index(
             0, len(values)
         )
-    return found
+    return columns

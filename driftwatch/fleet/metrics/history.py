@@ -60,7 +60,7 @@ class MetricHistory:
         self._epoch = epoch.astimezone(UTC)
         self._pages: list[Pages] = []
         self._failed: list[tuple[int, str, tuple[str, ...], str | int, str]] = []
-        self._seen: tuple[str, ...] | None = None
+        self._last_labels: tuple[str, ...] | None = None
         self._order: list[tuple[int, int, int]] = []
         self._begin(server, started_seconds)
 
@@ -74,7 +74,7 @@ class MetricHistory:
         self._server = server
         self._started = self._epoch.timestamp() + started_seconds
         self._engines = [EngineHistory(server, engine) for engine in range(server.engines)]
-        self._shown = [EngineColumns(server) for _ in self._engines]
+        self._engine_pages = [EngineColumns(server) for _ in self._engines]
         self._http = HttpHistory()
         self._templates: dict[FirstAnswers, PageTemplate] = {}
         self._answers = FirstAnswers()
@@ -99,8 +99,8 @@ class MetricHistory:
 
     def offered(self, arrival_seconds: Floats) -> None:
         """When the next requests of the present process reach it."""
-        for shown in self._shown:
-            shown.kind.arrived(arrival_seconds)
+        for engine_page in self._engine_pages:
+            engine_page.kind.arrived(arrival_seconds)
 
     def fail(
         self,
@@ -148,18 +148,18 @@ class MetricHistory:
         for engine in self._engines[1:]:
             if not np.array_equal(engine.times[:ready], times):
                 raise ValueError("the engines of one server are scraped at the same times")
-        told = [
-            shown.shown(times, engine.take(ready))
-            for engine, shown in zip(self._engines, self._shown, strict=True)
+        of_engines = [
+            engine_page.page_columns(times, engine.take(ready))
+            for engine, engine_page in zip(self._engines, self._engine_pages, strict=True)
         ]
         answers = [self._http.first(which, float(times[-1])) for which in (False, True)]
         columns = self._http.take(times)
-        answered = columns["http_requests_2xx"] + columns["http_requests_5xx"]
-        columns |= process_columns(self._started, times, told, answered)
+        answer_counts = columns["http_requests_2xx"] + columns["http_requests_5xx"]
+        columns |= process_columns(self._started, times, of_engines, answer_counts)
         for name in ("rejected_reqs", "rejected_tokens"):
-            columns[name] = np.sum([engine[name] for engine in told], axis=0)
+            columns[name] = np.sum([engine[name] for engine in of_engines], axis=0)
         every = {(name, PROCESS): values for name, values in columns.items()}
-        for number, engine_columns in enumerate(told):
+        for number, engine_columns in enumerate(of_engines):
             every |= {(name, number): values for name, values in engine_columns.items()}
         self._render(times, every, answers)
 
@@ -171,8 +171,8 @@ class MetricHistory:
     ) -> None:
         """Pages of scrapes, apart where the first HTTP answer of a kind adds lines."""
         epoch = self._epoch.timestamp()
-        known = [self._answers.with_2xx, self._answers.with_5xx]
-        new = [at if had is None else None for at, had in zip(answers, known, strict=True)]
+        first_times = [self._answers.with_2xx, self._answers.with_5xx]
+        new = [at if had is None else None for at, had in zip(answers, first_times, strict=True)]
         cuts = {0, len(times)} | {
             int(np.searchsorted(times, at, side="left")) for at in new if at is not None
         }
@@ -180,27 +180,27 @@ class MetricHistory:
         for first, after in pairwise(places):
             for kind, at in enumerate(new):
                 if at is not None and at <= times[first]:
-                    known[kind] = epoch + at
-            self._answers = FirstAnswers(*known)
+                    first_times[kind] = epoch + at
+            self._answers = FirstAnswers(*first_times)
             template = self._template(self._answers)
             part = {key: values[first:after] for key, values in columns.items()}
             self._pages.append(
                 Pages(self._server.instance, self._micros(times[first:after]), template, part)
             )
         if self._server.log_stats:
-            self._seen = self._labels()
+            self._last_labels = self._labels()
 
     def _template(self, answers: FirstAnswers) -> PageTemplate:
-        found = self._templates.get(answers)
-        if found is None:
-            found = page_template(self._server, self._started, answers)
-            self._templates[answers] = found
-        return found
+        template = self._templates.get(answers)
+        if template is None:
+            template = page_template(self._server, self._started, answers)
+            self._templates[answers] = template
+        return template
 
     def _labels(self) -> tuple[str, ...]:
         """Engines that a scraper knows of."""
         if not self._server.log_stats:
-            return self._seen or ("0",)
+            return self._last_labels or ("0",)
         return tuple(str(engine) for engine in range(self._server.engines))
 
     def _micros(self, seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -211,13 +211,13 @@ class MetricHistory:
         """(unix microseconds, number of pages or -1, row) of every scrape that is ready."""
         if len(self._order) == len(self):
             return self._order
-        found = [
+        order = [
             (int(micros), number, row)
             for number, pages in enumerate(self._pages)
             for row, micros in enumerate(pages.micros)
         ]
-        found += [(failed[0], -1, row) for row, failed in enumerate(self._failed)]
-        self._order = sorted(found)
+        order += [(failed[0], -1, row) for row, failed in enumerate(self._failed)]
+        self._order = sorted(order)
         return self._order
 
     def __len__(self) -> int:
@@ -248,7 +248,7 @@ class MetricHistory:
             frame = pages.frame()
             if frame.is_empty():
                 failed += [
-                    (at, STATS_DISABLED, self._seen or ("0",), 200, "")
+                    (at, STATS_DISABLED, self._last_labels or ("0",), 200, "")
                     for at in pages.micros.tolist()
                 ]
             frames.append(frame)

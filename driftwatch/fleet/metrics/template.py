@@ -143,8 +143,8 @@ class _Registry:
 def _metrics(
     server: Server, started: float, answers: FirstAnswers, slots: list[Slot]
 ) -> Iterator[Metric]:
-    made = started + server.ready_after_seconds
-    children = _Children(server, slots, made)
+    created = started + server.ready_after_seconds
+    children = _Children(server, slots, created)
     for family in PYTHON:
         labels = PYTHON_INFO if family.name == "python_info" else {}
         yield children.metric(family, ({**labels},))
@@ -152,11 +152,11 @@ def _metrics(
         for family in server.style.families:
             yield children.metric(family, children.labels(family))
         yield children.info()
-    yield from _http(server, answers, children, made)
+    yield from _http(server, answers, children, created)
 
 
 def _http(
-    server: Server, answers: FirstAnswers, children: _Children, made: float
+    server: Server, answers: FirstAnswers, children: _Children, created: float
 ) -> Iterator[Metric]:
     by_handler = {"handler": server.handler}
     with_method = {**by_handler, "method": "POST"}
@@ -164,19 +164,19 @@ def _http(
     firsts = [time for time in times.values() if time is not None]
     for family in HTTP:
         if family is HTTP_HIGHR:
-            children.made = made + _HTTP_BEFORE_SECONDS
+            children.created_at = created + _HTTP_BEFORE_SECONDS
             yield children.metric(family, ({},))
             continue
         labels = with_method if family in (HTTP_REQUESTS, HTTP_BY_HANDLER) else by_handler
         metric = Metric(family.name, family.help, family.type)
         if family is HTTP_REQUESTS:
-            seen = [(time, status) for status, time in times.items() if time is not None]
-            for time, status in sorted(seen):
-                children.made = time
+            statuses = [(time, status) for status, time in times.items() if time is not None]
+            for time, status in sorted(statuses):
+                children.created_at = time
                 place = family.label_values.index(status)
                 children.add(metric, family, place, PROCESS, {**labels, "status": status})
         elif firsts:
-            children.made = min(firsts)
+            children.created_at = min(firsts)
             children.add(metric, family, 0, PROCESS, labels)
         yield metric
 
@@ -184,11 +184,11 @@ def _http(
 class _Children:
     """Makes a family's samples; the value of each is the number of its slot."""
 
-    def __init__(self, server: Server, slots: list[Slot], made: float) -> None:
+    def __init__(self, server: Server, slots: list[Slot], created: float) -> None:
         self._server = server
         self._slots = slots
         self._edges = server.finite_edges()
-        self.made = made
+        self.created_at = created
 
     def labels(self, family: Family) -> list[dict[str, str]]:
         """Labels of a family's children before its own label: a set for each engine."""
@@ -235,8 +235,8 @@ class _Children:
             slot = Slot(column, engine, 0) if constant is None else Slot("", engine, 0, constant)
             self._sample(metric, "_total" if family.type == "counter" else "", labels, slot)
         if family.created:
-            self.made += _APART_SECONDS
-            self._sample(metric, "_created", labels, Slot("", PROCESS, 0, self.made))
+            self.created_at += _APART_SECONDS
+            self._sample(metric, "_created", labels, Slot("", PROCESS, 0, self.created_at))
 
     def _sample(self, metric: Metric, suffix: str, labels: Mapping[str, str], slot: Slot) -> None:
         metric.add_sample(metric.name + suffix, dict(labels), float(len(self._slots)))

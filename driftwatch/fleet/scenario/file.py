@@ -34,7 +34,7 @@ def read_scenario(path: Path) -> Scenario:
 def shipped_scenarios() -> tuple[Scenario, ...]:
     """Every shipped scenario, by name."""
     folder = files("driftwatch.fleet") / "scenarios"
-    found = []
+    scenarios = []
     for entry in sorted(folder.iterdir(), key=lambda one: one.name):
         if entry.name.endswith(SUFFIX):
             file = parse_yaml(entry.read_text(encoding="utf-8"), f"scenarios/{entry.name}")
@@ -43,8 +43,8 @@ def shipped_scenarios() -> tuple[Scenario, ...]:
                 raise ConfigError(
                     (Problem(file.path, None, None, "name", f"it is called {scenario.name}"),)
                 )
-            found.append(scenario)
-    return tuple(found)
+            scenarios.append(scenario)
+    return tuple(scenarios)
 
 
 def scenario_named(name: str) -> Scenario:
@@ -64,14 +64,14 @@ def scenario_named(name: str) -> Scenario:
     return shipped[name]
 
 
-def _unknown_names(said: dict[str, Any]) -> Iterator[Misfit]:
+def _unknown_names(document: dict[str, Any]) -> Iterator[Misfit]:
     from driftwatch.rulebook.book import load_rulebook
 
-    if not said.get("truth"):
+    if not document.get("truth"):
         return
     book = load_rulebook(())
     leaves = {leaf for tree in book.trees.values() for leaf in tree.leaves}
-    yield from unknown_names(said, leaves, {rule.alert for rule in book.rules}, _KNOBS)
+    yield from unknown_names(document, leaves, {rule.alert for rule in book.rules}, _KNOBS)
 
 
 def _scenario(file: YamlFile, base: Path | None) -> Scenario:
@@ -82,16 +82,16 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
     elif root is not None and not isinstance(root, Entries):
         file.add(root.place, "type", "a scenario is keys and values")
     elif isinstance(root, Entries):
-        said: Any = plain(root)
+        document: Any = plain(root)
         wrong: list[Misfit] = []
         try:
             context = {} if base is None else {"base": base}
-            scenario = Scenario.model_validate(said, context=context)
+            scenario = Scenario.model_validate(document, context=context)
         except ValidationError as error:
             note_errors(file, root, Scenario, error, {})
-            wrong += misfits(said)  # where a value is wrong the model has not come to these
+            wrong += misfits(document)  # where a value is wrong the model has not come to these
         if base is not None:  # a test reads the names of the shipped ones
-            wrong += _unknown_names(said)
+            wrong += _unknown_names(document)
         if scenario is not None and scenario.traffic.path is not None:
             path = scenario.traffic.path
             wrong += [] if path.exists() else [(("traffic", "path"), f"there is no {path}")]

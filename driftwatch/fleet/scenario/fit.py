@@ -22,22 +22,22 @@ MOST_REQUESTS_PER_SECOND = 1_000  # of one server: six hours of them are in memo
 _SEVERITIES = ("pages", "tickets", "notices")
 
 
-def misfits(said: Mapping[str, Any]) -> Iterator[Misfit]:
+def misfits(document: Mapping[str, Any]) -> Iterator[Misfit]:
     """Times outside of the scenario or in the wrong order, and replicas that are not there.
 
     Args:
-        said: a scenario as its file has it (times as text), or as the model dumps it (seconds).
+        document: a scenario as its file has it (times as text), or as the model dumps it (seconds).
             What is of the wrong kind is passed over: that is told elsewhere.
     """
-    duration = _seconds(said.get("duration"))
-    servers = _servers(said)
-    yield from _sizes(said, duration, servers)
-    yield from _hardware(_mapping(said.get("pool")))
-    yield from _layouts(said)
-    truth = _mapping(said.get("truth"))
+    duration = _seconds(document.get("duration"))
+    servers = _servers(document)
+    yield from _sizes(document, duration, servers)
+    yield from _hardware(_mapping(document.get("pool")))
+    yield from _layouts(document)
+    truth = _mapping(document.get("truth"))
     timed: list[tuple[Location, list[Mapping[str, Any]]]] = [
-        (("traffic", "changes"), _items(_mapping(said.get("traffic")).get("changes"))),
-        (("faults",), _items(said.get("faults"))),
+        (("traffic", "changes"), _items(_mapping(document.get("traffic")).get("changes"))),
+        (("faults",), _items(document.get("faults"))),
         (("truth", "effects"), _items(truth.get("effects"))),
     ]
     parts: list[tuple[Location, Mapping[str, Any]]] = [
@@ -65,22 +65,22 @@ def misfits(said: Mapping[str, Any]) -> Iterator[Misfit]:
 
 
 def _sizes(
-    said: Mapping[str, Any], duration: float | None, servers: int | None
+    document: Mapping[str, Any], duration: float | None, servers: int | None
 ) -> Iterator[Misfit]:
     """What there is no memory or no time for, or too little of."""
-    interval = _seconds(_mapping(said.get("scrape")).get("interval"))
+    interval = _seconds(_mapping(document.get("scrape")).get("interval"))
     if interval is not None and duration is not None and 2 * interval > duration:
         yield ("scrape", "interval"), f"{duration:g} s are less than two scrapes"
     if servers is None:
         return
     if servers > MOST_SERVERS:
         where: Location = ("pool", "replicas")
-        for number, fault in enumerate(_items(said.get("faults"))):
+        for number, fault in enumerate(_items(document.get("faults"))):
             if fault.get("to") == servers:
                 where = ("faults", number, "to")
         yield where, f"at most {MOST_SERVERS:,} servers are simulated"
-    rate = _mapping(said.get("traffic")).get("requests_per_second")
-    replicas = _mapping(said.get("pool")).get("replicas", 2)
+    rate = _mapping(document.get("traffic")).get("requests_per_second")
+    replicas = _mapping(document.get("pool")).get("replicas", 2)
     if not isinstance(rate, int | float) or not isinstance(replicas, int) or replicas < 1:
         return
     if rate / replicas > MOST_REQUESTS_PER_SECOND:
@@ -88,10 +88,10 @@ def _sizes(
         yield ("traffic", "requests_per_second"), most
 
 
-def _layouts(said: Mapping[str, Any]) -> Iterator[Misfit]:
+def _layouts(document: Mapping[str, Any]) -> Iterator[Misfit]:
     """Histograms of another layout on a release that has no such setting."""
-    faults = _items(said.get("faults"))
-    releases = [_mapping(said.get("pool")).get("release"), *(f.get("release") for f in faults)]
+    faults = _items(document.get("faults"))
+    releases = [_mapping(document.get("pool")).get("release"), *(f.get("release") for f in faults)]
     for number, fault in enumerate(faults):
         if fault.get("kind") == "bucket_layout" and "0.8" in releases:
             yield ("faults", number, "kind"), "vLLM 0.8 has no --custom-histogram-buckets"
@@ -99,10 +99,10 @@ def _layouts(said: Mapping[str, Any]) -> Iterator[Misfit]:
 
 def _hardware(pool: Mapping[str, Any]) -> Iterator[Misfit]:
     """GPUs and models that the simulator does not know, and too few KV blocks for one request."""
-    for name, known in (("gpu", gpu), ("model", model)):
+    for name, look_up in (("gpu", gpu), ("model", model)):
         if isinstance(pool.get(name), str):
             try:
-                known(pool[name])
+                look_up(pool[name])
             except DriftwatchError as error:
                 yield ("pool", name), str(error)
     serving = _mapping(pool.get("serving"))
@@ -116,7 +116,7 @@ def _hardware(pool: Mapping[str, Any]) -> Iterator[Misfit]:
 
 
 def unknown_names(
-    said: Mapping[str, Any],
+    document: Mapping[str, Any],
     leaves: Collection[str],
     rules: Collection[str],
     knobs: Collection[str],
@@ -126,17 +126,17 @@ def unknown_names(
     A rule may be one of a later release: one that is like no rule of this one is passed over.
 
     Args:
-        said: a scenario as its file has it.
+        document: a scenario as its file has it.
         knobs: settings that advice can be about.
     """
-    for number, effect in enumerate(_items(_mapping(said.get("truth")).get("effects"))):
+    for number, effect in enumerate(_items(_mapping(document.get("truth")).get("effects"))):
         where: Location = ("truth", "effects", number)
-        for name, known in (("leaf", leaves), ("knob", knobs)):
+        for name, valid in (("leaf", leaves), ("knob", knobs)):
             value = effect.get(name)
-            if isinstance(value, str) and value not in known:
-                close = difflib.get_close_matches(value, known, n=1)
+            if isinstance(value, str) and value not in valid:
+                close = difflib.get_close_matches(value, valid, n=1)
                 hint = (
-                    f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+                    f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(valid))}"
                 )
                 yield (*where, name), f"there is no {name} {value:.60}: {hint}"
         for severity in _SEVERITIES:
@@ -149,13 +149,13 @@ def unknown_names(
                         yield (*where, severity, place), wrong
 
 
-def _servers(said: Mapping[str, Any]) -> int | None:
+def _servers(document: Mapping[str, Any]) -> int | None:
     """How many there ever are; None where that cannot be told."""
-    counts = [_mapping(said.get("pool")).get("replicas", 2)]
-    counts += [fault.get("to", 1) for fault in _items(said.get("faults"))]
-    known = [count for count in counts if isinstance(count, int)]
+    counts = [_mapping(document.get("pool")).get("replicas", 2)]
+    counts += [fault.get("to", 1) for fault in _items(document.get("faults"))]
+    whole = [count for count in counts if isinstance(count, int)]
     unknown = [count for count in counts if count is not None and not isinstance(count, int)]
-    return None if unknown or not known else max(known)
+    return None if unknown or not whole else max(whole)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

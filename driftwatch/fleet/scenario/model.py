@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.metrics.dropped import METRIC_NAMES
+from driftwatch.fleet.metrics.omissions import METRIC_NAMES
 from driftwatch.fleet.scenario.demand import (
     Bursts,
     Change,
@@ -68,7 +68,7 @@ class Scrape(Part):
 
     @field_validator("without_buckets", "without_metrics")
     @classmethod
-    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if unknown := sorted(set(value) - METRIC_NAMES):
             raise ValueError(f"no metric that is read is called {', '.join(unknown)}")
         return value
@@ -94,8 +94,10 @@ class Serving(Part):
 
     def configuration(self, num_gpu_blocks: int | None) -> SchedulerConfiguration:
         """As the simulator takes it."""
-        said = self.model_dump(exclude={"num_gpu_blocks"})
-        return SchedulerConfiguration(num_gpu_blocks=self.num_gpu_blocks or num_gpu_blocks, **said)
+        settings = self.model_dump(exclude={"num_gpu_blocks"})
+        return SchedulerConfiguration(
+            num_gpu_blocks=self.num_gpu_blocks or num_gpu_blocks, **settings
+        )
 
     def changed(self, change: ServingChange) -> Serving:
         """These settings with those that a change names.
@@ -103,8 +105,8 @@ class Serving(Part):
         Raises:
             ValidationError: they do not go together.
         """
-        said = {name: getattr(change, name) for name in change.model_fields_set}
-        return Serving.model_validate({**self.model_dump(), **said})
+        settings = {name: getattr(change, name) for name in change.model_fields_set}
+        return Serving.model_validate({**self.model_dump(), **settings})
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -223,11 +225,11 @@ class Fault(Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _, must, may = FAULT_KINDS[self.kind]
-        said = self.model_fields_set - {"kind", "at", "replicas"}
+        keys = self.model_fields_set - {"kind", "at", "replicas"}
         wrong = []
-        if missing := [name for name in must if name not in said]:
+        if missing := [name for name in must if name not in keys]:
             wrong.append(f"needs {', '.join(missing)}")
-        if more := sorted(said - {*must, *may}):
+        if more := sorted(keys - {*must, *may}):
             wrong.append(f"takes no {', '.join(more)}")
         if wrong:
             raise ValueError(f"{self.kind} {' and '.join(wrong)}")
@@ -304,14 +306,14 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if found := list(misfits(self.model_dump())):
+        if wrong := list(misfits(self.model_dump())):
             errors = [
                 InitErrorDetails(
                     type=PydanticCustomError("misfit", "{what}", {"what": what}),
                     loc=loc,
                     input=None,
                 )
-                for loc, what in found
+                for loc, what in wrong
             ]
             raise ValidationError.from_exception_data("Scenario", errors)
         serving = self.pool.serving

@@ -102,7 +102,7 @@ def from_startup_log(text: str, *, path: str) -> Serving:
     """
     lines = text.splitlines()
     start = last_start(lines)
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     kv_sizes: list[tuple[int, int]] = []
     for number, line in enumerate(lines[start or 0 :], start=(start or 0) + 1):
         where = f"{path}:{number}"
@@ -110,23 +110,23 @@ def from_startup_log(text: str, *, path: str) -> Serving:
             for argument, value in _python_items(match[1]).items():
                 size = _positive(value)
                 if argument in _ARGUMENTS and size is not None:
-                    found[_ARGUMENTS[argument]] = Setting(size, "startup log", where)
+                    settings[_ARGUMENTS[argument]] = Setting(size, "startup log", where)
         for pattern, field in _LOG_LINES:
             if (match := pattern.search(line)) and (grouped := _grouped(match[1])):
-                found[field] = Setting(float(grouped), "startup log", where)
+                settings[field] = Setting(float(grouped), "startup log", where)
         if (match := _KV_SIZE.search(line)) and (grouped := _grouped(match[1])):
             kv_sizes.append((grouped, number))
     if kv_sizes:
         smallest, number = min(kv_sizes)
         note = f", the smallest of {len(kv_sizes)}" if len(kv_sizes) > 1 else ""
         where = f"{path}:{number}{note}"
-        found["kv_cache_tokens"] = Setting(float(smallest), "startup log", where)
-    if not found and start is None:
+        settings["kv_cache_tokens"] = Setting(float(smallest), "startup log", where)
+    if not settings and start is None:
         raise UsageError(
             f"{path}: no start of a vLLM server in this log",
             help_text="give the log from its first lines; look for 'non-default args'",
         )
-    return serving_of(found)
+    return serving_of(settings)
 
 
 def _grouped(text: str) -> int:
@@ -151,7 +151,7 @@ _PIECE = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\[\](){}]|: -?\d+(
 
 
 def _top_level_integers(text: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    integers: dict[str, int] = {}
     depth, key = 0, ""
     for piece in _PIECE.findall(text):
         if piece in "([{":
@@ -159,10 +159,10 @@ def _top_level_integers(text: str) -> dict[str, int]:
         elif piece in ")]}":
             depth -= 1
         elif depth == 1 and piece.startswith(": "):
-            found.setdefault(key, int(piece[2:]))
+            integers.setdefault(key, int(piece[2:]))
         elif depth == 1:
             key = piece[1:-1]
-    return found
+    return integers
 
 
 class Flag(NamedTuple):
@@ -212,7 +212,7 @@ def from_arguments(args: Sequence[str]) -> Serving:
     Raises:
         UsageError: one of the flags we read has no value, or one that is no number.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for flag in flags_of(args):
         field, value = _FLAGS.get(flag.name), flag.value
         if field is None:
@@ -220,7 +220,7 @@ def from_arguments(args: Sequence[str]) -> Serving:
         if value is None:
             raise UsageError(f"{flag.written} has no value")
         if "$" in value or value in {"auto", "-1"}:
-            found.pop(field, None)  # it overrides an earlier one with something unknown
+            settings.pop(field, None)  # it overrides an earlier one with something unknown
             continue
         try:
             size = human_int(value)
@@ -228,12 +228,12 @@ def from_arguments(args: Sequence[str]) -> Serving:
             wrong = f"{flag.written} {value!r} is not a number that vLLM would take"
             raise UsageError(wrong) from None
         if size == 0 and field in KNOBS and KNOBS[field].can_be_off:
-            found.pop(field, None)
+            settings.pop(field, None)
             continue
         if size <= 0:
             raise UsageError(f"{flag.written} {value!r} must be above 0")
-        found[field] = Setting(float(size), "arguments", flag.written)
-    return serving_of(found)
+        settings[field] = Setting(float(size), "arguments", flag.written)
+    return serving_of(settings)
 
 
 _SERVER_INFO: tuple[tuple[str, str, str], ...] = (
@@ -254,21 +254,21 @@ def from_server_info(obj: Mapping[str, Any]) -> Serving:
         UsageError: it is no such answer.
     """
     config = obj.get("vllm_config")
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     if isinstance(config, str):
         if match := re.search(r"\bmax_seq_len=(\d+)", config):
-            found["max_model_len"] = Setting(float(match[1]), "server_info", "max_seq_len")
-        return serving_of(found)
+            settings["max_model_len"] = Setting(float(match[1]), "server_info", "max_seq_len")
+        return serving_of(settings)
     if not isinstance(config, Mapping):
         raise UsageError("this is no answer of /server_info: it has no vllm_config")
     for section, key, field in _SERVER_INFO:
         value = _positive(section_of(config, section).get(key))
         if value is not None:
-            found[field] = Setting(value, "server_info", f"{section}.{key}")
-    if "kv_cache_tokens" not in found:
+            settings[field] = Setting(value, "server_info", f"{section}.{key}")
+    if "kv_cache_tokens" not in settings:
         cache = section_of(config, "cache_config")
-        found |= _kv_from_blocks(cache, "server_info", "cache_config.")
-    return serving_of(found)
+        settings |= _kv_from_blocks(cache, "server_info", "cache_config.")
+    return serving_of(settings)
 
 
 def section_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -292,21 +292,21 @@ def from_cache_config(labels_json: str) -> Serving:
         labels = None
     if not isinstance(labels, dict):
         raise UsageError("cache_config is not a JSON object of labels")
-    found = _kv_from_blocks(labels, "metrics", "")
+    settings = _kv_from_blocks(labels, "metrics", "")
     size = _positive(labels.get("kv_cache_size_tokens"))
     if size is not None:
-        found["kv_cache_tokens"] = Setting(size, "metrics", "kv_cache_size_tokens")
+        settings["kv_cache_tokens"] = Setting(size, "metrics", "kv_cache_size_tokens")
     block = _positive(labels.get("block_size"))
     if block is not None:
-        found["kv_block_tokens"] = Setting(block, "metrics", "block_size")
+        settings["kv_block_tokens"] = Setting(block, "metrics", "block_size")
     at_once = None
     with suppress(ValueError):
         at_once = _positive(float(str(labels.get("kv_cache_max_concurrency"))))
     if size is not None and at_once is not None:
         # vLLM counts how many requests of max_model_len the cache holds (v1/core/kv_cache_utils.py)
         detail = "kv_cache_size_tokens / kv_cache_max_concurrency"
-        found["max_model_len"] = Setting(float(round(size / at_once)), "metrics", detail)
-    return serving_of(found)
+        settings["max_model_len"] = Setting(float(round(size / at_once)), "metrics", detail)
+    return serving_of(settings)
 
 
 def _kv_from_blocks(
@@ -332,7 +332,7 @@ def from_config(
     Raises:
         UsageError: an unknown name, or a value that is no number above 0.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for name, value in mapping.items():
         if name not in FIELDS:
             close = difflib.get_close_matches(str(name), FIELDS, n=1)
@@ -345,13 +345,15 @@ def from_config(
         size = _positive(value)
         if size is None:
             raise UsageError(f"{name}: {value!r} is not a number above 0")
-        found[name] = Setting(size, provenance, detail or name)
-    return serving_of(found)
+        settings[name] = Setting(size, provenance, detail or name)
+    return serving_of(settings)
 
 
 def merge(*sources: Serving) -> Serving:
     """Field by field the first source that knows it; the caller gives them in order of trust."""
-    return serving_of({name: known[0] for name in FIELDS if (known := _settings(name, sources))})
+    return serving_of(
+        {name: settings[0] for name in FIELDS if (settings := _settings(name, sources))}
+    )
 
 
 def contradictions(*sources: Serving) -> tuple[str, ...]:
@@ -359,20 +361,20 @@ def contradictions(*sources: Serving) -> tuple[str, ...]:
 
     The first source of each field is the one :func:`merge` takes.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     for name in FIELDS:
         settings = _settings(name, sources)
         others = [other for other in settings[1:] if other.value != settings[0].value]
         if others:
             texts = ", ".join(_text(other) for other in others)
-            found.append(f"{name} is {_text(settings[0])}, but {texts}")
-    return tuple(found)
+            sentences.append(f"{name} is {_text(settings[0])}, but {texts}")
+    return tuple(sentences)
 
 
-def serving_of(found: Mapping[str, Setting]) -> Serving:
+def serving_of(settings: Mapping[str, Setting]) -> Serving:
     """A configuration of settings by name; knobs without a field of their own are its others."""
-    others = {name: one for name, one in found.items() if name not in _OWN}
-    own: dict[str, Any] = {name: one for name, one in found.items() if name in _OWN}
+    others = {name: one for name, one in settings.items() if name not in _OWN}
+    own: dict[str, Any] = {name: one for name, one in settings.items() if name in _OWN}
     return Serving(**own, others=others)
 
 

@@ -53,7 +53,7 @@ def page_without(page: str, buckets: Collection[str], metrics: Collection[str]) 
     """The text of a page without what is dropped; its HELP and TYPE lines stay."""
     if not (buckets or metrics):
         return page
-    kept = []
+    lines = []
     for line in page.splitlines(keepends=True):
         name = line.partition("{")[0].partition(" ")[0]
         if any(_is_of(name, metric) for metric in metrics):
@@ -61,8 +61,8 @@ def page_without(page: str, buckets: Collection[str], metrics: Collection[str]) 
         whole = name.removesuffix("_bucket")
         if whole != name and whole in buckets and 'le="+Inf"' not in line:
             continue
-        kept.append(line)
-    return "".join(kept)
+        lines.append(line)
+    return "".join(lines)
 
 
 def _is_of(sample: str, metric: str) -> bool:
