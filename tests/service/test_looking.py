@@ -27,7 +27,7 @@ def test_gpus_of_an_api_are_asked_for_twice_whatever_the_time(tmp_path: Path, se
     with PrometheusApi([]) as api:
         config.write_text(f"interval: 15s\nsources: [{{prometheus: '{api.address}'}}]\n")
         read = read_sources(load_settings(config, environ={}), clock)
-        queries = [one.get("query", "") for one in api.asked]
+        queries = [one.get("query", "") for one in api.queries]
     utilization = [text for text in queries if "DCGM_FI_DEV_GPU_UTIL" in text]
     assert len(utilization) == 2
     (gpus,) = [source for source in read.sources if source.kind == "dcgm"]
