@@ -285,7 +285,7 @@ def test_a_tick_without_a_question_says_no_time_and_leaves_the_gauge(tmp_path: P
             clock.advance(timedelta(seconds=10))
             service.tick_once()
             told.append(read("driftwatch_source_answer_seconds", labels))
-            asked.append(len(api.asked))
+            asked.append(len(api.queries))
             assert read("driftwatch_source_failures_total", labels) == 0
         until = read("driftwatch_source_collected_until_timestamp_seconds", labels)
         assert until == clock.now().timestamp()
