@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -94,8 +95,9 @@ class LoopbackServer:
         for name, text in answer.headers.items():
             handler.send_header(name, text)
         handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
+        with suppress(ConnectionError):  # the client may be gone
+            handler.end_headers()
+            handler.wfile.write(body)
 
     def __enter__(self) -> Self:
         self._thread.start()

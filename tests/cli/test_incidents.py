@@ -515,8 +515,8 @@ def test_a_time_that_is_none(run: Run, fill: Callable[..., Path], text: str) -> 
 
 
 def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0005\n")
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0005, nothing to do\n")
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0006\n")
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0006, nothing to do\n")
     code, out, _ = run("db", "version")
     assert code == 0
     assert re.fullmatch(r"driftwatch\.db: schema 0005 \(.*\); this version needs 0005\n", out)

@@ -543,10 +543,10 @@ def test_every_leaf_is_walked_to(book: Rulebook) -> None:
 def test_an_unmeasured_speed_is_said(book: Rulebook) -> None:
     found = diagnosis(book, **BOUND)
     reasons = {step.node: step.reason for step in found.path}
-    assert reasons["engine_slower"] == "no speed at equal load; not compared with twins"
+    assert reasons["engine_slower"] == "no speed at equal load; not compared with peers"
     arming = "arming: 15 of 20 minutes"
     reasons = {s.node: s.reason for s in diagnosis(book, speed_unknown_reason=arming, **BOUND).path}
-    said = f"no speed at equal load: {arming}; not compared with twins"
+    said = f"no speed at equal load: {arming}; not compared with peers"
     assert reasons["engine_slower"] == said
     missing = diagnosis(book, slo_missed=True)
     assert missing.missing == ("slower_at_equal_load",)
