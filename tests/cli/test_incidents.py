@@ -519,10 +519,10 @@ def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
     assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0006, nothing to do\n")
     code, out, _ = run("db", "version")
     assert code == 0
-    assert re.fullmatch(r"driftwatch\.db: schema 0005 \(.*\); this version needs 0005\n", out)
+    assert re.fullmatch(r"driftwatch\.db: schema 0006 \(.*\); this version needs 0006\n", out)
     (tmp_path / "empty.db").touch()
     code, out, _ = run("db", "version", "--db", "empty.db")
-    assert (code, out) == (1, "empty.db: schema none; this version needs 0005\n")
+    assert (code, out) == (1, "empty.db: schema none; this version needs 0006\n")
     assert run("incidents", "--db", "empty.db")[0] == 2
 
 
