@@ -44,12 +44,12 @@ from driftwatch.signals.minutes import minutes
 from driftwatch.verify.compare import Comparison, compare
 from driftwatch.verify.figures import Parts, parts
 from driftwatch.verify.matching import BINS, bins_of, comparable, with_traffic
-from driftwatch.verify.verification import Change, Verification
-from driftwatch.verify.verified import (
+from driftwatch.verify.verdict import (
     LOOKS,
     look,
     minutes_of_change,
 )
+from driftwatch.verify.verification import Change, Verification
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -54,7 +54,7 @@ def _as_it_came(
         configuration,
         found.best.step_time,
         found.best.ttft_overhead_seconds,
-        drawn=None if drawn is observed.requests else drawn,
+        in_bursts=None if drawn is observed.requests else drawn,
         evenly=[redrawn(observed.requests, np.random.default_rng([seed, n])) for n in range(3)],
         wander_log_sd=found.wander_log_sd,
         seed=seed,

@@ -50,7 +50,7 @@ class Carried:
     # :data:`driftwatch.signals.engine.ALIVE_SCHEMA`
     alive: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ALIVE_SCHEMA))
     # instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input
-    seen: pl.DataFrame = field(
+    inputs_seen: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
     )
     # what evaluated scrapes leave behind; not in the store, whose scrapes make it anew
@@ -116,28 +116,33 @@ def evidence_table(
     """
     before = carried or Carried()
     scrapes = in_order(scrapes)
-    seen = joined(scrapes, before.past if kind == "chained" else Past())
-    asked = seen.numbered(windows)
+    scraped = joined(scrapes, before.past if kind == "chained" else Past())
+    numbered = scraped.numbered(windows)
     own = totals(
-        seen.scrapes, asked, kind=kind, cut=cut, values=seen.values, histograms=READ_BUCKETS
+        scraped.scrapes,
+        numbered,
+        kind=kind,
+        cut=cut,
+        values=scraped.values,
+        histograms=READ_BUCKETS,
     )
-    binding_windows = _reaching_back(asked, _BINDING, kind)
-    last_10m = _cut(seen, binding_windows, kind, _SUMS_10M, ("ttft_seconds", "tpot_seconds"))
-    last_2m = _cut(seen, _reaching_back(asked, _LENGTH_WINDOW, kind), kind, _SUMS_2M)
-    known, plateau, limits = _settings_and_limits(
-        seen, windows, binding_windows, serving, own, before
+    binding_windows = _reaching_back(numbered, _BINDING, kind)
+    last_10m = _cut(scraped, binding_windows, kind, _SUMS_10M, ("ttft_seconds", "tpot_seconds"))
+    last_2m = _cut(scraped, _reaching_back(numbered, _LENGTH_WINDOW, kind), kind, _SUMS_2M)
+    settings, plateau, limits = _settings_and_limits(
+        scraped, windows, binding_windows, serving, own, before
     )
     on_gpus = gpu_columns(windows, gpus, gpu_targets)
     # GPUs of this engine: declared, else found; whatever divides by them reads this column
-    known = known.with_columns(gpus_per_replica=on_gpus["gpu_count"])
-    stuck = seconds_since_last_token(seen.alive(), asked, seen.numbered(before.alive))
-    inputs_seen = input_coverage(scrapes, windows, before.seen, inputs)
+    settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
+    stuck = seconds_since_last_token(scraped.alive(), numbered, scraped.numbered(before.alive))
+    inputs_seen = input_coverage(scrapes, windows, before.inputs_seen, inputs)
 
-    rows = base_columns(own, known).with_columns(on_gpus)
+    rows = base_columns(own, settings).with_columns(on_gpus)
     rows = rows.with_columns(
         *stuck.select("seconds_since_last_token"),
-        *engine_columns(seen.epochs, asked),
-        *slo_columns(last_10m, known),
+        *engine_columns(scraped.epochs, numbered),
+        *slo_columns(last_10m, settings),
         *coverage_columns(inputs_seen, serving).drop([*KEY, "end"]),
         *ten_minute_columns(last_10m),
     )
@@ -147,12 +152,12 @@ def evidence_table(
     rows = _with_idle_peers(with_allowances(rows))
     return EvidenceTable(
         in_schema_order(rows),
-        _carried(windows, plateau, stuck, inputs_seen, _past(seen, windows, kind, cut)),
+        _carried(windows, plateau, stuck, inputs_seen, _past(scraped, windows, kind, cut)),
     )
 
 
 def _cut(
-    seen: Seen,
+    scraped: Seen,
     windows: pl.DataFrame,
     kind: Kind,
     sums: tuple[str, ...],
@@ -160,11 +165,11 @@ def _cut(
 ) -> pl.DataFrame:
     """Totals of windows that reach back, without what lies before a restart or a knob change."""
     return totals(
-        seen.scrapes,
+        scraped.scrapes,
         windows,
         kind=kind,
         cut=True,
-        values=seen.values,
+        values=scraped.values,
         sums=sums,
         histograms=histograms,
         means=False,
@@ -172,7 +177,7 @@ def _cut(
 
 
 def _settings_and_limits(
-    seen: Seen,
+    scraped: Seen,
     windows: pl.DataFrame,
     binding_windows: pl.DataFrame,
     serving: pl.DataFrame,
@@ -180,19 +185,19 @@ def _settings_and_limits(
     before: Carried,
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Settings per window, the plateau that max_num_seqs is inferred from, and what binds."""
-    pairs = inside(seen.scrapes, binding_windows)
+    pairs = inside(scraped.scrapes, binding_windows)
     plateau = infer_max_num_seqs(
-        seen.scrapes,
+        scraped.scrapes,
         binding_windows,
-        seen.numbered(before.plateau),
+        scraped.numbered(before.plateau),
         None if before.until is None else pl.lit(before.until, dtype=TIME),
-        seen.numbered(serving),
+        scraped.numbered(serving),
         pairs,
     )
-    known = _serving_now(windows, serving, plateau, own)
-    settings = known.with_row_index("window").select("window", *_LIMITING)
-    settings = settings.with_columns(plateau["running_max"])
-    return known, plateau, limit_columns(pairs, settings)
+    settings = _serving_now(windows, serving, plateau, own)
+    limiting = settings.with_row_index("window").select("window", *_LIMITING)
+    limiting = limiting.with_columns(plateau["running_max"])
+    return settings, plateau, limit_columns(pairs, limiting)
 
 
 def _with_limits(rows: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
@@ -344,19 +349,19 @@ def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _past(seen: Seen, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
+def _past(scraped: Seen, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
     """What the minute grid leaves behind; other windows are nobody's past."""
     until = windows["end"].max()
     if kind != "chained" or cut or not isinstance(until, datetime):
         return Past()
-    return left_behind(seen, until, until - HISTORY)
+    return left_behind(scraped, until, until - HISTORY)
 
 
 def _carried(
     windows: pl.DataFrame,
     plateau: pl.DataFrame,
     stuck: pl.DataFrame,
-    seen: pl.DataFrame,
+    inputs_seen: pl.DataFrame,
     past: Past,
 ) -> Carried:
     """The state after each target's last window."""
@@ -369,6 +374,6 @@ def _carried(
         until=until if isinstance(until, datetime) else None,
         plateau=last(plateau).select([*CARRIED_SCHEMA]),
         alive=last(stuck).select([*ALIVE_SCHEMA]),
-        seen=last(seen).drop("end"),
+        inputs_seen=last(inputs_seen).drop("end"),
         past=past,
     )

@@ -181,8 +181,8 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     named = _named("seqs", "budget", "kv_bound", "unknown")
     # of two limits that take turns neither is the one to change
-    left = ("seqs_left", "budget_left", "kv_bound")
-    alone = 3 * pl.max_horizontal(left) >= 2 * pl.sum_horizontal(left)
+    rest = ("seqs_left", "budget_left", "kv_bound")
+    alone = 3 * pl.max_horizontal(rest) >= 2 * pl.sum_horizontal(rest)
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
         pl.col("deferred") / pl.col("deferred_n")
     )
@@ -208,7 +208,7 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(DEFERRED))
         .otherwise(pl.lit(NONE)),
         queue_limit=pl.when(pl.col("bound") > 0).then(
-            pl.coalesce(named, pl.when(alone).then(_named(*left, "unknown_left")))
+            pl.coalesce(named, pl.when(alone).then(_named(*rest, "unknown_left")))
         ),
     )
 
@@ -253,25 +253,25 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         capacity_mean=pl.col("capacity").mean(),
     )
     # what a level holds may be a cap that nobody configured
-    held = pl.when("level").then("budget_left").otherwise(0)
+    level = pl.when("level").then("budget_left").otherwise(0)
     return counts.with_columns(
         budget=pl.col("budget") + pl.col("full"),
         unknown=pl.col("unknown") - pl.col("full"),
-        budget_left=pl.col("budget_left") - held,
-        unknown_left=pl.col("unknown_left") + held,
+        budget_left=pl.col("budget_left") - level,
+        unknown_left=pl.col("unknown_left") + level,
     )
 
 
-def _began(held: pl.Expr) -> pl.Expr:
+def _began(holds: pl.Expr) -> pl.Expr:
     """Where the run of held scrapes began: from there on at least half are held, at any time.
 
     That is the beginning whose scrapes exceed the half by most. Where less than half of the window
     is held, its own share takes the place of the half.
     """
-    held, n = held.fill_null(False), held.count()
-    score = 2 * n * held.cast(pl.Int64) - pl.min_horizontal(n, 2 * held.sum()).cast(pl.Int64)
-    left = score.cum_sum(reverse=True)
-    return pl.col("time").filter(held).get(left.filter(held).arg_max())
+    holds, n = holds.fill_null(False), holds.count()
+    score = 2 * n * holds.cast(pl.Int64) - pl.min_horizontal(n, 2 * holds.sum()).cast(pl.Int64)
+    from_here = score.cum_sum(reverse=True)
+    return pl.col("time").filter(holds).get(from_here.filter(holds).arg_max())
 
 
 def _wanders(batch: pl.Expr) -> pl.Expr:
@@ -287,14 +287,14 @@ def _wanders(batch: pl.Expr) -> pl.Expr:
 
 def _named(seqs: str, budget: str, kv: str, unknown: str) -> pl.Expr:
     """The limit that binds in most of the binding scrapes; NULL where that is an unknown one."""
-    known = pl.max_horizontal(seqs, budget, kv)
+    most = pl.max_horizontal(seqs, budget, kv)
     return (
-        pl.when(pl.col(unknown) > known)
+        pl.when(pl.col(unknown) > most)
         .then(None)
         # a tie goes to the KV cache: raising max_num_seqs would make that worse
-        .when(pl.col(kv) == known)
+        .when(pl.col(kv) == most)
         .then(pl.lit(KV))
-        .when(pl.col(seqs) == known)
+        .when(pl.col(seqs) == most)
         .then(pl.lit(SEQS))
         .otherwise(pl.lit(BUDGET))
     )

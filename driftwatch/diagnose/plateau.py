@@ -95,9 +95,9 @@ def infer_max_num_seqs(
     candidates = _candidates(inside(facts, windows) if pairs is None else pairs, budgets)
     rows = last.join(candidates, on="window", how="left").sort([*by, "end"])
     confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
-    known = pl.coalesce(confirmed.forward_fill().over([*by, "epoch"]), pl.col("carried_plateau"))
+    plateau = pl.coalesce(confirmed.forward_fill().over([*by, "epoch"]), pl.col("carried_plateau"))
     return (
-        rows.with_columns(plateau=pl.when(known >= pl.col("running_max")).then(known))
+        rows.with_columns(plateau=pl.when(plateau >= pl.col("running_max")).then(plateau))
         .sort("window")
         .select([*KEY, "end", "plateau", "running_max"])
     )
@@ -112,7 +112,7 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
     in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
     at_top = pl.col("running") >= top - 1
     # where scrapes are a minute apart ten minutes hold no more than ten: five say as much there
-    seen = pairs.group_by("window").agg(
+    spans = pairs.group_by("window").agg(
         looked=pl.len(),
         span_seconds=(pl.col("time").max() - pl.col("time").min()).dt.total_seconds(),
     )
@@ -133,7 +133,7 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
             tokens_high=pl.col("tokens_per_step").quantile(0.9),
             budget=pl.col("max_num_batched_tokens").first(),
         )
-        .join(seen, on="window", how="left", maintain_order="left")
+        .join(spans, on="window", how="left", maintain_order="left")
         .filter(
             (pl.col("scrapes") >= enough)
             & (pl.col("share") >= PLATEAU_SHARE)
@@ -150,8 +150,8 @@ def _with_budget(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFr
     if budgets is None:
         return pairs.with_columns(max_num_batched_tokens=pl.lit(None, dtype=pl.Float64))
     by = keys(pairs)
-    known = budgets.select(*by, "max_num_batched_tokens")
-    return pairs.join(known, on=by, how="left", maintain_order="left")
+    settings = budgets.select(*by, "max_num_batched_tokens")
+    return pairs.join(settings, on=by, how="left", maintain_order="left")
 
 
 def _waits_for_a_slot() -> pl.Expr:

@@ -87,8 +87,8 @@ def walk(tree: Tree, rows: pl.DataFrame) -> list[Diagnosis]:
     evidence = rows.select(c for c in rows.columns if c in BY_NAME).to_dicts()
     limits = limits_of(rows)
     return [
-        _follow(tree, asked, forgiving, values, row_limits)
-        for asked, forgiving, values, row_limits in zip(
+        _follow(tree, by_node, forgiving, values, row_limits)
+        for by_node, forgiving, values, row_limits in zip(
             strict, lenient, evidence, limits, strict=True
         )
     ]
@@ -143,7 +143,7 @@ def _lengths_known(values: Mapping[str, Any]) -> bool:
 
 def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping[str, Any]) -> Step:
     """The answer at one node, with the numbers it rests on."""
-    shown = {
+    columns = {
         column: values.get(column)
         for column in (*sorted(node.when.columns), *node.show)
         if column in values
@@ -162,7 +162,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
         answer = "yes" if lenient else _no_or_not_asked(node, unasked)
     else:
         answer = "yes" if strict else "no"
-    return Step(node.name, node.question, answer, shown, reason)
+    return Step(node.name, node.question, answer, columns, reason)
 
 
 _NOT_SIZED = "no finished requests to size by"

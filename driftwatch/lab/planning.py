@@ -61,8 +61,11 @@ class Mix:
         Those that generate long are seen longer: E[PG]/E[G] + E[G²]/(2·E[G]).
         """
         prompt = self.prompt_tokens.astype(np.float64)
-        made = self.generation_tokens.astype(np.float64)
-        return float((prompt * made).mean() / made.mean() + (made**2).mean() / (2 * made.mean()))
+        generation = self.generation_tokens.astype(np.float64)
+        return float(
+            (prompt * generation).mean() / generation.mean()
+            + (generation**2).mean() / (2 * generation.mean())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,21 +176,21 @@ def hidden_tokens(prompt_tokens: Integers, prompts_a_step: float, hinge_tokens: 
     lengths, counts = np.unique(np.minimum(prompt_tokens, hinge_tokens), return_counts=True)
     shares = counts / counts.sum()
     most = math.ceil(prompts_a_step + 10 * math.sqrt(prompts_a_step) + 10)
-    chance, left, found = math.exp(-prompts_a_step), 1.0, 0.0
+    chance, beyond, hidden = math.exp(-prompts_a_step), 1.0, 0.0
     for n in range(most):
-        found += chance * float((shares * np.minimum(n * lengths, hinge_tokens)).sum())
-        left -= chance
+        hidden += chance * float((shares * np.minimum(n * lengths, hinge_tokens)).sum())
+        beyond -= chance
         chance *= prompts_a_step / (n + 1)
-    return found + max(0.0, left) * hinge_tokens
+    return hidden + max(0.0, beyond) * hinge_tokens
 
 
 def prompt_alone_seconds(prompt_tokens: int, budget_tokens: int, step_time: StepTime) -> float:
     """One prompt in an empty server, in as many steps as the token budget makes of it."""
     whole, rest = divmod(prompt_tokens, budget_tokens)
-    found = whole * step_time.seconds(budget_tokens, 0, 0) + (
+    seconds = whole * step_time.seconds(budget_tokens, 0, 0) + (
         step_time.seconds(rest, 0, 0) if rest else 0.0
     )
-    return found + step_time.c4_seconds_per_prefill_pair * prompt_tokens * (prompt_tokens + 1) / 2
+    return seconds + step_time.c4_seconds_per_prefill_pair * prompt_tokens * (prompt_tokens + 1) / 2
 
 
 def largest_batch(meets: Callable[[int], bool], most: int) -> int:
@@ -203,10 +206,10 @@ def largest_batch(meets: Callable[[int], bool], most: int) -> int:
 
 def shown_batches(ceiling: int, most: int) -> Sequence[int]:
     """Powers of two up to ``most`` and the first above the ceiling, and the ceiling itself."""
-    found = {b for b in BATCHES if b <= min(most, max(1, 2 * ceiling))}
+    batches = {b for b in BATCHES if b <= min(most, max(1, 2 * ceiling))}
     if 1 <= ceiling <= most:
-        found.add(ceiling)
-    return sorted(found)
+        batches.add(ceiling)
+    return sorted(batches)
 
 
 def cache_bytes(model: Model, plan: MemoryPlan, tokens: float) -> float:

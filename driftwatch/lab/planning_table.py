@@ -97,19 +97,19 @@ def read_table(path: Path) -> LatencyTable:
         problems.append(f"{path}: no rows")
     if problems:
         raise WorkloadError(tuple(problems), help_text=_FORM)
-    found = np.array(sorted(rows))
-    return LatencyTable(found[:, 0], found[:, 1])
+    points = np.array(sorted(rows))
+    return LatencyTable(points[:, 0], points[:, 1])
 
 
 def _header_problems(columns: list[str]) -> list[str]:
     """Missing, unknown and repeated columns: one that is not read must not look as if it were."""
-    found = []
+    problems = []
     if missing := [name for name in _COLUMNS[:2] if name not in columns]:
-        found.append(f"no column {' and '.join(missing)}")
+        problems.append(f"no column {' and '.join(missing)}")
     if not missing and (unknown := [name for name in columns if name not in _COLUMNS]):
-        found.append(f"unknown column {', '.join(unknown)}")
-    found += [f"column {n} is there twice" for n in _COLUMNS if columns.count(n) > 1]
-    return found
+        problems.append(f"unknown column {', '.join(unknown)}")
+    problems += [f"column {n} is there twice" for n in _COLUMNS if columns.count(n) > 1]
+    return problems
 
 
 def _add(

@@ -142,7 +142,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
             carried,
             plateau=others(carried.plateau),
             alive=others(carried.alive),
-            seen=others(carried.seen),
+            inputs_seen=others(carried.inputs_seen),
         ),
         departures=replace(state.departures, last=others(state.departures.last)),
         detection=state.detection.without(frame),

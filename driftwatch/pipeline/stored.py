@@ -38,7 +38,7 @@ _STEP = timedelta(minutes=10)
 _STATE, _SILENT, _RELEASES = "tick", "tick.silent", "tick.releases"
 _CAPACITY, _FORGOTTEN = "tick.capacity", "tick.forgotten"
 _DEPARTURES = ("traffic", "last")
-_CARRIED = ("plateau", "alive", "seen")
+_CARRIED = {"plateau": "plateau", "alive": "alive", "seen": "inputs_seen"}  # frame → its field
 
 
 def memory_of(state: State) -> dict[str, bytes]:
@@ -62,7 +62,7 @@ def memory_of(state: State) -> dict[str, bytes]:
     older = state.scrapes.clear()  # scrapes that the store's recent ones will not bring back
     if state.evaluated_until is not None:
         older = state.scrapes.filter(pl.col("time") < state.evaluated_until - HISTORY)
-    frames = {f"tick.{name}": getattr(carried, name) for name in _CARRIED}
+    frames = {f"tick.{name}": getattr(carried, field) for name, field in _CARRIED.items()}
     frames |= {f"tick.{name}": getattr(departures, name) for name in _DEPARTURES}
     frames |= {_SILENT: older, _RELEASES: state.releases, _CAPACITY: state.capacity}
     return {
@@ -105,7 +105,7 @@ def state_from(store: Store, now: datetime) -> State:
             until=_time(document["carried_until"]),
             plateau=frames["tick.plateau"],
             alive=frames["tick.alive"],
-            seen=frames["tick.seen"],
+            inputs_seen=frames["tick.seen"],
         ),
         incidents=incidents,
         pins=pins,

@@ -336,8 +336,8 @@ def _verdicts(rows: pl.DataFrame, judgements: pl.DataFrame, plan: Plan) -> pl.Da
 
 def _ever_seen(carried: Carried) -> pl.DataFrame:
     """instance, engine, ``ever_seen``: whether any input of a target was ever on its page."""
-    seen = [pl.col(c).is_not_null() for c in carried.seen.columns if c.startswith("seen_")]
-    return carried.seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *seen))
+    seen = [pl.col(c).is_not_null() for c in carried.inputs_seen.columns if c.startswith("seen_")]
+    return carried.inputs_seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *seen))
 
 
 def _floor(time: datetime) -> datetime:

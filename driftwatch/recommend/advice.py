@@ -140,11 +140,14 @@ _ADVICE = Codec(Advice)
 
 def advice_document(advice: Advice) -> dict[str, Any]:
     """What the store keeps and ``recommend --json`` prints: the attributes, and what follows."""
-    said = advice.recommendation
+    recommendation = advice.recommendation
     document = _ADVICE.document(
         advice, capacity_ratio=advice.capacity_ratio, utilization_ratio=advice.utilization_ratio
     )
-    document["recommendation"] |= {"reason": said.why, "reason_code": said.reason.code}
+    document["recommendation"] |= {
+        "reason": recommendation.why,
+        "reason_code": recommendation.reason.code,
+    }
     return document
 
 
@@ -159,15 +162,15 @@ def targets_of(question: Question) -> tuple[Slo | None, SloSource]:
     Those of the command line or the configuration; else twice the reference's p95 time to first
     token and time per output token, where the reference has measured them; else none.
     """
-    said = question.slo
-    if said is not None and (said.ttft_seconds is not None or said.tpot_seconds is not None):
+    slo = question.slo
+    if slo is not None and (slo.ttft_seconds is not None or slo.tpot_seconds is not None):
         source = question.slo_source
-        return said, source if source != "unknown" else "configuration"
+        return slo, source if source != "unknown" else "configuration"
     ttft = _twice(question, "reference_ttft_seconds_p95")
     tpot = _twice(question, "reference_tpot_seconds_p95")
     if ttft is None and tpot is None:
         return None, "unknown"
-    return Slo(ttft, tpot, Slo().share if said is None else said.share), "derived from the pin"
+    return Slo(ttft, tpot, Slo().share if slo is None else slo.share), "derived from the pin"
 
 
 def _twice(question: Question, name: str) -> float | None:

@@ -50,7 +50,7 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     prepared = prepare(question, hardware)
     if isinstance(prepared, Refused):
         return without_simulation(question, prepared, hardware)
-    answer = answered(question, prepared, table=table)
+    answer = answer_prepared(question, prepared, table=table)
     if answer.recommendation.action != "insufficient":
         return answer
     return by_measured_capacity(question, answer, prepared.observed)
@@ -62,9 +62,9 @@ def without_simulation(question: Question, refused: Refused, hardware: Hardware 
     """
     if refused.advice.recommendation.action != "insufficient":
         return refused.advice
-    said = kv_binds(question, refused.advice)
-    if said is not refused.advice:
-        return said
+    bound_by_kv = kv_binds(question, refused.advice)
+    if bound_by_kv is not refused.advice:
+        return bound_by_kv
     safe = safe_change(question, refused.advice, refused.observed, hardware)
     if safe is not refused.advice:
         return safe
@@ -73,9 +73,9 @@ def without_simulation(question: Question, refused: Refused, hardware: Hardware 
 
 def kv_binds(question: Question, refused: Advice) -> Advice:
     """Where the evidence shows that KV binds, a refused simulation is no reason to say nothing."""
-    seen = question.leaf == "kv_pressure" or question.evidence.get("binding_limit") == "kv_cache"
+    binds = question.leaf == "kv_pressure" or question.evidence.get("binding_limit") == "kv_cache"
     preempted = (question.evidence.get("preemptions_per_second") or 0.0) > 0.0
-    if refused.recommendation.action != "insufficient" or not (seen and preempted):
+    if refused.recommendation.action != "insufficient" or not (binds and preempted):
         return refused
     recommendation = Recommendation(
         "none",
@@ -136,7 +136,7 @@ def _case(question: Question, prepared: Prepared) -> Case:
     )
 
 
-def answered(question: Question, prepared: Prepared, *, table: bool = True) -> Advice:
+def answer_prepared(question: Question, prepared: Prepared, *, table: bool = True) -> Advice:
     """Sweep, what-ifs and verdict of a question whose gates have passed."""
     case = _case(question, prepared)
     ground, judged = prepared.ground, prepared.judged
@@ -149,7 +149,7 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
     elif choice.gate is not None:
         gates = failed_first([choice.gate, *gates])
         recommendation = Recommendation("insufficient", Reason(choice.gate.name, choice.gate.said))
-    elif case.margin or (case.met and (case.utilization or 1.0) < 1.0 - CAPACITY_GAIN):
+    elif case.margin or (case.is_in_target and (case.utilization or 1.0) < 1.0 - CAPACITY_GAIN):
         recommendation = no_action(case)
     else:
         recommendation = no_knob(case, what_ifs, gains, choice.breaks)
@@ -170,20 +170,20 @@ def answered(question: Question, prepared: Prepared, *, table: bool = True) -> A
 def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool) -> list[Candidate]:
     """What was asked for, and where no knob helps what does."""
     ground, today = case.ground, case.today
-    found = asked_for(
+    candidates = asked_for(
         ground, question.what_if, judged, today=today, offered=case.offered, replicas=case.replicas
     )
     hit = case.ground.scenarios[0].configuration.enable_prefix_caching
-    asked = question.what_if
-    if not case.margin and hit and asked.get(PREFIX_HIT_RATIO) != _HALF_CACHED:
-        found.append(prefix_hits(ground, judged, _HALF_CACHED, today))
+    what_if = question.what_if
+    if not case.margin and hit and what_if.get(PREFIX_HIT_RATIO) != _HALF_CACHED:
+        candidates.append(prefix_hits(ground, judged, _HALF_CACHED, today))
     if needed:
         have = case.replicas or 1
         n = replicas_needed(today, case.offered, have)
-        told = n is not None and round(asked.get(REPLICAS, 0)) == n
-        if n is not None and not told and have < n <= have + _MOST_MORE_REPLICAS * have:
-            found.append(more_replicas(ground, today, case.offered, have, n))
-        wider = None if asked.get(FP8_KV) else fp8_kv(ground, judged, today)
+        is_there = n is not None and round(what_if.get(REPLICAS, 0)) == n
+        if n is not None and not is_there and have < n <= have + _MOST_MORE_REPLICAS * have:
+            candidates.append(more_replicas(ground, today, case.offered, have, n))
+        wider = None if what_if.get(FP8_KV) else fp8_kv(ground, judged, today)
         shed = shedding(ground, today, case.offered)
-        found += [one for one in (wider, shed) if one is not None]
-    return found
+        candidates += [one for one in (wider, shed) if one is not None]
+    return candidates

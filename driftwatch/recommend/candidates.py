@@ -50,12 +50,12 @@ def candidate(
         refused = "max_num_batched_tokens is unknown and may be below it"
     if refused:
         return Candidate(knobs, refused=refused)
-    found = [ground.measured(one, knobs, scraped=True, demand=demand) for one in ground.scenarios]
-    measured = [one for one in found if one is not None]
-    if len(measured) < len(found):
+    runs = [ground.measured(one, knobs, scraped=True, demand=demand) for one in ground.scenarios]
+    measured = [one for one in runs if one is not None]
+    if len(measured) < len(runs):
         return Candidate(knobs, refused="requests of this window never fit the KV cache then")
     shares = [one.in_target_ratio for one in measured]
-    made = Candidate(
+    row = Candidate(
         knobs,
         in_target_ratio=mean(shares),
         in_target_low_ratio=min(shares),
@@ -76,22 +76,22 @@ def candidate(
     )
     if judged_requests is not None:
         limit = ground.capacity(knobs, judged_requests, near)
-        made = replace(
-            made,
+        row = replace(
+            row,
             capacity_requests_per_second=limit.mean,
             capacity_low_requests_per_second=limit.low,
             capacity_high_requests_per_second=limit.high,
             capacities_requests_per_second=limit.rates,
         )
     keeps_up = all(one.keeps_up for one in measured)
-    return without_ttft(made, offered * demand, not ground.ttft_compared, keeps_up)
+    return without_ttft(row, offered * demand, not ground.ttft_compared, keeps_up)
 
 
 def without_ttft(
-    found: Candidate, offered: float, saturated: bool, keeps_up: bool = True
+    row: Candidate, offered: float, saturated: bool, keeps_up: bool = True
 ) -> Candidate:
     """No TTFT where none may be quoted, and why."""
-    limit = found.capacity_requests_per_second
+    limit = row.capacity_requests_per_second
     why = None
     if saturated:
         why = SATURATED
@@ -100,9 +100,9 @@ def without_ttft(
     elif not keeps_up:
         why = GROWS
     if why is None:
-        return found
-    reasons = {**found.reasons, "ttft_seconds": why, "ttft_p95_seconds": why}
-    return replace(found, ttft_seconds=None, ttft_p95_seconds=None, reasons=reasons)
+        return row
+    reasons = {**row.reasons, "ttft_seconds": why, "ttft_p95_seconds": why}
+    return replace(row, ttft_seconds=None, ttft_p95_seconds=None, reasons=reasons)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -123,8 +123,8 @@ def _alone(ground: Ground, measured: Sequence[Measured], name: str, demand: floa
     today = [
         ground.measured(scenario, {}, scraped=True, demand=demand) for scenario in ground.scenarios
     ]
-    met = [one is not None and (getattr(one, name) or 0.0) >= share for one in today]
-    telling = [one for one, tells in zip(measured, met, strict=True) if tells]
+    meets = [one is not None and (getattr(one, name) or 0.0) >= share for one in today]
+    telling = [one for one, tells in zip(measured, meets, strict=True) if tells]
     return _mean_of(telling or measured, name)
 
 
@@ -173,7 +173,7 @@ class Case:
         return slo.share if slo else 0.95
 
     @property
-    def met(self) -> bool:
+    def is_in_target(self) -> bool:
         """The share is met in every scenario, and was in the window as far as it was observed."""
         low = self.today.in_target_low_ratio
         return all(self.met_in_window.values()) and low is not None and low >= self.share
@@ -186,7 +186,7 @@ class Case:
     @property
     def margin(self) -> bool:
         """… and the demand leaves room."""
-        return self.met and self.utilization is not None and self.utilization < MARGIN
+        return self.is_in_target and self.utilization is not None and self.utilization < MARGIN
 
 
 _ROWS_WITH_CAPACITY = 8
@@ -224,21 +224,21 @@ def _steps(value: float, other: float) -> float:
 
 def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
     """One value in every scenario; with a capacity where it is near the advised one."""
-    found = candidate(
+    row = candidate(
         case.ground,
         knobs,
         offered=case.offered,
         judged_requests=judged,
         near=case.today.capacity_requests_per_second,
     )
-    if judged is not None or found.refused:
-        return found
+    if judged is not None or row.refused:
+        return row
     why = "looked for only near today's and the advised value"
-    return replace(found, reasons={**found.reasons, "capacity_requests_per_second": why})
+    return replace(row, reasons={**row.reasons, "capacity_requests_per_second": why})
 
 
 PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_dtype_fp8"
-ASKED = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
+WHAT_IFS = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
 
 
 def with_prefix_hits(requests: Requests, ratio: float, block_size: int) -> Requests:
@@ -256,7 +256,7 @@ def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candida
     block = ground.scenarios[0].configuration.block_size
     cached = with_prefix_hits(requests, ratio, block)
     then = ground.other(requests=with_prefix_hits(ground.requests, ratio, block), whole_hits=None)
-    return _asked(ground, then, {PREFIX_HIT_RATIO: ratio}, cached, today)
+    return _with_scaled_capacity(ground, then, {PREFIX_HIT_RATIO: ratio}, cached, today)
 
 
 def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | None:
@@ -266,14 +266,16 @@ def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | 
     if blocks is None:
         return None
     then = ground.other(scenarios=scenarios)
-    return replace(_asked(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks)
+    return replace(
+        _with_scaled_capacity(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks
+    )
 
 
 def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n: int) -> Candidate:
     """The pool with so many replicas: each gets its share of the arrivals."""
-    found = candidate(ground, {}, offered=offered, demand=have / n)
+    row = candidate(ground, {}, offered=offered, demand=have / n)
     return replace(
-        found,
+        row,
         knobs={REPLICAS: float(n)},
         capacity_requests_per_second=today.capacity_requests_per_second,
         capacity_low_requests_per_second=today.capacity_low_requests_per_second,
@@ -316,19 +318,23 @@ def asked_for(
 ) -> list[Candidate]:
     """What the question asks besides: knobs together, the others one by one."""
     near = today.capacity_requests_per_second
-    found = []
+    candidates = []
     knobs = {name: value for name, value in what_if.items() if name in KNOBS}
     if knobs:
-        found.append(candidate(ground, knobs, offered=offered, judged_requests=requests, near=near))
+        candidates.append(
+            candidate(ground, knobs, offered=offered, judged_requests=requests, near=near)
+        )
     if PREFIX_HIT_RATIO in what_if:
-        found.append(prefix_hits(ground, requests, what_if[PREFIX_HIT_RATIO], today))
+        candidates.append(prefix_hits(ground, requests, what_if[PREFIX_HIT_RATIO], today))
     if what_if.get(FP8_KV):
         wider = fp8_kv(ground, requests, today)
-        found.append(wider or Candidate({FP8_KV: 1.0}, refused="the KV block count is unknown"))
+        candidates.append(
+            wider or Candidate({FP8_KV: 1.0}, refused="the KV block count is unknown")
+        )
     if REPLICAS in what_if:
         n = max(1, round(what_if[REPLICAS]))
-        found.append(more_replicas(ground, today, offered, replicas or 1, n))
-    return found
+        candidates.append(more_replicas(ground, today, offered, replicas or 1, n))
+    return candidates
 
 
 def _wider(scenario: Scenario) -> Scenario:
@@ -337,23 +343,23 @@ def _wider(scenario: Scenario) -> Scenario:
     return replace(scenario, configuration=replace(scenario.configuration, num_gpu_blocks=twice))
 
 
-def _asked(
+def _with_scaled_capacity(
     ground: Ground, then: Ground, turned: Mapping[str, float], requests: Requests, today: Candidate
 ) -> Candidate:
     """Share in every scenario; capacity as the best step-time model has it, in proportion to
     today's by all.
     """
-    found = candidate(then, {}, offered=0.0)
+    row = candidate(then, {}, offered=0.0)
     limit = today.capacity_requests_per_second
     rates = ground.capacity({}, ground.requests).rates
     base = rates[0] if rates else 0.0
     alone = replace(then, scenarios=then.scenarios[:1])
     after = alone.capacity({}, requests, base or None).mean
     if not base or limit is None or after is None:
-        return replace(found, knobs=turned)
+        return replace(row, knobs=turned)
     low, high = today.capacity_low_requests_per_second, today.capacity_high_requests_per_second
     return replace(
-        found,
+        row,
         knobs=turned,
         capacity_requests_per_second=limit * after / base,
         capacity_low_requests_per_second=None if low is None else low * after / base,

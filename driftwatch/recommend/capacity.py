@@ -64,7 +64,7 @@ class Narrowing:
     steps: Bounds = field(default_factory=lambda: iter(()))
 
     @classmethod
-    def known(cls, rate: float) -> Narrowing:
+    def of_rate(cls, rate: float) -> Narrowing:
         """A rate that need not be looked for."""
         return cls(rate, rate)
 
@@ -120,16 +120,16 @@ def rate_within(
         ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
     """
     if len(requests) < FEWEST_REQUESTS:
-        return Narrowing.known(0.0)
+        return Narrowing.of_rate(0.0)
     most = None
     if slo is None or slo.ttft_seconds is None:
         # a time per token holds while the queue grows for ever: what is served counts
         most = capacity_per_second(requests, configuration, step_time)
     if slo is None:
-        return Narrowing.known(most or 0.0)
+        return Narrowing.of_rate(most or 0.0)
     trial = Trial(requests, configuration)
-    found = _within_targets(requests, trial, step_time, slo, near, overhead)
-    return found if most is None else Narrowing.known(min(found.settled(), most))
+    rate = _within_targets(requests, trial, step_time, slo, near, overhead)
+    return rate if most is None else Narrowing.of_rate(min(rate.settled(), most))
 
 
 def stretch(requests: Requests, most: int = MOST_REQUESTS) -> Requests:
@@ -165,7 +165,7 @@ def _within_targets(
     arrival, count = requests.arrival_seconds, len(requests) - first
     looks = arrival[[int(part * len(arrival)) for part in _LOOKS]]
 
-    def met(scale: float) -> bool:
+    def meets(scale: float) -> bool:
         def settled(served: Run) -> bool:
             hits = int(in_target(served, slo, overhead)[first:].sum())
             misses = int(missed(served, slo, overhead)[first:].sum())
@@ -175,18 +175,18 @@ def _within_targets(
         served = trial.run(step_time, pace=scale, checks=checks, enough=settled)
         return bool(in_target(served, slo, overhead)[first:].mean() >= slo.share)
 
-    scales = _bisected(met, (near / observed) if near else 1.0)
+    scales = _bisected(meets, (near / observed) if near else 1.0)
     return Narrowing(steps=((low * observed, high * observed) for low, high in scales))
 
 
-def _bisected(met: Callable[[float], bool], near: float) -> Bounds:
+def _bisected(meets: Callable[[float], bool], near: float) -> Bounds:
     """Bounds of the largest scale that is met; the last of them is known to the tolerance."""
     scale = min(max(near, _LEAST_SCALE), _MOST_SCALE)
     low, high, step = 0.0, math.inf, _FIRST_STEP
-    if met(scale):
+    if meets(scale):
         low = scale
         yield low, high
-        while (tried := min(low * step, _MOST_SCALE)) > low and met(tried):
+        while (tried := min(low * step, _MOST_SCALE)) > low and meets(tried):
             low, step = tried, step * step
             yield low, high
         if tried <= low:
@@ -195,7 +195,7 @@ def _bisected(met: Callable[[float], bool], near: float) -> Bounds:
     else:
         high = scale
         yield low, high
-        while (tried := max(high / step, _LEAST_SCALE)) < high and not met(tried):
+        while (tried := max(high / step, _LEAST_SCALE)) < high and not meets(tried):
             high, step = tried, step * step
             yield low, high
         if tried >= high:
@@ -204,5 +204,5 @@ def _bisected(met: Callable[[float], bool], near: float) -> Bounds:
     yield low, high
     while high / low > 1 + _TOLERANCE:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if met(middle) else (low, middle)
+        low, high = (middle, high) if meets(middle) else (low, middle)
         yield low, high

@@ -35,12 +35,12 @@ def vllm_arguments(moves: Sequence[KnobMove], *, undo: bool = False) -> tuple[st
     >>> vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)])
     ('--max-num-seqs=56',)
     """
-    found = []
+    arguments = []
     for move in moves:
         value = move.from_value if undo else move.to_value
         if move.knob != _REPLICAS and value is not None:
-            found.append(_argument(move.knob, value))
-    return tuple(found)
+            arguments.append(_argument(move.knob, value))
+    return tuple(arguments)
 
 
 def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str, ...]:
@@ -73,8 +73,8 @@ def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str,
 
 def _quoted(text: str) -> str:
     """In YAML's double quotes; what no terminal may be sent is written as an escape."""
-    shown = json.dumps(text, ensure_ascii=False)
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in shown)
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in quoted)
 
 
 def pod_args_diff(moves: Sequence[KnobMove]) -> tuple[str, ...]:
@@ -102,8 +102,8 @@ def _lines(move: KnobMove, indent: str, after: str, head: str, tail: str = "") -
     if move.from_value is None:
         return [f"+{indent}{after}  # {_UNKNOWN}"]
     unsure = _UNSURE.get(move.from_provenance or "")
-    said = f"  # {unsure}" if unsure else ""
-    return [f"-{indent}{head}{_number(move.from_value)}{tail}{said}", f"+{indent}{after}"]
+    comment = f"  # {unsure}" if unsure else ""
+    return [f"-{indent}{head}{_number(move.from_value)}{tail}{comment}", f"+{indent}{after}"]
 
 
 def _argument(knob: str, value: float) -> str:

@@ -51,11 +51,11 @@ _SCALED = {"kv_cache_usage_ratio": (100.0, " %"), "itl_seconds": (1e3, " ms")}
 
 def traffic_gates(observed: Observed, now: Observed) -> list[Gate]:
     """Enough is known of the engine, and enough of the traffic as it is ``now`` to judge by it."""
-    found = _enough(observed, ("busy_windows", "requests"), "")
+    gates = _enough(observed, ("busy_windows", "requests"), "")
     if now is not observed:
         since = f" since the traffic changed at {now.start:%H:%M} UTC"
-        found += _enough(now, ("recent_minutes", "recent_requests"), since)
-    return found
+        gates += _enough(now, ("recent_minutes", "recent_requests"), since)
+    return gates
 
 
 def _enough(observed: Observed, names: tuple[str, str], since: str) -> list[Gate]:
@@ -93,8 +93,8 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
     """
     hits = observed.prefix_hit_ratio
     if off is None:
-        said = "not on the page" if hits is None else f"{100 * hits:.1f} % of prompt tokens"
-        return Gate("prefix_hits", True, f"prefix hits {said}")
+        share = "not on the page" if hits is None else f"{100 * hits:.1f} % of prompt tokens"
+        return Gate("prefix_hits", True, f"prefix hits {share}")
     worst = max(off, key=lambda name: abs(off[name]) / BOUNDS[name])
     gate, words = off[worst], _GATE[worst][1]
     return Gate(
@@ -108,12 +108,12 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
 
 def server_gates(server: Server, missing: Sequence[str]) -> list[Gate]:
     """The settings are known, and nothing runs that no simulation here knows."""
-    said = f"unknown: {', '.join(missing)}" if missing else "settings known"
-    found = [Gate("settings", not missing, said)]
+    text = f"unknown: {', '.join(missing)}" if missing else "settings known"
+    gates = [Gate("settings", not missing, text)]
     if server.unsupported:
-        said = f"not simulated here: {', '.join(server.unsupported)}"
-        found.append(Gate("unsupported", False, said))
-    return found
+        text = f"not simulated here: {', '.join(server.unsupported)}"
+        gates.append(Gate("unsupported", False, text))
+    return gates
 
 
 def kv_gate(observed: Observed, scenarios: Sequence[Scenario]) -> Gate:
@@ -124,11 +124,11 @@ def kv_gate(observed: Observed, scenarios: Sequence[Scenario]) -> Gate:
     preempted = float(observed.chunks["preemptions_per_second"].drop_nulls().sum())
     if use is None:
         return Gate("kv_blocks", False, "KV block count unknown and KV could bind: KV use unknown")
-    said = f"{100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %)"
+    share = f"{100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %)"
     if use <= KV_ROOM and preempted == 0.0:
-        text = f"KV block count unknown; use at most {said}, no preemption"
+        text = f"KV block count unknown; use at most {share}, no preemption"
         return Gate("kv_blocks", True, text)
-    text = f"KV block count unknown and KV could bind: KV use up to {said}"
+    text = f"KV block count unknown and KV could bind: KV use up to {share}"
     return Gate("kv_blocks", False, text)
 
 
@@ -146,37 +146,37 @@ def fit_gates(
         chance: figure → standard deviation of what is drawn; two of them may be added up to, but
             never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
     """
-    asked = _SATURATED if saturated else (*_ALWAYS, "ttft_seconds")
-    found = []
-    for name in asked:
+    figures = _SATURATED if saturated else (*_ALWAYS, "ttft_seconds")
+    gates = []
+    for name in figures:
         gate, words = _GATE[name]
         off = fit.residuals.get(name)
         if off is None:
             if name in _ALWAYS:
-                found.append(Gate(gate, False, f"{words} was not observed"))
+                gates.append(Gate(gate, False, f"{words} was not observed"))
             continue
         bound = BOUNDS[name]
         if name == "kv_cache_usage_ratio" and not _kv_matters(observed, off):
             continue
         bound = max(bound, min(2.0 * (chance or {}).get(name, 0.0), MOST_CHANCE * bound))
-        found.append(Gate(gate, abs(off) <= bound, _fit_words(name, words, off, bound, observed)))
-    return [*found, *load_gates(fit)]
+        gates.append(Gate(gate, abs(off) <= bound, _fit_words(name, words, off, bound, observed)))
+    return [*gates, *load_gates(fit)]
 
 
 def load_gates(fit: Fit) -> list[Gate]:
     """The time between tokens at each level of load that matters: it must not bend another way."""
-    found = []
+    gates = []
     bands = [band for band in fit.bands if band.tokens_ratio >= LEAST_OF_TOKENS]
     for band in bands:
         bound = max(BOUNDS["itl_seconds"], _deviations(len(bands)) * band.log_sd)
-        said = (
+        text = (
             f"at {digits(band.running_requests)} running requests simulated ITL "
             f"{milliseconds(band.itl_seconds * (1 + band.off_ratio))}, observed "
             f"{milliseconds(band.itl_seconds)} ({100 * band.off_ratio:+.0f} %, "
             f"gate {100 * bound:.0f} %)"
         )
-        found.append(Gate("fit_itl_by_load", abs(band.off_ratio) <= bound, said))
-    return found
+        gates.append(Gate("fit_itl_by_load", abs(band.off_ratio) <= bound, text))
+    return gates
 
 
 def _deviations(levels: int) -> float:
@@ -246,9 +246,9 @@ def nobody_waited(observed: Observed, slo: Slo | None) -> bool:
         return False
     if slo is None:
         return True
-    met = met_in_window(observed, slo)
-    asked = [aim for aim in (slo.ttft_seconds, slo.tpot_seconds) if aim is not None]
-    return len(met) == len(asked) and all(met.values())
+    meets = met_in_window(observed, slo)
+    targets = [aim for aim in (slo.ttft_seconds, slo.tpot_seconds) if aim is not None]
+    return len(meets) == len(targets) and all(meets.values())
 
 
 def met_in_window(observed: Observed, slo: Slo) -> dict[str, bool]:
@@ -282,10 +282,10 @@ def _fit_words(name: str, words: str, off: float, bound: float, observed: Observ
     then, scale, unit = before * (1 + off), 1.0, " s" if name.endswith("seconds") else ""
     if name in _SCALED:
         scale, unit = _SCALED[name]
-        shown = [f"{scale * value:.3g}{unit}" for value in (then, before)]
+        numbers = [f"{scale * value:.3g}{unit}" for value in (then, before)]
     else:
-        shown = [f"{digits(value)}{unit}" for value in (then, before)]
-    return f"simulated {words} {shown[0]}, observed {shown[1]} ({sign})"
+        numbers = [f"{digits(value)}{unit}" for value in (then, before)]
+    return f"simulated {words} {numbers[0]}, observed {numbers[1]} ({sign})"
 
 
 def _mean_of(observed: Observed, name: str) -> float | None:
@@ -312,7 +312,7 @@ def spread_by_chance(
         return {}
     rng = np.random.default_rng(seed)
     judged = Judged(None, np.nextafter(0.0, 1.0), observed.seconds)
-    found: dict[str, list[float]] = {name: [] for name in _FIGURES}
+    by_figure: dict[str, list[float]] = {name: [] for name in _FIGURES}
     for _ in range(_DRAWS):
         try:
             one = simulated(
@@ -324,13 +324,13 @@ def spread_by_chance(
             )
         except (ImpossibleConfiguration, NoVerdict):
             return {}
-        for name, values in found.items():
+        for name, values in by_figure.items():
             value = getattr(one, name)
             if value is not None:
                 values.append(float(value))
     return {
         name: float(np.std(values, ddof=1) / np.mean(values))
-        for name, values in found.items()
+        for name, values in by_figure.items()
         if len(values) == _DRAWS and np.mean(values) > 0
     }
 
@@ -344,9 +344,9 @@ def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Gr
         return ground, hits_gate(observed, None)
     block = ground.scenarios[0].configuration.block_size
     rng = np.random.default_rng(seed)
-    drawn = as_whole_prompts(ground.requests, block, rng)
+    requests = as_whole_prompts(ground.requests, block, rng)
     other = replace(ground.scenarios[0], whole_hits=True)
-    both = replace(ground, scenarios=[*ground.scenarios, other], whole_hits=drawn)
+    both = replace(ground, scenarios=[*ground.scenarios, other], whole_hits=requests)
     even = both.measured(ground.scenarios[0], {}, scraped=True)
     whole = both.measured(other, {}, scraped=True)
     off: dict[str, float] = {}

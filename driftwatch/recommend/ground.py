@@ -120,9 +120,9 @@ class Ground:
 
     def share(self, scenario: Scenario, knobs: Knobs, demands: Sequence[float]) -> float | None:
         """Share in target, mean over the demands; None where vLLM would refuse the settings."""
-        found = [self.measured(scenario, knobs, demand=demand) for demand in demands]
-        shares = [one.in_target_ratio for one in found if one is not None]
-        return sum(shares) / len(shares) if len(shares) == len(found) else None
+        runs = [self.measured(scenario, knobs, demand=demand) for demand in demands]
+        shares = [one.in_target_ratio for one in runs if one is not None]
+        return sum(shares) / len(shares) if len(shares) == len(runs) else None
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -146,7 +146,7 @@ class Ground:
             try:
                 self.limits[key] = self.rate(scenario, knobs, self.requests_of(scenario))
             except (ImpossibleConfiguration, NoVerdict):
-                self.limits[key] = Narrowing.known(0.0)
+                self.limits[key] = Narrowing.of_rate(0.0)
         return self.limits[key]
 
     def rate(
@@ -174,10 +174,10 @@ class Ground:
         key = (*(one.key for one in self.scenarios), tuple(sorted(knobs.items())), near)
         own = requests is self.requests
         if not own or key not in self.capacities:
-            found = self._capacity(knobs, requests, near)
+            capacity = self._capacity(knobs, requests, near)
             if not own:
-                return found
-            self.capacities[key] = found
+                return capacity
+            self.capacities[key] = capacity
         return self.capacities[key]
 
     def _capacity(self, knobs: Knobs, requests: Requests, near: float | None) -> Capacity:

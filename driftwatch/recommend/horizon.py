@@ -55,8 +55,8 @@ def alike_since(observed: Observed) -> float:
     if pieces < 2 * _PIECES_AT_LEAST:
         return 0.0
     edges: Floats = observed.seconds - _PIECE_SECONDS * np.arange(pieces, -1, -1.0)
-    came = observed.requests.take(slice(observed.carried_requests, None))
-    figures, counts = _figures(came, edges), np.histogram(came.arrival_seconds, edges)[0]
+    requests = observed.requests.take(slice(observed.carried_requests, None))
+    figures, counts = _figures(requests, edges), np.histogram(requests.arrival_seconds, edges)[0]
     noise, first, last = _noise(figures), 0, pieces
     while (change := _change(figures[:, first:last], noise)) is not None:
         place, rate = change
@@ -88,12 +88,12 @@ def _figures(requests: Requests, edges: Floats) -> Floats:
 
 def _noise(figures: Floats) -> Floats:
     """Variance of a piece by its differences from the piece before, which no change moves much."""
-    found = []
+    variances = []
     for row in figures:
         steps = np.diff(row[np.isfinite(row)])
         # of squared normal steps, each with twice the variance, the median is 0.455 of the mean
-        found.append(float(np.median(steps**2)) / (2 * 0.455) if len(steps) else np.inf)
-    return np.array(found)
+        variances.append(float(np.median(steps**2)) / (2 * 0.455) if len(steps) else np.inf)
+    return np.array(variances)
 
 
 def _change(figures: Floats, noise: Floats) -> tuple[int, int] | None:
@@ -101,13 +101,13 @@ def _change(figures: Floats, noise: Floats) -> tuple[int, int] | None:
     fell, 1 rose, 0 lengths); None where nothing does.
     """
     best: float = _CERTAIN**2
-    found: tuple[int, int] | None = None
+    change: tuple[int, int] | None = None
     for place in range(_PIECES_AT_LEAST, figures.shape[1] - _PIECES_AT_LEAST + 1):
         score = 0.0
         moved = 0
         for number, (row, least) in enumerate(zip(figures, noise, strict=True)):
-            known = np.isfinite(row)
-            before, after = row[:place][known[:place]], row[place:][known[place:]]
+            finite = np.isfinite(row)
+            before, after = row[:place][finite[:place]], row[place:][finite[place:]]
             if len(before) < _PIECES_AT_LEAST or len(after) < _PIECES_AT_LEAST:
                 continue
             off = float(after.mean() - before.mean())
@@ -120,8 +120,8 @@ def _change(figures: Floats, noise: Floats) -> tuple[int, int] | None:
             if own > score:
                 score, moved = own, int(np.sign(off)) if number == _RATE else 0
         if score > best:
-            best, found = score, (place, moved)
-    return found
+            best, change = score, (place, moved)
+    return change
 
 
 def recent(observed: Observed, minutes: pl.DataFrame, since: float) -> Observed:
@@ -139,18 +139,18 @@ def recent(observed: Observed, minutes: pl.DataFrame, since: float) -> Observed:
     since = float(stretch.edges[row])
     start = stretch.start + timedelta(seconds=since)
     late = Clean(stretch.rows.slice(row), stretch.edges[row:] - since, start)
-    came = observed.requests.take(slice(observed.carried_requests, None))
-    came = came.take(came.arrival_seconds >= since)
-    if not len(came):
+    requests = observed.requests.take(slice(observed.carried_requests, None))
+    requests = requests.take(requests.arrival_seconds >= since)
+    if not len(requests):
         raise NoVerdict(f"no request came since the traffic changed at {start:%H:%M} UTC")
     return replace(
         observed,
         start=start,
         seconds=late.seconds,
         requests=replace(
-            came,
-            arrival_seconds=came.arrival_seconds - since,
-            cancel_seconds=came.cancel_seconds - since,
+            requests,
+            arrival_seconds=requests.arrival_seconds - since,
+            cancel_seconds=requests.cancel_seconds - since,
         ),
         chunks=chunks_of(late),
         busy_windows=busy_minutes(late),
@@ -204,20 +204,20 @@ def steady(
 
 def _staying(own: Requests, rng: np.random.Generator) -> Requests:
     """The requests whose clients left, with generations of those that stayed."""
-    gone = np.isfinite(own.cancel_seconds)
-    if not gone.any() or gone.all():
+    cancelled = np.isfinite(own.cancel_seconds)
+    if not cancelled.any() or cancelled.all():
         return own
     generation = own.generation_tokens.copy()
-    generation[gone] = rng.choice(generation[~gone], int(gone.sum()))
+    generation[cancelled] = rng.choice(generation[~cancelled], int(cancelled.sum()))
     return replace(own, generation_tokens=generation, cancel_seconds=np.full(len(own), np.inf))
 
 
 def _in_turn(windows: Sequence[tuple[Requests, float]]) -> tuple[Requests, float]:
     """A part of each window behind that of the one before, as many requests as of one in all."""
     parts, starts, began = [], [], 0.0
-    known = [(requests, lasting) for requests, lasting in windows if len(requests)]
-    for requests, lasting in known:
-        until = lasting / len(known)
+    not_empty = [(requests, lasting) for requests, lasting in windows if len(requests)]
+    for requests, lasting in not_empty:
+        until = lasting / len(not_empty)
         part = requests.take(requests.arrival_seconds < until)
         parts.append(part)
         starts.append(np.full(len(part), began))
@@ -285,7 +285,7 @@ def gain_interval(
         observed: the traffic that is judged; of a request log as of minutes.
         demands: times the observed demand; None = those of the ground.
     """
-    found = []
+    gains = []
     for requests, lasting in _windows(observed, seed):
         judged = replace(ground.judged, since_seconds=WARM_SHARE * lasting, until_seconds=lasting)
         gain = gain_of(
@@ -297,11 +297,11 @@ def gain_interval(
         )
         if gain is None:
             return None
-        found.append(gain.mean)
-    if not found:
+        gains.append(gain.mean)
+    if not gains:
         return None
-    low, high = np.quantile(found, _INSIDE)
-    return Interval(float(low), float(high), float(np.mean(found)))
+    low, high = np.quantile(gains, _INSIDE)
+    return Interval(float(low), float(high), float(np.mean(gains)))
 
 
 def _windows(observed: Observed, seed: int) -> Iterator[tuple[Requests, float]]:
@@ -319,10 +319,10 @@ def _windows(observed: Observed, seed: int) -> Iterator[tuple[Requests, float]]:
             continue
         counts = (edges[1:] - edges[:-1])[chosen]
         moved = np.repeat((np.arange(blocks) - chosen) * width, counts)
-        drawn = own.take(places)
-        arrival = drawn.arrival_seconds + moved
-        patience = drawn.cancel_seconds - drawn.arrival_seconds
-        again = replace(drawn, arrival_seconds=arrival, cancel_seconds=arrival + patience)
+        sample = own.take(places)
+        arrival = sample.arrival_seconds + moved
+        patience = sample.cancel_seconds - sample.arrival_seconds
+        again = replace(sample, arrival_seconds=arrival, cancel_seconds=arrival + patience)
         order = np.argsort(arrival, kind="stable")
         window = replace(observed, requests=again.take(order), carried_requests=0)
         requests, lasting = steady(window, seed + draw)

@@ -62,28 +62,28 @@ def calibrated(
     one before ended.
     """
     calibrations: list[Calibrated] = []
-    shown: list[Measured | None] = []
+    simulations: list[Measured | None] = []
     failures: list[Gate] = []
     before: Calibration | None = None
     for configuration in reversed(settings.configurations):
-        same = _alike(observed, configuration, calibrations, shown)
+        same = _alike(observed, configuration, calibrations, simulations)
         if same is not None:
             calibrations.append((configuration, replace(same, fits=same.fits[:1])))
-            shown.append(None)
+            simulations.append(None)
             continue
         try:
             prior = prior_of(question.server, observed, configuration, hardware=hardware)
-            made = calibrate(
+            calibration = calibrate(
                 observed, configuration, prior, at=question.at, seed=question.seed, before=before
             )
         except (NoVerdict, ImpossibleConfiguration) as error:
             failures.append(Gate("calibration", False, error.message))
             continue
         # bursts are told from the passes that a budget makes: a wrong budget finds wrong ones
-        before = made if made.arrivals == EVEN else None
+        before = calibration if calibration.arrivals == EVEN else None
         several = len(settings.configurations) > 1
-        calibrations.append((configuration, made))
-        shown.append(_simulated(observed, configuration, made) if several else None)
+        calibrations.append((configuration, calibration))
+        simulations.append(_simulated(observed, configuration, calibration) if several else None)
     return calibrations, failures[:1]
 
 
@@ -91,14 +91,14 @@ def _alike(
     observed: Observed,
     configuration: SchedulerConfiguration,
     calibrations: list[Calibrated],
-    shown: list[Measured | None],
+    simulations: list[Measured | None],
 ) -> Calibration | None:
-    for (_, made), before in zip(calibrations, shown, strict=True):
+    for (_, calibration), before in zip(calibrations, simulations, strict=True):
         if before is None:
             continue
-        after = _simulated(observed, configuration, made)
+        after = _simulated(observed, configuration, calibration)
         if after is not None and all(_near(before, after, name) for name in _FIGURES):
-            return made
+            return calibration
     return None
 
 
@@ -163,34 +163,34 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
         now = recent(observed, question.minutes, since)
     except NoVerdict as error:
         return Refused(_refused(advice, (Gate("traffic", False, error.message),)))
-    known = configurations_of(question.server, observed)
-    advice = _so_far(advice, observed, now, known, slo, source)
+    settings = configurations_of(question.server, observed)
+    advice = _so_far(advice, observed, now, settings, slo, source)
     enough = traffic_gates(observed, now)
-    gates = [*enough, *server_gates(question.server, known.missing)]
+    gates = [*enough, *server_gates(question.server, settings.missing)]
     idle = nobody_waited(now, slo) and all(gate.passed for gate in enough)
     refused = _idle if idle else _refused
     if not all(gate.passed for gate in gates):
         return Refused(refused(advice, gates), now)
-    found, failures = calibrated(question, observed, known, hardware)
-    if not found:
+    calibrations, failures = calibrated(question, observed, settings, hardware)
+    if not calibrations:
         return Refused(refused(advice, [*gates, *failures]), now)
-    scenarios = scenarios_of(found)
-    made = _of(found, scenarios[0])
-    advice = replace(advice, calibration=made)
-    kept, fit = _fitting(scenarios, observed, made.arrivals, question.seed)
+    scenarios = scenarios_of(calibrations)
+    calibration = _of(calibrations, scenarios[0])
+    advice = replace(advice, calibration=calibration)
+    fitting, fit = _fitting(scenarios, observed, calibration.arrivals, question.seed)
     gates += [*fit, kv_gate(observed, scenarios)]
     if advice.calibration is not None:
         gates.append(identifiable_gate(advice.calibration))
-    if not kept or not all(gate.passed for gate in gates):
+    if not fitting or not all(gate.passed for gate in gates):
         return Refused(refused(advice, gates), now)
-    came = as_it_came(observed, made, kept[0], question.seed)
-    advice = replace(advice, notes=arrival_notes(advice.notes, observed, came))
-    now = recent(came, question.minutes, since)
+    traffic = as_it_came(observed, calibration, fitting[0], question.seed)
+    advice = replace(advice, notes=arrival_notes(advice.notes, observed, traffic))
+    now = recent(traffic, question.minutes, since)
     blocks = BlockCount.of(question.server, hardware)
     peers = _beside(question)
     going_on, lasting = steady(now, question.seed, peers)
     ground = Ground(
-        between(kept),
+        between(fitting),
         going_on,
         Judged(slo, WARM_SHARE * lasting, lasting),
         blocks,
@@ -221,28 +221,28 @@ def _observed(question: Question) -> Observed:
 
 def _beside(question: Question) -> list[Observed]:
     """What came to the peers since their traffic is as it is now, as far as it is known."""
-    found = []
+    windows = []
     for minutes in question.beside:
         try:
-            seen = observed_from_minutes(minutes, question.server, seed=question.seed)
-            found.append(recent(seen, minutes, alike_since(seen)))
+            window = observed_from_minutes(minutes, question.server, seed=question.seed)
+            windows.append(recent(window, minutes, alike_since(window)))
         except NoVerdict:
             continue
-    return found
+    return windows
 
 
 def as_it_came(
     observed: Observed, calibration: Calibration, scenario: Scenario, seed: int
 ) -> Observed:
     """The window with its requests where they must have come to wait as they did."""
-    drawn = with_bursts(observed, calibration.arrivals, seed=seed).requests
+    in_bursts = with_bursts(observed, calibration.arrivals, seed=seed).requests
     rng = np.random.default_rng(seed)
     return as_waited(
         observed,
         scenario.configuration,
         scenario.step_time,
         scenario.ttft_overhead_seconds,
-        drawn=None if drawn is observed.requests else drawn,
+        in_bursts=None if in_bursts is observed.requests else in_bursts,
         evenly=[redrawn(observed.requests, rng) for _ in range(_EVEN_DRAWS)],
         wander_log_sd=calibration.wander_log_sd,
         seed=seed,
@@ -253,27 +253,27 @@ def arrival_notes(notes: Sequence[str], before: Observed, after: Observed) -> tu
     """The notes, with what was done about the times of requests inside their minutes."""
     if after.requests is before.requests:
         return tuple(notes)
-    said = IN_BURSTS if before.waits is None else AS_WAITED
+    note_on_times = IN_BURSTS if before.waits is None else AS_WAITED
     more = [note for note in after.notes if note not in before.notes]
-    return (*(said if note == EVENLY else note for note in notes), *more)
+    return (*(note_on_times if note == EVENLY else note for note in notes), *more)
 
 
 def _so_far(
     advice: Advice,
     observed: Observed,
     now: Observed,
-    known: Settings,
+    settings: Settings,
     slo: Slo | None,
     source: SloSource,
 ) -> Advice:
-    settings: dict[str, float] = {}
-    if known.configurations:
+    today: dict[str, float] = {}
+    if settings.configurations:
         for name in KNOBS:
-            values = {setting_of(one, name) for one in known.configurations}
+            values = {setting_of(one, name) for one in settings.configurations}
             value = values.pop() if len(values) == 1 else None
             if value:
-                settings[name] = value
-    notes = [*observed.notes, *known.notes]
+                today[name] = value
+    notes = [*observed.notes, *settings.notes]
     if now is not observed:
         notes.append(
             f"traffic as it is since {now.start:%H:%M} UTC; step-time models fitted to the "
@@ -288,7 +288,7 @@ def _so_far(
         notes.append("targets derived: twice the p95 of the pin")
     return replace(
         advice,
-        settings=settings,
+        settings=today,
         window_seconds=now.seconds,
         offered_requests_per_second=now.offered_requests_per_second,
         source=now.source,
@@ -298,9 +298,9 @@ def _so_far(
 
 
 def _of(
-    found: Sequence[tuple[SchedulerConfiguration, Calibration]], scenario: Scenario
+    calibrations: Sequence[tuple[SchedulerConfiguration, Calibration]], scenario: Scenario
 ) -> Calibration:
-    return next(made for _, made in found if scenario.fit in made.fits)
+    return next(calibration for _, calibration in calibrations if scenario.fit in calibration.fits)
 
 
 def _fitting(
@@ -308,14 +308,14 @@ def _fitting(
 ) -> tuple[list[Scenario], list[Gate]]:
     """The scenarios whose simulation of today is right, and the gates of the best of them."""
     queued, chance = ttft_is_skipped(observed), None
-    kept = passing(scenarios, saturated=queued, observed=observed)
-    if not kept:
+    fitting = passing(scenarios, saturated=queued, observed=observed)
+    if not fitting:
         chance = spread_by_chance(observed, scenarios[0], arrivals, seed)
-        kept = passing(scenarios, saturated=queued, observed=observed, chance=chance)
-    best = (kept or scenarios)[0].fit
+        fitting = passing(scenarios, saturated=queued, observed=observed, chance=chance)
+    best = (fitting or scenarios)[0].fit
     if best is None:
-        return kept, []
-    return kept, fit_gates(best, saturated=queued, observed=observed, chance=chance)
+        return fitting, []
+    return fitting, fit_gates(best, saturated=queued, observed=observed, chance=chance)
 
 
 def _idle(advice: Advice, gates: Sequence[Gate]) -> Advice:

@@ -35,7 +35,7 @@ class Elsewhere(NamedTuple):
     then: float
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """In words."""
         return f"{percent(self.now)} → {percent(self.then)} at {self.demand:.2g} times this demand"
 
@@ -45,20 +45,20 @@ def effect_of(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) -
 
     Today's is a forecast too: a queue that grows leaves fewer in target than the last minutes had.
     """
-    said = []
+    lines = []
     before, after = case.today.in_target_ratio, then.in_target_ratio
     if before is not None and after is not None:
         shares = f"{percent(before)} → {percent(after)}"
-        other = "" if elsewhere is None else f", {elsewhere.said}"
-        said.append(f"forecast if this demand lasts: in target {shares}{other}")
+        other = "" if elsewhere is None else f", {elsewhere.text}"
+        lines.append(f"forecast if this demand lasts: in target {shares}{other}")
     if (words := capacity_gain(case.today, then)) is not None:
-        said.append(words)
-    return tuple(said)
+        lines.append(words)
+    return tuple(lines)
 
 
 def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
     """ITL p99, KV blocks, the restart."""
-    said, today, slo = [], case.today, case.ground.judged.slo
+    lines, today, slo = [], case.today, case.ground.judged.slo
     if today.itl_p99_seconds is not None and then.itl_p99_seconds is not None:
         text = f"ITL p99 {digits(1000 * today.itl_p99_seconds)} → "
         text += milliseconds(then.itl_p99_seconds)
@@ -67,27 +67,27 @@ def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
                 f" (TPOT p95 {digits(1000 * then.tpot_p95_seconds)}, target "
                 f"{1000 * slo.tpot_seconds:g})"
             )
-        said.append(text)
+        lines.append(text)
     if today.kv_blocks is None:
-        said.append("KV blocks unknown")
+        lines.append("KV blocks unknown")
     elif case.ground.blocks.unknown is None and then.kv_blocks is not None:
-        said.append(f"KV blocks {today.kv_blocks:,} → {then.kv_blocks:,}")
+        lines.append(f"KV blocks {today.kv_blocks:,} → {then.kv_blocks:,}")
     else:
         lacking = " and ".join(case.ground.blocks.lacking)
-        said.append(f"KV blocks {today.kv_blocks:,}, not corrected: {lacking} unknown")
-    return (*said, "restart")
+        lines.append(f"KV blocks {today.kv_blocks:,}, not corrected: {lacking} unknown")
+    return (*lines, "restart")
 
 
 def not_cured_by(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
     """What stays lost: against the reference's throughput and capacity."""
-    said = []
+    lines = []
     before, after = case.reference_tokens_per_second, then.generation_tokens_per_second
     if before and after and after < before / _WORTH_SAYING:
-        said.append(f"tokens/s {digits(before)} → {digits(after)} each: {_why_fewer(case)}")
+        lines.append(f"tokens/s {digits(before)} → {digits(after)} each: {_why_fewer(case)}")
     for one in what_ifs:
         if PREFIX_HIT_RATIO in one.knobs and one.capacity_requests_per_second:
             ratio = one.knobs[PREFIX_HIT_RATIO]
-            said.append(
+            lines.append(
                 f"with {percent(ratio)} of the prompt tokens cached: "
                 f"{rate(one.capacity_requests_per_second)} (today's settings)"
             )
@@ -95,11 +95,11 @@ def not_cured_by(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> 
     if limit and was and was > limit * _WORTH_SAYING:
         have = case.replicas
         needs = f" needs {math.ceil(have * was / limit)} replicas" if have else " is out of reach"
-        said.append(f"the reference's {rate(was)}{needs}")
+        lines.append(f"the reference's {rate(was)}{needs}")
     share = then.in_target_ratio
     if share is not None and share < case.share:
-        said.append(f"{percent(1 - share)} of the requests still miss a target")
-    return tuple(said)
+        lines.append(f"{percent(1 - share)} of the requests still miss a target")
+    return tuple(lines)
 
 
 def _why_fewer(case: Case) -> str:
@@ -155,7 +155,7 @@ def _turn(one: Candidate) -> int:
 
 def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
     """Replicas first, then what makes the same replicas do more, then what to turn away."""
-    said = []
+    lines = []
     limit = case.today.capacity_requests_per_second
     for one in sorted(what_ifs, key=_turn):
         share, then = one.in_target_ratio, one.capacity_requests_per_second
@@ -164,19 +164,21 @@ def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
             if more > 0 and share is not None:
                 beside = "" if case.replicas else " for each"
                 plural = "s" if more > 1 else ""
-                said.append(f"+{more} replica{plural}{beside}: forecast {percent(share)} in target")
+                lines.append(
+                    f"+{more} replica{plural}{beside}: forecast {percent(share)} in target"
+                )
         elif PREFIX_HIT_RATIO in one.knobs and then and limit and then > limit * _WORTH_SAYING:
             ratio = one.knobs[PREFIX_HIT_RATIO]
-            said.append(f"{percent(ratio)} of the prompt tokens cached: {rate(then)} each")
+            lines.append(f"{percent(ratio)} of the prompt tokens cached: {rate(then)} each")
         elif FP8_KV in one.knobs and then and limit and then > limit * _WORTH_SAYING:
-            said.append(f"fp8 KV cache: {rate(then)} each")
+            lines.append(f"fp8 KV cache: {rate(then)} each")
         elif (
             "max_num_queued_tokens" in one.knobs
             and share is not None
             and share > (case.today.in_target_ratio or 0.0) + _SHED_GAIN
         ):
-            said.append(
+            lines.append(
                 f"--max-num-queued-tokens {one.knobs['max_num_queued_tokens']:.0f}: "
                 f"forecast {percent(share)} in target, the rest turned away at once"
             )
-    return tuple(said)
+    return tuple(lines)

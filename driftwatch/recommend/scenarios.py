@@ -158,8 +158,8 @@ def _configuration(
 ) -> SchedulerConfiguration:
     serving = server.serving
     active, longest = serving.max_num_active_seqs, serving.max_model_len
-    given = bool((observed.requests.cached_tokens > 0).any())
-    caching = given or server.prefix_caching is not False
+    has_hits = bool((observed.requests.cached_tokens > 0).any())
+    caching = has_hits or server.prefix_caching is not False
     chunked = _flag(server, "enable_chunked_prefill", True)
     max_model_len = None if longest is None else int(longest.value)
     if not chunked and max_model_len is not None and budget < max_model_len:
@@ -180,14 +180,14 @@ def _configuration(
 
 
 def _flag(server: Server, name: str, otherwise: bool) -> bool:
-    told = server.flags.get(name)
-    return otherwise if told is None else told.lower() in _TRUE
+    value = server.flags.get(name)
+    return otherwise if value is None else value.lower() in _TRUE
 
 
 def _long_prefill(server: Server) -> int:
-    told = server.flags.get("long_prefill_token_threshold", "")
+    flag = server.flags.get("long_prefill_token_threshold", "")
     setting = server.serving.setting("long_prefill_token_threshold")
-    return int(told) if told.isdecimal() else int(setting.value) if setting else 0
+    return int(flag) if flag.isdecimal() else int(setting.value) if setting else 0
 
 
 def _is_cpu(server: Server) -> bool:

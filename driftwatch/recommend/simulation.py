@@ -91,8 +91,8 @@ def simulated(
         times = np.arange(judged.since_seconds, judged.until_seconds, _SCRAPE_SECONDS)
         observe = Observe(np.append(times, judged.until_seconds), itl_edges=_ITL_EDGES)
     served = Trial(requests, configuration, observe=observe).run(step_time)
-    found = _of_requests(served, judged)
-    return _with_scrapes(found, served) if scraped else found
+    measured = _of_requests(served, judged)
+    return _with_scrapes(measured, served) if scraped else measured
 
 
 def share_simulated(
@@ -148,15 +148,15 @@ def _within(served: Run, slo: Slo | None, overhead: float) -> Flags:
         if slo is None:
             wait = np.minimum(served.first_scheduled_seconds, now) - arrival
             return np.asarray(wait <= WAIT_SECONDS)
-        met: Flags = np.ones(len(arrival), dtype=np.bool_)
+        meets: Flags = np.ones(len(arrival), dtype=np.bool_)
         ttft = np.minimum(served.first_token_seconds, now) - arrival
         if slo.ttft_seconds is not None:
-            met &= ttft + overhead <= slo.ttft_seconds
+            meets &= ttft + overhead <= slo.ttft_seconds
         if slo.tpot_seconds is not None:
             more = served.generation_tokens - 1
             later = (np.minimum(served.end_seconds, now) - arrival) - ttft
-            met &= (more < 1) | (later <= slo.tpot_seconds * np.maximum(more, 1))
-    return met
+            meets &= (more < 1) | (later <= slo.tpot_seconds * np.maximum(more, 1))
+    return meets
 
 
 def _of_requests(served: Run, judged: Judged) -> Measured:
@@ -168,10 +168,10 @@ def _of_requests(served: Run, judged: Judged) -> Measured:
     finished = counts & served.finished
     if not finished.any():
         return Measured(share)
-    came = arrival[finished]
-    ttft = served.first_token_seconds[finished] - came
-    e2e = served.end_seconds[finished] - came
-    queue = served.first_scheduled_seconds[finished] - came
+    arrivals = arrival[finished]
+    ttft = served.first_token_seconds[finished] - arrivals
+    e2e = served.end_seconds[finished] - arrivals
+    queue = served.first_scheduled_seconds[finished] - arrivals
     more = served.generation_tokens[finished] - 1
     tpot = (e2e - ttft)[more > 0] / more[more > 0]
     slo = judged.slo or Slo()

@@ -62,9 +62,9 @@ def finalists(ground: Ground) -> list[Knobs]:
     if base is None:
         return []
     singles = _singles(ground, _open_peak(ground))
-    looked = [(k, ground.screened(k, whole=whole)) for k in singles]
-    known = [(k, m) for k, m in looked if m is not None and _bearable(ground, base, m)]
-    better = [one for one in known if one[1].in_target_ratio >= base.in_target_ratio - TIES]
+    screened = [(k, ground.screened(k, whole=whole)) for k in singles]
+    bearable = [(k, m) for k, m in screened if m is not None and _bearable(ground, base, m)]
+    better = [one for one in bearable if one[1].in_target_ratio >= base.in_target_ratio - TIES]
     lines = [
         _of_line(ground, [one for one in better if name in one[0]])
         for name in dict.fromkeys(name for knobs, _ in better for name in knobs)
@@ -126,8 +126,8 @@ def _open_peak(ground: Ground) -> int | None:
     today = ground.scenarios[0].configuration
     ceiling = min(1024, today.max_num_batched_tokens) if ground.budget_known else 1024
     ceiling = max(ceiling, today.max_num_seqs)
-    found = ground.screened({"max_num_seqs": float(ceiling)}, whole=True)
-    return None if found is None else 2 * found.peak_running_requests
+    measured = ground.screened({"max_num_seqs": float(ceiling)}, whole=True)
+    return None if measured is None else 2 * measured.peak_running_requests
 
 
 def _bearable(ground: Ground, base: Measured, then: Measured) -> bool:
@@ -145,14 +145,14 @@ def _has_tpot_target(ground: Ground) -> bool:
 
 def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
     """Gains of some settings in every scenario, best first; ties by capacity, then by the move."""
-    found = [gain for knobs in wanted if (gain := gain_of(ground, knobs)) is not None]
-    if not found:
+    gains = [gain for knobs in wanted if (gain := gain_of(ground, knobs)) is not None]
+    if not gains:
         return []
-    found.sort(key=lambda gain: -gain.mean)
-    today, top = ground.scenarios[0].configuration, found[0]
+    gains.sort(key=lambda gain: -gain.mean)
+    today, top = ground.scenarios[0].configuration, gains[0]
     tied = [
         gain
-        for gain in found
+        for gain in gains
         if gain.mean >= top.mean - TIES
         or (
             set(gain.knobs) <= set(top.knobs)  # less of the same change, not another one
@@ -160,7 +160,7 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
             and ground.served_alike(gain.knobs, top.knobs, ground.levels)
         )
     ]
-    rest = [gain for gain in found if gain not in tied]
+    rest = [gain for gain in gains if gain not in tied]
     if ground.objective == "latency":
         return [*sorted(tied, key=lambda gain: gain.latency_ratio), *rest]
     order = _preferred(ground, [gain.knobs for gain in tied])

@@ -46,12 +46,12 @@ def sequence_counts(today: int, peak: int | None = None) -> list[int]:
     [4, 16, 32, 64]
     """
     own = {capture_size_at_least(today * step) for step in _STEPS}
-    found = sorted({*SEQUENCES, *own} - {today})
-    found = [value for value in found if value <= max(SEQUENCES[-1], today)]
+    counts = sorted({*SEQUENCES, *own} - {today})
+    counts = [value for value in counts if value <= max(SEQUENCES[-1], today)]
     if peak is None:
-        return found
-    larger = [value for value in found if value > max(peak, today)]
-    return [value for value in found if value <= max(peak, today)] + larger[:1]
+        return counts
+    larger = [value for value in counts if value > max(peak, today)]
+    return [value for value in counts if value <= max(peak, today)] + larger[:1]
 
 
 def token_budgets(today: int) -> list[int]:
@@ -135,8 +135,8 @@ def moved(today: SchedulerConfiguration, knobs: Knobs) -> float:
 
     Off (None or 0) to on counts as one doubling.
     """
-    found = 0.0
+    distance = 0.0
     for name, value in knobs.items():
         now = getattr(today, name) or 0
-        found += 100.0 + (abs(log2(value / now)) if now and value else 1.0)
-    return found
+        distance += 100.0 + (abs(log2(value / now)) if now and value else 1.0)
+    return distance

@@ -71,8 +71,8 @@ def more_capacity(today: Candidate, then: Candidate, gain: float = CAPACITY_GAIN
         return False
     if then.in_target_low_ratio is None or today.in_target_low_ratio is None:
         return False
-    kept = then.in_target_low_ratio >= today.in_target_low_ratio - SHARE_KEPT
-    return kept and all(after >= before * (1 + gain) for before, after in pairs)  # type: ignore[operator]
+    keeps_share = then.in_target_low_ratio >= today.in_target_low_ratio - SHARE_KEPT
+    return keeps_share and all(after >= before * (1 + gain) for before, after in pairs)  # type: ignore[operator]
 
 
 def kept_at_more_demand(ground: Ground, gain: Gain) -> bool:
@@ -113,9 +113,9 @@ def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
         after = getattr(then, f"{name}_in_target_ratio")
         if before is None or after is None:
             continue
-        met = case.met_in_window.get(name)
-        met = before >= slo.share if met is None else met
-        if met and after < slo.share and after < before - SHARE_KEPT:
+        is_met = case.met_in_window.get(name)
+        is_met = before >= slo.share if is_met is None else is_met
+        if is_met and after < slo.share and after < before - SHARE_KEPT:
             return aims(of_one)
     return None
 
@@ -158,7 +158,7 @@ def no_knob(
     aim = aims(case.ground.judged.slo)
     if limit == 0.0:
         reason = Reason("no_knob_helps", f"{aim} is missed by requests that are served alone")
-    elif case.met:
+    elif case.is_in_target:
         load = percent(case.utilization or 0.0)
         reason = Reason(
             "not_worth_a_restart", f"requests stay within {aim}, load {load} of capacity"
@@ -238,7 +238,7 @@ def _reason(case: Case, then: Candidate, elsewhere: Elsewhere | None) -> str:
     now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
     aim = aims(case.ground.judged.slo)
     if elsewhere is not None:
-        return f"forecast {elsewhere.said} within {aim}"
+        return f"forecast {elsewhere.text} within {aim}"
     if after - now >= MEAN_GAIN:
         return f"forecast if this demand lasts: {percent(now)} → {percent(after)} within {aim}"
     return f"more capacity within {aim} at these lengths"
@@ -283,7 +283,7 @@ def chosen(
     gate: Gate | None = None
 
     @cache
-    def made(knobs: tuple[tuple[str, float], ...]) -> Candidate:
+    def candidate_of(knobs: tuple[tuple[str, float], ...]) -> Candidate:
         return candidate(
             ground, dict(knobs), offered=case.offered, judged_requests=judged, near=near
         )
@@ -291,7 +291,7 @@ def chosen(
     for gain in _with_nearer(case, gains):
         if not worth_it(ground, gain):
             continue
-        then = made(tuple(gain.knobs.items()))
+        then = candidate_of(tuple(gain.knobs.items()))
         if far_and_no_nearer(case.today, then, gain):
             continue
         if (target := broken_by(case, then, gain)) is not None:
@@ -304,20 +304,20 @@ def chosen(
     if case.margin:
         return Choice(gate=gate, breaks=breaks)
     for gain in gains[:2]:
-        if case.met:
+        if case.is_in_target:
             asks = case.overloaded or kept_at_more_demand(ground, gain)
-            wanted = asks and more_capacity(case.today, made(tuple(gain.knobs.items())))
+            wanted = asks and more_capacity(case.today, candidate_of(tuple(gain.knobs.items())))
         elif ground.is_below(gain.knobs, judged, near, NEARLY * case.offered):
             continue  # nor would it be nearly enough in the worst scenario
         else:
-            wanted = nearly_enough(case, made(tuple(gain.knobs.items())))
+            wanted = nearly_enough(case, candidate_of(tuple(gain.knobs.items())))
         if not wanted:
             continue
-        then = made(tuple(gain.knobs.items()))
+        then = candidate_of(tuple(gain.knobs.items()))
         if (target := broken_by(case, then, gain)) is None:
             # met today: what it brings is told at more demand
             more = (max(ground.demands),)
-            wide = _too_wide(case, observed, gain, seed, more) if case.met else None
+            wide = _too_wide(case, observed, gain, seed, more) if case.is_in_target else None
             if wide is None:
                 return Choice(then, gain, breaks=breaks)
             gate = gate or wide
@@ -339,8 +339,8 @@ def _with_nearer(case: Case, gains: Sequence[Gain]) -> Iterator[Gain]:
             if knobs in tried or refusal(today, knobs):
                 continue
             tried.append(knobs)
-            if (found := gain_of(case.ground, knobs)) is not None:
-                yield found
+            if (nearer := gain_of(case.ground, knobs)) is not None:
+                yield nearer
 
 
 def _smaller(name: str, now: float, value: float) -> list[Knobs]:
@@ -374,10 +374,10 @@ def _too_wide(
     ends = "an unknown number of"
     if interval is not None:
         ends = f"{round(100 * interval.low):+d} to {round(100 * interval.high):+d}"
-    came = len(observed.requests) - observed.carried_requests
+    arrived = len(observed.requests) - observed.carried_requests
     return Gate(
         "forecast",
         False,
-        f"in target {ends} points (80 % interval) by the {came:,} requests of this traffic "
+        f"in target {ends} points (80 % interval) by the {arrived:,} requests of this traffic "
         f"(gate {round(-100 * HARM):+d}, {round(100 * MEAN_GAIN):+d} on average)",
     )

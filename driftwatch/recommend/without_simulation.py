@@ -42,7 +42,7 @@ class _Loss(NamedTuple):
     speed: str | None = None
     unexplained: bool = False
 
-    def said(self, evidence: Mapping[str, Any]) -> str:
+    def describe(self, evidence: Mapping[str, Any]) -> str:
         ratio = None if self.speed is None else evidence.get(self.speed)
         by = "" if ratio is None else f": {100 * (1 - ratio):.0f} %"
         todo = "; look for what changed there, or drain it" if self.unexplained else ""
@@ -95,7 +95,7 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     if lost := evidence.get("gpus_lost"):
         return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
     if leaf in _LEAVES:
-        return _LEAVES[leaf].said(evidence)
+        return _LEAVES[leaf].describe(evidence)
     silent = evidence.get("seconds_since_last_token")
     if silent is not None and silent >= STUCK_SECONDS:
         return f"no token for {silent:.0f} s"
@@ -212,7 +212,9 @@ def safe_change(
     gains = [_gain(step_time, full, times) for step_time in step_times]
     if min(gains) < FAR_CAPACITY_GAIN:
         return refused
-    return replace(refused, recommendation=_said(question, refused, full, value, gains))
+    return replace(
+        refused, recommendation=_safe_recommendation(question, refused, full, value, gains)
+    )
 
 
 def _full(question: Question, observed: Observed, seqs: float) -> Full | None:
@@ -269,14 +271,14 @@ def _step_times(
     question: Question, refused: Advice, observed: Observed, hardware: Hardware | None
 ) -> Sequence[StepTime]:
     """Every step-time model at hand: those fitted to the window, and the roofline's."""
-    found = (
+    step_times = (
         [] if refused.calibration is None else [fit.step_time for fit in refused.calibration.fits]
     )
-    known = configurations_of(question.server, observed)
-    if known.configurations:
-        prior = prior_of(question.server, observed, known.configurations[-1], hardware=hardware)
-        found += list(prior.step_times.values()) if prior.known else []
-    return found
+    settings = configurations_of(question.server, observed)
+    if settings.configurations:
+        prior = prior_of(question.server, observed, settings.configurations[-1], hardware=hardware)
+        step_times += list(prior.step_times.values()) if prior.is_known else []
+    return step_times
 
 
 def _gain(step_time: StepTime, full: Full, times: float) -> float:
@@ -292,7 +294,7 @@ def _gain(step_time: StepTime, full: Full, times: float) -> float:
     return times * step(1.0) / step(times) - 1.0
 
 
-def _said(
+def _safe_recommendation(
     question: Question, refused: Advice, full: Full, value: int, gains: Sequence[float]
 ) -> Recommendation:
     seqs = question.server.serving.max_num_seqs

@@ -75,13 +75,13 @@ def aims(slo: Slo | None) -> str:
     """The targets as ``TTFT 1.0 s and TPOT 50 ms``."""
     if slo is None:
         return "a wait of 1 s"
-    said = []
+    targets = []
     if slo.ttft_seconds is not None:
         text = f"{slo.ttft_seconds:g}"
-        said.append(f"TTFT {text if '.' in text else text + '.0'} s")
+        targets.append(f"TTFT {text if '.' in text else text + '.0'} s")
     if slo.tpot_seconds is not None:
-        said.append(f"TPOT {1000 * slo.tpot_seconds:g} ms")
-    return " and ".join(said) or "no target"
+        targets.append(f"TPOT {1000 * slo.tpot_seconds:g} ms")
+    return " and ".join(targets) or "no target"
 
 
 _KNOWN_CLOSELY = 1.5  # times from the lowest to the highest: beyond it a middle says nothing

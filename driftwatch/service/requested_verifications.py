@@ -24,13 +24,13 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
 from driftwatch.verify.changes import changed, running, verification_id
-from driftwatch.verify.verification import Change, Verification
-from driftwatch.verify.verified import (
+from driftwatch.verify.verdict import (
     Stretch,
     minutes_of_change,
     minutes_of_stretches,
     verified,
 )
+from driftwatch.verify.verification import Change, Verification
 
 # Two servers are compared over a day at most, as a change looks back a day.
 AGAINST = timedelta(hours=24)

@@ -19,8 +19,7 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
-from driftwatch.verify.verification import Change, Verification
-from driftwatch.verify.verified import (
+from driftwatch.verify.verdict import (
     LONGEST,
     LOOK_BACK,
     LOOKS,
@@ -29,6 +28,7 @@ from driftwatch.verify.verified import (
     minutes_of_change,
     superseded,
 )
+from driftwatch.verify.verification import Change, Verification
 
 # A cap that was inferred shows to be another one only under load: so long it is waited for.
 SHOWS_WITHIN = timedelta(hours=24)

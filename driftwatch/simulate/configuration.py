@@ -58,7 +58,7 @@ class SchedulerConfiguration:
 
     def problems(self) -> tuple[str, ...]:
         """Why vLLM would refuse to start with these settings; empty where it would start."""
-        found = [
+        problems = [
             f"{name} must be at least {least}, not {value}"
             for name, value, least in (
                 ("max_num_seqs", self.max_num_seqs, 1),
@@ -73,38 +73,40 @@ class SchedulerConfiguration:
             if value is not None and value < least
         ]
         if self.num_gpu_blocks is not None and self.num_gpu_blocks < 2:
-            found.append(
+            problems.append(
                 f"num_gpu_blocks must be at least 2 (one is vLLM's null block), "
                 f"not {self.num_gpu_blocks}"
             )
         if self.max_num_batched_tokens < self.max_num_seqs:
-            found.append(
+            problems.append(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_num_seqs "
                 f"({self.max_num_seqs}): vLLM refuses to start"
             )
         if self.max_num_active_seqs is not None and self.max_num_active_seqs > self.max_num_seqs:
-            found.append(
+            problems.append(
                 f"max_num_active_seqs ({self.max_num_active_seqs}) is above max_num_seqs "
                 f"({self.max_num_seqs})"
             )
         if self.long_prefill_token_threshold < 0:
-            found.append("long_prefill_token_threshold must not be negative")
+            problems.append("long_prefill_token_threshold must not be negative")
         if self.max_model_len is not None:
             if self.long_prefill_token_threshold > self.max_model_len:
-                found.append(
+                problems.append(
                     f"long_prefill_token_threshold ({self.long_prefill_token_threshold}) is above "
                     f"max_model_len ({self.max_model_len})"
                 )
             if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
-                found.append(
+                problems.append(
                     f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below "
                     f"max_model_len ({self.max_model_len}) and chunked prefill is off"
                 )
         if not 0.0 <= self.watermark < 1.0:
-            found.append(f"watermark must be at least 0 and below 1, not {self.watermark}")
+            problems.append(f"watermark must be at least 0 and below 1, not {self.watermark}")
         if self.scheduling_policy not in (FCFS, PRIORITY):
-            found.append(f"scheduling_policy is fcfs or priority, not {self.scheduling_policy!r}")
-        return tuple(found)
+            problems.append(
+                f"scheduling_policy is fcfs or priority, not {self.scheduling_policy!r}"
+            )
+        return tuple(problems)
 
     def warnings(self) -> tuple[str, ...]:
         """What a real server would not start with, though its scheduler could run."""
@@ -124,5 +126,5 @@ class SchedulerConfiguration:
         Raises:
             ImpossibleConfiguration: with every problem.
         """
-        if found := self.problems():
-            raise ImpossibleConfiguration(found)
+        if problems := self.problems():
+            raise ImpossibleConfiguration(problems)

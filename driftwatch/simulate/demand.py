@@ -82,11 +82,11 @@ def simulate_demand(
     whole = rows.filter(pl.col("status") == "finished")
     first = float(whole["arrival_seconds"].to_numpy().min())
     last = float(whole["end_seconds"].to_numpy().max())
-    met = np.ones(len(done), dtype=bool)
+    meets = np.ones(len(done), dtype=bool)
     if ttft_seconds is not None:
-        met &= ttft <= ttft_seconds
+        meets &= ttft <= ttft_seconds
     if tpot_seconds is not None:
-        met &= ~several | (tpot <= tpot_seconds)
+        meets &= ~several | (tpot <= tpot_seconds)
     aimed = ttft_seconds is not None or tpot_seconds is not None
     return Measured(
         len(counted),
@@ -99,7 +99,7 @@ def simulate_demand(
         _p95(tpot[several]),
         float(e2e.mean()),
         float(done["preemptions"].to_numpy().mean()),
-        float(met.sum()) / len(counted) if aimed else None,
+        float(meets.sum()) / len(counted) if aimed else None,
     )
 
 

@@ -149,9 +149,9 @@ class Model(_Part):
             raise ValueError("first_k_dense_replace leaves no layer with experts")
         if self.sliding and self.sliding.num_sliding_layers > self.num_hidden_layers:
             raise ValueError("num_sliding_layers is above num_hidden_layers")
-        found = self.shapes.total
-        if abs(found - self.parameters) > _MOST_OFF * self.parameters:
-            raise ValueError(f"parameters is {self.parameters:,}, the shapes give {found:,}")
+        total = self.shapes.total
+        if abs(total - self.parameters) > _MOST_OFF * self.parameters:
+            raise ValueError(f"parameters is {self.parameters:,}, the shapes give {total:,}")
         return self
 
     @property
@@ -303,17 +303,17 @@ def read_hardware(path: Path) -> Hardware:
 
 
 def _rows(file: YamlFile, node: Entries, kind: type[_Row]) -> dict[str, _Row]:
-    found: dict[str, _Row] = {}
+    by_name: dict[str, _Row] = {}
     for name, (place, child) in node.entries.items():
         if not isinstance(child, Entries):
             file.add(place, "value", "keys and values are wanted here")
             continue
         named = Entries(place, {**child.entries, "name": (place, Scalar(place, name))})
         try:
-            found[name] = kind.model_validate_json(_json(plain(named)))
+            by_name[name] = kind.model_validate_json(_json(plain(named)))
         except ValidationError as error:
             note_errors(file, named, kind, error, {})
-    return found
+    return by_name
 
 
 def _json(value: object) -> bytes:

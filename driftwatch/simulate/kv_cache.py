@@ -123,23 +123,23 @@ def check_split(model: Model, tensor_parallel: int) -> None:
     Raises:
         ImpossibleConfiguration: with every reason.
     """
-    found = []
+    problems = []
     if tensor_parallel < 1:
-        found.append(f"tensor_parallel must be at least 1, not {tensor_parallel}")
+        problems.append(f"tensor_parallel must be at least 1, not {tensor_parallel}")
     else:
         if model.num_attention_heads % tensor_parallel:
-            found.append(
+            problems.append(
                 f"{model.num_attention_heads} attention heads of {model.name} cannot be shared by "
                 f"{tensor_parallel} GPUs"
             )
         kv = model.num_key_value_heads
         if model.latent is None and max(kv, tensor_parallel) % min(kv, tensor_parallel):
-            found.append(
+            problems.append(
                 f"{kv} KV heads of {model.name} cannot be shared by {tensor_parallel} GPUs"
             )
-    if found:
+    if problems:
         raise ImpossibleConfiguration(
-            tuple(found), help_text="a tensor parallel size that divides the heads: 1, 2, 4, 8"
+            tuple(problems), help_text="a tensor parallel size that divides the heads: 1, 2, 4, 8"
         )
 
 

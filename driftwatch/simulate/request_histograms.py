@@ -52,10 +52,10 @@ class Histograms:
         """
         finished = ended.filter(pl.col("status") == "finished")
         columns: dict[str, pl.Series] = {}
-        for family, (frame, value, seen, edges) in _families(
+        for family, (frame, value, at_column, edges) in _families(
             finished, first_tokens, self._edges
         ).items():
-            table = frame.select(value.alias("value"), pl.col(seen).alias("seen")).drop_nulls()
+            table = frame.select(value.alias("value"), pl.col(at_column).alias("seen")).drop_nulls()
             columns |= self._booked(
                 family,
                 table["value"].to_numpy().astype(np.float64),
@@ -67,11 +67,11 @@ class Histograms:
         return pl.DataFrame({"request_success_total": success, **columns})
 
     def _booked(
-        self, family: str, value: Floats, seen: Floats, edges: Sequence[float], scrapes: Floats
+        self, family: str, value: Floats, at: Floats, edges: Sequence[float], scrapes: Floats
     ) -> dict[str, pl.Series]:
         """One histogram at each scrape; what is observed at a scrape's own time is in it."""
         rows, width = len(scrapes) + 1, len(edges) + 1  # the last row: after the last scrape
-        scrape = np.searchsorted(scrapes, seen, side="left")
+        scrape = np.searchsorted(scrapes, at, side="left")
         cell = np.searchsorted(np.asarray(edges), value, side="left")
         counts = np.bincount(scrape * width + cell, minlength=rows * width).reshape(rows, width)
         total = np.bincount(scrape, weights=value, minlength=rows).astype(

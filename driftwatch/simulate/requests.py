@@ -81,7 +81,7 @@ def make_requests(
         if cancel_seconds is None
         else np.ascontiguousarray(cancel_seconds, dtype=np.float64)
     )
-    made = Requests(
+    requests = Requests(
         arrival_seconds=arrival,
         prompt_tokens=integers(prompt_tokens, 1),
         generation_tokens=integers(generation_tokens, 1),
@@ -92,13 +92,13 @@ def make_requests(
         cancel_seconds=cancel,
         adapter=integers(adapter, NO_ADAPTER),
     )
-    for field in fields(made):
-        if len(getattr(made, field.name)) != count:
+    for field in fields(requests):
+        if len(getattr(requests, field.name)) != count:
             raise ValueError(f"{field.name} has another length than arrival_seconds")
     if count:
         if not np.isfinite(arrival).all() or arrival[0] < 0 or (np.diff(arrival) < 0).any():
             raise ValueError("arrival_seconds must be finite, not negative, and sorted")
         for name in ("prompt_tokens", "generation_tokens"):
-            if getattr(made, name).min() < 1:
+            if getattr(requests, name).min() < 1:
                 raise ValueError(f"{name} must be at least 1")
-    return made
+    return requests

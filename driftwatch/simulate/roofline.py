@@ -56,19 +56,19 @@ def read_weights(model: Model, tokens: float) -> float:
     E · (1 − (1 − k/E)^n) of them.
     """
     shapes = model.shapes
-    found = float(shapes.always + shapes.head)
+    weights = float(shapes.always + shapes.head)
     if (moe := model.experts) is not None:
-        found += shapes.routed * (1 - (1 - moe.num_experts_per_tok / moe.num_experts) ** tokens)
-    return found
+        weights += shapes.routed * (1 - (1 - moe.num_experts_per_tok / moe.num_experts) ** tokens)
+    return weights
 
 
 def active_parameters(model: Model, *, head: bool) -> float:
     """Parameters that one token is multiplied with; ``head``: with the output projection."""
     shapes = model.shapes
-    found = float(shapes.always + (shapes.head if head else 0))
+    parameters = float(shapes.always + (shapes.head if head else 0))
     if (moe := model.experts) is not None:
-        found += shapes.routed * moe.num_experts_per_tok / moe.num_experts
-    return found
+        parameters += shapes.routed * moe.num_experts_per_tok / moe.num_experts
+    return parameters
 
 
 def attention_flops_per_pair(model: Model) -> float:

@@ -142,13 +142,13 @@ class RunTally:
             return ["other" if settings.num_gpu_blocks is None else "kv_cache"] * steps.height
         no_blocks = no_budget = np.zeros(steps.height)
         if settings.num_gpu_blocks is not None:
-            kept = int(settings.watermark * settings.num_gpu_blocks)
-            free = (steps["free_blocks"].to_numpy() - kept) * settings.block_size
+            reserve = int(settings.watermark * settings.num_gpu_blocks)
+            free = (steps["free_blocks"].to_numpy() - reserve) * settings.block_size
             no_blocks = 1.0 - np.searchsorted(prompts, free, side="right") / len(prompts)
         if not settings.enable_chunked_prefill:
             spent = (steps["prefill_tokens"] + steps["decode_seqs"]).to_numpy()
-            left = settings.max_num_batched_tokens - spent
-            no_budget = 1.0 - np.searchsorted(prompts, left, side="right") / len(prompts)
+            unspent = settings.max_num_batched_tokens - spent
+            no_budget = 1.0 - np.searchsorted(prompts, unspent, side="right") / len(prompts)
         names = np.where(no_blocks > no_budget, "kv_cache", "max_num_batched_tokens")
         if self._adapters:
             names = np.where(np.maximum(no_blocks, no_budget) < 0.5, "max_loras", names)
@@ -187,16 +187,16 @@ class RunTally:
 
 
 def _distribution(values: Floats) -> dict[str, float | None] | None:
-    found = values[~np.isnan(values)]
-    if not len(found):
+    finite = values[~np.isnan(values)]
+    if not len(finite):
         return None
-    shares = np.quantile(found, list(QUANTILES.values()))
+    shares = np.quantile(finite, list(QUANTILES.values()))
     return {
         **{
-            name: float(value) if len(found) >= round(1 / (1 - share)) else None
+            name: float(value) if len(finite) >= round(1 / (1 - share)) else None
             for (name, share), value in zip(QUANTILES.items(), shares, strict=True)
         },
-        "mean": float(found.mean()),
-        "max": float(found.max()),
-        "n": len(found),
+        "mean": float(finite.mean()),
+        "max": float(finite.max()),
+        "n": len(finite),
     }

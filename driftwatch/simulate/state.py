@@ -173,8 +173,10 @@ def cache_mode(requests: Requests, c: SchedulerConfiguration, identify_blocks: b
         return k.COUNT_BLOCKS
     if c.num_gpu_blocks is None:
         return k.ENDLESS_BLOCKS
-    given = requests.cached_tokens > requests.shared_prefix_tokens * (requests.prefix_group >= 0)
-    return k.COUNT_BLOCKS if not identify_blocks or given.any() else k.IDENTIFY_BLOCKS
+    has_count = requests.cached_tokens > requests.shared_prefix_tokens * (
+        requests.prefix_group >= 0
+    )
+    return k.COUNT_BLOCKS if not identify_blocks or has_count.any() else k.IDENTIFY_BLOCKS
 
 
 def with_requests(
@@ -335,10 +337,10 @@ def without(t: Tables, ended: npt.NDArray[np.bool_]) -> Tables:
     t.explicit[:count] = number[t.explicit[:count]]
     for record in range(2):
         for members, name in ((t.tokens, "tokens"), (t.ends, "ends")):
-            left = number[members[record][: t.steps[record][name]]]
-            left = left[left != NONE]
-            members[record][: len(left)] = left
-            t.steps[record][name] = len(left)
+            members_then = number[members[record][: t.steps[record][name]]]
+            members_then = members_then[members_then != NONE]
+            members[record][: len(members_then)] = members_then
+            t.steps[record][name] = len(members_then)
     for heap, name in (
         (t.finishes, "finishing"),
         (t.cancels, "cancelling"),

@@ -31,11 +31,11 @@ def request_tokens(max_model_len: int) -> tuple[float, ...]:
     >>> request_tokens(8192)[-3:]
     (1000.0, 2000.0, 5000.0)
     """
-    found: list[float] = []
+    edges: list[float] = []
     decade = 1
     while True:
         for step in (1, 2, 5):
             if decade * step > max_model_len:
-                return tuple(found)
-            found.append(float(decade * step))
+                return tuple(edges)
+            edges.append(float(decade * step))
         decade *= 10

@@ -55,7 +55,7 @@ class Adjusted:
     parts: Parts
     expected: Floats
     residual: Floats
-    known: Flags
+    usable: Flags
     speed: float
     fitted: float
 
@@ -72,15 +72,15 @@ def adjusted(
     cells = len(matched.weights)
     side = np.repeat([0, 1], [len(matched.before_cell), len(matched.after_cell)])
     cell = np.concatenate([matched.before_cell, matched.after_cell])
-    asked = _asked(matched, side)
-    both = _means(asked, side * cells + cell, 2 * cells)
+    covariates = _covariates(matched, side)
+    both = _means(covariates, side * cells + cell, 2 * cells)
     middle = (both[:cells] + both[cells:]) / 2
     share = name in SHARES
     top = np.concatenate([before.numerator, after.numerator])
     bottom = np.concatenate([before.denominator, after.denominator])
-    known = (bottom > 0) & (share | (top > 0))
-    fit = _fit(asked, side, cell, cells, top, bottom, known, share)
-    moved = _moved(top, bottom, (asked - middle[cell]) @ fit.slopes, share)
+    usable = (bottom > 0) & (share | (top > 0))
+    fit = _fit(covariates, side, cell, cells, top, bottom, usable, share)
+    moved = _moved(top, bottom, (covariates - middle[cell]) @ fit.slopes, share)
     expected = (middle @ fit.slopes + fit.levels)[cell]
     speed = _with_speed(name, float(np.clip(fit.slopes[0], -STEEPEST, STEEPEST)), density)
     one, other = (
@@ -88,7 +88,7 @@ def adjusted(
             Parts(moved[at], bottom[at]),
             expected[at],
             fit.residual[at],
-            known[at],
+            usable[at],
             speed,
             fit.fitted[number],
         )
@@ -104,7 +104,7 @@ def _moved(top: Floats, bottom: Floats, by: Floats, share: bool) -> Floats:
     return result
 
 
-def _asked(matched: Matched, side: Integers) -> Floats:
+def _covariates(matched: Matched, side: Integers) -> Floats:
     """[minutes, 8] logarithms of loads and lengths, and how a minute's own lengths differ."""
     now, recent = pl.col("requests_per_second").log(), pl.col("recent_requests_per_second").log()
     columns = [now.alias("now"), (recent - now).alias("recent")]
@@ -112,13 +112,13 @@ def _asked(matched: Matched, side: Integers) -> Floats:
     for name in ("prompt_tokens", "generation_tokens"):
         around = pl.col(f"{name}_mean")
         mean = pl.col(f"{name}_sum") / pl.col(f"{name}_count")
-        known = (pl.col(f"{name}_count") >= OWN_LENGTHS_FROM) & (mean > 0)
+        own_lengths = (pl.col(f"{name}_count") >= OWN_LENGTHS_FROM) & (mean > 0)
         columns.append(around.log().alias(name))
-        beside = pl.when(known).then(mean.log() - around.log()).otherwise(0.0)
+        beside = pl.when(own_lengths).then(mean.log() - around.log()).otherwise(0.0)
         own.append(beside.alias(f"{name}_own"))
     columns += own
-    told = [one.select(columns).to_numpy() for one in (matched.before, matched.after)]
-    values = np.concatenate(told).astype(np.float64)
+    sides = [one.select(columns).to_numpy() for one in (matched.before, matched.after)]
+    values = np.concatenate(sides).astype(np.float64)
     # each side counts as much as the other: the middle is that of what is compared
     weight = (1.0 / np.bincount(side, minlength=2).clip(min=1))[side]
     values -= np.average(values, axis=0, weights=weight)
@@ -149,41 +149,41 @@ class _Fit:
 
 
 def _fit(
-    asked: Floats,
+    covariates: Floats,
     side: Integers,
     cell: Integers,
     cells: int,
     top: Floats,
     bottom: Floats,
-    known: Flags,
+    usable: Flags,
     share: bool,
 ) -> _Fit:
     residual, levels = np.zeros(len(cell)), np.zeros(cells)
-    if known.sum() <= 2:
-        return _Fit(np.zeros(asked.shape[1]), levels, residual, (0.0, 0.0))
-    ratio = top[known] / bottom[known]
+    if usable.sum() <= 2:
+        return _Fit(np.zeros(covariates.shape[1]), levels, residual, (0.0, 0.0))
+    ratio = top[usable] / bottom[usable]
     y = ratio if share else np.log(ratio)
-    at, of, weight = side[known], cell[known], bottom[known]
+    at, of, weight = side[usable], cell[usable], bottom[usable]
     for number in (0, 1):
         mine = at == number
         weight = np.where(
             mine, weight / max(weight[mine].mean() if mine.any() else 1.0, 1e-12), weight
         )
-    x = asked[known] - _means(asked[known], at, 2, weight)[at]
+    x = covariates[usable] - _means(covariates[usable], at, 2, weight)[at]
     y = y - _means(y[:, None], at, 2, weight)[at, 0]
     slopes, trace = _slopes(x, y, weight, at)
-    left = y - x @ slopes
-    left -= _means(left[:, None], at, 2, weight)[at, 0]
-    levels, taken = _cell_levels(left, of, cells, weight)
-    left -= levels[of]
-    left -= _means(left[:, None], at, 2, weight)[at, 0]
-    residual[known] = left
+    rest = y - x @ slopes
+    rest -= _means(rest[:, None], at, 2, weight)[at, 0]
+    levels, freedom = _cell_levels(rest, of, cells, weight)
+    rest -= levels[of]
+    rest -= _means(rest[:, None], at, 2, weight)[at, 0]
+    residual[usable] = rest
     counted = np.bincount(of, minlength=cells).clip(min=1)
     fitted = [0.0, 0.0]
     for number in (0, 1):
         mine = at == number
         fitted[number] = trace * mine.sum() / len(mine) + float(
-            (taken[of[mine]] / counted[of[mine]]).sum()
+            (freedom[of[mine]] / counted[of[mine]]).sum()
         )
     return _Fit(slopes, levels, residual, (fitted[0], fitted[1]))
 
@@ -191,38 +191,38 @@ def _fit(
 def _slopes(x: Floats, y: Floats, weight: Floats, at: Integers) -> tuple[Floats, float]:
     """[columns] slopes, and the degrees of freedom that they took."""
     fitted = min(x.shape[1], len(x) // MINUTES_A_SLOPE)
-    told, trace = _ridge(x[:, :fitted], y, weight, at)
+    first, trace = _ridge(x[:, :fitted], y, weight, at)
     slopes = np.zeros(x.shape[1])
-    slopes[:fitted] = told
+    slopes[:fitted] = first
     return slopes, trace
 
 
 def _ridge(x: Floats, y: Floats, weight: Floats, at: Integers) -> tuple[Floats, float]:
     """[columns] slopes, and the trace of what maps figures to fitted ones."""
-    left: Floats = y
+    rest: Floats = y
     least = 1e-6 * float((weight * y**2).mean()) + 1e-12
     slopes: Floats = np.zeros(x.shape[1])
     fitted = 0.0
     for _ in range(2):  # first with all the variance, then with what the slopes leave
-        noise = _means((left**2)[:, None], at, 2, weight)[:, 0] + least
+        noise = _means((rest**2)[:, None], at, 2, weight)[:, 0] + least
         sure = weight / noise[at]
-        gram, told = (x * sure[:, None]).T @ x, (x * sure[:, None]).T @ y
+        gram, moments = (x * sure[:, None]).T @ x, (x * sure[:, None]).T @ y
         shrunk = gram + np.eye(len(gram)) / SLOPE_SD**2
-        slopes = np.asarray(np.linalg.solve(shrunk, told))
+        slopes = np.asarray(np.linalg.solve(shrunk, moments))
         fitted = float(np.trace(np.linalg.solve(shrunk, gram)))
-        left = y - x @ slopes
+        rest = y - x @ slopes
     return slopes, fitted
 
 
-def _cell_levels(left: Floats, of: Integers, cells: int, weight: Floats) -> tuple[Floats, Floats]:
+def _cell_levels(rest: Floats, of: Integers, cells: int, weight: Floats) -> tuple[Floats, Floats]:
     """[cells] levels of cells, and the share of a degree of freedom that each took."""
     total = np.bincount(of, weights=weight, minlength=cells)
-    mean = _means(left[:, None], of, cells, weight)[:, 0]
-    inside = float((weight * (left - mean[of]) ** 2).sum())
+    mean = _means(rest[:, None], of, cells, weight)[:, 0]
+    inside = float((weight * (rest - mean[of]) ** 2).sum())
     there = int((total > 0).sum())
-    if len(left) <= there:
+    if len(rest) <= there:
         return np.zeros(cells), np.zeros(cells)
-    noise = inside / (len(left) - there)
+    noise = inside / (len(rest) - there)
     spread = float((total * mean**2).sum()) - (there - 1) * noise
     between = max(0.0, spread / max(total.sum() - float((total**2).sum()) / total.sum(), 1e-12))
     if between <= 0 or noise <= 0:

@@ -41,13 +41,13 @@ def running(
     """
     value = row.get("max_num_seqs")
     inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
-    read = {
+    knobs = {
         name: f"{row[name]:.15g}"
         for name in COLUMN_KNOBS
         if row.get(name) is not None and not (name == "max_num_seqs" and inferred)
     }
-    seen = fingerprint_of({}, Serving(), row.get("cache_config"))
-    now = merged(Fingerprint(knobs=read), fingerprint, seen)
+    from_page = fingerprint_of({}, Serving(), row.get("cache_config"))
+    now = merged(Fingerprint(knobs=knobs), fingerprint, from_page)
     cap = float(row["max_num_seqs"]) if inferred else None
     if before is None:
         return Running(now, cap)
@@ -66,13 +66,13 @@ def changed(
         running_max: most requests seen running since then; more than an inferred cap allowed are
             another cap.
     """
-    found = differences(before.fingerprint, now.fingerprint)
-    what = {one.name: (one.before, one.now) for one in found if one.group != "identity"}
+    moved_settings = differences(before.fingerprint, now.fingerprint)
+    what = {one.name: (one.before, one.now) for one in moved_settings if one.group != "identity"}
     if (cap := _inferred_cap(before, now, running_max)) is not None:
         what["max_num_seqs"] = cap
     if not what:
         return None
-    knobs = any(one.group == "knobs" for one in found) or "max_num_seqs" in what
+    knobs = any(one.group == "knobs" for one in moved_settings) or "max_num_seqs" in what
     kind: Kind = "knobs" if knobs else "release"
     return Change(kind, at, dict(sorted(what.items())))
 
@@ -81,20 +81,20 @@ def _inferred_cap(
     before: Running, now: Running, running_max: float | None
 ) -> tuple[str, str] | None:
     """The cap before and after, where one of both was inferred."""
-    read = now.fingerprint.knobs.get("max_num_seqs")
+    explicit = now.fingerprint.knobs.get("max_num_seqs")
     one, other = before.inferred_max_num_seqs, now.inferred_max_num_seqs
     if one is None:
-        known = before.fingerprint.knobs.get("max_num_seqs")
-        if known is None or other is None or float(known) == other:
+        explicit_before = before.fingerprint.knobs.get("max_num_seqs")
+        if explicit_before is None or other is None or float(explicit_before) == other:
             return None
-        return known, f"{other:.0f} (inferred)"
-    said = f"{one:.0f} (inferred)"
-    if read is not None:
-        return None if float(read) == one else (said, read)
+        return explicit_before, f"{other:.0f} (inferred)"
+    before_text = f"{one:.0f} (inferred)"
+    if explicit is not None:
+        return None if float(explicit) == one else (before_text, explicit)
     if other is not None:
-        return None if other == one else (said, f"{other:.0f} (inferred)")
+        return None if other == one else (before_text, f"{other:.0f} (inferred)")
     if running_max is not None and running_max > one:
-        return said, f"at least {math.ceil(running_max - 1e-9)}"
+        return before_text, f"at least {math.ceil(running_max - 1e-9)}"
     return None
 
 
@@ -117,14 +117,14 @@ def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool
     """
     if recommendation is None or recommendation.get("action") != "change":
         return False
-    asked = (recommendation, *(recommendation.get("also") or ()))
-    return all(_moved_as(change, one) for one in asked)
+    moves = (recommendation, *(recommendation.get("also") or ()))
+    return all(_moved_as(change, one) for one in moves)
 
 
-def _moved_as(change: Change, asked: Mapping[str, Any]) -> bool:
-    one = asked.get("from", asked.get("from_value"))
-    other = asked.get("to", asked.get("to_value"))
-    step = moved(change, str(asked.get("knob")))
+def _moved_as(change: Change, move: Mapping[str, Any]) -> bool:
+    one = move.get("from", move.get("from_value"))
+    other = move.get("to", move.get("to_value"))
+    step = moved(change, str(move.get("knob")))
     if step is None or one is None or other is None:
         return False
     return step * (float(other) - float(one)) > 0
@@ -132,8 +132,8 @@ def _moved_as(change: Change, asked: Mapping[str, Any]) -> bool:
 
 def verification_id(target: TargetKey, change: Change, against: str | None = None) -> str:
     """The id of the verification of a change: whose, and when."""
-    said = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), against or ""])
-    return hashlib.sha256(said.encode()).hexdigest()[:12]
+    text = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), against or ""])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def text_of(change: Change) -> str:

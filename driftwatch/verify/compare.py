@@ -83,36 +83,36 @@ def compare(
         slo: latency targets; None = no shares of requests in target.
         forecast: figure → what was promised.
     """
-    found, load = _matched(before, after, fewest_minutes)
-    told: dict[str, Both] = {}
-    sufficient = enough(found, fewest_minutes)
+    matched, load = _matched(before, after, fewest_minutes)
+    by_figure: dict[str, Both] = {}
+    sufficient = enough(matched, fewest_minutes)
     if sufficient:
-        told = _both(found, slo, confidence)
+        by_figure = _both(matched, slo, confidence)
     effects = tuple(
-        Effect(name, *_numbers(told[name]), (forecast or {}).get(name), figure.unit)
+        Effect(name, *_numbers(by_figure[name]), (forecast or {}).get(name), figure.unit)
         for name, figure in FIGURES.items()
-        if name in told
+        if name in by_figure
     )
-    served = [float(side["ttft_seconds_count"].sum()) for side in (found.before, found.after)]
-    one, other = (_load(side, found) for side in ("before", "after"))
+    served = [float(side["ttft_seconds_count"].sum()) for side in (matched.before, matched.after)]
+    one, other = (_load(side, matched) for side in ("before", "after"))
     return Comparison(
         effects,
-        found,
+        matched,
         load,
         one,
         other,
         min(served),
         sufficient,
         (_waited(before), _waited(after)),
-        {name: both.after_share for name, both in told.items()},
+        {name: both.after_share for name, both in by_figure.items()},
     )
 
 
-def enough(found: Matched, fewest_minutes: int = FEWEST_MINUTES) -> bool:
+def enough(matched: Matched, fewest_minutes: int = FEWEST_MINUTES) -> bool:
     """Minutes and requests on both sides suffice for an interval."""
     return all(
         len(side) >= fewest_minutes and side["ttft_seconds_count"].sum() >= FEWEST_REQUESTS
-        for side in (found.before, found.after)
+        for side in (matched.before, matched.after)
     )
 
 
@@ -142,59 +142,61 @@ def _waited(minutes: pl.DataFrame) -> float:
     return int(minutes["saturated"].sum()) / max(1, len(minutes))
 
 
-def _load(side: Literal["before", "after"], found: Matched) -> float | None:
+def _load(side: Literal["before", "after"], matched: Matched) -> float | None:
     frame, cell = (
-        (found.before, found.before_cell) if side == "before" else (found.after, found.after_cell)
+        (matched.before, matched.before_cell)
+        if side == "before"
+        else (matched.after, matched.after_cell)
     )
     if frame.is_empty():
         return None
-    share = found.weights[cell] / np.bincount(cell, minlength=len(found.weights))[cell]
+    share = matched.weights[cell] / np.bincount(cell, minlength=len(matched.weights))[cell]
     return float(np.average(frame["requests_per_second"].to_numpy(), weights=share))
 
 
-def _both(found: Matched, slo: Slo | None, confidence: float) -> dict[str, Both]:
+def _both(matched: Matched, slo: Slo | None, confidence: float) -> dict[str, Both]:
     """Figure → both sides, of every one that both know."""
-    known = parts(found.before, slo), parts(found.after, slo)
-    minutes = _minutes_of(found)
+    figures = parts(matched.before, slo), parts(matched.after, slo)
+    minutes = _minutes_of(matched)
     # of both sides, whichever has more requests close to the target
-    dense = [log_densities(side, slo) for side in (found.before, found.after)]
-    told: dict[str, Both] = {}
+    dense = [log_densities(side, slo) for side in (matched.before, matched.after)]
+    by_figure: dict[str, Both] = {}
     for name in FIGURES:
-        if name not in known[0] or name not in known[1]:
+        if name not in figures[0] or name not in figures[1]:
             continue
         density = max(one.get(name, 0.0) for one in dense)
-        one, other = adjusted(found, known[0][name], known[1][name], name, density)
+        one, other = adjusted(matched, figures[0][name], figures[1][name], name, density)
         both = both_of(
-            Side(one, minutes[0], found.before_cell, found.weights),
-            Side(other, minutes[1], found.after_cell, found.weights),
+            Side(one, minutes[0], matched.before_cell, matched.weights),
+            Side(other, minutes[1], matched.after_cell, matched.weights),
             name,
             confidence,
         )
         if both is not None:
-            told[name] = both
-    _add_in_target(told)
-    _bound_wait(told)
-    return told
+            by_figure[name] = both
+    _add_in_target(by_figure)
+    _bound_wait(by_figure)
+    return by_figure
 
 
-def _bound_wait(told: dict[str, Both]) -> None:
+def _bound_wait(by_figure: dict[str, Both]) -> None:
     """A wait is a part of the time to first token, and is no longer than it."""
-    part, whole = told.get("batch_assembly_wait_seconds"), told.get("ttft_seconds_mean")
+    part, whole = by_figure.get("batch_assembly_wait_seconds"), by_figure.get("ttft_seconds_mean")
     if part is not None and whole is not None:
         one, other = (
             Level(*(min(x, y) for x, y in zip(_of(inner), _of(outer), strict=True)))
             for inner, outer in ((part.before, whole.before), (part.after, whole.after))
         )
-        told["batch_assembly_wait_seconds"] = replace(part, before=one, after=other)
+        by_figure["batch_assembly_wait_seconds"] = replace(part, before=one, after=other)
 
 
 def _of(level: Level) -> tuple[float, float, float]:
     return level.value, level.low, level.high
 
 
-def _minutes_of(found: Matched) -> tuple[Integers, Integers]:
+def _minutes_of(matched: Matched) -> tuple[Integers, Integers]:
     """Whole minutes of both sides since the first of them."""
-    ends = [side["end"].dt.epoch("s").to_numpy() // 60 for side in (found.before, found.after)]
+    ends = [side["end"].dt.epoch("s").to_numpy() // 60 for side in (matched.before, matched.after)]
     first = min(int(one.min()) for one in ends)
     one, other = ((end - first).astype(np.int64) for end in ends)
     return one, other
@@ -205,11 +207,15 @@ def _numbers(both: Both) -> tuple[float, float, float, float]:
     return both.before.value, both.after.value, low, high
 
 
-def _add_in_target(told: dict[str, Both]) -> None:
+def _add_in_target(by_figure: dict[str, Both]) -> None:
     """Requests that meet every target: at most as many as meet the one that fewest meet."""
-    shares = [told[n] for n in ("ttft_in_target_ratio", "tpot_in_target_ratio") if n in told]
+    shares = [
+        by_figure[n] for n in ("ttft_in_target_ratio", "tpot_in_target_ratio") if n in by_figure
+    ]
     if shares:
         one = min(shares, key=lambda both: both.before.value)
         other = min(shares, key=lambda both: both.after.value)
         same = one is other
-        told[IN_TARGET] = one if same else Both(one.before, other.after, 0.0, other.after_share)
+        by_figure[IN_TARGET] = (
+            one if same else Both(one.before, other.after, 0.0, other.after_share)
+        )

@@ -84,7 +84,7 @@ class Parts:
     denominator: Floats
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Any minute knows it."""
         return bool(self.denominator.sum() > 0)
 
@@ -98,12 +98,12 @@ def parts(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, Parts]:
     Args:
         slo: latency targets; None = no shares.
     """
-    found: dict[str, Parts] = {}
+    by_figure: dict[str, Parts] = {}
     for name, (numerator, denominator) in _RATIOS.items():
         frame = minutes.select(n=numerator.cast(pl.Float64), d=denominator.cast(pl.Float64))
         unknown = pl.col("n").is_null() | pl.col("d").is_null()
         frame = frame.select(pl.when(unknown).then(0.0).otherwise(pl.col(c)).alias(c) for c in "nd")
-        found[name] = Parts(frame["n"].to_numpy(), frame["d"].to_numpy())
+        by_figure[name] = Parts(frame["n"].to_numpy(), frame["d"].to_numpy())
     for short, target in _targets(slo):
         shares = share_within(
             minutes[f"{short}_seconds_buckets"],
@@ -111,11 +111,11 @@ def parts(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, Parts]:
             pl.Series([target] * len(minutes), dtype=pl.Float64),
         )["lower"].to_numpy()
         counts = minutes[f"{short}_seconds_count"].fill_null(0.0).to_numpy()
-        known = ~np.isnan(shares) & (counts > 0)
-        found[f"{short}_in_target_ratio"] = Parts(
-            np.where(known, shares * counts, 0.0), np.where(known, counts, 0.0)
+        counted = ~np.isnan(shares) & (counts > 0)
+        by_figure[f"{short}_in_target_ratio"] = Parts(
+            np.where(counted, shares * counts, 0.0), np.where(counted, counts, 0.0)
         )
-    return {name: one for name, one in found.items() if one.known}
+    return {name: one for name, one in by_figure.items() if one.is_known}
 
 
 def log_densities(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, float]:
@@ -148,15 +148,15 @@ def _targets(slo: Slo | None) -> list[tuple[str, float]]:
 
 def inside_bucket(minutes: pl.DataFrame, slo: Slo | None) -> list[str]:
     """Targets that are no bucket edge, in words: shares are lower bounds there."""
-    found = []
+    notes = []
     for short, target in _targets(slo):
         edges = minutes[f"{short}_seconds_edges"].drop_nulls()
         if len(edges) and not any(abs(edge - target) < 1e-12 for edge in edges[-1]):
-            found.append(
+            notes.append(
                 f"the {short.upper()} target {target:g} s lies inside a bucket: "
                 "shares count what is surely within it"
             )
-    return found
+    return notes
 
 
 def percentile_cell(
@@ -175,6 +175,6 @@ def percentile_cell(
     if rows.is_empty() or edges.n_unique() != 1:
         return None
     total = np.sum(np.stack([np.asarray(one, float) for one in rows[f"{histogram}_buckets"]]), 0)
-    found = quantile(pl.Series([total.tolist()]), edges.head(1), q)
-    lower, upper = found.lower[0], found.upper[0]
+    cells = quantile(pl.Series([total.tolist()]), edges.head(1), q)
+    lower, upper = cells.lower[0], cells.upper[0]
     return None if lower is None else (float(lower), None if upper is None else float(upper))

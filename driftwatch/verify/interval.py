@@ -86,9 +86,9 @@ def both_of(before: Side, after: Side, name: str, confidence: float) -> Both | N
         return Both(Level(one, one, one), Level(other, other, other))
     pair = (first, second)
     moved = wander(pair, max(before.figure.speed, after.figure.speed))
-    lags = [longest_shared(side.figure.residual[side.figure.known]) for side in sides]
+    lags = [longest_shared(side.figure.residual[side.figure.usable]) for side in sides]
     noise = shorts(pair, (lags[0], lags[1]))
-    told = []
+    levels = []
     totals = []
     for value, side, short_, its in zip(
         (one, other), sides, noise, (moved.before, moved.after), strict=True
@@ -98,15 +98,15 @@ def both_of(before: Side, after: Side, name: str, confidence: float) -> Both | N
         wide = t * math.sqrt(spread.variance)
         totals.append(spread.variance)
         if share:
-            told.append(_share_level(value, wide, float(side.figure.parts.denominator.sum()), t))
+            levels.append(_share_level(value, wide, float(side.figure.parts.denominator.sum()), t))
         else:
             wide = min(wide, 50.0)
-            told.append(Level(value, value * math.exp(-wide), value * math.exp(wide)))
+            levels.append(Level(value, value * math.exp(-wide), value * math.exp(wide)))
     scale = math.sqrt(totals[0] * totals[1])
     together = sum(totals) - 2 * moved.shared
     return Both(
-        told[0],
-        told[1],
+        levels[0],
+        levels[1],
         moved.shared / scale if scale > 0 else 0.0,
         min(1.0, max(0.0, 1 - totals[0] / together)) if together > 0 else 0.0,
     )

@@ -80,8 +80,8 @@ def judge(comparison: Comparison, kind: Kind, forecast: Mapping[str, Any] | None
         return Judgement("FAIL", harm, primary.name)
     low, high = _towards_good(primary)
     if comparison.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
-        said = f"{WORDS[primary.name]} improved{_inside(comparison, forecast)}"
-        return Judgement("PASS", said, primary.name)
+        text = f"{WORDS[primary.name]} improved{_inside(comparison, forecast)}"
+        return Judgement("PASS", text, primary.name)
     if comparison.load != "same":
         return Judgement("INCONCLUSIVE", _load_differs(comparison), primary.name)
     if forecast is not None:
@@ -104,12 +104,12 @@ def load_not_met(comparison: Comparison, forecast: Mapping[str, Any] | None) -> 
     Returns:
         One line; None where the loads are within a bin of each other, or one is not known.
     """
-    made_for, met = (forecast or {}).get("offered_requests_per_second"), comparison.load_after
-    if not made_for or not met or max(met / made_for, made_for / met) <= LOAD_BIN:
+    made_for, carried = (forecast or {}).get("offered_requests_per_second"), comparison.load_after
+    if not made_for or not carried or max(carried / made_for, made_for / carried) <= LOAD_BIN:
         return None
     return (
         f"the forecast is for {made_for:.3g} requests/s, the matched minutes after carried "
-        f"{met:.3g}: not compared"
+        f"{carried:.3g}: not compared"
     )
 
 
@@ -123,31 +123,31 @@ def _untold(comparison: Comparison, primary: Effect, kind: Kind) -> Judgement:
         away = max(gained if gained >= margin else 0.0, -gained - margin)
     more = _more(comparison, primary, away)
     if low <= 0 <= high:
-        said = f"no difference of {WORDS[primary.name]} is shown{more}"
+        text = f"no difference of {WORDS[primary.name]} is shown{more}"
     else:
         small = max(abs(low), abs(high)) < margin
-        known = f"{'less than' if small else 'not known to be more than'} {_least(primary)}"
-        told = more if more.endswith("would tell") else ""
-        said = f"{WORDS[primary.name]} {_moved(primary)}: {known}{told}"
-    return Judgement("INCONCLUSIVE", said + _inside(comparison), primary.name)
+        bound = f"{'less than' if small else 'not known to be more than'} {_least(primary)}"
+        would_tell = more if more.endswith("would tell") else ""
+        text = f"{WORDS[primary.name]} {_moved(primary)}: {bound}{would_tell}"
+    return Judgement("INCONCLUSIVE", text + _inside(comparison), primary.name)
 
 
 def _overloaded(comparison: Comparison) -> Judgement:
     """Where requests wait before and after, only what is served at full load compares."""
     served = comparison.effect("generation_tokens_per_second")
     one, other = comparison.saturated
-    told = f"requests wait in {100 * one:.0f} % of the minutes before and {100 * other:.0f} % after"
+    wait = f"requests wait in {100 * one:.0f} % of the minutes before and {100 * other:.0f} % after"
     if served is None:
-        return Judgement("INCONCLUSIVE", f"{told}: times depend on the backlog")
+        return Judgement("INCONCLUSIVE", f"{wait}: times depend on the backlog")
     moved, certain = OVERLOADED_RATIO * served.before, HARM_RATIO * served.before
     if served.low > certain and served.after - served.before >= moved:
-        return Judgement("PASS", f"{told}; more is served at full load", served.name)
+        return Judgement("PASS", f"{wait}; more is served at full load", served.name)
     if served.high < -certain and served.before - served.after >= moved:
-        return Judgement("FAIL", f"{told}; less is served at full load", served.name)
-    said = (
-        f"{told}: times depend on how long the backlog grew, and no change of what is served shows"
+        return Judgement("FAIL", f"{wait}; less is served at full load", served.name)
+    text = (
+        f"{wait}: times depend on how long the backlog grew, and no change of what is served shows"
     )
-    return Judgement("INCONCLUSIVE", said, served.name)
+    return Judgement("INCONCLUSIVE", text, served.name)
 
 
 def _inside(comparison: Comparison, forecast: Mapping[str, Any] | None = None) -> str:
@@ -189,16 +189,16 @@ def _more(comparison: Comparison, primary: Effect, away: float) -> str:
     # of the interval's variance 1 - share stays, whatever comes
     goal = (away / half) ** 2 - (1 - share) if away > 0 else 0.0
     if goal <= 0 or (more := minutes * (share / goal - 1)) > LONGEST_MINUTES:
-        told = f"{100 * half:.0f} points"
+        smallest = f"{100 * half:.0f} points"
         if primary.name not in SHARES:
-            told = f"{100 * half / abs(primary.before):.0f} %" if primary.before else ""
-        return f": less than {told} does not show" if told else ""
+            smallest = f"{100 * half / abs(primary.before):.0f} %" if primary.before else ""
+        return f": less than {smallest} does not show" if smallest else ""
     if more < 1:
         return ""
-    said = (
+    duration = (
         f"{more / 60:.0f} more hours" if more >= 90 else f"{math.ceil(more / 10) * 10} minutes more"
     )
-    return f": about {said} of such traffic would tell"
+    return f": about {duration} of such traffic would tell"
 
 
 def _unkept(
@@ -211,19 +211,19 @@ def _unkept(
         )
     gained = sum(_towards_good(primary)) / 2
     away = max(gained, gain - gained if gain is not None else 0.0)
-    said = f"the interval of {WORDS[primary.name]} holds both no change and the promise"
-    return Judgement("INCONCLUSIVE", said + _more(comparison, primary, away), primary.name)
+    text = f"the interval of {WORDS[primary.name]} holds both no change and the promise"
+    return Judgement("INCONCLUSIVE", text + _more(comparison, primary, away), primary.name)
 
 
 def _primary(comparison: Comparison, forecast: Mapping[str, Any] | None) -> Effect | None:
     """The figure that decides: promised first, else requests in target, else a request's time."""
-    told, today = promised(forecast), promised((forecast or {}).get("today"))
+    promises, today = promised(forecast), promised((forecast or {}).get("today"))
     for name in _PROMISES:
         effect = comparison.effect(name)
-        if effect is None or name not in told:
+        if effect is None or name not in promises:
             continue
         base = today.get(name, effect.before)
-        if (told[name] - base) * _sign(name) > _margin_of(name, base):
+        if (promises[name] - base) * _sign(name) > _margin_of(name, base):
             return effect
     for name in (IN_TARGET, "e2e_seconds_mean", "ttft_seconds_mean", "itl_seconds_mean"):
         if (effect := comparison.effect(name)) is not None:
@@ -233,11 +233,11 @@ def _primary(comparison: Comparison, forecast: Mapping[str, Any] | None) -> Effe
 
 def _promised_gain(primary: Effect, forecast: Mapping[str, Any]) -> float | None:
     """How far the promise would have moved the figure, towards good; None without a promise."""
-    told, today = promised(forecast), promised(forecast.get("today"))
-    if primary.name not in told:
+    promises, today = promised(forecast), promised(forecast.get("today"))
+    if primary.name not in promises:
         # capacity was promised: requests need not wait any more; a tenth of that would show
         return 0.1 * abs(primary.before) if forecast else None
-    promise, base = told[primary.name], today.get(primary.name, primary.before)
+    promise, base = promises[primary.name], today.get(primary.name, primary.before)
     if primary.name in SHARES or base <= 0:
         gain = promise - base
     else:
@@ -268,11 +268,11 @@ def _harm(comparison: Comparison, forecast: Mapping[str, Any] | None) -> str | N
 def _beyond_price(comparison: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
     """The time between tokens rose by more than was forecast, for certain."""
     name = "itl_seconds_mean"
-    effect, told = comparison.effect(name), promised(forecast).get(name)
-    if effect is None or told is None or comparison.load != "same":
+    effect, price = comparison.effect(name), promised(forecast).get(name)
+    if effect is None or price is None or comparison.load != "same":
         return None
     base = promised((forecast or {}).get("today")).get(name, effect.before)
-    allowed = max(1.0, told / base) * (1 + PRICE_RATIO) if base > 0 else 1 + PRICE_RATIO
+    allowed = max(1.0, price / base) * (1 + PRICE_RATIO) if base > 0 else 1 + PRICE_RATIO
     if effect.before + effect.low > allowed * effect.before:
         return f"{WORDS[effect.name]} rose by more than its price (×{allowed:.2f})"
     return None
@@ -304,10 +304,10 @@ def _sign(name: str) -> float:
 
 def _too_little(comparison: Comparison) -> str:
     one, other = comparison.matched.minutes
-    said = f"{one} minutes before and {other} after carry the same load and lengths"
+    text = f"{one} minutes before and {other} after carry the same load and lengths"
     if min(one, other) >= FEWEST_MINUTES:
-        return f"{said}, with {comparison.requests:.0f} requests ({FEWEST_REQUESTS} are needed)"
-    return f"{said} ({FEWEST_MINUTES} are needed)"
+        return f"{text}, with {comparison.requests:.0f} requests ({FEWEST_REQUESTS} are needed)"
+    return f"{text} ({FEWEST_MINUTES} are needed)"
 
 
 def _load_differs(comparison: Comparison) -> str:

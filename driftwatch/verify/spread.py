@@ -92,10 +92,10 @@ def short(one: Influence, lag: int) -> Spread:
         summed += 2 * (1 - apart / lag) * float(grid[:-apart] @ grid[apart:])
     summed = max(summed, 0.5 * float(grid @ grid))
     n = one.effective
-    left = max(1.0, n - 1.0 - one.fitted * n / max(len(one.value), 1))
+    freedom = max(1.0, n - 1.0 - one.fitted * n / max(len(one.value), 1))
     # a Bartlett estimate has n / (lag · 2/3) degrees of freedom (Priestley, "Spectral Analysis and
     # Time Series", 1981, 6.2)
-    return Spread(summed * n / left, max(1.0, left / max(1.0, 2 / 3 * lag)))
+    return Spread(summed * n / freedom, max(1.0, freedom / max(1.0, 2 / 3 * lag)))
 
 
 def shorts(sides: tuple[Influence, Influence], lags: tuple[int, int]) -> tuple[Spread, Spread]:
@@ -104,15 +104,15 @@ def shorts(sides: tuple[Influence, Influence], lags: tuple[int, int]) -> tuple[S
     Args:
         lags: of :func:`short`.
     """
-    found = [short(one, lag) for one, lag in zip(sides, lags, strict=True)]
+    spreads = [short(one, lag) for one, lag in zip(sides, lags, strict=True)]
     few = 0 if sides[0].effective < sides[1].effective else 1
-    own, other = found[few], found[1 - few]
+    own, other = spreads[few], spreads[1 - few]
     carried = other.variance * sides[1 - few].effective / sides[few].effective
     freedom = own.freedom + LONGER_FREEDOM
     both = (own.freedom * own.variance + LONGER_FREEDOM * carried) / freedom
     if both > own.variance and other.freedom > own.freedom:
-        found[few] = Spread(both, freedom)
-    return found[0], found[1]
+        spreads[few] = Spread(both, freedom)
+    return spreads[0], spreads[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +141,24 @@ def wander(sides: tuple[Influence, Influence], speed: float) -> Wander:
     length = max(int(one.minute.max()) for one in sides) - first + 1
     shares = [_spread_out(one.minute - first, one.share, length) for one in sides]
     products = _products(shares[0], shares[1], length)
-    seen = [_pairs(one) for one in sides]
+    pairs_of_sides = [_pairs(one) for one in sides]
     believed = (WANDER_RATIO * speed) ** 2
-    found = []
+    wanders = []
     for forgets in FORGETS_MINUTES:
         smooth = np.exp(-np.arange(length) / forgets)
-        left = tuple(float(one @ smooth) for one in products)
-        told = sights = 0.0
-        for one, pairs, mean in zip(sides, seen, left, strict=False):
+        sums = tuple(float(one @ smooth) for one in products)
+        total = sights = 0.0
+        for one, pairs, mean in zip(sides, pairs_of_sides, sums, strict=False):
             sight = one.effective / (2 * forgets)
             if pairs is None or sight < 1.0:
                 continue
             covered = float(pairs.share @ (np.exp(-pairs.lags / forgets) - mean))
             if covered > 0:
-                told += sight * float(pairs.value.sum()) / covered
+                total += sight * float(pairs.value.sum()) / covered
                 sights += sight
-        size = (BELIEF * believed + max(0.0, told)) / (BELIEF + sights)
-        found.append(Wander(size * left[0], size * left[1], size * left[2], BELIEF + sights))
-    return max(found, key=lambda one: one.of_difference)
+        size = (BELIEF * believed + max(0.0, total)) / (BELIEF + sights)
+        wanders.append(Wander(size * sums[0], size * sums[1], size * sums[2], BELIEF + sights))
+    return max(wanders, key=lambda one: one.of_difference)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

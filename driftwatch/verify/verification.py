@@ -137,12 +137,16 @@ def track_record(verifications: Iterable[Verification]) -> TrackRecord:
     """
     advised, others = (dict.fromkeys(VERDICTS, 0) for _ in range(2))
     missed: list[Missed] = []
-    for found in verifications:
-        if found.change.kind == "A/B":
+    for verification in verifications:
+        if verification.change.kind == "A/B":
             continue
-        (others if found.forecast is None else advised)[found.verdict] += 1
-        if found.verdict != "open":
-            missed += [one for e in found.effects if (one := _missed(found.id, e)) is not None]
+        (others if verification.forecast is None else advised)[verification.verdict] += 1
+        if verification.verdict != "open":
+            missed += [
+                one
+                for e in verification.effects
+                if (one := _missed(verification.id, e)) is not None
+            ]
     errors: dict[str, list[float]] = {}
     for one in missed:
         errors.setdefault(one.name, []).append(one.error)
@@ -150,8 +154,8 @@ def track_record(verifications: Iterable[Verification]) -> TrackRecord:
         advised,
         others,
         tuple(missed),
-        {name: statistics.median(map(abs, found)) for name, found in errors.items()},
-        {name: statistics.median(found) for name, found in errors.items()},
+        {name: statistics.median(map(abs, values)) for name, values in errors.items()},
+        {name: statistics.median(values) for name, values in errors.items()},
     )
 
 

@@ -428,7 +428,7 @@ def test_simulated_nobody_gives_up_when_a_log_says_so() -> None:
     """A log's cancellations are moments of its own clock: a closed loop has another."""
     import numpy as np
 
-    from driftwatch.lab.sweeping import simulated_level
+    from driftwatch.lab.sweep import simulated_level
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.requests import make_requests
 

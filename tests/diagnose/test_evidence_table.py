@@ -59,7 +59,7 @@ def test_the_order_of_scrapes_does_not_matter(shared_data: Path, run: str) -> No
         assert found.rows.equals(expected.rows)
         assert found.carried.plateau.equals(expected.carried.plateau)
         assert found.carried.alive.equals(expected.carried.alive)
-        assert found.carried.seen.equals(expected.carried.seen)
+        assert found.carried.inputs_seen.equals(expected.carried.inputs_seen)
 
 
 def test_scrapes_told_twice_do_not_matter(shared_data: Path) -> None:
@@ -80,7 +80,7 @@ def test_minute_by_minute_is_all_in_one_go(shared_data: Path, run: str) -> None:
     assert carried.until == expected.carried.until
     assert carried.plateau.equals(expected.carried.plateau)
     assert carried.alive.equals(expected.carried.alive)
-    assert carried.seen.equals(expected.carried.seen)
+    assert carried.inputs_seen.equals(expected.carried.inputs_seen)
 
 
 def test_a_target_that_dies_and_returns_is_the_same_minute_by_minute(shared_data: Path) -> None:

@@ -78,10 +78,8 @@ UNCLEAR_MODULES: frozenset[str] = frozenset(
         "recorded",
         "reporting",
         "stored",
-        "sweeping",
         "unfinished",
         "unfired",
-        "verified",
     }
 )
 

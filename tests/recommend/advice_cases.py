@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.model import Reason, Recommendation, Serving, Setting, Slo
 from driftwatch.recommend.advice import Advice, Question
-from driftwatch.recommend.advise import answered
+from driftwatch.recommend.advise import answer_prepared
 from driftwatch.recommend.ground import Ground
 from driftwatch.recommend.horizon import WARM_SHARE
 from driftwatch.recommend.prepare import Prepared
@@ -112,4 +112,4 @@ def answer_of(
         what_if=what_if or {},
         replicas=replicas,
     )
-    return answered(question, prepared, table=False)
+    return answer_prepared(question, prepared, table=False)

@@ -257,7 +257,7 @@ def test_a_wave_at_the_moment_of_the_question_does_not_hide_what_a_change_brings
     assert then - now < 0.04 <= found.mean
     elsewhere = at_other_demand(found)
     assert elsewhere is not None and elsewhere.demand == 0.25
-    assert elsewhere.said.endswith("at 0.25 times this demand")
+    assert elsewhere.text.endswith("at 0.25 times this demand")
     assert at_other_demand(replace(found, at={1.0: (0.2, 0.5), 0.9: (0.2, 0.9)})) is None
 
 

@@ -18,7 +18,7 @@ from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import KnobMove, Reason, Recommendation
 from driftwatch.notify.todo import change_text
-from driftwatch.recommend.candidates import ASKED
+from driftwatch.recommend.candidates import WHAT_IFS
 from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.recommend.scenarios import setting_of, with_knobs
 from driftwatch.recommend.sweep_values import Range, single_knobs
@@ -56,7 +56,7 @@ def test_an_entry_alone_gives_the_words_and_the_change_as_typed(name: str) -> No
     assert f'+  - "{knob.flag}=128"' in "\n".join(pod_args_diff([move]))
     advice = Recommendation("change", Reason("forecast", "more"), name, 64.0, "arguments", 128.0)
     assert change_text(advice) == f"{name} 64 → 128"
-    assert name in ASKED
+    assert name in WHAT_IFS
 
 
 @pytest.mark.parametrize("name", KNOBS)

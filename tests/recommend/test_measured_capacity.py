@@ -129,6 +129,6 @@ def test_a_forecast_that_is_too_wide_leaves_the_measured_capacity_and_no_other_k
     prepared = Prepared(REFUSED, _observed(), ground=cast(Any, None), judged=requests_of(5, 9, 9))
     monkeypatch.setattr(advise, "not_a_knob", lambda _: None)
     monkeypatch.setattr(advise, "prepare", lambda *_: prepared)
-    monkeypatch.setattr(advise, "answered", lambda *_, table: REFUSED)
+    monkeypatch.setattr(advise, "answer_prepared", lambda *_, table: REFUSED)
     monkeypatch.setattr(advise, "safe_change", lambda *_: pytest.fail("a formula was asked"))
     assert advise.advise(QUESTION).recommendation.basis == "measured"

@@ -317,7 +317,7 @@ def test_the_state_is_empty_of_who_was_let_go() -> None:
     assert retired(outcomes) == {"a:8000": MOVED}
     for frame in (
         state.scrapes,
-        state.carried.seen,
+        state.carried.inputs_seen,
         state.carried.plateau,
         state.carried.alive,
         state.departures.traffic,

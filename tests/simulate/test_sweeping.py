@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.lab.batchers.mixes import lognormal_lengths
-from driftwatch.lab.sweeping import (
+from driftwatch.lab.sweep import (
     Level,
     Sent,
     find_degradation,

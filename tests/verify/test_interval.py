@@ -29,7 +29,7 @@ def _side(values: Floats, first: int, speed: float = 0.0, name: str = NAME) -> S
         parts=Parts(values * 100.0, np.full(n, 100.0)),
         expected=np.zeros(n),
         residual=logs - logs.mean(),
-        known=np.ones(n, bool),
+        usable=np.ones(n, bool),
         speed=speed,
         fitted=0.0,
     )

@@ -15,7 +15,7 @@ from verify_cases import DATA, between, minutes_of, opened, restart_of
 from driftwatch.model import Slo
 from driftwatch.verify.compare import compare
 from driftwatch.verify.matching import comparable, matched, settled_at, with_traffic
-from driftwatch.verify.verified import look, minutes_of_change, verified
+from driftwatch.verify.verdict import look, minutes_of_change, verified
 
 
 @pytest.fixture(autouse=True)

@@ -142,7 +142,7 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
     Raises:
         UsageError: with every text that cannot be.
     """
-    from driftwatch.recommend.candidates import ASKED
+    from driftwatch.recommend.candidates import WHAT_IFS
 
     targets: dict[str, float] = {}
     wrong: list[str] = []
@@ -151,8 +151,8 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
         name = name.replace("-", "_")
         if not equals:
             wrong.append(f"{text!r} is no KNOB=VALUE")
-        elif name not in ASKED:
-            close = difflib.get_close_matches(name, ASKED, n=1)
+        elif name not in WHAT_IFS:
+            close = difflib.get_close_matches(name, WHAT_IFS, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             wrong.append(f"no knob {name!r}{hint}")
         elif name in targets:
@@ -163,7 +163,9 @@ def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
         else:
             targets[name] = value
     if wrong:
-        raise UsageError(f"--what-if: {'; '.join(wrong)}", help_text=f"knobs: {', '.join(ASKED)}")
+        raise UsageError(
+            f"--what-if: {'; '.join(wrong)}", help_text=f"knobs: {', '.join(WHAT_IFS)}"
+        )
     return targets
 
 

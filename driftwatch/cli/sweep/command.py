@@ -15,7 +15,7 @@ from driftwatch.cli.simulate.options import engine_options, mix_of, typed_flags
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.lab.sweeping import Degradation, Level
+    from driftwatch.lab.sweep import Degradation, Level
     from driftwatch.simulate.requests import Requests
 
 _EXIT_NO_VERDICT, _EXIT_INTERRUPTED = 4, 130
@@ -175,7 +175,7 @@ def command(
     the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
     """
     from driftwatch.cli.simulate.files import check_plot
-    from driftwatch.lab.sweeping import find_degradation, with_gains
+    from driftwatch.lab.sweep import find_degradation, with_gains
 
     if plot is not None:
         check_plot(plot)
@@ -274,7 +274,7 @@ def _simulated(
 ) -> tuple[dict[str, Any], Iterator[Level]]:
     from driftwatch.cli.options import Progress
     from driftwatch.cli.simulate.options import engine_from
-    from driftwatch.lab.sweeping import simulated_level
+    from driftwatch.lab.sweep import simulated_level
 
     server = engine_from(**engine)
     notes += server.notes

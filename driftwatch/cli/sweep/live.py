@@ -14,7 +14,7 @@ import numpy as np
 from driftwatch.cli.options import Progress
 from driftwatch.cli.sweep.client import STOPPED, Answer, Connection, help_on
 from driftwatch.errors import UsageError
-from driftwatch.lab.sweeping import Integers, Level, Sent, measure
+from driftwatch.lab.sweep import Integers, Level, Sent, measure
 
 # one token each in common vocabularies, behind a space; the probe measures how many it really is
 _TEXT = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from driftwatch.lab.sweeping import Degradation, Level
+from driftwatch.lab.sweep import Degradation, Level
 from driftwatch.notify.numbers import figure
 
 # Okabe and Ito's colours that are dark enough on white; each has a marker of its own as well

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from driftwatch.cli.table import encodable
-from driftwatch.lab.sweeping import DEFINITION, Degradation, Level
+from driftwatch.lab.sweep import DEFINITION, Degradation, Level
 from driftwatch.notify.layout import spell, wrap
 from driftwatch.notify.numbers import figure, milliseconds, times
 from driftwatch.notify.stdout import needs_ascii

@@ -100,9 +100,9 @@ class Fates:
 
     def cancels(self, index: int) -> float:
         """When the client cancels: in a closed loop so long after it came as in its log."""
-        cancel, came = float(self.requests.cancel_seconds[index]), float(self.arrival[index])
+        cancel, arrival = float(self.requests.cancel_seconds[index]), float(self.arrival[index])
         logged = float(self.requests.arrival_seconds[index])
-        return cancel if came == logged else came + (cancel - logged)
+        return cancel if arrival == logged else arrival + (cancel - logged)
 
     def gives_up(self, index: int) -> float:
         """When the client leaves, if it is not answered before."""

@@ -120,8 +120,10 @@ class _Server:
         count = len(requests)
         edges = padded_lengths(requests.prompt_tokens, policy.bucket_tokens) if count else ()
         names = np.unique(edges) if policy.bucket_tokens else np.zeros(1, dtype=np.int64)
-        found = np.searchsorted(names, edges) if policy.bucket_tokens else np.zeros(count, np.int64)
-        self.bucket: list[int] = found.tolist()
+        buckets = (
+            np.searchsorted(names, edges) if policy.bucket_tokens else np.zeros(count, np.int64)
+        )
+        self.bucket: list[int] = buckets.tolist()
         self.queues: list[list[tuple[float, int]]] = [[] for _ in names]
         self.next = count if concurrency is None else min(count, concurrency)
         for index in range(self.next):
@@ -178,17 +180,17 @@ class _Server:
         if not (self.free and self.fates.leavers):
             return False
         looked_at = self.queues if self.closed else [queue]
-        found = False
+        any_left = False
         for one in looked_at:
             head = one if self.closed else one[: self.policy.size]
-            gone = [i for arrival, i in head if self.fates.gives_up(i) <= start]
-            for index in gone:
-                left = max(self.fates.gives_up(index), float(self.fates.arrival[index]))
+            leavers = [i for arrival, i in head if self.fates.gives_up(i) <= start]
+            for index in leavers:
+                since = max(self.fates.gives_up(index), float(self.fates.arrival[index]))
                 one.remove((float(self.fates.arrival[index]), index))
-                self.fates.leave(index, left)
-                self.send_next(left)
-                found = True
-        return found
+                self.fates.leave(index, since)
+                self.send_next(since)
+                any_left = True
+        return any_left
 
     def send_next(self, seconds: float) -> None:
         """Closed loop: a client that has its end sends the next request."""
@@ -200,35 +202,35 @@ class _Server:
     def serve(self, batch: _Batch) -> float:
         """Run one batch to its end; when that is."""
         fates, members, policy = self.fates, batch.members, self.policy
-        asked = fates.requests.generation_tokens[members]
-        computed = asked.copy()
+        wanted = fates.requests.generation_tokens[members]
+        computed = wanted.copy()
         patience = np.array([fates.gives_up(int(i)) for i in members])
         times = self.times(batch, computed)
         if self.free and self.fates.leavers:
             for place in np.argsort(patience, kind="stable"):
                 if patience[place] >= times[computed[place] - 1]:
                     continue  # it was complete before
-                made = int(np.searchsorted(times, patience[place], side="right"))
-                computed[place] = made + 1  # the step that runs is not broken off
+                done = int(np.searchsorted(times, patience[place], side="right"))
+                computed[place] = done + 1  # the step that runs is not broken off
                 times = self.times(batch, computed)
         end = float(times[computed.max() - 1])
-        leaves = np.full(len(members), end) if policy.hold else times[asked.clip(max=computed) - 1]
+        leaves = np.full(len(members), end) if policy.hold else times[wanted.clip(max=computed) - 1]
         fates.first_scheduled[members] = batch.start
         for place, index in enumerate(members.tolist()):
             first = end if policy.hold else float(times[0])
             gave_up = float(patience[place])
             if gave_up < leaves[place]:
-                made = int(np.searchsorted(times, gave_up, side="right"))
-                fates.generated[index] = 0 if policy.hold else min(made, int(asked[place]))
+                done = int(np.searchsorted(times, gave_up, side="right"))
+                fates.generated[index] = 0 if policy.hold else min(done, int(wanted[place]))
                 fates.first_token[index] = first if first <= gave_up else np.nan
                 fates.leave(index, gave_up)
             else:
-                fates.generated[index] = asked[place]
+                fates.generated[index] = wanted[place]
                 fates.first_token[index] = first
                 fates.end[index] = leaves[place]
         if self.closed:
-            for left in sorted(fates.end[members].tolist()):
-                self.send_next(left)
+            for ends_at in sorted(fates.end[members].tolist()):
+                self.send_next(ends_at)
         longest, useful = int(computed.max()), int(computed.sum())
         row = (batch.start, end, len(members), longest, useful, int(batch.prompts.sum()))
         self.rows.append((*row, batch.padded_tokens))
@@ -249,9 +251,9 @@ class _Server:
             pairs = float((prompts * (prompts + 1) / 2).sum())
             order = np.argsort(generations, kind="stable")
             ended = np.searchsorted(generations[order], k, side="right")
-            left = np.append(np.cumsum(prompts[order][::-1])[::-1], 0)
+            remaining = np.append(np.cumsum(prompts[order][::-1])[::-1], 0)
             decoding = count - ended
-            context = left[ended] + decoding * k
+            context = remaining[ended] + decoding * k
         first = step_seconds(self.step_time, [batch.padded_tokens], [0], [0], [pairs])
         rest = step_seconds(self.step_time, 0, decoding, context)
         return np.cumsum(np.concatenate(([batch.start], first, rest)))[1:]

@@ -100,16 +100,16 @@ def measure(
 
 def point(policy: Policy, load: float, batched: Batched, limit_seconds: float | None) -> Point:
     """The figures of a run."""
-    found = steady(batched, batch_size=policy.leaves_together, limit_seconds=limit_seconds)
+    figures = steady(batched, batch_size=policy.leaves_together, limit_seconds=limit_seconds)
     sizes = None if batched.batches is None else batched.batches["size"].to_numpy()
     return Point(
         policy.name,
         load,
-        found,
+        figures,
         batched.batch_efficiency_ratio,
         batched.prompt_padding_waste_ratio,
         None if sizes is None or not len(sizes) else float(np.mean(sizes)),
-        reason="" if found else "all requests arrive at one time: nothing is steady",
+        reason="" if figures else "all requests arrive at one time: nothing is steady",
         batch_reason=NOT_DEFINED if batched.batches is None else "",
     )
 
@@ -196,33 +196,33 @@ class Fit:
 
 def fits(points: Sequence[Point]) -> tuple[Fit, ...]:
     """Which policy has the lowest p99 at each load, neighbours of one answer put together."""
-    found: list[Fit] = []
+    fits: list[Fit] = []
     for one in _by_load(points):
-        last = found[-1] if found else None
+        last = fits[-1] if fits else None
         if last and (last.best, last.fail) == (one.best, one.fail):
             ends = last.p99_seconds and one.p99_seconds
             p99 = (last.p99_seconds[0], one.p99_seconds[1]) if ends else None  # type: ignore[index]
-            found[-1] = Fit(last.lowest, one.highest, one.best, p99, one.behind, one.fail)
+            fits[-1] = Fit(last.lowest, one.highest, one.best, p99, one.behind, one.fail)
         else:
-            found.append(one)
-    return tuple(found)
+            fits.append(one)
+    return tuple(fits)
 
 
 def _by_load(points: Sequence[Point]) -> Iterator[Fit]:
     for load in sorted({p.load for p in points}):
         here = [p for p in points if p.load == load and p.steady is not None]
-        known = {
+        p99_by_policy = {
             p.policy: p.steady.e2e.p99
             for p in here
             if p.steady and p.steady.keeps_up and p.steady.e2e.p99 is not None
         }
         fail = tuple(p.policy for p in here if p.steady and not p.steady.keeps_up)
-        if not known:
+        if not p99_by_policy:
             yield Fit(load, load, (), None, (), fail)
             continue
-        lowest = min(known.values())
-        best = tuple(name for name, p99 in known.items() if p99 <= lowest * (1 + NEAR))
-        behind = tuple((n, p99 / lowest) for n, p99 in known.items() if n not in best)
+        lowest = min(p99_by_policy.values())
+        best = tuple(name for name, p99 in p99_by_policy.items() if p99 <= lowest * (1 + NEAR))
+        behind = tuple((n, p99 / lowest) for n, p99 in p99_by_policy.items() if n not in best)
         yield Fit(load, load, best, (lowest, lowest), behind, fail)
 
 
@@ -263,13 +263,13 @@ def causes(
         ValueError: settings or a rate that cannot be.
         ImpossibleConfiguration: vLLM would refuse the settings.
     """
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for place, policy in enumerate(without_causes(settings)):
-        before = found[place - 1 if place < LADDER else 0] if found else None
+        before = variants[place - 1 if place < LADDER else 0] if variants else None
         most = capacity(policy, mix, step_time)
         one = measure(policy, mix, step_time, requests_per_second, seconds=seconds).steady
         mean = one.e2e.mean if one else None
-        found.append(
+        variants.append(
             Variant(
                 name=policy.label or policy.name,
                 compared_with=before.name if before else "",
@@ -283,7 +283,7 @@ def causes(
                 keeps_up=bool(one and one.keeps_up),
             )
         )
-    return tuple(found)
+    return tuple(variants)
 
 
 def _over(above: float | None, below: float | None) -> float | None:

@@ -56,16 +56,16 @@ def run_continuous(
         raise ValueError("clients that give up unnoticed are modelled with arrivals only")
     never = np.full(len(requests), NEVER)
     outcome = simulate(replace(requests, cancel_seconds=never), configuration, step_time)
-    left = np.array([fates.gives_up(i) for i in range(len(requests))])
-    late, kind = pl.Series(left), outcome.requests.schema["status"]
+    give_up_seconds = np.array([fates.gives_up(i) for i in range(len(requests))])
+    late, kind = pl.Series(give_up_seconds), outcome.requests.schema["status"]
     status = [
         TIMED_OUT if seconds < cancel else CANCELLED
-        for seconds, cancel in zip(left, requests.cancel_seconds, strict=True)
+        for seconds, cancel in zip(give_up_seconds, requests.cancel_seconds, strict=True)
     ]
-    gone = (pl.col("status") == FINISHED) & (pl.col("end_seconds") > late)
+    gave_up = (pl.col("status") == FINISHED) & (pl.col("end_seconds") > late)
     table = outcome.requests.with_columns(
-        status=pl.when(gone).then(pl.Series(status, dtype=kind)).otherwise(pl.col("status")),
-        end_seconds=pl.when(gone).then(late).otherwise(pl.col("end_seconds")),
+        status=pl.when(gave_up).then(pl.Series(status, dtype=kind)).otherwise(pl.col("status")),
+        end_seconds=pl.when(gave_up).then(late).otherwise(pl.col("end_seconds")),
         first_token_seconds=pl.when(pl.col("first_token_seconds") <= late).then(
             pl.col("first_token_seconds")
         ),

@@ -95,7 +95,7 @@ def lognormal_lengths(
     if not 1.0 <= mean_tokens < np.inf or not 0.0 <= cv < np.inf:
         raise ValueError(f"mean must be at least 1 token and cv not negative: {mean_tokens}, {cv}")
     spread = np.log1p(cv * cv)
-    drawn = np.random.default_rng(seed).lognormal(
+    lengths = np.random.default_rng(seed).lognormal(
         np.log(mean_tokens) - spread / 2, np.sqrt(spread), count
     )
-    return np.maximum(1, np.rint(drawn)).astype(np.int64)
+    return np.maximum(1, np.rint(lengths)).astype(np.int64)

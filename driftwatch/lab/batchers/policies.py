@@ -75,28 +75,29 @@ class Policy:
             ValueError: settings that cannot be, or a load that the policy is not defined for.
             ImpossibleConfiguration: vLLM would refuse the settings.
         """
-        asked = self.settings
+        settings = self.settings
         if self.cohort is not None:
             return run_cohorts(
                 requests,
                 step_time,
                 self.cohort,
                 concurrency=concurrency,
-                timeout_seconds=asked.timeout_seconds,
-                free_given_up=asked.free_given_up,
+                timeout_seconds=settings.timeout_seconds,
+                free_given_up=settings.free_given_up,
             )
         if self.name == HYBRID:
             return run_split(
                 requests,
                 step_time,
                 SplitPolicy(
-                    asked.prefill_share_ratio,
-                    asked.configuration.max_num_active_seqs or asked.configuration.max_num_seqs,
-                    asked.configuration.max_num_batched_tokens,
+                    settings.prefill_share_ratio,
+                    settings.configuration.max_num_active_seqs
+                    or settings.configuration.max_num_seqs,
+                    settings.configuration.max_num_batched_tokens,
                 ),
                 concurrency=concurrency,
-                timeout_seconds=asked.timeout_seconds,
-                free_given_up=asked.free_given_up,
+                timeout_seconds=settings.timeout_seconds,
+                free_given_up=settings.free_given_up,
             )
         # the engine compiles on import: the classic batchers do without it
         from driftwatch.lab.batchers.continuous import (
@@ -109,23 +110,23 @@ class Policy:
             if concurrency is not None:
                 raise ValueError(NO_CLOSED_LOOP)
             pressure = BackPressure(
-                asked.queue_limit, asked.reject_share_ratio, asked.retry_seconds
+                settings.queue_limit, settings.reject_share_ratio, settings.retry_seconds
             )
             return run_back_pressure(
                 requests,
                 step_time,
-                asked.configuration,
+                settings.configuration,
                 pressure,
-                timeout_seconds=asked.timeout_seconds,
-                free_given_up=asked.free_given_up,
+                timeout_seconds=settings.timeout_seconds,
+                free_given_up=settings.free_given_up,
             )
         return run_continuous(
             requests,
             step_time,
-            asked.configuration,
+            settings.configuration,
             concurrency=concurrency,
-            timeout_seconds=asked.timeout_seconds,
-            free_given_up=asked.free_given_up,
+            timeout_seconds=settings.timeout_seconds,
+            free_given_up=settings.free_given_up,
         )
 
 

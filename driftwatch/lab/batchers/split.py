@@ -131,14 +131,14 @@ class _Engine:
     def forget_who_left(self) -> None:
         """Clients that gave up by now; freed, their work ends too."""
         while self.patience and self.patience[0][0] <= self.now:
-            left, index = heapq.heappop(self.patience)
+            seconds, index = heapq.heappop(self.patience)
             if not np.isnan(self.fates.end[index]):
                 continue
-            left = max(left, float(self.fates.arrival[index]))
+            seconds = max(seconds, float(self.fates.arrival[index]))
             if index in self.joined:
-                self.fates.generated[index] = self.tokens_by(left, index)
-            self.fates.leave(index, left)
-            self.send_next(left)
+                self.fates.generated[index] = self.tokens_by(seconds, index)
+            self.fates.leave(index, seconds)
+            self.send_next(seconds)
             if not self.free:
                 continue
             if index in self.joined:
@@ -227,9 +227,9 @@ class _Engine:
                 self.fates.generated[index] = self.asked[index]
                 self.send_next(self.now)
             elif np.isnan(self.fates.end[index]):
-                made = self.decodes - self.joined[index]  # this step's token came too late
-                left = self.fates.gives_up(index)
-                self.fates.generated[index] = min(made, self.asked[index])
-                self.fates.leave(index, left)
-                self.send_next(left)
+                done = self.decodes - self.joined[index]  # this step's token came too late
+                seconds = self.fates.gives_up(index)
+                self.fates.generated[index] = min(done, self.asked[index])
+                self.fates.leave(index, seconds)
+                self.send_next(seconds)
             self.context -= self.prompts[index] - self.joined.pop(index)

@@ -83,24 +83,24 @@ def steady(
     end = table["end_seconds"].fill_null(np.inf).to_numpy()
     finished = (table["status"] == FINISHED).to_numpy()
     e2e = table["e2e_seconds"].fill_null(np.nan).to_numpy()
-    came = (arrival >= since) & (arrival < until)
-    left = (end >= since) & (end < until)
-    good = left & finished
-    served = left & table["status"].is_in([FINISHED, CANCELLED]).to_numpy()
-    grown = int(came.sum()) - int(served.sum())
-    others = table.filter(came & ~finished)["status"].value_counts(sort=True).rows()
+    arrived = (arrival >= since) & (arrival < until)
+    ended = (end >= since) & (end < until)
+    good = ended & finished
+    served = ended & table["status"].is_in([FINISHED, CANCELLED]).to_numpy()
+    grown = int(arrived.sum()) - int(served.sum())
+    others = table.filter(arrived & ~finished)["status"].value_counts(sort=True).rows()
     within = None if limit_seconds is None else float((good & (e2e <= limit_seconds)).sum())
     return Steady(
         seconds=seconds,
-        offered_requests_per_second=float(came.sum()) / seconds,
+        offered_requests_per_second=float(arrived.sum()) / seconds,
         throughput_requests_per_second=float(good.sum()) / seconds,
         throughput_generation_tokens_per_second=float(
             table["generated_tokens"].to_numpy()[good].sum() / seconds
         ),
         goodput_requests_per_second=None if within is None else within / seconds,
-        keeps_up=bool(grown <= BEHIND * came.sum() + batch_size),
-        e2e=latency(e2e[came & finished]),
-        ttft=latency(table["ttft_seconds"].fill_null(np.nan).to_numpy()[came & finished]),
+        keeps_up=bool(grown <= BEHIND * arrived.sum() + batch_size),
+        e2e=latency(e2e[arrived & finished]),
+        ttft=latency(table["ttft_seconds"].fill_null(np.nan).to_numpy()[arrived & finished]),
         ended_otherwise={str(name): int(number) for name, number in sorted(others)},
     )
 
@@ -110,12 +110,12 @@ def latency(seconds: Floats) -> Latency:
     count = len(seconds)
     if not count:
         return Latency(0, None, None, None, None, None, "no request finished")
-    found = {
+    quantiles = {
         q: float(np.quantile(seconds, q)) if count >= need else None for q, need in _NEEDED.items()
     }
     lacking = [f"p{100 * q:g} needs {n:,}" for q, n in _NEEDED.items() if count < n]
     reason = f"{count:,} requests: {', '.join(lacking)}" if lacking else ""
-    p50, p99, p999 = found.values()
+    p50, p99, p999 = quantiles.values()
     return Latency(count, p50, p99, p999, float(seconds.max()), float(seconds.mean()), reason)
 
 

@@ -49,7 +49,7 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.step_time import StepTime
 
 _SOME = 0.2  # of a request: below, nobody waits
-_SAID = 0.7  # sd of the log of how many wait, at the same step-time model and CV
+_WAITING_LOG_SD = 0.7  # sd of the log of how many wait, at the same step-time model and CV
 _MORE = 0.4  # log of observed over simulated: from there on bursts are tried
 _BACKLOG_SECONDS = 10.0  # of mean wait: more than the minute of a burst empties again
 _FEWEST_CHUNKS = 3
@@ -59,7 +59,7 @@ _PASSES_SD = 2.0  # of the sum over the chunks
 def unlike(playback: Playback, played: Played) -> float:
     """How badly the waiting of a simulation fits, as the sum of squares that a cost is."""
     off = _off(playback, played)
-    return float(((off / _SAID) ** 2).sum())
+    return float(((off / _WAITING_LOG_SD) ** 2).sum())
 
 
 def may_burst(descent: Descent, start: Played, played: Played) -> bool:
@@ -83,7 +83,7 @@ def more_passes(descent: Descent, played: Played) -> bool:
     column = RESIDUALS.index("steps_per_generation_token")
     compared = descent.playback.compared[:, column]
     with np.errstate(divide="ignore", invalid="ignore"):
-        off = np.log(played.values[:, column] / descent.playback.seen[:, column])
+        off = np.log(played.values[:, column] / descent.playback.measured[:, column])
     compared &= np.isfinite(off)
     noise = float(np.sqrt((descent.noise[compared, column] ** 2).sum()))
     return bool(off[compared].sum() > _PASSES_SD * noise)
@@ -174,7 +174,7 @@ def calibrate(
     first, *others = prior.step_times.items()
     descent, start = _start(playback, first, log_sd, before)
     descent, point, slopes, arrivals = _first(descent, start, seed, before)
-    found = [_fit(first[0], descent, point, slopes, prior.known)]
+    fits = [_fit(first[0], descent, point, slopes, prior.is_known)]
     judged: Judged = {first[0]: (descent, point, slopes)}
     for variant, step_time in others:
         own = replace(descent, prior=step_time)
@@ -182,17 +182,17 @@ def calibrate(
         if begin.cost > _FAR_OFF * point.cost:
             begin = own.scaled(begin)
         last, own_slopes = _descend(own, begin, slopes, _AFTER)
-        found.append(_fit(variant, own, last, own_slopes, prior.known))
+        fits.append(_fit(variant, own, last, own_slopes, prior.is_known))
         judged[variant] = (own, last, own_slopes)
-    found = _ordered(found, judged)
-    best = judged[found[0].variant]
-    why_not = what_is_unknown(found[0], *best, configuration)
+    fits = _ordered(fits, judged)
+    best = judged[fits[0].variant]
+    why_not = what_is_unknown(fits[0], *best, configuration)
     return Calibration(
         at=at,
         seconds=playback.seconds,
-        fits=tuple(found),
+        fits=tuple(fits),
         prior=prior.source,
-        prior_known=prior.known,
+        prior_known=prior.is_known,
         saturated=observed.saturated,
         identifiable=why_not is None,
         why_not=why_not,
@@ -208,10 +208,10 @@ def _start(
     """The first variant at the observed interval: its prior, or the model found before."""
     descent = Descent(playback, first[1], log_sd, first_noise(playback), _WANDER_SD)
     x = descent.start()
-    known = before and next((fit for fit in before.fits if fit.variant == first[0]), None)
-    if known:
-        x[:4] = descent.x_of(known.step_time)
-        x[OVERHEAD] = known.ttft_overhead_seconds / OVERHEAD_SD_SECONDS
+    previous = before and next((fit for fit in before.fits if fit.variant == first[0]), None)
+    if previous:
+        x[:4] = descent.x_of(previous.step_time)
+        x[OVERHEAD] = previous.ttft_overhead_seconds / OVERHEAD_SD_SECONDS
     return descent, descent.scaled(descent.at(x))
 
 
@@ -251,12 +251,12 @@ def _burst(
             playback.replace_requests(redrawn(even, np.random.default_rng(seed), kind))
             begin = descent.scaled(descent.at(start))
             own = replace(descent, noise=_measured_noise(playback, begin, seed, kind))
-            found, _ = _descend(
+            reached, _ = _descend(
                 own, own.judged(begin.x, begin.step_time, begin.played), None, _TRIED
             )
-            unlikely = unlikeliness(own, found)
+            unlikely = unlikeliness(own, reached)
             if unlikely < best[0]:
-                best = (unlikely, kind, own, found, playback.requests)
+                best = (unlikely, kind, own, reached, playback.requests)
         if best[1] == EVEN:
             break
     playback.replace_requests(best[4])
@@ -266,8 +266,8 @@ def _burst(
 def _wander_sd(descent: Descent, point: Point, slopes: Floats) -> float:
     """Sd of the speed between chunks: what was believed, and the chunks (one step of EM)."""
     compared = descent.playback.comparable
-    left = np.diag(descent.covariance(point, slopes))[WANDER:][compared]
-    squares = float((point.wander[compared] ** 2 + left).sum())
+    variance = np.diag(descent.covariance(point, slopes))[WANDER:][compared]
+    squares = float((point.wander[compared] ** 2 + variance).sum())
     count = int(compared.sum())
     return float(np.sqrt((squares + _BELIEVED * _WANDER_SD**2) / (count + _BELIEVED)))
 
@@ -278,8 +278,8 @@ def _measured_noise(playback: Playback, point: Point, seed: int, arrivals: Arriv
         return noise_of(playback, ())
     rng = np.random.default_rng(seed)
     others = [redrawn(playback.requests, rng, arrivals) for _ in range(_DRAWS)]
-    drawn = [playback.play_others(point.step_time, point.wander, other).values for other in others]
-    return noise_of(playback, drawn)
+    played = [playback.play_others(point.step_time, point.wander, other).values for other in others]
+    return noise_of(playback, played)
 
 
 def _descend(
@@ -308,12 +308,12 @@ def _ordered(fits: list[Fit], judged: Judged) -> list[Fit]:
     return [*alike, *sorted(rest, key=lambda fit: costs[fit.variant])]
 
 
-def _fit(variant: str, descent: Descent, point: Point, slopes: Floats, known: bool) -> Fit:
+def _fit(variant: str, descent: Descent, point: Point, slopes: Floats, prior_known: bool) -> Fit:
     covariance = posterior(descent, point, slopes)
     sd = np.sqrt(np.diag(covariance))
-    seen = busiest(point, descent)
-    open_still = with_form(covariance, point.step_time, seen, known)
-    slower, faster = extremes(point.step_time, open_still, seen)
+    composition = busiest(point, descent)
+    open_still = with_form(covariance, point.step_time, composition, prior_known)
+    slower, faster = extremes(point.step_time, open_still, composition)
     return Fit(
         variant=variant,
         step_time=point.step_time,
@@ -323,7 +323,7 @@ def _fit(variant: str, descent: Descent, point: Point, slopes: Floats, known: bo
         ttft_overhead_seconds=float(point.x[OVERHEAD]) * OVERHEAD_SD_SECONDS,
         slower=slower,
         faster=faster,
-        reach_log_sd=reach_log_sd(point.step_time, open_still, seen),
+        reach_log_sd=reach_log_sd(point.step_time, open_still, composition),
         bands=load_bands(descent, point),
     )
 
@@ -333,21 +333,21 @@ def overall_residuals(playback: Playback, point: Point) -> dict[str, float]:
 
     Sums over sums: intervals weigh by their tokens, first tokens by their number, gauges by time.
     """
-    seen, played = playback.seen, point.played.values.copy()
+    measured, played = playback.measured, point.played.values.copy()
     played[:, RESIDUALS.index("ttft_seconds")] += float(point.x[OVERHEAD]) * OVERHEAD_SD_SECONDS
     seconds = playback.ends - playback.starts
-    rate = np.nan_to_num(seen[:, RESIDUALS.index("generation_tokens_per_second")], nan=1.0)
+    rate = np.nan_to_num(measured[:, RESIDUALS.index("generation_tokens_per_second")], nan=1.0)
     weights = {
         "itl_seconds": seconds * rate,
         "steps_per_generation_token": seconds * rate,
         "ttft_seconds": playback.counts,
     }
-    made = {}
+    residuals = {}
     for column, name in enumerate(RESIDUALS):
-        both = np.isfinite(seen[:, column]) & np.isfinite(played[:, column])
+        both = np.isfinite(measured[:, column]) & np.isfinite(played[:, column])
         both &= playback.comparable
         weight = weights.get(name, seconds)[both]
-        below = float((seen[both, column] * weight).sum())
+        below = float((measured[both, column] * weight).sum())
         if below > 0:
-            made[name] = float((played[both, column] * weight).sum()) / below - 1.0
-    return made
+            residuals[name] = float((played[both, column] * weight).sum()) / below - 1.0
+    return residuals

@@ -126,12 +126,12 @@ class Descent:
         values = played.values.copy()
         values[:, _TTFT] += overhead * OVERHEAD_SD_SECONDS
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.log(values) - np.log(self.playback.seen)
+            residuals = np.log(values) - np.log(self.playback.measured)
         # nothing simulated where something was seen is as wrong as can be said
-        found[np.isneginf(found)] = -_CLIP
-        found[~self.playback.comparable] = np.nan
-        found = np.clip(found, -_CLIP, _CLIP) / self.noise
-        return np.asarray(np.where(np.isfinite(found), found, 0.0).ravel())
+        residuals[np.isneginf(residuals)] = -_CLIP
+        residuals[~self.playback.comparable] = np.nan
+        residuals = np.clip(residuals, -_CLIP, _CLIP) / self.noise
+        return np.asarray(np.where(np.isfinite(residuals), residuals, 0.0).ravel())
 
     def eased(self, point: Point) -> tuple[Descent, Point]:
         """The same with the bound that suits how far off this point is.
@@ -190,7 +190,7 @@ class Descent:
 
     def _interval_off(self, point: Point) -> float | None:
         """Median log of simulated over observed interval; None where none is observed."""
-        off = np.log(_intervals(point.played.values)) - np.log(_intervals(self.playback.seen))
+        off = np.log(_intervals(point.played.values)) - np.log(_intervals(self.playback.measured))
         off = off[np.isfinite(off) & self.playback.comparable]
         return float(np.median(off)) if len(off) else None
 
@@ -224,8 +224,8 @@ class Descent:
     def covariance(self, point: Point, slopes: Floats) -> Floats:
         """Of x after the data; a misfit beyond the noise widens it."""
         misfit = max(1.0, loss_of(point))
-        known = self.information(point, slopes) / misfit
-        return np.asarray(np.linalg.inv(known + np.diag(self.precision)), dtype=np.float64)
+        information = self.information(point, slopes) / misfit
+        return np.asarray(np.linalg.inv(information + np.diag(self.precision)), dtype=np.float64)
 
     def _pull(self, point: Point) -> Floats:
         size = np.maximum(np.abs(point.residuals), 1e-12)
@@ -244,9 +244,9 @@ class Descent:
             x = point.x + step * min(1.0, _FARTHEST / max(largest, 1e-12))
             x[:4] = np.clip(x[:4], -_LIMIT, _LIMIT)
             x[OVERHEAD] = max(float(x[OVERHEAD]), 0.0)
-            found = self.at(x)
-            if found.cost < point.cost:
-                return found, damping / 5.0
+            after = self.at(x)
+            if after.cost < point.cost:
+                return after, damping / 5.0
             damping *= 6.0
         return point, damping
 
@@ -263,8 +263,8 @@ def _intervals(values: Floats) -> Floats:
     running = values[:, RESIDUALS.index("running_requests")]
     itl = values[:, RESIDUALS.index("itl_seconds")]
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(np.isfinite(itl), itl, running / rate)
-    return np.where(found > 0, found, np.nan)
+        intervals = np.where(np.isfinite(itl), itl, running / rate)
+    return np.where(intervals > 0, intervals, np.nan)
 
 
 def coefficients_of(step_time: StepTime) -> dict[str, float]:
@@ -284,24 +284,24 @@ _RUNNING, _ITL = RESIDUALS.index("running_requests"), RESIDUALS.index("itl_secon
 def load_bands(descent: Descent, point: Point) -> tuple[LoadBand, ...]:
     """The bands of a fit, lightest load first; only chunks that were compared are in one."""
     playback = descent.playback
-    running = playback.seen[:, _RUNNING]
+    running = playback.measured[:, _RUNNING]
     with np.errstate(divide="ignore", invalid="ignore"):
-        off = np.log(point.played.values[:, _ITL] / playback.seen[:, _ITL]) - point.wander
+        off = np.log(point.played.values[:, _ITL] / playback.measured[:, _ITL]) - point.wander
         octave = np.floor(np.log2(running))
-    known = np.isfinite(off) & np.isfinite(octave) & playback.comparable
-    found = []
-    for number in np.unique(octave[known]):
-        those = known & (octave == number)
+    comparable = np.isfinite(off) & np.isfinite(octave) & playback.comparable
+    bands = []
+    for number in np.unique(octave[comparable]):
+        those = comparable & (octave == number)
         tokens = playback.tokens[those]
         share = tokens / tokens.sum()
         variance = descent.noise[those, _ITL] ** 2 + descent.wander_sd**2
-        found.append(
+        bands.append(
             LoadBand(
                 running_requests=float(share @ running[those]),
-                itl_seconds=float(share @ playback.seen[those, _ITL]),
+                itl_seconds=float(share @ playback.measured[those, _ITL]),
                 off_ratio=float(np.expm1(share @ off[those])),
                 log_sd=float(np.sqrt(share**2 @ variance)),
-                tokens_ratio=float(tokens.sum() / playback.tokens[known].sum()),
+                tokens_ratio=float(tokens.sum() / playback.tokens[comparable].sum()),
             )
         )
-    return tuple(found)
+    return tuple(bands)

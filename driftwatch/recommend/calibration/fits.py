@@ -95,7 +95,7 @@ class Prior:
     step_times: Mapping[str, StepTime]
     log_sd: Mapping[str, float]
     source: str
-    known: bool
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Playback:
     Attributes:
         requests: those that are simulated: a part of a window that has too many.
         waiting: observed mean of num_requests_waiting in each chunk; NaN = unknown.
-        seen: what was observed, as ``Played.values``.
+        measured: what was observed, as ``Played.values``.
         counts: requests that each chunk is about: those that arrived, or were served on.
     """
 
@@ -68,14 +68,14 @@ class Playback:
     requests: Requests = field(init=False)
     starts: Floats = field(init=False)
     ends: Floats = field(init=False)
-    seen: Floats = field(init=False)
+    measured: Floats = field(init=False)
     waiting: Floats = field(init=False)
     tokens: Floats = field(init=False)
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
     _until: float = field(init=False)
     _whole: Flags = field(init=False)
-    _came: Floats = field(init=False)
+    _arrivals: Floats = field(init=False)
     _low: Integers = field(init=False)
     _high: Integers = field(init=False)
     _trial: Trial = field(init=False)
@@ -84,35 +84,35 @@ class Playback:
         chunks = self.observed.chunks
         self.starts = chunks["start_seconds"].to_numpy()
         self.ends = chunks["end_seconds"].to_numpy()
-        seen = [chunks[name].cast(float).fill_null(np.nan).to_numpy() for name in RESIDUALS]
-        self.seen = np.array(seen, dtype=float).T.reshape(len(chunks), len(RESIDUALS)).copy()
+        columns = [chunks[name].cast(float).fill_null(np.nan).to_numpy() for name in RESIDUALS]
+        self.measured = np.array(columns, dtype=float).T.reshape(len(chunks), len(RESIDUALS)).copy()
         self.waiting = chunks["waiting_requests"].fill_null(np.nan).to_numpy()
         arrival = self.observed.requests.arrival_seconds
         self.requests = self.observed.requests
-        self._came = self._came_seconds()
-        kept, after = self._kept()
-        if kept > 0:
-            self._from(kept)
+        self._arrivals = self._came_seconds()
+        begin_chunk, after = self._usable()
+        if begin_chunk > 0:
+            self._from(begin_chunk)
             # the engine starts empty there: what it makes of the first chunk is not compared
-            self.seen[: kept + 1] = np.nan
+            self.measured[: begin_chunk + 1] = np.nan
         if after < len(self.starts):
-            self.seen[after:] = np.nan
+            self.measured[after:] = np.nan
             until = int(np.searchsorted(self.requests.arrival_seconds, self.ends[after - 1]))
-            self.requests, self._came = self.requests.take(slice(until)), self._came[:until]
-        self._whole = np.logical_or.reduce(np.isfinite(self.seen), axis=1)
+            self.requests, self._arrivals = self.requests.take(slice(until)), self._arrivals[:until]
+        self._whole = np.logical_or.reduce(np.isfinite(self.measured), axis=1)
         if self.observed.source == "metrics":
-            self.seen[self._queued(), RESIDUALS.index("ttft_seconds")] = np.nan
-        self.seen[self.seen <= 0] = np.nan
+            self.measured[self._queued(), RESIDUALS.index("ttft_seconds")] = np.nan
+        self.measured[self.measured <= 0] = np.nan
         arrival = self.requests.arrival_seconds
         self._until = float(self.ends[after - 1]) if after else 0.0
-        self.seconds = self._until - float(self.starts[kept]) if after else 0.0
-        came = np.searchsorted(arrival, self.ends) - np.searchsorted(arrival, self.starts)
+        self.seconds = self._until - float(self.starts[begin_chunk]) if after else 0.0
+        arrived = np.searchsorted(arrival, self.ends) - np.searchsorted(arrival, self.starts)
         spans = self.ends - self.starts
         rates = chunks["generation_tokens_per_second"].fill_null(np.nan).to_numpy()
         mean = float(self.requests.generation_tokens.mean()) if len(arrival) else 1.0
-        self.tokens = np.where(np.isnan(rates), came * mean, rates * spans)
-        self.counts = np.maximum(came, self.tokens / mean)
-        self.seen[came < _FEWEST_FIRST, RESIDUALS.index("ttft_seconds")] = np.nan
+        self.tokens = np.where(np.isnan(rates), arrived * mean, rates * spans)
+        self.counts = np.maximum(arrived, self.tokens / mean)
+        self.measured[arrived < _FEWEST_FIRST, RESIDUALS.index("ttft_seconds")] = np.nan
         begin = float(self.starts[0]) if len(self.starts) else 0.0
         apart = max(_SHORTEST_SECONDS, (self._until - begin) / _SCRAPES)
         grid = np.arange(begin, self._until, apart)
@@ -123,24 +123,27 @@ class Playback:
 
     def _came_seconds(self) -> Floats:
         """When requests came; NaN where that is unknown, or they were admitted before."""
-        came = _later(self.requests)
+        arrivals = _later(self.requests)
         if self.observed.came_seconds is not None:
-            came[: len(self.observed.came_seconds)] = self.observed.came_seconds
-        return came
+            arrivals[: len(self.observed.came_seconds)] = self.observed.came_seconds
+        return arrivals
 
-    def _from(self, kept: int) -> None:
+    def _from(self, chunk: int) -> None:
         """Leave out what came before a chunk; of a request log those that wait then are kept."""
-        arrival, since = self.requests.arrival_seconds, float(self.starts[kept])
+        arrival, since = self.requests.arrival_seconds, float(self.starts[chunk])
         first = int(np.searchsorted(arrival, since))
         if self.observed.source == "request log":
-            around = self.waiting[max(kept - 1, 0) : kept + 1]
-            known = around[np.isfinite(around)]
-            first -= min(first, round(float(known.mean())) if len(known) else 0)
+            around = self.waiting[max(chunk - 1, 0) : chunk + 1]
+            waiting = around[np.isfinite(around)]
+            first -= min(first, round(float(waiting.mean())) if len(waiting) else 0)
         requests = self.requests.take(slice(first, None))
         late = np.maximum(requests.arrival_seconds, since)
-        self.requests, self._came = replace(requests, arrival_seconds=late), self._came[first:]
+        self.requests, self._arrivals = (
+            replace(requests, arrival_seconds=late),
+            self._arrivals[first:],
+        )
 
-    def _kept(self) -> tuple[int, int]:
+    def _usable(self) -> tuple[int, int]:
         """First chunk, and the one after the last, of what can be simulated often enough."""
         chunks = self.observed.chunks
         steps = (
@@ -153,7 +156,7 @@ class Playback:
         since, until = (np.searchsorted(arrival, at) for at in (self.starts, self.ends))
         running = chunks["running_requests"].fill_null(0.0).to_numpy()
         load = np.log(np.maximum(running, _LEAST_LOAD))
-        found: list[tuple[float, int, int]] = []
+        candidates: list[tuple[float, int, int]] = []
         for after in range(count, min(_FEWEST_CHUNKS, count) - 1, -1):
             fits = (passed[after] - passed[:after] <= _MOST_STEPS) & (
                 until[after - 1] - since[:after] <= _MOST_REQUESTS
@@ -161,13 +164,15 @@ class Playback:
             last = max(after - _FEWEST_CHUNKS, 0)  # whatever it costs
             first = min(int(np.argmax(fits)) if fits.any() else last, last)
             compared = load[first + (first > 0) : after]  # the first of a part is not compared
-            found.append((float(np.ptp(compared)) if len(compared) else 0.0, first, after))
+            candidates.append((float(np.ptp(compared)) if len(compared) else 0.0, first, after))
             if first == 0:
                 break
-        if not found:
+        if not candidates:
             return 0, count
-        widest = max(spread for spread, _, _ in found)
-        return next((first, after) for spread, first, after in found if spread >= widest - _AS_WIDE)
+        widest = max(spread for spread, _, _ in candidates)
+        return next(
+            (first, after) for spread, first, after in candidates if spread >= widest - _AS_WIDE
+        )
 
     def _queued(self) -> Flags:
         """Chunks whose first tokens a backlog delays: it adds up every error of the counts."""
@@ -185,11 +190,11 @@ class Playback:
         Raises:
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._run(self._trial, step_time, wander), self._came)
+        return self._figures_of(self._run(self._trial, step_time, wander), self._arrivals)
 
     def replace_requests(self, requests: Requests) -> None:
         """Simulate these from now on: as many in each chunk, at other times in their minutes."""
-        self.requests, self._came = requests, _later(requests)
+        self.requests, self._arrivals = requests, _later(requests)
         self._trial = self._ready(requests)
 
     def play_others(self, step_time: StepTime, wander: Floats, requests: Requests) -> Played:
@@ -199,7 +204,9 @@ class Playback:
             ImpossibleConfiguration: one of them never fits.
             NoVerdict: the engine makes no progress.
         """
-        return self._read(self._run(self._ready(requests), step_time, wander), _later(requests))
+        return self._figures_of(
+            self._run(self._ready(requests), step_time, wander), _later(requests)
+        )
 
     def _ready(self, requests: Requests) -> Trial:
         return Trial(
@@ -212,7 +219,7 @@ class Playback:
     def _run(self, trial: Trial, step_time: StepTime, wander: Floats) -> Run:
         return trial.run(step_time, factors=np.exp(wander), until_seconds=self._until)
 
-    def _read(self, run: Run, came: Floats) -> Played:
+    def _figures_of(self, run: Run, arrivals: Floats) -> Played:
         self.simulations += 1
         low, high = self._low, self._high
 
@@ -223,31 +230,31 @@ class Playback:
         token = run.first_token_seconds
         usage = run.kv_cache_usage_ratio
         usage = np.full(len(self._times), np.nan) if usage is None else usage
-        begun = np.where(np.isfinite(came), run.first_scheduled_seconds, np.nan)
+        begun = np.where(np.isfinite(arrivals), run.first_scheduled_seconds, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):  # inf - inf: never came
             columns = {
                 "generation_tokens_per_second": tokens / (self.ends - self.starts),
                 "itl_seconds": grown(run.scraped("itl_seconds_sum"))
                 / grown(run.scraped("itl_seconds_count")),
-                "ttft_seconds": self._mean_by(token, token - came),
+                "ttft_seconds": self._mean_by(token, token - arrivals),
                 "prefill_seconds": self._mean_by(run.end_seconds, token - begun),
                 "steps_per_generation_token": grown(run.scraped("steps_observed")) / tokens,
                 "running_requests": _means(run.scraped("running").astype(float), low, high),
                 "kv_cache_usage_ratio": _means(usage, low, high),
             }
         steps = max(int(run.scraped("steps_all")[-1]), 1)
-        prefill, decode, read = (
+        prefill, decode, kv_tokens = (
             float(run.scraped(name)[-1]) / steps
             for name in ("prefill_tokens_total", "decode_seqs_total", "kv_tokens_read_total")
         )
         values = np.array([columns[name] for name in RESIDUALS], dtype=float).T
         waiting = _means(run.waiting.astype(float), low, high)
-        return Played(values, (prefill, decode, read), steps, waiting)
+        return Played(values, (prefill, decode, kv_tokens), steps, waiting)
 
     def _mean_by(self, at: Floats, spans: Floats) -> Floats:
         """Mean of requests' spans by the chunk in which they are booked; NaN where none is."""
-        known = np.isfinite(at) & np.isfinite(spans)
-        at, spans = at[known], spans[known]
+        finite = np.isfinite(at) & np.isfinite(spans)
+        at, spans = at[finite], spans[finite]
         order = np.argsort(at, kind="stable")
         total = np.concatenate([[0.0], np.cumsum(spans[order])])
         low = np.searchsorted(at[order], self.starts)
@@ -256,8 +263,8 @@ class Playback:
 
     @property
     def compared(self) -> Flags:
-        """Which of ``seen`` a simulation is held against."""
-        return np.asarray(np.isfinite(self.seen) & self.comparable[:, None])
+        """Which of ``measured`` a simulation is held against."""
+        return np.asarray(np.isfinite(self.measured) & self.comparable[:, None])
 
     @property
     def comparable(self) -> Flags:
@@ -309,22 +316,22 @@ def noise_of(playback: Playback, played: Sequence[Floats]) -> Floats:
         logs = np.log(np.array(played))
     logs[~np.isfinite(logs)] = np.nan
     counts = np.maximum(playback.counts, 1.0)
-    drawn = np.zeros_like(logs[0])
+    by_draws = np.zeros_like(logs[0])
     for column in range(logs.shape[2]):
         spread = np.var(logs[:, :, column], axis=0, ddof=1) * counts
-        known = spread[np.isfinite(spread)]
-        if len(known):  # pooled: three draws say little of one chunk
-            drawn[:, column] = known.mean() / counts
-    return np.asarray(np.sqrt(stated + 2.0 * drawn))
+        finite = spread[np.isfinite(spread)]
+        if len(finite):  # pooled: three draws say little of one chunk
+            by_draws[:, column] = finite.mean() / counts
+    return np.asarray(np.sqrt(stated + 2.0 * by_draws))
 
 
 def _stated(playback: Playback) -> Floats:
     """Variance of each residual that is not measured: floors, and the sampling of the gauges."""
     variance = np.array([FLOORS[name] ** 2 for name in RESIDUALS])
-    found = np.repeat(variance[None, :], len(playback.starts), axis=0)
-    running = playback.seen[:, RESIDUALS.index("running_requests")]
+    variances = np.repeat(variance[None, :], len(playback.starts), axis=0)
+    running = playback.measured[:, RESIDUALS.index("running_requests")]
     scrapes = np.maximum((playback.ends - playback.starts) / _SCRAPE_SECONDS, 1.0)
     sampled = 1.0 / (np.where(running > 0, running, 1.0) * scrapes)
     for name in ("running_requests", "kv_cache_usage_ratio"):
-        found[:, RESIDUALS.index(name)] += sampled
-    return found
+        variances[:, RESIDUALS.index(name)] += sampled
+    return variances

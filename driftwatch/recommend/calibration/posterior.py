@@ -79,9 +79,9 @@ def posterior(descent: Descent, point: Point, slopes: Floats) -> Floats:
     of_chunks = slopes[compared][:, WANDER:] * descent.wander_sd
     noise = shared + of_chunks @ of_chunks.T
     slope = slopes[compared][:, : OVERHEAD + 1]
-    known = slope.T @ np.linalg.solve(noise * max(1.0, loss_of(point)), slope)
+    information = slope.T @ np.linalg.solve(noise * max(1.0, loss_of(point)), slope)
     precision = np.diag(descent.precision[: OVERHEAD + 1])
-    after = np.linalg.inv(known + precision)[:4, :4]
+    after = np.linalg.inv(information + precision)[:4, :4]
     level = 0.0 if descent.playback.observed.source == "request log" else LEVEL_LOG_SD
     return np.asarray(after + level**2, dtype=np.float64)
 
@@ -89,17 +89,17 @@ def posterior(descent: Descent, point: Point, slopes: Floats) -> Floats:
 def busiest(point: Point, descent: Descent) -> Composition:
     """The mean step of the chunk with the largest batch: as far as the data go."""
     prefill, decode, context = point.played.mean_composition
-    running = descent.playback.seen[:, RESIDUALS.index("running_requests")]
-    known = running[np.isfinite(running) & descent.playback.comparable]
+    running = descent.playback.measured[:, RESIDUALS.index("running_requests")]
+    batches = running[np.isfinite(running) & descent.playback.comparable]
     mean = Composition(prefill, max(decode, 1.0), max(context, 1.0))
-    if not len(known):
+    if not len(batches):
         return mean
-    most = min(float(known.max()), float(descent.playback.configuration.max_num_seqs))
+    most = min(float(batches.max()), float(descent.playback.configuration.max_num_seqs))
     return mean.times(max(most, 1.0) / mean.decoding_requests)
 
 
 def with_form(
-    covariance: Floats, step_time: StepTime, composition: Composition, known: bool
+    covariance: Floats, step_time: StepTime, composition: Composition, prior_known: bool
 ) -> Floats:
     """The covariance with what the form may miss where the batch is larger than any observed.
 
@@ -112,7 +112,7 @@ def with_form(
     moved = float(there @ more)
     if moved <= 0:
         return covariance
-    sd = (FORM_LOG_SD_KNOWN if known else FORM_LOG_SD_UNKNOWN) * np.log2(REACH)
+    sd = (FORM_LOG_SD_KNOWN if prior_known else FORM_LOG_SD_UNKNOWN) * np.log2(REACH)
     off = more * sd / moved
     return np.asarray(covariance + np.outer(off, off))
 
@@ -155,18 +155,18 @@ def _moved(step_time: StepTime, logs: Floats, composition: Composition) -> StepT
 def _shared(descent: Descent) -> Floats:
     """Correlation of the weighted residuals: floors are one error at like load."""
     playback, noise = descent.playback, descent.noise
-    running = playback.seen[:, RESIDUALS.index("running_requests")]
+    running = playback.measured[:, RESIDUALS.index("running_requests")]
     logs = np.log(np.where(running > 0, running, 1.0))
     apart = (logs[:, None] - logs[None, :]) / np.log(_ALIKE)
     alike = np.exp(-0.5 * apart**2)
-    found = np.eye(noise.size)
+    correlation = np.eye(noise.size)
     kinds = len(RESIDUALS)
     for column, name in enumerate(RESIDUALS):
         share = np.sqrt(_IN_COMMON) * FLOORS[name] / noise[:, column]
         both = np.outer(share, share) * alike
         np.fill_diagonal(both, 1.0)
-        found[column::kinds, column::kinds] = both
-    return found
+        correlation[column::kinds, column::kinds] = both
+    return correlation
 
 
 _STEP_SD = 0.1  # of the log time of a step that the advice would cause, at most
@@ -185,20 +185,20 @@ def what_is_unknown(
     fit: Fit, descent: Descent, point: Point, slopes: Floats, configuration: SchedulerConfiguration
 ) -> str | None:
     """Why other batches cannot be forecast from this fit; None where they can."""
-    for name, said in _CHECKED.items():
+    for name, text in _CHECKED.items():
         off = fit.residuals.get(name)
         if name == "kv_cache_usage_ratio" and off is not None and not _kv_matters(descent, off):
             continue
         bound = _CONTRADICTION + 2.0 * _noise_of_mean(descent, name)
         if off is not None and abs(off) > bound:
             return (
-                f"the simulation contradicts the settings or the KV blocks: {said} "
+                f"the simulation contradicts the settings or the KV blocks: {text} "
                 f"{100 * off:+.0f} % (bound {100 * bound:.0f} %)"
             )
     after = descent.covariance(point, slopes)[:4, :4]
     step_time, mean = point.step_time, point.played.mean_composition
     decode, context = max(mean[1], 1.0), max(mean[2], 1.0)
-    for said, prefill, times in _asked(mean, configuration):
+    for text, prefill, times in _steps_of_changes(mean, configuration):
         parts = np.array(
             [
                 step_time.c0_seconds,
@@ -211,34 +211,34 @@ def what_is_unknown(
         sd = float(np.sqrt(slope @ after @ slope))
         if sd > _STEP_SD:
             return (
-                f"the time of a step with {said} is known to ±{100 * sd:.0f} % only "
+                f"the time of a step with {text} is known to ±{100 * sd:.0f} % only "
                 f"(bound {100 * _STEP_SD:.0f} %): the load of the window was too even, and "
                 f"nothing else is known of it"
             )
     return None
 
 
-def _asked(
+def _steps_of_changes(
     mean: tuple[float, float, float], configuration: SchedulerConfiguration
 ) -> list[tuple[str, float, float]]:
     """Steps that a change would cause: in words, prefill tokens, times today's decoding."""
     budget, today = configuration.max_num_batched_tokens, mean[0] + mean[1]
-    asked = [("twice today's batch", min(2 * mean[0], budget), 2.0)]
+    steps = [("twice today's batch", min(2 * mean[0], budget), 2.0)]
     if today > _NEAR_BUDGET * budget:
-        asked.append(("twice the token budget", 2.0 * budget - mean[1], 1.0))
-    return asked
+        steps.append(("twice the token budget", 2.0 * budget - mean[1], 1.0))
+    return steps
 
 
 def _kv_matters(descent: Descent, off: float) -> bool:
     """The cache might bind, as observed or as simulated; else its use says nothing of a step."""
-    seen = descent.playback.seen[:, RESIDUALS.index("kv_cache_usage_ratio")]
-    most = float(np.nanmax(seen)) if np.isfinite(seen).any() else 0.0
+    usage = descent.playback.measured[:, RESIDUALS.index("kv_cache_usage_ratio")]
+    most = float(np.nanmax(usage)) if np.isfinite(usage).any() else 0.0
     return most * max(1.0, 1.0 + off) > _KV_ROOM
 
 
 def _noise_of_mean(descent: Descent, name: str) -> float:
     """Sd of the log of one residual over the window."""
     column = RESIDUALS.index(name)
-    known = np.isfinite(descent.playback.seen[:, column]) & descent.playback.comparable
-    noise = descent.noise[known, column]
+    comparable = np.isfinite(descent.playback.measured[:, column]) & descent.playback.comparable
+    noise = descent.noise[comparable, column]
     return float(np.sqrt((noise**2).sum())) / len(noise) if len(noise) else 0.0

@@ -62,12 +62,15 @@ def prior_of(
         )
     except DriftwatchError as error:
         return _from_traffic(observed, f"no roofline of {model.name} on {gpu.name}: {error}")
-    said = f"roofline of {model.name} on {gpu.name}"
-    said += f" × {share}" if share > 1 else ""
+    source = f"roofline of {model.name} on {gpu.name}"
+    source += f" × {share}" if share > 1 else ""
     if server.tensor_parallel is None:
-        said += ", tensor parallel size unknown: 1 taken"
+        source += ", tensor parallel size unknown: 1 taken"
     return Prior(
-        variants(step_time, gpu, model, tensor_parallel=share), dict(KNOWN_LOG_SD), said, known=True
+        variants(step_time, gpu, model, tensor_parallel=share),
+        dict(KNOWN_LOG_SD),
+        source,
+        is_known=True,
     )
 
 
@@ -140,4 +143,4 @@ def _from_traffic(observed: Observed, why: str) -> Prior:
     hinged = replace(step_time, hinge_tokens=HINGE_TOKENS)
     squared = replace(hinged, c4_seconds_per_prefill_pair=_PAIR_SHARE * token)
     step_times = dict(zip(VARIANTS, (step_time, hinged, squared), strict=True))
-    return Prior(step_times, dict(UNKNOWN_LOG_SD), f"no datasheet: {why}", known=False)
+    return Prior(step_times, dict(UNKNOWN_LOG_SD), f"no datasheet: {why}", is_known=False)

@@ -39,38 +39,38 @@ def came_at(stretch: Clean, waiting_last: int, rng: np.random.Generator) -> Floa
     counts = np.array([int(h.counts.sum()) for h in found_in])
     trend = _trend(means, counts)
     longest = round(LONGEST_WINDOWS * max(stretch.seconds, 1.0) / UNIT_SECONDS)
-    found = []
+    by_row = []
     for row, histogram in enumerate(found_in):
         width = float(stretch.edges[row + 1] - stretch.edges[row])
         places = np.sort(rng.random(int(counts[row])))
         waited = sample_lengths(histogram, int(counts[row]), rng, longest=longest)
         ordered = _in_order(waited.astype(np.float64), trend[row], rng) * UNIT_SECONDS
-        found.append(stretch.edges[row] + places * width - ordered)
-    came = np.concatenate(found) if found else np.zeros(0)
+        by_row.append(stretch.edges[row] + places * width - ordered)
+    arrivals = np.concatenate(by_row) if by_row else np.zeros(0)
     last = stretch.seconds - (means[counts > 0][-1] * UNIT_SECONDS if counts.any() else 0.0)
     waiting = last + rng.random(waiting_last) * (stretch.seconds - last)
-    return np.sort(np.concatenate((came, waiting)))
+    return np.sort(np.concatenate((arrivals, waiting)))
 
 
 def histograms(stretch: Clean) -> list[LengthHistogram] | None:
     """Times to first tokens of each row, in :data:`UNIT_SECONDS`; None where a row has none."""
-    found = []
+    by_row = []
     rows = stretch.rows.select("ttft_seconds_buckets", "ttft_seconds_edges", "ttft_seconds_sum")
     for buckets, edges, total in rows.iter_rows():
         if buckets is None or edges is None or total is None or len(buckets) != len(edges):
             return None
         counts = np.maximum(np.rint(np.diff(np.array(buckets), prepend=0.0)), 0).astype(np.int64)
         finite = np.rint(np.array(edges[:-1]) / UNIT_SECONDS)
-        found.append(LengthHistogram(finite, counts, float(total) / UNIT_SECONDS))
-    return found
+        by_row.append(LengthHistogram(finite, counts, float(total) / UNIT_SECONDS))
+    return by_row
 
 
 def _trend(means: Floats, counts: Integers) -> Floats:
     """By how much the mean wait changes over each row, in the units of ``means``."""
-    known = np.flatnonzero(counts > 0)
-    if len(known) < 2:
+    finite = np.flatnonzero(counts > 0)
+    if len(finite) < 2:
         return np.zeros(len(means))
-    filled = np.interp(np.arange(len(means)), known, means[known])
+    filled = np.interp(np.arange(len(means)), finite, means[finite])
     slope: Floats = np.gradient(filled)
     return slope
 
@@ -81,9 +81,9 @@ def _in_order(waited: Floats, change: float, rng: np.random.Generator) -> Floats
     weight = 0.0 if spread == 0.0 else float(np.clip(change / np.sqrt(12.0) / spread, -1.0, 1.0))
     places = np.linspace(-1.0, 1.0, len(waited)) * np.sqrt(3.0)
     mixed = weight * places + np.sqrt(1.0 - weight * weight) * rng.standard_normal(len(waited))
-    found = np.empty_like(waited)
-    found[np.argsort(mixed, kind="stable")] = np.sort(waited)
-    return found
+    ordered = np.empty_like(waited)
+    ordered[np.argsort(mixed, kind="stable")] = np.sort(waited)
+    return ordered
 
 
 # The two counts may differ by so much before it is said: 3 standard deviations of a Poisson count
@@ -109,7 +109,7 @@ class Flows:
     notes: tuple[str, ...]
 
     @property
-    def left(self) -> int:
+    def unfinished(self) -> int:
         """Requests that had arrived and not finished when the stretch ended."""
         offered = self.running_first + self.waiting_first + int(self.arrived.sum())
         return offered - int(self.finished.sum())
@@ -142,17 +142,17 @@ def flows(stretch: Clean, rng: np.random.Generator | None = None) -> Flows:
         notes.append(
             "time_to_first_token not on the page: arrivals are finished + Δrunning + Δwaiting"
         )
-        came = None
+        arrivals = None
     else:
         at_running = _at_edges(_filled(running), first - finished)
         arrived = first + np.diff(at_waiting)
         notes += _checked(arrived, finished, at_running, at_waiting)
-        came = came_at(stretch, round(at_waiting[-1]), rng)
-    if came is None:
+        arrivals = came_at(stretch, round(at_waiting[-1]), rng)
+    if arrivals is None:
         whole_waiting, counts = round(at_waiting[0]), _whole(arrived)
-        inside = _drawn(stretch, counts, rng)
+        inside = _spread_evenly(stretch, counts, rng)
     else:
-        whole_waiting, inside = int((came <= 0).sum()), came[came > 0]
+        whole_waiting, inside = int((arrivals <= 0).sum()), arrivals[arrivals > 0]
         counts = np.histogram(inside, stretch.edges)[0].astype(np.int64)
     whole_running = round(at_running[0])
     done = np.rint(finished).astype(np.int64)
@@ -170,7 +170,7 @@ def flows(stretch: Clean, rng: np.random.Generator | None = None) -> Flows:
     )
 
 
-def _drawn(stretch: Clean, counts: Integers, rng: np.random.Generator) -> Floats:
+def _spread_evenly(stretch: Clean, counts: Integers, rng: np.random.Generator) -> Floats:
     """Arrivals inside the rows that count them, evenly."""
     row = np.repeat(np.arange(len(counts)), counts)
     widths = np.diff(stretch.edges)
@@ -196,18 +196,18 @@ def _checked(
 
 def _filled(gauge: Floats) -> Floats:
     """Unknown rows take the nearest known one's value; all unknown is none."""
-    known = np.flatnonzero(~np.isnan(gauge))
-    if not len(known):
+    finite = np.flatnonzero(~np.isnan(gauge))
+    if not len(finite):
         return np.zeros_like(gauge)
-    return np.interp(np.arange(len(gauge)), known, gauge[known])
+    return np.interp(np.arange(len(gauge)), finite, gauge[finite])
 
 
 def _at_edges(mean: Floats, change: Floats) -> Floats:
     """A gauge at the edges of rows, from its mean in each row and its known change over each."""
-    right = mean - change / 2
-    left = mean + change / 2
-    inner = (left[:-1] + right[1:]) / 2
-    first, last = float(right[0]), float(left[-1])
+    end = mean - change / 2
+    begin = mean + change / 2
+    inner = (begin[:-1] + end[1:]) / 2
+    first, last = float(end[0]), float(begin[-1])
     if len(mean) > 2 and not change.any():
         if _goes_on(mean[:3]):
             first = 2 * mean[0] - inner[0]
@@ -225,5 +225,5 @@ def _goes_on(rows: Floats) -> bool:
 def _whole(counts: Floats) -> Integers:
     """Whole counts whose running total stays next to the given one's and never falls."""
     total = np.maximum.accumulate(np.concatenate(([0.0], np.cumsum(counts))))
-    found: Integers = np.diff(np.rint(total)).astype(np.int64)
-    return found
+    whole: Integers = np.diff(np.rint(total)).astype(np.int64)
+    return whole

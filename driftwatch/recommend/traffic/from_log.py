@@ -63,8 +63,8 @@ def observed_from_log(
     notes = (*stretch.notes, *counts.notes)
     if carried < counts.running_first + counts.waiting_first:
         notes += ("the log begins with the window: what ran before is not simulated",)
-    found = observed_of(stretch, counts, requests, carried, "request log", notes)
-    return replace(found, came_seconds=before)
+    observed = observed_of(stretch, counts, requests, carried, "request log", notes)
+    return replace(observed, came_seconds=before)
 
 
 def _shifted(log: Requests, stretch: Clean, counts: Flows) -> Floats:
@@ -82,8 +82,8 @@ def _shifted(log: Requests, stretch: Clean, counts: Flows) -> Floats:
     expected = counts.arrived.astype(np.float64)
     best, least = 0.0, np.inf
     for shift in shifts:
-        found = np.diff(np.searchsorted(arrival + shift, stretch.edges))
-        off = float(((found - expected) ** 2 / (expected + 1.0)).sum())
+        arrived = np.diff(np.searchsorted(arrival + shift, stretch.edges))
+        off = float(((arrived - expected) ** 2 / (expected + 1.0)).sum())
         if off < least or (off == least and abs(shift) < abs(best)):
             best, least = float(shift), off
     moved: Floats = arrival + best
@@ -104,10 +104,10 @@ def _span(at: Floats, stretch: Clean) -> list[str]:
 def _contradictions(log: Requests, stretch: Clean, counts: Flows) -> list[str]:
     """Every total that is not that of the metrics, with both numbers."""
     arrived, first = float(counts.arrived.sum()), stretch.column("ttft_seconds_count")
-    edge = counts.running_first + counts.waiting_first + max(counts.left, 0)
-    found = []
+    edge = counts.running_first + counts.waiting_first + max(counts.unfinished, 0)
+    problems = []
     if abs(len(log) - arrived) > TOLERANCE * arrived + edge + 1:
-        found.append(f"the log has {len(log):,} requests, the metrics {arrived:,.0f}")
+        problems.append(f"the log has {len(log):,} requests, the metrics {arrived:,.0f}")
     prompts, generated = _prompts(stretch), stretch.column("generation_tokens_total").sum()
     if np.isnan(generated):
         generated = stretch.column("generation_tokens_sum").sum()
@@ -120,8 +120,8 @@ def _contradictions(log: Requests, stretch: Clean, counts: Flows) -> list[str]:
             continue
         per_request = max(float(ours.mean()), theirs / max(got_first, 1.0))
         if abs(float(ours.sum()) - theirs) > TOLERANCE * theirs + edge * per_request:
-            found.append(f"the log has {ours.sum():,} {name}, the metrics {theirs:,.0f}")
-    return found
+            problems.append(f"the log has {ours.sum():,} {name}, the metrics {theirs:,.0f}")
+    return problems
 
 
 def _prompts(stretch: Clean) -> float:
@@ -148,13 +148,13 @@ def _requests(
     generation = log.generation_tokens[running]
     start = running_start(log.prompt_tokens[running], generation, any_share(generation, rng))
     later = log.take(np.concatenate((waiting, np.flatnonzero(inside))))
-    came = np.concatenate((np.zeros(len(waiting)), at[inside]))
+    arrivals = np.concatenate((np.zeros(len(waiting)), at[inside]))
     looked_up = bool((later.cached_tokens == LOOK_UP).all())
     grouped = bool((later.prefix_group != NO_GROUP).any())
     cached = later.cached_tokens
     if looked_up and not grouped:
         ratio, _ = hit_ratios(stretch)
-        row = np.clip(np.searchsorted(stretch.edges, came, side="right") - 1, 0, len(ratio) - 1)
+        row = np.clip(np.searchsorted(stretch.edges, arrivals, side="right") - 1, 0, len(ratio) - 1)
         block = server.block_size or _BLOCK_TOKENS
         cached = cached_tokens(later.prompt_tokens, ratio[row], block, rng)
     # where hits are looked up by group none can be given
@@ -165,7 +165,7 @@ def _requests(
 
     nothing = np.zeros(len(running), dtype=np.int64)
     joined = make_requests(
-        behind(nothing, came),
+        behind(nothing, arrivals),
         behind(start.prompt_tokens, later.prompt_tokens),
         behind(start.generation_tokens, later.generation_tokens),
         priority=behind(log.priority[running], later.priority),

@@ -39,8 +39,10 @@ _DEFAULT_BLOCK_TOKENS = 16
 # Later than any window: a client that left is known by it, and when he left is not.
 WHO_LEFT_SECONDS = 1e15
 EVENLY = "when in its minute a request got its first token: drawn evenly"
-_DRAWN = "which prompt came with which generation: drawn"
-_PAIRED = "which prompt came with which generation: so that the KV cache holds what was observed"
+_PAIRED_BY_CHANCE = "which prompt came with which generation: drawn"
+_PAIRED_BY_KV = (
+    "which prompt came with which generation: so that the KV cache holds what was observed"
+)
 
 
 def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 0) -> Observed:
@@ -63,18 +65,25 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     rng = np.random.default_rng(seed)
     counts = flows(stretch, rng)
     longest, bound = longest_request(server, stretch)
-    told = lengths(stretch, counts, rng, server=server, longest=longest)
+    rebuilt = lengths(stretch, counts, rng, server=server, longest=longest)
     hits, hits_note = hit_ratios(stretch)
-    requests, carried = _requests(stretch, counts, told, hits, server, rng)
-    notes = [*stretch.notes, *counts.notes, EVENLY, _PAIRED if told.paired else _DRAWN]
-    if bound is not None and int(told.prompt_tokens.max()) > 0:
+    requests, carried = _requests(stretch, counts, rebuilt, hits, server, rng)
+    notes = [
+        *stretch.notes,
+        *counts.notes,
+        EVENLY,
+        _PAIRED_BY_KV if rebuilt.paired else _PAIRED_BY_CHANCE,
+    ]
+    if bound is not None and int(rebuilt.prompt_tokens.max()) > 0:
         notes.append(bound)
-    if told.clipped:
-        notes.append(f"{told.clipped} minutes' sums of lengths contradict their buckets: clipped")
+    if rebuilt.clipped:
+        notes.append(
+            f"{rebuilt.clipped} minutes' sums of lengths contradict their buckets: clipped"
+        )
     if hits_note is not None:
         notes.append(hits_note)
-    found = observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
-    return replace(found, waits=waits_of(stretch, counts.waiting_first, seed))
+    observed = observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+    return replace(observed, waits=waits_of(stretch, counts.waiting_first, seed))
 
 
 def observed_of(
@@ -106,7 +115,7 @@ def observed_of(
 def _next_edge(stretch: Clean) -> int | None:
     """The bucket edge that max_model_len does not reach."""
     series = [float(m * 10**k) for k in range(10) for m in (1, 2, 5)]
-    found: set[int] = set()
+    edges: set[int] = set()
     for name in NAMES:
         for one in histograms_of(stretch, name):
             many = len(one.edges)
@@ -114,8 +123,8 @@ def _next_edge(stretch: Clean) -> int | None:
                 return None
             if one.total_tokens > one.counts @ np.array(series[: many + 1]):
                 return None
-            found.add(int(series[many]))
-    return found.pop() if len(found) == 1 else None
+            edges.add(int(series[many]))
+    return edges.pop() if len(edges) == 1 else None
 
 
 def longest_request(server: Server, stretch: Clean) -> tuple[int | None, str | None]:
@@ -133,10 +142,11 @@ def longest_request(server: Server, stretch: Clean) -> tuple[int | None, str | N
             "go on"
         )
     if server.num_gpu_blocks is not None and server.block_size is not None:
-        held = (server.num_gpu_blocks - 1) * server.block_size
+        cache_tokens = (server.num_gpu_blocks - 1) * server.block_size
         return (
-            held,
-            f"max_model_len unknown: no request can be longer than the KV cache, {held:,} tokens",
+            cache_tokens,
+            "max_model_len unknown: no request can be longer than the KV cache, "
+            f"{cache_tokens:,} tokens",
         )
     return None, None
 
@@ -158,14 +168,14 @@ def is_saturated(stretch: Clean) -> bool:
     # each looks ten minutes back: those of the stretch alone, where it is that long
     inside = share[stretch.edges[1:] >= 600.0]
     inside = inside if len(inside) else share[-1:]
-    known = inside[~np.isnan(inside)]
-    return not len(known) or float(known.mean()) > _MOST
+    shares = inside[~np.isnan(inside)]
+    return not len(shares) or float(shares.mean()) > _MOST
 
 
 def _requests(
     stretch: Clean,
     counts: Flows,
-    told: Lengths,
+    rebuilt: Lengths,
     hits: Floats,
     server: Server,
     rng: np.random.Generator,
@@ -177,22 +187,22 @@ def _requests(
     )
     carried = counts.running_first + counts.waiting_first
     arrival = np.concatenate((np.zeros(carried), counts.came_at))
-    count = min(len(arrival), len(told.prompt_tokens))
+    count = min(len(arrival), len(rebuilt.prompt_tokens))
     if count == 0:
         raise NoVerdict("no request came in the window")
-    running = len(told.done_tokens)
+    running = len(rebuilt.done_tokens)
     start = running_start(
-        told.prompt_tokens[:running], told.generation_tokens[:running], told.done_tokens
+        rebuilt.prompt_tokens[:running], rebuilt.generation_tokens[:running], rebuilt.done_tokens
     )
     ratio = np.concatenate((np.full(carried - running, hits[0]), hits[row]))
-    prompt = told.prompt_tokens[running:count]
+    prompt = rebuilt.prompt_tokens[running:count]
     cached = cached_tokens(prompt, ratio[: len(prompt)], block, rng)
     return make_requests(
         arrival[:count],
         np.concatenate((start.prompt_tokens, prompt)),
-        np.concatenate((start.generation_tokens, told.generation_tokens[running:count])),
+        np.concatenate((start.generation_tokens, rebuilt.generation_tokens[running:count])),
         cached_tokens=np.concatenate((start.cached_tokens, cached)),
-        cancel_seconds=np.where(told.gone[:count], WHO_LEFT_SECONDS, NEVER),
+        cancel_seconds=np.where(rebuilt.abandoned[:count], WHO_LEFT_SECONDS, NEVER),
     ), min(carried, count)
 
 

@@ -62,13 +62,13 @@ def held_per_request(stretch: Clean, server: Server) -> float | None:
     if server.num_gpu_blocks is None or server.block_size is None:
         return None
     use, running = stretch.column("kv_cache_usage_ratio"), stretch.column("running_requests")
-    known = ~(np.isnan(use) | np.isnan(running))
-    seconds = np.where(known, np.diff(stretch.edges), 0.0)
-    ran = float((np.where(known, running, 0.0) * seconds).sum())
+    finite = ~(np.isnan(use) | np.isnan(running))
+    seconds = np.where(finite, np.diff(stretch.edges), 0.0)
+    ran = float((np.where(finite, running, 0.0) * seconds).sum())
     if ran < _LEAST_RUNNING * float(seconds.sum()) or not ran > 0:
         return None
     tokens = (server.num_gpu_blocks - 1) * server.block_size
-    return float((np.where(known, use, 0.0) * seconds).sum()) * tokens / ran
+    return float((np.where(finite, use, 0.0) * seconds).sum()) * tokens / ran
 
 
 def paired(
@@ -99,9 +99,9 @@ def paired(
 
     def exchanged(weight: float) -> Integers:
         mixed = weight * rank + np.sqrt(1.0 - weight * weight) * chance
-        found = np.empty_like(prompt)
-        found[np.lexsort((mixed, row))] = prompt[by_prompt]
-        return found
+        prompts = np.empty_like(prompt)
+        prompts[np.lexsort((mixed, row))] = prompt[by_prompt]
+        return prompts
 
     def product(weight: float) -> float:
         return float((exchanged(weight) * generation).sum())
@@ -121,13 +121,13 @@ def paired(
     weight = 0.0
     for _ in range(_STEPS):
         weight = low - low_off * (high - low) / (high_off - low_off)
-        found = off(weight)
-        if abs(found) < _NEAR * abs(wanted):
+        missed_by = off(weight)
+        if abs(missed_by) < _NEAR * abs(wanted):
             break
-        if found < 0:
-            low, low_off = weight, found
+        if missed_by < 0:
+            low, low_off = weight, missed_by
         else:
-            high, high_off = weight, found
+            high, high_off = weight, missed_by
     return exchanged(weight)
 
 
@@ -159,7 +159,7 @@ class Lengths:
         done_tokens: of those that were running at the start, what they had generated.
         clipped: rows whose ``_sum`` is outside what their buckets allow.
         paired: prompts and generations are paired so that the KV cache holds what was observed.
-        gone: those whose clients left before the end: their generation is what they got.
+        abandoned: those whose clients left before the end: their generation is what they got.
     """
 
     prompt_tokens: Integers
@@ -168,7 +168,7 @@ class Lengths:
     done_tokens: Integers
     clipped: int
     paired: bool
-    gone: Flags
+    abandoned: Flags
 
 
 def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:
@@ -177,14 +177,14 @@ def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:
     Raises:
         NoVerdict: it is not on the page, or not in every row.
     """
-    found = []
+    by_row = []
     rows = stretch.rows.select(f"{name}_buckets", f"{name}_edges", f"{name}_sum")
     for buckets, edges, total in rows.iter_rows():
         if buckets is None or edges is None or total is None or len(buckets) != len(edges):
             raise NoVerdict(f"request_{name}: no histogram on the page in every minute")
         counts = np.rint(np.diff(np.array(buckets), prepend=0.0)).astype(np.int64)
-        found.append(LengthHistogram(np.array(edges[:-1]), np.maximum(counts, 0), float(total)))
-    return found
+        by_row.append(LengthHistogram(np.array(edges[:-1]), np.maximum(counts, 0), float(total)))
+    return by_row
 
 
 def check_open_cell(histograms: list[LengthHistogram], name: str, longest: int | None) -> None:
@@ -247,8 +247,8 @@ def lengths(
     running = min(counts.running_first, finished)
     done = any_share(generation[order[:running]], rng)
     # as many as are wanted: a long queue of a few lengths again and again would be theirs alone
-    last = max(_LAST_LENGTHS, counts.left)
-    left = unfinished(
+    last = max(_LAST_LENGTHS, counts.unfinished)
+    open_requests = unfinished(
         stretch,
         counts,
         pooled(every["generation_tokens"], last),
@@ -259,26 +259,28 @@ def lengths(
     )
     rest = sample_lengths(
         pooled(every["prompt_tokens"], last),
-        len(left.places),
+        len(open_requests.places),
         rng,
         longest=None if longest is None else longest - 1,
     )
     prompt = np.concatenate((prompt, rest))
-    generation = np.concatenate((generation, left.generation_tokens))
-    held = held_per_request(stretch, server)
-    if held is not None:
-        prompt = _paired(stretch, counts, prompt, generation, held, server, rng)
+    generation = np.concatenate((generation, open_requests.generation_tokens))
+    held_tokens = held_per_request(stretch, server)
+    if held_tokens is not None:
+        prompt = _paired(stretch, counts, prompt, generation, held_tokens, server, rng)
     if longest is not None:
         generation = fitted(prompt, generation, longest)
-    came = _in_order(order, left.places)
+    order_of_arrival = _in_order(order, open_requests.places)
     return Lengths(
-        prompt_tokens=prompt[came],
-        generation_tokens=generation[came],
-        finished=came < finished,
+        prompt_tokens=prompt[order_of_arrival],
+        generation_tokens=generation[order_of_arrival],
+        finished=order_of_arrival < finished,
         done_tokens=done,
         clipped=clipped,
-        paired=held is not None,
-        gone=np.concatenate((np.zeros(finished, dtype=np.bool_), left.gone))[came],
+        paired=held_tokens is not None,
+        abandoned=np.concatenate((np.zeros(finished, dtype=np.bool_), open_requests.abandoned))[
+            order_of_arrival
+        ],
     )
 
 
@@ -311,12 +313,12 @@ def _of_finished(
     return np.concatenate(parts), contradicting
 
 
-def _in_order(finished: Integers, left: Integers) -> Integers:
+def _in_order(finished: Integers, places: Integers) -> Integers:
     """Numbers of the requests in the order in which they came."""
-    came = np.full(len(finished) + len(left), -1, dtype=np.int64)
-    came[left] = len(finished) + np.arange(len(left))
-    came[came < 0] = finished
-    return came
+    numbers = np.full(len(finished) + len(places), -1, dtype=np.int64)
+    numbers[places] = len(finished) + np.arange(len(places))
+    numbers[numbers < 0] = finished
+    return numbers
 
 
 def fitted(prompt: Integers, generation: Integers, longest: int) -> Integers:
@@ -324,20 +326,20 @@ def fitted(prompt: Integers, generation: Integers, longest: int) -> Integers:
 
     The totals stay, and pairs that fit stay together; what no exchange mends is cut.
     """
-    found = generation.copy()
-    over = np.flatnonzero(prompt + found > longest)
+    generations = generation.copy()
+    over = np.flatnonzero(prompt + generations > longest)
     many = len(over)
     while many and len(over):
         # with as many of the shortest generations: the longest prompt takes the shortest one
-        others = np.argsort(found, kind="stable")[: 2 * many]
+        others = np.argsort(generations, kind="stable")[: 2 * many]
         some = np.union1d(over, others)
         by_prompt = some[np.argsort(-prompt[some], kind="stable")]
-        found[by_prompt] = np.sort(found[some])
-        over = np.flatnonzero(prompt + found > longest)
-        if 2 * many >= len(found):
+        generations[by_prompt] = np.sort(generations[some])
+        over = np.flatnonzero(prompt + generations > longest)
+        if 2 * many >= len(generations):
             break
         many *= 2
-    return np.maximum(np.minimum(found, longest - prompt), 1)
+    return np.maximum(np.minimum(generations, longest - prompt), 1)
 
 
 def _running_first(generation: Integers, counts: Flows, rng: np.random.Generator) -> Integers:
@@ -349,7 +351,7 @@ def _running_first(generation: Integers, counts: Flows, rng: np.random.Generator
     # those that finish while the first ones do
     near = min(len(order), 2 * running)
     keys = rng.random(near) ** (1.0 / np.maximum(generation[:near], 1))
-    drawn = np.sort(np.argsort(-keys, kind="stable")[:running])
-    others = np.setdiff1d(np.arange(near), drawn)
-    order[:near] = np.concatenate((drawn, others))
+    running_first = np.sort(np.argsort(-keys, kind="stable")[:running])
+    others = np.setdiff1d(np.arange(near), running_first)
+    order[:near] = np.concatenate((running_first, others))
     return order

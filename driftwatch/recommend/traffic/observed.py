@@ -99,7 +99,7 @@ class RowWaits:
             simulated: as many as the row has, sorted.
         """
         shifted = simulated + (self.drawn_seconds.mean() - simulated.mean())
-        found = self.drawn_seconds.copy()
+        waits = self.drawn_seconds.copy()
         for low in np.unique(self.above_seconds):
             inside = self.above_seconds == low
             high = float(self.below_seconds[inside][0])
@@ -108,8 +108,8 @@ class RowWaits:
                 continue
             begin, end = max(low, first), min(high, last)
             scale = (end - begin) / (last - first) if last > first else 0.0
-            found[inside] = begin + (shifted[inside] - first) * scale
-        return np.sort(found)
+            waits[inside] = begin + (shifted[inside] - first) * scale
+        return np.sort(waits)
 
     def off(self, simulated: Floats) -> Floats:
         """By how much each simulated wait misses its bucket, as the size of its logarithm."""
@@ -217,24 +217,24 @@ def reference_requests(
     if not len(arrived):
         return None
     rng = np.random.default_rng([seed, 1])
-    found: dict[str, Integers] = {}
+    by_name: dict[str, Integers] = {}
     for name in _NAMES:
         today: Integers = getattr(arrived, name)
         lengths = _lengths(reference, name, today, rng)
         if lengths is not None:
-            found[name] = lengths
-    if not found:
+            by_name[name] = lengths
+    if not by_name:
         return None
-    prompt = found.get("prompt_tokens", arrived.prompt_tokens)
-    given = arrived.cached_tokens >= 0
-    share = np.where(given, arrived.cached_tokens, 0) / arrived.prompt_tokens
+    prompt = by_name.get("prompt_tokens", arrived.prompt_tokens)
+    has_count = arrived.cached_tokens >= 0
+    share = np.where(has_count, arrived.cached_tokens, 0) / arrived.prompt_tokens
     cached = np.minimum(np.rint(prompt * share).astype(np.int64), prompt - 1)
     shared = np.minimum(arrived.shared_prefix_tokens, prompt)
     return replace(
         arrived,
         prompt_tokens=prompt,
-        generation_tokens=found.get("generation_tokens", arrived.generation_tokens),
-        cached_tokens=np.where(given, cached, arrived.cached_tokens),
+        generation_tokens=by_name.get("generation_tokens", arrived.generation_tokens),
+        cached_tokens=np.where(has_count, cached, arrived.cached_tokens),
         shared_prefix_tokens=np.where(arrived.prefix_group == NO_GROUP, 0, shared),
     )
 

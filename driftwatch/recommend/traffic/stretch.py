@@ -63,43 +63,43 @@ def clean(minutes: pl.DataFrame) -> Clean:
         NoVerdict: no row has a usable scrape.
     """
     rows = minutes.sort("end")
-    seen = rows.with_columns(
+    with_spans = rows.with_columns(
         usable=(pl.col("scrapes") > 0) & (pl.col("duration_seconds") > 0), span=_row_seconds(rows)
     )
-    usable = seen["usable"].fill_null(False).to_numpy()
+    usable = with_spans["usable"].fill_null(False).to_numpy()
     if not usable.any():
         raise NoVerdict(
             "no minute with a usable scrape in the window",
             help_text="name a window with --at and --window in which the server was scraped",
         )
     last = int(np.flatnonzero(usable)[-1])
-    first, why = _begin(seen, usable, last)
-    kept = rows.slice(first, last - first + 1)
-    edges = np.concatenate(([0.0], np.cumsum(kept["duration_seconds"].to_numpy())))
-    start = _start(kept, edges)
+    first, why = _begin(with_spans, usable, last)
+    usable_rows = rows.slice(first, last - first + 1)
+    edges = np.concatenate(([0.0], np.cumsum(usable_rows["duration_seconds"].to_numpy())))
+    start = _start(usable_rows, edges)
     notes = []
     if why is not None and bool((rows["scrapes"].head(first) > 0).any()):
         notes.append(f"before {start:%H:%M} UTC not used: {why}")
-    longest = float(seen["span"].slice(first, last - first + 1).max() or 0.0)  # type: ignore[arg-type]
+    longest = float(with_spans["span"].slice(first, last - first + 1).max() or 0.0)  # type: ignore[arg-type]
     if longest > _MINUTE_SECONDS:
         notes.append(f"rows of {longest / _MINUTE_SECONDS:.0f} min: minutes are no longer kept")
-    return Clean(kept, edges, start, tuple(notes))
+    return Clean(usable_rows, edges, start, tuple(notes))
 
 
-def _start(kept: pl.DataFrame, edges: Floats) -> datetime:
+def _start(rows: pl.DataFrame, edges: Floats) -> datetime:
     """When the stretch began, by most of its rows: one before a gap saw less than its time."""
-    first: datetime = kept["end"][0]
-    ends = (kept["end"] - first).dt.total_seconds(fractional=True).to_numpy()
+    first: datetime = rows["end"][0]
+    ends = (rows["end"] - first).dt.total_seconds(fractional=True).to_numpy()
     return first + timedelta(seconds=float(np.median(ends - edges[1:])))
 
 
 def _row_seconds(rows: pl.DataFrame) -> pl.Series:
     """Length of each row: a minute, or what separates a rolled-up one from the row before."""
     apart = rows["end"].diff().dt.total_seconds(fractional=True)
-    seen = rows["duration_seconds"].fill_null(0.0)
+    durations = rows["duration_seconds"].fill_null(0.0)
     # a roll-up is told by what it saw: more than two minutes can hold
-    long = seen > 2 * _MINUTE_SECONDS
-    lengths = pl.DataFrame({"apart": apart, "seen": seen, "long": long}).select(
+    long = durations > 2 * _MINUTE_SECONDS
+    lengths = pl.DataFrame({"apart": apart, "seen": durations, "long": long}).select(
         pl.when("long")
         .then(pl.min_horizontal(pl.col("apart").fill_null(pl.col("seen")), 3_600.0))
         .otherwise(_MINUTE_SECONDS)
@@ -107,15 +107,15 @@ def _row_seconds(rows: pl.DataFrame) -> pl.Series:
     return lengths.to_series()
 
 
-def _begin(seen: pl.DataFrame, usable: Flags, last: int) -> tuple[int, str | None]:
+def _begin(rows: pl.DataFrame, usable: Flags, last: int) -> tuple[int, str | None]:
     """First row of the stretch that ends with row ``last``, and why not an earlier one."""
-    flags = {name: seen[name].fill_null(False).to_numpy() for name in _CUTS if name in seen.columns}
-    spans = seen["span"].to_numpy()
-    durations = seen["duration_seconds"].fill_null(0.0).to_numpy()
-    ends = seen["end"].to_list()
+    flags = {name: rows[name].fill_null(False).to_numpy() for name in _CUTS if name in rows.columns}
+    spans = rows["span"].to_numpy()
+    durations = rows["duration_seconds"].fill_null(0.0).to_numpy()
+    ends = rows["end"].to_list()
     edges = [
-        (seen["prompt_tokens_edges"][i], seen["generation_tokens_edges"][i])
-        for i in range(len(seen))
+        (rows["prompt_tokens_edges"][i], rows["generation_tokens_edges"][i])
+        for i in range(len(rows))
     ]
     for i in range(last, -1, -1):
         why = None
@@ -170,10 +170,10 @@ def chunks_of(stretch: Clean) -> pl.DataFrame:
 
     def mean(name: str) -> Floats:
         values = stretch.column(name)
-        known = ~np.isnan(values)
-        weight = np.where(known, seconds, 0.0)
+        finite = ~np.isnan(values)
+        weight = np.where(finite, seconds, 0.0)
         return _over(
-            _per_chunk(group, np.where(known, values, 0.0) * weight), _per_chunk(group, weight)
+            _per_chunk(group, np.where(finite, values, 0.0) * weight), _per_chunk(group, weight)
         )
 
     over = summed("forward_passes_overcounted")
@@ -182,7 +182,7 @@ def chunks_of(stretch: Clean) -> pl.DataFrame:
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     ends = stretch.edges[1:][last]
     tokens = summed("generation_tokens_total")
-    found = {
+    columns = {
         "start_seconds": np.concatenate(([0.0], ends[:-1])),
         "end_seconds": ends,
         "generation_tokens_per_second": _over(tokens, span),
@@ -199,7 +199,7 @@ def chunks_of(stretch: Clean) -> pl.DataFrame:
         "kv_cache_usage_ratio": mean("kv_cache_usage_ratio"),
         "preemptions_per_second": _over(summed("preemptions_total"), span),
     }
-    return pl.DataFrame(found, schema=CHUNK_SCHEMA).with_columns(pl.all().fill_nan(None))
+    return pl.DataFrame(columns, schema=CHUNK_SCHEMA).with_columns(pl.all().fill_nan(None))
 
 
 def _groups(stretch: Clean) -> Integers:
@@ -207,13 +207,13 @@ def _groups(stretch: Clean) -> Integers:
     first = np.nan_to_num(stretch.column("ttft_seconds_count"))
     enough = max(_FIRST_TOKENS, float(first.sum()) / _MOST_CHUNKS)
     group = np.zeros(len(first), dtype=np.int64)
-    number, held = 0, 0.0
+    number, tokens = 0, 0.0
     for row, count in enumerate(first):
-        if held >= enough:
-            number, held = number + 1, 0.0
+        if tokens >= enough:
+            number, tokens = number + 1, 0.0
         group[row] = number
-        held += float(count)
-    if number and held < enough:  # the last one is too small: it joins the one before
+        tokens += float(count)
+    if number and tokens < enough:  # the last one is too small: it joins the one before
         group[group == number] = number - 1
     return group
 
@@ -229,10 +229,10 @@ def p95_of(stretch: Clean, name: str) -> float | None:
         return None
     edges = lists[-1][1]
     total = np.sum([counts for counts, of in lists if of == edges], axis=0)
-    found = quantile(pl.Series([total.tolist()]), pl.Series([edges]), 0.95)
-    if found.upper[0] is None:
+    p95 = quantile(pl.Series([total.tolist()]), pl.Series([edges]), 0.95)
+    if p95.upper[0] is None:
         return None
-    value: float | None = found.value[0]
+    value: float | None = p95.value[0]
     return value
 
 
@@ -249,9 +249,9 @@ def _over(numerator: Floats, denominator: Floats) -> Floats:
 def whole_hit_ratio(stretch: Clean) -> float | None:
     """Prefix hits over queries of the whole stretch; None = unknown."""
     queries, hits = _queries_and_hits(stretch)
-    known = ~(np.isnan(queries) | np.isnan(hits))
-    asked = float(queries[known].sum())
-    return float(hits[known].sum()) / asked if asked > 0 else None
+    finite = ~(np.isnan(queries) | np.isnan(hits))
+    total = float(queries[finite].sum())
+    return float(hits[finite].sum()) / total if total > 0 else None
 
 
 def _queries_and_hits(stretch: Clean) -> tuple[Floats, Floats]:
@@ -283,6 +283,6 @@ def cached_tokens(
 ) -> Integers:
     """Cached tokens of each prompt in whole blocks; hits over queries is the ratio on average."""
     blocks = prompt * ratio / block
-    drawn = np.floor(blocks + rng.random(len(prompt))).astype(np.int64)
-    found: Integers = np.minimum(drawn, (prompt - 1) // block) * block
-    return found
+    whole = np.floor(blocks + rng.random(len(prompt))).astype(np.int64)
+    tokens: Integers = np.minimum(whole, (prompt - 1) // block) * block
+    return tokens

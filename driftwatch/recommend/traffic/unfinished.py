@@ -29,12 +29,12 @@ class Unfinished:
     Attributes:
         generation_tokens: whole generations: of those that ran, then of those that waited.
         places: where each stands among the requests, in the order in which they came.
-        gone: those whose clients left: their generation is what they got.
+        abandoned: those whose clients left: their generation is what they got.
     """
 
     generation_tokens: Integers
     places: Integers
-    gone: Flags
+    abandoned: Flags
 
 
 def unfinished(
@@ -58,20 +58,20 @@ def unfinished(
         finished_tokens: generation tokens of all that finished in the stretch.
         longest: most tokens of one request; None = unknown.
     """
-    left = max(counts.left, 0)
-    waiting = min(counts.waiting_last, left)
-    running = min(counts.running_last, left - waiting)
-    others = left - waiting - running  # their clients left: nobody knows when
+    open_requests = max(counts.unfinished, 0)
+    waiting = min(counts.waiting_last, open_requests)
+    running = min(counts.running_last, open_requests - waiting)
+    others = open_requests - waiting - running  # their clients left: nobody knows when
     total = counts.running_first + counts.waiting_first + int(counts.arrived.sum())
-    drawn, done = _drawn(shape, running, rng, longest)
+    generations, done = _sample_running(shape, running, rng, longest)
     generated = stretch.column("generation_tokens_total").sum()
     if running and not others and not np.isnan(generated):
         owed = float(generated) - (finished_tokens - done_before)
         factor = np.clip(owed / max(float(done.sum()), 1.0), 1 / _MOST_FACTOR, _MOST_FACTOR)
-        drawn = np.maximum(np.rint(drawn * factor).astype(np.int64), 1)
+        generations = np.maximum(np.rint(generations * factor).astype(np.int64), 1)
         done = done * float(factor)
         if longest is not None:
-            drawn = np.minimum(drawn, longest)
+            generations = np.minimum(generations, longest)
     rest = sample_lengths(shape, waiting + others, rng, longest=longest)
     if others and not np.isnan(generated):
         # who left got what the counters leave for him, and no more: a whole generation would be
@@ -84,13 +84,13 @@ def unfinished(
     anywhere = rng.integers(carried, max(total - waiting, carried + 1), others)
     places = _distinct(np.concatenate((carried + first_tokens, anywhere)), total - waiting)
     at_end = np.arange(total - waiting, total)
-    lengths = np.concatenate((drawn, rest))
+    lengths = np.concatenate((generations, rest))
     at = np.arange(len(lengths))
-    gone = (at >= running) & (at < running + others)
-    return Unfinished(lengths, np.concatenate((places, at_end)), gone)
+    abandoned = (at >= running) & (at < running + others)
+    return Unfinished(lengths, np.concatenate((places, at_end)), abandoned)
 
 
-def _drawn(
+def _sample_running(
     shape: LengthHistogram, count: int, rng: np.random.Generator, longest: int | None
 ) -> tuple[Integers, Floats]:
     """Lengths of requests met while they run, and what each has done."""
@@ -105,26 +105,26 @@ def _first_token_places(stretch: Clean, counts: Flows, done: Floats) -> Integers
     last = slice(-10, None)
     spent = stretch.column("itl_seconds_sum")[last]
     times = stretch.column("itl_seconds_count")[last]
-    known = ~(np.isnan(spent) | np.isnan(times))
-    between = float(spent[known].sum()) / max(float(times[known].sum()), 1.0)
+    finite = ~(np.isnan(spent) | np.isnan(times))
+    between = float(spent[finite].sum()) / max(float(times[finite].sum()), 1.0)
     at = np.maximum(stretch.seconds - done * between, 0.0)
     first = stretch.column("ttft_seconds_count")
     if np.isnan(first).any():
         first = counts.arrived.astype(np.float64)
-    came = np.interp(at, stretch.edges, np.concatenate(([0.0], np.cumsum(first))))
-    places: Integers = np.floor(came).astype(np.int64)
+    before = np.interp(at, stretch.edges, np.concatenate(([0.0], np.cumsum(first))))
+    places: Integers = np.floor(before).astype(np.int64)
     return places
 
 
 def _distinct(wanted: Integers, end: int) -> Integers:
     """Places next to the wanted ones, each once, below ``end``; in the order of ``wanted``."""
     order = np.argsort(wanted, kind="stable")
-    found = np.minimum(wanted[order], end - 1)
-    steps = np.arange(len(found))
+    free = np.minimum(wanted[order], end - 1)
+    steps = np.arange(len(free))
     # up where two want one place, then down where they ran over the end
-    found = np.maximum.accumulate(found - steps) + steps
-    limit = end - len(found) + steps
-    found = np.minimum(found, limit)
-    places = np.empty_like(found)
-    places[order] = found
+    free = np.maximum.accumulate(free - steps) + steps
+    limit = end - len(free) + steps
+    free = np.minimum(free, limit)
+    places = np.empty_like(free)
+    places[order] = free
     return places

@@ -26,18 +26,20 @@ from driftwatch.simulate.workload.histograms import sample_lengths
 
 def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
     """The waits of a stretch; None where their buckets are not on every page."""
-    found = histograms(stretch)
-    if found is None:
+    by_row = histograms(stretch)
+    if by_row is None:
         return None
-    rng = np.random.default_rng([seed, len(found)])
+    rng = np.random.default_rng([seed, len(by_row)])
     longest = round(LONGEST_WINDOWS * max(stretch.seconds, 1.0) / UNIT_SECONDS)
     rows, edges = [], np.array([0.0, np.inf])
-    for one in found:
+    for one in by_row:
         edges = np.concatenate(([0.0], one.edges, [np.inf])) * UNIT_SECONDS
         cell = np.repeat(np.arange(len(one.counts)), one.counts)
-        drawn = sample_lengths(one, len(cell), rng, longest=longest)
+        lengths = sample_lengths(one, len(cell), rng, longest=longest)
         rows.append(
-            RowWaits(edges[cell], edges[cell + 1], np.sort(drawn.astype(np.float64)) * UNIT_SECONDS)
+            RowWaits(
+                edges[cell], edges[cell + 1], np.sort(lengths.astype(np.float64)) * UNIT_SECONDS
+            )
         )
     return Waits(stretch.edges, tuple(rows), waiting_first, edges)
 
@@ -63,7 +65,7 @@ def as_waited(
     step_time: StepTime,
     ttft_overhead_seconds: float = 0.0,
     *,
-    drawn: Requests | None = None,
+    in_bursts: Requests | None = None,
     evenly: Sequence[Requests] = (),
     wander_log_sd: float = 0.0,
     seed: int = 0,
@@ -74,8 +76,8 @@ def as_waited(
     simulation waits as was observed already.
 
     Args:
-        drawn: the same requests at other times inside their minutes, as a calibration found them to
-            come: begun with if they wait more like the observed ones.
+        in_bursts: the same requests at other times inside their minutes, as a calibration has
+            them: begun with if they wait more like the observed ones.
         evenly: the same requests drawn evenly inside their minutes, two or more times: where no two
             of these differ by as much in their waits, it is not chance, and arrivals are moved.
         wander_log_sd: of the engine's own speed between minutes, which makes others wait as well.
@@ -86,7 +88,7 @@ def as_waited(
     """
     waits = observed.waits
     if waits is None or observed.source != "metrics" or not len(observed.requests):
-        return observed if drawn is None else replace(observed, requests=drawn)
+        return observed if in_bursts is None else replace(observed, requests=in_bursts)
     first = max(len(observed.requests) - _MOST_REQUESTS, 0)
     before = waits.waiting_first + max(first - observed.carried_requests, 0)
 
@@ -110,9 +112,9 @@ def as_waited(
     if best[0] < least:  # as another even draw might miss them
         return observed
     enough = max(_ENOUGH, float(np.mean(by_chance))) if by_chance else _ENOUGH
-    if drawn is not None:
-        other = moved(drawn.take(slice(first, None)))
-        begin, best = (drawn, other) if other[0] < best[0] else (begin, best)
+    if in_bursts is not None:
+        other = moved(in_bursts.take(slice(first, None)))
+        begin, best = (in_bursts, other) if other[0] < best[0] else (begin, best)
     last, idle = best, 0
     for _ in range(_ROUNDS):
         if best[0] < enough or idle == 2:
@@ -141,15 +143,15 @@ def _first_tokens(
 
 def _by_chance(parts: Sequence[Requests], tokens: Sequence[Floats], waits: Waits) -> list[float]:
     """By how much the waits of each draw miss the buckets of each other one."""
-    found = []
+    misses = []
     for i, other in enumerate(parts):
         buckets = waits.as_if(other.arrival_seconds, tokens[i])
-        found += [
+        misses += [
             _moved(part.arrival_seconds, token, buckets, 0)[1]
             for part, token in zip(parts, tokens, strict=True)
             if part is not other
         ]
-    return found
+    return misses
 
 
 def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[Floats, float]:
@@ -158,7 +160,7 @@ def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[F
     order = inside[np.argsort(token[inside], kind="stable")]
     upto = np.cumsum([len(row.drawn_seconds) for row in waits.rows])
     row_of = np.searchsorted(upto, before + np.arange(len(order)), side="right")
-    found, missed, counted = arrival.copy(), 0.0, 0
+    arrivals, missed, counted = arrival.copy(), 0.0, 0
     for row in np.unique(row_of[row_of < len(waits.rows)]):
         those = order[row_of == row]
         observed = waits.rows[row].of(len(those))
@@ -169,8 +171,8 @@ def _moved(arrival: Floats, token: Floats, waits: Waits, before: int) -> tuple[F
         own = np.empty(len(those))
         own[longest] = observed.moved(waited[longest])
         at = _within(token[those], float(waits.edges[row]), float(waits.edges[row + 1]))
-        found[those] = np.maximum(at - own, _EARLIEST_SECONDS)
-    return found, missed / max(counted, 1)
+        arrivals[those] = np.maximum(at - own, _EARLIEST_SECONDS)
+    return arrivals, missed / max(counted, 1)
 
 
 def _within(token: Floats, low: float, high: float) -> Floats:

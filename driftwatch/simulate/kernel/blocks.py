@@ -88,13 +88,13 @@ def pop_block(e: Any, t: Any) -> int:
 
 
 @compiled
-def grow(e: Any, t: Any, r: int, held: int, wanted: int) -> None:
+def grow(e: Any, t: Any, r: int, first: int, wanted: int) -> None:
     """Blocks held..wanted of a running request are handed out."""
     if e.cache_mode != IDENTIFY_BLOCKS:
-        e.free -= wanted - held
+        e.free -= wanted - first
         return
     slot = t.requests[r].slot
-    for index in range(held, wanted):
+    for index in range(first, wanted):
         t.table[slot, index] = pop_block(e, t)
 
 
@@ -123,15 +123,15 @@ def remember(e: Any, t: Any, r: int, tokens: int) -> None:
 
 
 @compiled
-def release(e: Any, t: Any, r: int, held: int) -> None:
+def release(e: Any, t: Any, r: int, count: int) -> None:
     """A request's blocks go back, its last one first; texts are overwritten last."""
     if e.cache_mode != IDENTIFY_BLOCKS:
-        e.free += held
+        e.free += count
         return
     request = t.requests[r]
     end = t.blocks[e.total_blocks]
-    for back in range(held):
-        number = t.table[request.slot, held - 1 - back]
+    for back in range(count):
+        number = t.table[request.slot, count - 1 - back]
         block = t.blocks[number]
         block.references -= 1
         if block.references > 0:
@@ -155,18 +155,18 @@ def look_up(e: Any, t: Any, r: int, tokens: int) -> tuple[int, int]:
     """Prefix hit of a waiting request: (blocks, how many of them are free now)."""
     request = t.requests[r]
     most = (tokens - 1) // e.block_size
-    given = request.given
-    if given >= 0:
-        most = 0 if request.preemptions > 0 else min(most, given // e.block_size)
+    cached = request.given
+    if cached >= 0:
+        most = 0 if request.preemptions > 0 else min(most, cached // e.block_size)
     if e.cache_mode == ENDLESS_BLOCKS:
-        if given >= 0:
+        if cached >= 0:
             return most, 0
         shared = request.shared_blocks
         if shared == 0:
             return 0, 0
         return min(most, shared, t.groups[-1 - request.owner]), 0
     if e.cache_mode != IDENTIFY_BLOCKS:
-        if given >= 0:
+        if cached >= 0:
             return most, most
         return 0, 0
     hits = np.int64(0)

@@ -187,10 +187,10 @@ def fill_blocks(e: Any, t: Any) -> None:
         return
     r = t.classes[filling].head
     while r != NONE:
-        held = computed_at(e, t, r) // e.block_size
-        grow(e, t, r, held, held + 1)
+        filled = computed_at(e, t, r) // e.block_size
+        grow(e, t, r, filled, filled + 1)
         if e.asynchronous:
-            remember(e, t, r, held * e.block_size)
+            remember(e, t, r, filled * e.block_size)
         r = t.requests[r].class_next
     if not e.asynchronous:
         r = t.classes[(-e.step - 1) % e.block_size].head

@@ -140,10 +140,10 @@ def schedule_one_by_one(e: Any, t: Any, record: int, threshold: int) -> int:
             if n <= 0 or request.kind == CLOSING:
                 at += 1
                 continue
-        held = blocks_of(computed, e.block_size)
+        own_blocks = blocks_of(computed, e.block_size)
         wanted = blocks_of(computed + n, e.block_size)
         victim = np.int64(NONE)
-        while wanted - held > e.free and victim != r:
+        while wanted - own_blocks > e.free and victim != r:
             place = victim_of(e, t, count)
             victim = t.order[place]
             budget += t.requests[victim].chosen
@@ -159,7 +159,7 @@ def schedule_one_by_one(e: Any, t: Any, record: int, threshold: int) -> int:
                 t.kinds[i] = t.kinds[i + 1]
         if victim == r:
             break
-        grow(e, t, r, held, wanted)
+        grow(e, t, r, own_blocks, wanted)
         remember(e, t, r, min(computed + n, final))
         request.chosen = n
         budget -= n

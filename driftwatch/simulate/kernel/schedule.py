@@ -86,8 +86,8 @@ def schedule_together(e: Any, t: Any, record: int, threshold: int) -> int:
         request.chosen = 0
         if n > 0:
             computed = request.computed
-            held = blocks_of(computed, e.block_size)
-            grow(e, t, r, held, blocks_of(computed + n, e.block_size))
+            own_blocks = blocks_of(computed, e.block_size)
+            grow(e, t, r, own_blocks, blocks_of(computed + n, e.block_size))
             remember(e, t, r, min(computed + n, request.prompt + request.output))
             commit(e, t, record, r, n)
         if request.kind == EXPLICIT:
@@ -148,9 +148,9 @@ def admit_one(e: Any, t: Any, r: int, budget: int, threshold: int) -> int:
     if not e.chunked and n > budget:
         return 0
     n = min(n, budget)
-    taken = reused - hits + spare
+    reserved = reused - hits + spare
     wanted = blocks_of(hit + n, e.block_size)
-    if wanted + taken > e.free or (e.reserve and whole + taken > e.free):
+    if wanted + reserved > e.free or (e.reserve and whole + reserved > e.free):
         return 0
     if e.by_priority:
         drop_first(e, t)

@@ -65,10 +65,10 @@ class Problems:
         """``path:line: what``, and how many more there are."""
         self.sort()
         where = ":" if self.unit == "line" else f":{self.unit} "
-        found = [f"{self.path}{where}{line}: {message}" for line, message in self._named]
-        if self._count > len(found):
-            found.append(f"{self.path}: and {self._count - len(found):,} more")
-        return tuple(found)
+        texts = [f"{self.path}{where}{line}: {message}" for line, message in self._named]
+        if self._count > len(texts):
+            texts.append(f"{self.path}: and {self._count - len(texts):,} more")
+        return tuple(texts)
 
     def raise_any(self, *, help_text: str | None = None) -> None:
         """End here where something was wrong.
@@ -210,9 +210,9 @@ def _csv_chunk(
             (f"{problems.path}:{line + broken}: a quote that does not end on its line",)
         )
     schema = dict.fromkeys(header, pl.String)
-    read = {"has_header": False, "separator": separator, "encoding": "utf8-lossy"}
+    options = {"has_header": False, "separator": separator, "encoding": "utf8-lossy"}
     try:
-        frame = pl.read_csv(block, schema=schema, **read)  # type: ignore[arg-type]
+        frame = pl.read_csv(block, schema=schema, **options)  # type: ignore[arg-type]
     except pl.exceptions.PolarsError:  # too many fields somewhere, or too few in the first line
         frame = _field_by_field(line, block, header, separator, problems)
     lines = np.arange(line, line + frame.height, dtype=np.int64)
@@ -302,15 +302,15 @@ def _line_by_line(line: int, block: bytes, problems: Problems) -> Chunk:
         if not text.strip():
             continue
         try:
-            found = orjson.loads(text)
+            fields = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             problems.add(line + offset, f"no JSON: {error.msg} (column {error.colno})")
             continue
-        if not isinstance(found, dict):
+        if not isinstance(fields, dict):
             problems.add(line + offset, "no JSON object")
             continue
         numbers.append(line + offset)
-        rows.append({name: _text(value) for name, value in found.items()})
+        rows.append({name: _text(value) for name, value in fields.items()})
     names = list(dict.fromkeys(name for row in rows for name in row))
     frame = pl.DataFrame(
         {name: pl.Series([row.get(name) for row in rows], dtype=pl.String) for name in names}

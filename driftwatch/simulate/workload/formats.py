@@ -61,14 +61,14 @@ OPTIONAL = tuple(column.name for column in COLUMNS if column.neutral is not None
 BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def numbers(column: Column, chunk: Chunk, problems: Problems, said: str) -> Floats:
+def numbers(column: Column, chunk: Chunk, problems: Problems, label: str) -> Floats:
     """One column of a chunk as numbers; NaN where the value cannot be.
 
     Args:
         column: what it must hold.
         chunk: rows with a column of that name, or without (then it is empty in each row).
         problems: takes what cannot be.
-        said: the name the column has in the file, for messages.
+        label: the name the column has in the file, for messages.
     """
     count = chunk.frame.height
     if column.name not in chunk.frame.columns:
@@ -99,32 +99,32 @@ def numbers(column: Column, chunk: Chunk, problems: Problems, said: str) -> Floa
         bad |= empty
     if bad.any():
         where = np.flatnonzero(bad)
-        shown = [_wrong(column, said, raw[int(row)], values[row]) for row in where[:NAMED]]
-        problems.add_all(chunk.lines[where], shown)
+        messages = [_wrong(column, label, raw[int(row)], values[row]) for row in where[:NAMED]]
+        problems.add_all(chunk.lines[where], messages)
         values[bad] = np.nan
     return values
 
 
-def _wrong(column: Column, said: str, raw: object, value: float) -> str:
+def _wrong(column: Column, label: str, raw: object, value: float) -> str:
     """Why one value cannot be."""
     if raw is None:
-        return f"no {said}"
+        return f"no {label}"
     text = str(raw)
-    shown = text if len(text) <= 40 else f"{text[:40]}..."
+    short = text if len(text) <= 40 else f"{text[:40]}..."
     if np.isnan(value):
-        return f"{said} is {shown}, no number"
+        return f"{label} is {short}, no number"
     if np.isinf(value):
-        return f"{said} is infinite"
+        return f"{label} is infinite"
     if value < column.least:
         least = f"at least {column.least:g}" if column.least > 0 else "must not be negative"
-        return f"{said} is {shown}: {least}"
+        return f"{label} is {short}: {least}"
     if column.whole and value != np.floor(value):
-        return f"{said} is {shown}, not a whole number"
-    return f"{said} is {shown}: at most {LARGEST:,}"
+        return f"{label} is {short}, not a whole number"
+    return f"{label} is {short}: at most {LARGEST:,}"
 
 
 def cross_problems(
-    found: dict[str, Floats],
+    columns: dict[str, Floats],
     lines: npt.NDArray[np.int64],
     before: float | None,
     problems: Problems,
@@ -132,12 +132,12 @@ def cross_problems(
     """What is wrong between columns and rows.
 
     Args:
-        found: the columns of one chunk, NaN where a value was refused already.
+        columns: the columns of one chunk, NaN where a value was refused already.
         lines: their lines.
         before: arrival of the row before the chunk's first, -inf at the start; None = any order.
         problems: takes what is wrong.
     """
-    arrival = found["arrival_seconds"]
+    arrival = columns["arrival_seconds"]
     previous = np.full(len(arrival), -np.inf)
     if before is not None:
         previous = np.concatenate(([before], arrival[:-1]))
@@ -150,8 +150,8 @@ def cross_problems(
             f"({float(previous[row])!r}): sort the file by arrival"
         ),
     )
-    if "cancel_seconds" in found:
-        cancel = found["cancel_seconds"]
+    if "cancel_seconds" in columns:
+        cancel = columns["cancel_seconds"]
         _tell(
             cancel < arrival,
             lines,
@@ -161,8 +161,8 @@ def cross_problems(
                 f"{float(arrival[row])!r}"
             ),
         )
-    if "cached_tokens" in found:
-        cached, prompt = found["cached_tokens"], found["prompt_tokens"]
+    if "cached_tokens" in columns:
+        cached, prompt = columns["cached_tokens"], columns["prompt_tokens"]
         _tell(
             cached >= prompt,
             lines,
@@ -172,9 +172,9 @@ def cross_problems(
                 "token is always computed"
             ),
         )
-    if "shared_prefix_tokens" in found:
-        shared = found["shared_prefix_tokens"]
-        group = found.get("prefix_group", np.full(len(shared), -1.0))
+    if "shared_prefix_tokens" in columns:
+        shared = columns["shared_prefix_tokens"]
+        group = columns.get("prefix_group", np.full(len(shared), -1.0))
         _tell(
             (shared > 0) & (group < 0),
             lines,
@@ -184,11 +184,11 @@ def cross_problems(
 
 
 def _tell(
-    bad: Mask, lines: npt.NDArray[np.int64], problems: Problems, said: Callable[[int], str]
+    bad: Mask, lines: npt.NDArray[np.int64], problems: Problems, message: Callable[[int], str]
 ) -> None:
     if bad.any():
         where = np.flatnonzero(bad)
-        problems.add_all(lines[where], [said(int(row)) for row in where[:NAMED]])
+        problems.add_all(lines[where], [message(int(row)) for row in where[:NAMED]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +235,13 @@ def _wall_clock(chunk: Chunk, zero: int | None, problems: Problems) -> tuple[Flo
     unread = stamps.is_null().to_numpy()
     if unread.any():
         where = np.flatnonzero(unread)
-        shown = [
+        messages = [
             "no TIMESTAMP"
             if (raw := column[int(row)]) is None
             else f"TIMESTAMP is {str(raw)[:40]}, no time as 2023-11-16 18:15:46.6805900"
             for row in where[:NAMED]
         ]
-        problems.add_all(chunk.lines[where], shown)
+        problems.add_all(chunk.lines[where], messages)
     ticks = stamps.to_physical().fill_null(0).to_numpy()
     if zero is None:
         if unread.all():
@@ -307,9 +307,9 @@ def recognise(path: str, columns: Iterable[str]) -> Format:
         for name in missing
         if (close := difflib.get_close_matches(name, sorted(there - set(nearest.renamed)), n=1))
     ]
-    shown = ", ".join(sorted(there)[:12]) or "none"
+    listed = ", ".join(sorted(there)[:12]) or "none"
     raise WorkloadError(
-        (f"{path}: no column {', '.join(missing)} (there: {shown})",),
+        (f"{path}: no column {', '.join(missing)} (there: {listed})",),
         help_text=(f"rename {', '.join(hints)}; " if hints else "")
         + "columns are arrival_seconds, prompt_tokens, generation_tokens, "
         + "those of an Azure or Mooncake trace, or sent, p, g of a load generator",

@@ -119,12 +119,12 @@ def rebuild(
         raise WorkloadError(tuple(problems))
     unknown = list(CANNOT_KNOW)
     arrivals, prompts, generations, cached, where = [], [], [], [], []
-    left = 0
+    owed = 0
     last: ScrapedWindow | None = None
     for number, window in enumerate(windows):
         count = window.arrived
         if count < 0:
-            left, count = left - count, 0
+            owed, count = owed - count, 0
         # a window in which requests arrive but none ends tells no lengths
         source = window if window.finished else last or _first_finished(windows)
         last = source
@@ -134,9 +134,9 @@ def rebuild(
         generations.append(sample_lengths(source.generation, count, rng, longest=max_model_len))
         cached.append(_cached(prompts[-1], window.prefix_hit_ratio, block_size, rng))
         where.append(np.full(count, number, dtype=np.int64))
-    if left:
+    if owed:
         unknown.append(
-            f"{left:,} requests left without finishing (cancelled, or a restart): not rebuilt"
+            f"{owed:,} requests left without finishing (cancelled, or a restart): not rebuilt"
         )
     if any(window.prefix_hit_ratio is None for window in windows):
         unknown.append("prefix hits: not scraped in every window, taken as none there")
@@ -156,26 +156,26 @@ def _first_finished(windows: Sequence[ScrapedWindow]) -> ScrapedWindow:
 
 
 def _problems(windows: Sequence[ScrapedWindow], max_model_len: int | None) -> list[str]:
-    found = []
+    problems = []
     if not any(window.finished for window in windows):
         return ["no request finished in any window: their lengths are unknown"]
     end = -np.inf
     for number, window in enumerate(windows):
         if window.start_seconds < end:
-            found.append(f"window {number}: begins before the one above ends")
+            problems.append(f"window {number}: begins before the one above ends")
         end = window.end_seconds
         if not end > window.start_seconds:
-            found.append(f"window {number}: ends before it begins")
+            problems.append(f"window {number}: ends before it begins")
         for name in ("prompt", "generation"):
             histogram: LengthHistogram = getattr(window, name)
             if len(histogram.counts) != len(histogram.edges) + 1:
-                found.append(f"window {number}: {name} needs one count more than edges")
+                problems.append(f"window {number}: {name} needs one count more than edges")
                 continue
             if (histogram.counts < 0).any() or (np.diff(histogram.edges) <= 0).any():
-                found.append(f"window {number}: {name} counts fall, or edges do not rise")
+                problems.append(f"window {number}: {name} counts fall, or edges do not rise")
                 continue
             if histogram.counts[-1] and max_model_len is None:
-                found.append(
+                problems.append(
                     f"window {number}: {histogram.counts[-1]:,} {name} lengths above "
                     f"{histogram.edges[-1]:g} and max_model_len unknown"
                 )
@@ -183,11 +183,11 @@ def _problems(windows: Sequence[ScrapedWindow], max_model_len: int | None) -> li
             low, high = _cells(histogram, max_model_len)
             least, most = histogram.counts @ low, histogram.counts @ high
             if not least <= histogram.total_tokens <= most:
-                found.append(
+                problems.append(
                     f"window {number}: {name} _sum {histogram.total_tokens:,.0f} is outside what "
                     f"its buckets allow, {least:,}…{most:,}"
                 )
-    return found
+    return problems
 
 
 def _cells(histogram: LengthHistogram, longest: int | None) -> tuple[Integers, Integers]:
@@ -265,6 +265,6 @@ def _cached(
     if ratio is None or not len(prompt):
         return np.zeros(len(prompt), dtype=np.int64)
     blocks = prompt * ratio / block_size
-    drawn = np.floor(blocks + rng.random(len(prompt))).astype(np.int64)
-    found: Integers = np.minimum(drawn, (prompt - 1) // block_size) * block_size
-    return found
+    whole = np.floor(blocks + rng.random(len(prompt))).astype(np.int64)
+    tokens: Integers = np.minimum(whole, (prompt - 1) // block_size) * block_size
+    return tokens

@@ -57,11 +57,11 @@ class Prefixes:
             self._add(ids, 0 if np.isnan(prompt) else int(prompt), line, problems)
 
     def _add(self, ids: list[int], prompt: int, line: int, problems: Problems) -> None:
-        at, found = _ROOT, True
+        at, reused = _ROOT, True
         for depth, one in enumerate(ids, start=1):
             node = self._node_of.get(one)
             if node is None:
-                found = False
+                reused = False
                 node = self._node_of[one] = len(self._parent)
                 self._parent.append(at)
                 self._depth.append(depth)
@@ -69,7 +69,7 @@ class Prefixes:
             elif self._parent[node] != at:
                 problems.add(line, f"hash id {one} follows another block than before")
                 break
-            elif found:
+            elif reused:
                 self._reused_ideal += max(0, min(BLOCK_TOKENS, prompt - (depth - 1) * BLOCK_TOKENS))
             self._seen[node] += 1
             at = node
@@ -78,16 +78,16 @@ class Prefixes:
 
     def grouped(self) -> tuple[Integers, Integers, str]:
         """Group and shared prefix of each request, and a sentence on what the groups lose."""
-        seen = np.array(self._seen, dtype=np.int64)
+        followers = np.array(self._seen, dtype=np.int64)
         parent = np.array(self._parent, dtype=np.int64)
         depth = np.array(self._depth, dtype=np.int64)
-        chain = _chains(parent, seen)
+        chain = _chains(parent, followers)
         groups = np.full(len(self._last), NO_GROUP, dtype=np.int64)
         shared = np.zeros(len(self._last), dtype=np.int64)
         reached: dict[int, int] = {}  # chain → tokens of its text that were seen
         reused = 0
         for row, node in enumerate(self._last):
-            while node != _ROOT and seen[node] < 2:  # the part that nobody else has
+            while node != _ROOT and followers[node] < 2:  # the part that nobody else has
                 node = int(parent[node])
             if node == _ROOT:
                 continue
@@ -105,7 +105,7 @@ class Prefixes:
         return groups, shared, note
 
 
-def _chains(parent: Integers, seen: Integers) -> Integers:
+def _chains(parent: Integers, followers: Integers) -> Integers:
     """Chain of each block: its parent's where it is the parent's most followed branch.
 
     Parents come before their children, so one pass from the front does it.
@@ -113,7 +113,7 @@ def _chains(parent: Integers, seen: Integers) -> Integers:
     heaviest: dict[int, int] = {}
     for node, above in enumerate(parent.tolist()):
         best = heaviest.get(above)
-        if best is None or seen[node] > seen[best]:
+        if best is None or followers[node] > followers[best]:
             heaviest[above] = node
     chain = np.arange(len(parent), dtype=np.int64)
     for node, above in enumerate(parent.tolist()):

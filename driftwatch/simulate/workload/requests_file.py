@@ -79,8 +79,8 @@ def read_workload(
             if reader is None and chunk.frame.columns:
                 reader = _Reader(recognise(str(path), chunk.frame.columns), problems, any_order)
             if reader is not None:
-                left = None if limit is None else limit - reader.count
-                reader.take(chunk if left is None else _first(chunk, left))
+                most = None if limit is None else limit - reader.count
+                reader.take(chunk if most is None else _first(chunk, most))
                 if limit is not None and reader.count >= limit:
                     break
             problems.sort()
@@ -111,36 +111,36 @@ class _Reader:
     def take(self, chunk: Chunk) -> None:
         """One more chunk of the file."""
         kind, frame = self._kind, chunk.frame
-        known = {*kind.required, *kind.optional}
-        self._unknown |= dict.fromkeys(name for name in frame.columns if name not in known)
+        names = {*kind.required, *kind.optional}
+        self._unknown |= dict.fromkeys(name for name in frame.columns if name not in names)
         if not frame.height:
             return
-        found: dict[str, Floats] = {}
+        columns: dict[str, Floats] = {}
         if kind.times is not None:
             times, self._zero = kind.times(chunk, self._zero, self._problems)
-            found["arrival_seconds"] = times
-        for said, ours in kind.renamed.items():
-            if said in frame.columns or said in kind.required or ours in self._parts:
-                renamed = Chunk(chunk.lines, frame.rename({said: ours}, strict=False))
-                found[ours] = numbers(BY_NAME[ours], renamed, self._problems, said)
+            columns["arrival_seconds"] = times
+        for theirs, ours in kind.renamed.items():
+            if theirs in frame.columns or theirs in kind.required or ours in self._parts:
+                renamed = Chunk(chunk.lines, frame.rename({theirs: ours}, strict=False))
+                columns[ours] = numbers(BY_NAME[ours], renamed, self._problems, theirs)
         before = None if self._any_order else self._before
-        cross_problems(found, chunk.lines, before, self._problems)
+        cross_problems(columns, chunk.lines, before, self._problems)
         if "hash_ids" in kind.optional and "hash_ids" in frame.columns:
             self._prefixes = self._prefixes or Prefixes(self.count)
-            self._prefixes.take(chunk, found["prompt_tokens"], self._problems)
+            self._prefixes.take(chunk, columns["prompt_tokens"], self._problems)
         elif self._prefixes is not None:
             self._prefixes.skip(frame.height)
-        arrival = found["arrival_seconds"]
+        arrival = columns["arrival_seconds"]
         self._before = float(arrival[-1])  # a refused one, NaN, says nothing of the next
-        self._keep(found, len(arrival))
+        self._keep(columns, len(arrival))
 
-    def _keep(self, found: dict[str, Floats], count: int) -> None:
+    def _keep(self, columns: dict[str, Floats], count: int) -> None:
         """Into as little memory as holds it; nothing once the file is known to be broken."""
         before, self.count = self.count, self.count + count
         if self._problems:
             self._parts.clear()
             return
-        for name, values in found.items():
+        for name, values in columns.items():
             column = BY_NAME[name]
             if name not in self._parts and before:  # an optional column that begins late
                 neutral = np.inf if column.neutral is None else column.neutral
@@ -153,9 +153,9 @@ class _Reader:
         """All of it, once the file has ended without a problem."""
         notes = []
         if self._unknown:
-            shown = list(self._unknown)
-            more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
-            notes.append(f"columns not used: {', '.join(shown[:12])}{more}")
+            unknown = list(self._unknown)
+            more = f" and {len(unknown) - 12} more" if len(unknown) > 12 else ""
+            notes.append(f"columns not used: {', '.join(unknown[:12])}{more}")
         columns: dict[str, npt.NDArray[Any]] = {}
         for name in list(self._parts):
             parts = self._parts.pop(name)

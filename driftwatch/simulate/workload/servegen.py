@@ -74,8 +74,8 @@ class LengthTable:
         which = np.searchsorted(keys, _key(client, epoch), side="right") - 1
         of_client = np.where(which >= 0, keys[which] // _KEY, -1) == client
         which = np.where(of_client, which, which + 1)
-        found = np.searchsorted(self.rises[kind], which + rng.random(len(which)), side="right")
-        return self.tokens[kind][found]
+        cells = np.searchsorted(self.rises[kind], which + rng.random(len(which)), side="right")
+        return self.tokens[kind][cells]
 
 
 _KEY = 1 << 40  # epochs are below it: 34,000 years
@@ -149,7 +149,7 @@ def _table(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
 
 def _checked(path: Path, table: pl.DataFrame, wrong: dict[str, pl.Expr]) -> pl.DataFrame:
     """The table, where none of the conditions holds in any row."""
-    found = []
+    problems = []
     if not table.height:
         raise WorkloadError((f"{path}: no rows",))
     for name in table.columns:
@@ -160,9 +160,9 @@ def _checked(path: Path, table: pl.DataFrame, wrong: dict[str, pl.Expr]) -> pl.D
         bad = table.select(condition.fill_null(False).arg_true()).to_series()
         if len(bad):
             more = f" and {len(bad) - 1:,} more rows" if len(bad) > 1 else ""
-            found.append(f"{path}:row {int(bad[0]) + 1}{more}: {what}")
-    if found:
-        raise WorkloadError(tuple(found))
+            problems.append(f"{path}:row {int(bad[0]) + 1}{more}: {what}")
+    if problems:
+        raise WorkloadError(tuple(problems))
     return table
 
 
@@ -205,34 +205,34 @@ class ServeGen:
         self.missing: Integers = np.setdiff1d(whole, starts)
         self.start_seconds = float(starts[0])
         self.end_seconds = float(starts[-1] + WINDOW_SECONDS)
-        kept = rates.filter(pl.col("client").is_in(list(self.clients)))
-        if not kept.height:
+        with_lengths = rates.filter(pl.col("client").is_in(list(self.clients)))
+        if not with_lengths.height:
             raise WorkloadError((f"{lengths_path}: no client of {rates_path} has lengths",))
-        kept = kept.sort("start_seconds", "client")
-        self._client = kept["client"].to_numpy().astype(np.int64)
-        self._start = kept["start_seconds"].to_numpy().astype(np.int64)
-        self._rate = kept["requests_per_second"].to_numpy().astype(np.float64)
-        self._cv = np.minimum(kept["arrival_cv"].to_numpy().astype(np.float64), cv_cap)
+        with_lengths = with_lengths.sort("start_seconds", "client")
+        self._client = with_lengths["client"].to_numpy().astype(np.int64)
+        self._start = with_lengths["start_seconds"].to_numpy().astype(np.int64)
+        self._rate = with_lengths["requests_per_second"].to_numpy().astype(np.float64)
+        self._cv = np.minimum(with_lengths["arrival_cv"].to_numpy().astype(np.float64), cv_cap)
 
     def notes(
         self, from_seconds: float | None = None, to_seconds: float | None = None
     ) -> list[str]:
         """What of the recording is not in a span's requests, a sentence each."""
-        found = []
+        notes = []
         if self.dropped:
             names = ", ".join(map(str, self.dropped))
-            found.append(
+            notes.append(
                 f"clients without lengths left out: {names} "
                 f"({100 * sum(self.dropped.values()):.3g} % of the recording's requests)"
             )
         lacking = self.missing_windows(from_seconds, to_seconds)
         if len(lacking):
-            found.append(
+            notes.append(
                 f"{len(lacking)} ten-minute windows without data (first at {lacking[0]:,} s): "
                 "nothing is sent in them, which is not what happened"
             )
-        found.append("prompt and generation drawn independently: no joint lengths are recorded")
-        return found
+        notes.append("prompt and generation drawn independently: no joint lengths are recorded")
+        return notes
 
     def missing_windows(
         self, from_seconds: float | None = None, to_seconds: float | None = None
@@ -308,8 +308,8 @@ class ServeGen:
                 begins.append(np.full(len(same), lacking))
         which, begin = np.concatenate(rows), np.concatenate(begins).astype(np.float64)
         if clients is not None:
-            asked = np.isin(self._client[which], list(clients))
-            which, begin = which[asked], begin[asked]
+            wanted = np.isin(self._client[which], list(clients))
+            which, begin = which[wanted], begin[wanted]
         return which, begin
 
 
@@ -318,10 +318,10 @@ def _burst_offsets(count: Integers, cv: Floats, rng: np.random.Generator) -> Flo
     gaps = count + 1
     ends = np.cumsum(gaps)
     # a gap of 0 (a tiny shape underflows) still counts as a gap
-    drawn = rng.standard_gamma((1.0 / cv**2).repeat(gaps)) + 1e-300
-    total = np.add.reduceat(drawn, ends - gaps) if len(gaps) else np.zeros(0)
-    share = drawn / total.repeat(gaps)
+    gap_lengths = rng.standard_gamma((1.0 / cv**2).repeat(gaps)) + 1e-300
+    total = np.add.reduceat(gap_lengths, ends - gaps) if len(gaps) else np.zeros(0)
+    share = gap_lengths / total.repeat(gaps)
     reached = np.cumsum(share) - np.arange(len(gaps)).repeat(gaps)
-    last = np.zeros(len(drawn), dtype=bool)
+    last = np.zeros(len(gap_lengths), dtype=bool)
     last[ends - 1] = True  # the gap after a window's last request
     return np.clip(reached[~last], 0.0, np.nextafter(1.0, 0.0)) * WINDOW_SECONDS

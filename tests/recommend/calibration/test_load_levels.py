@@ -81,7 +81,7 @@ def test_a_law_that_bends_wrong_is_refused_though_the_wander_hides_it_in_every_c
     descent = Descent(simulated, wrong, np.ones(4), first_noise(simulated), 0.03)
     hidden = descent.at(descent.start())
     for _ in range(8):
-        off = np.log(hidden.played.values[:, log_itl] / simulated.seen[:, log_itl])
+        off = np.log(hidden.played.values[:, log_itl] / simulated.measured[:, log_itl])
         x = hidden.x.copy()
         x[WANDER:] -= off
         hidden = descent.at(x)

@@ -37,7 +37,7 @@ def step(step_time: StepTime, batch: float) -> float:
 def test_between_the_two_laws_lie_80_percent_of_a_larger_batch_and_nearly_nothing_of_todays() -> (
     None
 ):
-    covariance = with_form(np.zeros((4, 4)), LINE, BUSY, known=False)
+    covariance = with_form(np.zeros((4, 4)), LINE, BUSY, prior_known=False)
     slower, faster = extremes(LINE, covariance, BUSY)
     sd = FORM_LOG_SD_UNKNOWN * np.log2(REACH)
     assert reach_log_sd(LINE, covariance, BUSY) == pytest.approx(sd)
@@ -45,7 +45,7 @@ def test_between_the_two_laws_lie_80_percent_of_a_larger_batch_and_nearly_nothin
     assert step(slower, 1.0) == pytest.approx(step(LINE, 1.0), rel=1e-9)
     assert step(faster, 1.0) == pytest.approx(step(LINE, 1.0), rel=1e-9)
     assert step(faster, REACH) < step(LINE, REACH)
-    known = with_form(np.zeros((4, 4)), LINE, BUSY, known=True)
+    known = with_form(np.zeros((4, 4)), LINE, BUSY, prior_known=True)
     ratio = FORM_LOG_SD_KNOWN / FORM_LOG_SD_UNKNOWN
     assert reach_log_sd(LINE, known, BUSY) == pytest.approx(ratio * sd)
 

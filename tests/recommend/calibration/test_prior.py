@@ -42,7 +42,7 @@ def observed() -> Observed:
 )
 def test_names_as_servers_and_drivers_say_them(name: str, device: str) -> None:
     found = prior_of(Server(model=name, gpu=device, tensor_parallel=1), observed(), CONFIGURATION)
-    assert found.known
+    assert found.is_known
     assert found.source == "roofline of llama-3.1-8b on H100-80GB"
     assert tuple(found.step_times) == VARIANTS
     expected = roofline(gpu("H100"), model("llama-3.1-8b"), decode_batch=16)
@@ -68,7 +68,7 @@ def test_narrower_weights_are_read_sooner() -> None:
 
 def test_what_no_table_knows_is_named_and_the_window_speaks() -> None:
     found = prior_of(Server(model="acme/rag", gpu="NVIDIA Q9"), observed(), CONFIGURATION)
-    assert not found.known
+    assert not found.is_known
     assert "acme/rag" in found.source
     assert "NVIDIA Q9" in found.source
     assert "--hardware FILE" in found.source
@@ -83,7 +83,7 @@ def test_what_no_table_knows_is_named_and_the_window_speaks() -> None:
 
 def test_unknown_is_not_guessed_silently() -> None:
     found = prior_of(Server(), observed(), CONFIGURATION)
-    assert not found.known
+    assert not found.is_known
     assert "model unknown" in found.source
     assert "GPU unknown" in found.source
     shared = prior_of(Server(model="llama-3.1-8b", gpu="H100"), observed(), CONFIGURATION)
@@ -93,5 +93,5 @@ def test_unknown_is_not_guessed_silently() -> None:
 def test_a_split_that_cannot_be_is_no_datasheet() -> None:
     server = Server(model="llama-3.1-8b", gpu="H100", tensor_parallel=7)
     found = prior_of(server, observed(), CONFIGURATION)
-    assert not found.known
+    assert not found.is_known
     assert "cannot be shared by 7 GPUs" in found.source

@@ -34,7 +34,7 @@ def test_a_real_gpus_second_half_follows_from_its_first(
     configuration = run.configuration(num_gpu_blocks)
     observed = first_half(run)
     prior = prior_of(run.server, observed, configuration)
-    assert prior.known
+    assert prior.is_known
     found = calibrate(observed, configuration, prior, at=AT)
     assert found.identifiable, found.why_not
     later = run.rows["last_token_ts"].to_numpy() > run.half
@@ -64,7 +64,7 @@ def test_run_caps_first_half_forecasts_the_server_with_64(shared_data: Path) -> 
     observed = observed_from_minutes(before, server)
     configuration = configurations_of(server, observed).configurations[0]
     prior = prior_of(server, observed, configuration)
-    assert not prior.known
+    assert not prior.is_known
     found = calibrate(observed, configuration, prior, at=before["end"][-1])
     assert found.wander_log_sd > 0.03  # other jobs on the machine
     today, truth = seen_in(before), seen_in(after)

@@ -79,7 +79,7 @@ def clumped(observed: Observed) -> Requests:
 def test_clumps_are_found_and_another_setting_is_forecast_by_them() -> None:
     true = sent(24)
     observed = seen_of(true)
-    moved = as_waited(observed, TODAY, LAW, drawn=clumped(observed))
+    moved = as_waited(observed, TODAY, LAW, in_bursts=clumped(observed))
     for configuration in (TODAY, OTHER):
         was, even, said = (
             float(np.quantile(ttft(requests, configuration), 0.95))
@@ -90,7 +90,7 @@ def test_clumps_are_found_and_another_setting_is_forecast_by_them() -> None:
 
 def test_nothing_but_times_is_changed_and_no_minute_gets_another_count_by_much() -> None:
     observed = seen_of(sent(24))
-    moved = as_waited(observed, TODAY, LAW, drawn=clumped(observed)).requests
+    moved = as_waited(observed, TODAY, LAW, in_bursts=clumped(observed)).requests
     before = observed.requests
     assert (np.diff(moved.arrival_seconds) >= 0).all()
     for name in ("prompt_tokens", "generation_tokens"):
@@ -106,7 +106,7 @@ def test_requests_that_came_evenly_are_left_where_they_are() -> None:
     was, said = np.quantile(ttft(sent(1)), 0.95), np.quantile(ttft(moved.requests), 0.95)
     assert said == pytest.approx(was, rel=0.1)
     drawn = seen_of(sent(1), seed=2).requests
-    assert as_waited(observed, TODAY, LAW, drawn=drawn).requests is not drawn
+    assert as_waited(observed, TODAY, LAW, in_bursts=drawn).requests is not drawn
 
 
 def test_a_deep_queue_leaves_arrivals_smooth_under_a_law_that_is_off() -> None:
@@ -130,7 +130,9 @@ def test_what_chance_and_a_wandering_engine_explain_moves_nothing() -> None:
     # clumps are not explained so
     clumps = seen_of(sent(24))
     evenly = [seen_of(sent(24), seed=seed).requests for seed in (11, 12, 13)]
-    found = as_waited(clumps, TODAY, LAW, drawn=clumped(clumps), evenly=evenly, wander_log_sd=0.05)
+    found = as_waited(
+        clumps, TODAY, LAW, in_bursts=clumped(clumps), evenly=evenly, wander_log_sd=0.05
+    )
     assert found.requests is not clumps.requests
 
 
@@ -142,7 +144,7 @@ def test_without_buckets_or_with_a_log_the_calibrations_arrivals_stand(cut: str)
         replace(observed, waits=None) if cut == "waits" else replace(observed, source="request log")
     )
     assert as_waited(known, TODAY, LAW).requests is observed.requests
-    assert as_waited(known, TODAY, LAW, drawn=drawn).requests is drawn
+    assert as_waited(known, TODAY, LAW, in_bursts=drawn).requests is drawn
 
 
 def test_the_end_of_a_long_window_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +152,7 @@ def test_the_end_of_a_long_window_is_moved(monkeypatch: pytest.MonkeyPatch) -> N
     true = sent(24)
     observed = seen_of(true)
     drawn = clumped(observed)
-    moved = as_waited(observed, TODAY, LAW, drawn=drawn).requests
+    moved = as_waited(observed, TODAY, LAW, in_bursts=drawn).requests
     first = len(true) - 600
     assert np.isin(drawn.arrival_seconds[:first], moved.arrival_seconds).all()
     late = true.arrival_seconds > 450.0

@@ -153,12 +153,12 @@ def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
     tokens = sent.generation_tokens[inside]
 
     def quantile(name: str, values: Floats, q: float) -> float | None:
-        known = values[np.isfinite(values)]
+        finite = values[np.isfinite(values)]
         needed = math.ceil(round(1 / (1 - q), 6))
-        if len(known) < needed:
-            reasons[name] = f"needs {needed:,} requests, {len(known):,} were steady"
+        if len(finite) < needed:
+            reasons[name] = f"needs {needed:,} requests, {len(finite):,} were steady"
             return None
-        return float(np.quantile(known, q))
+        return float(np.quantile(finite, q))
 
     def per_second(name: str, values: Floats) -> float | None:
         if np.isfinite(values).all():
@@ -200,19 +200,19 @@ def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
 
 def with_gains(levels: Sequence[Level]) -> list[Level]:
     """The levels, sorted by concurrency, each with its elasticity against the one before."""
-    found: list[Level] = []
+    with_gain: list[Level] = []
     for level in sorted(levels, key=lambda one: one.concurrency):
-        before = found[-1] if found else None
+        before = with_gain[-1] if with_gain else None
         if before is not None and before.requests_per_second and level.requests_per_second:
             gain = math.log(level.requests_per_second / before.requests_per_second) / math.log(
                 level.concurrency / before.concurrency
             )
-            found.append(replace(level, gain_ratio=gain))
+            with_gain.append(replace(level, gain_ratio=gain))
             continue
         why = "the first level" if before is None else "needs this level's requests/s and the last"
         reasons = {**(level.reasons or {}), "gain_ratio": why}
-        found.append(replace(level, gain_ratio=None, reasons=reasons))
-    return found
+        with_gain.append(replace(level, gain_ratio=None, reasons=reasons))
+    return with_gain
 
 
 def find_degradation(levels: Sequence[Level]) -> Degradation:
@@ -230,8 +230,8 @@ def find_degradation(levels: Sequence[Level]) -> Degradation:
             break
         judged.append(level)
     if len(judged) < 2:
-        said = f" ({unknown})" if unknown else ""
-        return Degradation(None, None, reason=f"two levels that were served are needed{said}")
+        detail = f" ({unknown})" if unknown else ""
+        return Degradation(None, None, reason=f"two levels that were served are needed{detail}")
     gains = [level.gain_ratio for level in judged]
     for at in range(1, len(judged)):
         here, after = gains[at], gains[at + 1] if at + 1 < len(judged) else None

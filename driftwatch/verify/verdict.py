@@ -50,8 +50,8 @@ def minutes_of_change(
     Args:
         minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the target, by end.
     """
-    told = with_traffic(minutes)
-    return before_change(told, at, at - LOOK_BACK), after_change(told, at, until)
+    rows = with_traffic(minutes)
+    return before_change(rows, at, at - LOOK_BACK), after_change(rows, at, until)
 
 
 def minutes_of_stretches(
@@ -62,8 +62,8 @@ def minutes_of_stretches(
 
 
 def _inside(minutes: pl.DataFrame, stretch: Stretch) -> pl.DataFrame:
-    told = with_traffic(minutes)
-    return comparable(told.filter(pl.col("end") > stretch.start, pl.col("end") <= stretch.end))
+    rows = with_traffic(minutes)
+    return comparable(rows.filter(pl.col("end") > stretch.start, pl.col("end") <= stretch.end))
 
 
 def verified(
@@ -81,32 +81,35 @@ def verified(
         slo: latency targets; None = those that the forecast was made for.
     """
     slo = slo or targets_of(opened)
-    found = compare(
+    comparison = compare(
         before, after, slo=slo, forecast=promised(opened.forecast), confidence=confidence
     )
-    said = judge(found, opened.change.kind, opened.forecast)
-    unmet = load_not_met(found, opened.forecast)
+    judgement = judge(comparison, opened.change.kind, opened.forecast)
+    unmet = load_not_met(comparison, opened.forecast)
     if unmet is not None:
-        apart = tuple(replace(effect, forecast=None) for effect in found.effects)
-        found = replace(found, effects=apart)
+        apart = tuple(replace(effect, forecast=None) for effect in comparison.effects)
+        comparison = replace(comparison, effects=apart)
     return replace(
         opened,
         closed_at=at,
-        verdict=said.verdict,
-        reason=said.reason,
-        effects=_primary_first(found, said),
-        matched_minutes=found.matched.minutes,
-        itl_p99_cell_seconds=percentile_cell(found.matched.after, "itl_seconds", 0.99),
-        notes=(*([unmet] if unmet else []), *_notes(opened, found, before, after, slo, confidence)),
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        effects=_primary_first(comparison, judgement),
+        matched_minutes=comparison.matched.minutes,
+        itl_p99_cell_seconds=percentile_cell(comparison.matched.after, "itl_seconds", 0.99),
+        notes=(
+            *([unmet] if unmet else []),
+            *_notes(opened, comparison, before, after, slo, confidence),
+        ),
     )
 
 
 def targets_of(opened: Verification) -> Slo | None:
     """The latency targets that a forecast was made for; None where it names none."""
-    said = (opened.forecast or {}).get("slo")
-    if not said:
+    slo = (opened.forecast or {}).get("slo")
+    if not slo:
         return None
-    return Slo(said.get("ttft_seconds"), said.get("tpot_seconds"), said.get("share") or Slo().share)
+    return Slo(slo.get("ttft_seconds"), slo.get("tpot_seconds"), slo.get("share") or Slo().share)
 
 
 def look(
@@ -118,22 +121,22 @@ def look(
     slo: Slo | None = None,
 ) -> Verification:
     """An open verification after another look: closed where the verdict fell, else open still."""
-    found = verified(opened, before, after, at, slo=slo, confidence=LOOK_CONFIDENCE)
-    promised_pass = found.verdict == "PASS" and opened.forecast is not None
-    known = found.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED
-    if promised_pass or known or at - opened.change.at >= LONGEST:
-        return found
-    return replace(found, verdict="open", closed_at=None)
+    verification = verified(opened, before, after, at, slo=slo, confidence=LOOK_CONFIDENCE)
+    promised_pass = verification.verdict == "PASS" and opened.forecast is not None
+    decided = verification.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED
+    if promised_pass or decided or at - opened.change.at >= LONGEST:
+        return verification
+    return replace(verification, verdict="open", closed_at=None)
 
 
 def superseded(opened: Verification, at: datetime) -> Verification:
     """An open verification that another change ended."""
-    said = "another change came before a verdict"
+    reason = "another change came before a verdict"
     return replace(
         opened,
         verdict="INCONCLUSIVE",
         closed_at=at,
-        reason=f"{said} ({opened.reason})" if opened.reason else said,
+        reason=f"{reason} ({opened.reason})" if opened.reason else reason,
     )
 
 
