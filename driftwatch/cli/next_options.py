@@ -30,7 +30,7 @@ _SHARED = (
 )
 
 
-def following(
+def repeat_options(
     context: click.Context, *, at: datetime | None = None, without: Collection[str] = ()
 ) -> str:
     """Options for behind the next verb and its target, a blank before each; those typed here.

@@ -139,7 +139,7 @@ class Origin:
 _ORIGIN = ("recording", "at", "baseline", "pins", "db")
 
 
-def asked_options(command: Command) -> Command:
+def origin_options(command: Command) -> Command:
     """Where and when to look, what to compare with, the server's settings, and ``--json``."""
     file = click.Path(path_type=Path, dir_okay=False)
     options: tuple[Callable[[Command], Command], ...] = (
@@ -164,8 +164,8 @@ def asked_options(command: Command) -> Command:
 
 
 @contextmanager
-def asked_of(rest: dict[str, Any]) -> Iterator[Origin]:
-    """Takes :func:`asked_options` out of the command's options, and reads an API's past.
+def take_origin(rest: dict[str, Any]) -> Iterator[Origin]:
+    """Takes :func:`origin_options` out of the command's options, and reads an API's past.
 
     Raises:
         UsageError: options that do not go together.

@@ -94,7 +94,7 @@ class PipelineRows:
     beside: pl.DataFrame
 
 
-def found_in(
+def evaluate_recording(
     scrapes: pl.DataFrame,
     gpus: pl.DataFrame,
     chosen: Target,

@@ -246,7 +246,7 @@ def _recorded(where: past.Origin) -> History:
 def _of_recording(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     """The pipeline runs over the recording up to the window's end, as ``replay`` does."""
     from driftwatch.cli.proposal_notice import pins_from
-    from driftwatch.cli.recording_history import found_in, labelled_at
+    from driftwatch.cli.recording_history import evaluate_recording, labelled_at
     from driftwatch.pipeline.explain import Window
 
     where, history, end = scope.where, scope.history, scope.window.end
@@ -254,7 +254,7 @@ def _of_recording(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     pinned_of = history.targets
     if where.baseline is not None:
         pinned_of = labelled_at(where.recording, where.plan, where.baseline.end, pinned_of)
-    output = found_in(
+    output = evaluate_recording(
         history.scrapes,
         history.gpus,
         scope.target,

@@ -11,7 +11,7 @@ import click
 from driftwatch.cli import past
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Duration
-from driftwatch.cli.past import asked_options
+from driftwatch.cli.past import origin_options
 from driftwatch.cli.target_window import Evaluated, TargetWindow, target_window
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
     show_default=True,
     help="The symptom that the tree begins with; all trees end in the same causes.",
 )
-@asked_options
+@origin_options
 def command(
     target: str | None, length: timedelta, symptom: str, as_json: bool, **rest: Any
 ) -> None:
@@ -50,7 +50,7 @@ def command(
     longest queue. Without --recording and --prometheus it reads ./driftwatch.yaml, if that exists.
     Exit code 0: answered; 4: no verdict, and the output names what is missing.
     """
-    with past.asked_of(rest) as where:
+    with past.take_origin(rest) as where:
         _explain(target, length, where, symptom, as_json)
 
 
@@ -118,7 +118,7 @@ def _print_page(
     at: datetime | None,
 ) -> None:
     """The page on stdout; commands that it names look at the moment ``at``."""
-    from driftwatch.cli.next_options import following
+    from driftwatch.cli.next_options import repeat_options
     from driftwatch.notify.explained import render_explained
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
@@ -131,7 +131,7 @@ def _print_page(
             today=scope.today,
             colour=wants_colour(sys.stdout),
             ascii=needs_ascii(sys.stdout),
-            where=following(click.get_current_context(), at=at),
+            where=repeat_options(click.get_current_context(), at=at),
         )
     )
 

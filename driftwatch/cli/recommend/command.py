@@ -11,7 +11,7 @@ import click
 
 from driftwatch.cli import past
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.recommend.options import asked_about, check_plot, recommend_options
+from driftwatch.cli.recommend.options import check_plot, parse_what_ifs, recommend_options
 from driftwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def command(
     server: it prints the change. Exit code 0: answered, also where nothing is to be changed; 4: no
     verdict, and the output names the gate that failed.
     """
-    values = asked_about(what_if)
+    values = parse_what_ifs(what_if)
     check_plot(plot)
-    with past.asked_of(rest) as where:
+    with past.take_origin(rest) as where:
         scope = _target_window(target, length, where, with_log=rest["log"] is not None)
         evaluated = scope.evaluated(finding_needed=False)
         advice = _answer(_question(scope, evaluated, length, values, rest), hardware)
@@ -194,9 +194,9 @@ def _model(scope: TargetWindow) -> str | None:
 
 def _next(advice: Advice, scope: TargetWindow) -> str:
     """What to type after it was changed, or to look closer."""
-    from driftwatch.cli.next_options import following
+    from driftwatch.cli.next_options import repeat_options
 
     context, target = click.get_current_context(), scope.target.key.text
     if advice.recommendation.action == "change":
-        return f"driftwatch verify {target}{following(context, without=('baseline',))}"
-    return f"driftwatch explain {target}{following(context, at=scope.window.end)}"
+        return f"driftwatch verify {target}{repeat_options(context, without=('baseline',))}"
+    return f"driftwatch explain {target}{repeat_options(context, at=scope.window.end)}"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from driftwatch.cli.options import Duration
-from driftwatch.cli.past import asked_options
+from driftwatch.cli.past import origin_options
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
 from driftwatch.model import Slo
@@ -75,7 +75,7 @@ def _seconds(text: str) -> float:
 
 def recommend_options(command: Command) -> Command:
     """All of them but the target."""
-    command = asked_options(command)
+    command = origin_options(command)
     for option in reversed(_options()):
         command = option(command)
     return command
@@ -136,7 +136,7 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
     )
 
 
-def asked_about(texts: tuple[str, ...]) -> dict[str, float]:
+def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
     """``--what-if`` texts as knob → value.
 
     Raises:

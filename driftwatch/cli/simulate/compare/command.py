@@ -295,7 +295,7 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, setup: EngineSet
         points=tuple(points),
         capacities=most,
         limit_seconds=limit,
-        limit_said=limit_source,
+        limit_source=limit_source,
         knees=knees,
         fits=compare.fits(points),
         requests=len(mix.prompt_tokens),

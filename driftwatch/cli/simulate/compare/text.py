@@ -35,7 +35,7 @@ class Comparison:
         points: a point a policy and load.
         capacities: policy → requests per second while there is always more to do.
         limit_seconds: on the p99 end-to-end time.
-        limit_said: where that comes from.
+        limit_source: where that comes from.
         knees: one a policy.
         fits: which is best where.
         requests: lengths in the mix.
@@ -52,7 +52,7 @@ class Comparison:
     points: tuple[Point, ...]
     capacities: dict[str, float | None]
     limit_seconds: float
-    limit_said: str
+    limit_source: str
     knees: tuple[Knee, ...]
     fits: tuple[Fit, ...]
     requests: int
@@ -180,12 +180,12 @@ def title(comparison: Comparison) -> str:
 
 def sentences(comparison: Comparison) -> list[str]:
     """Capacity, batch figures, knees, and which policy fits when: all from this run's numbers."""
-    texts = [_capacity_said(comparison)]
-    texts += _batches_said(comparison)
-    texts += _others_said(comparison)
+    texts = [_capacity_text(comparison)]
+    texts += _batches_texts(comparison)
+    texts += _others_texts(comparison)
     texts.append(
         f"knee: the largest load tried that is kept up with while p99 stays within "
-        f"{figure(comparison.limit_seconds)} s ({comparison.limit_said})."
+        f"{figure(comparison.limit_seconds)} s ({comparison.limit_source})."
     )
     for k in comparison.knees:
         if k.holds_at is None:
@@ -199,11 +199,11 @@ def sentences(comparison: Comparison) -> list[str]:
     if any(p.steady is not None and not p.steady.keeps_up for p in comparison.points):
         texts.append("behind: work arrives faster than it is done, latency grows with the run")
     texts.append("which fits when (lowest p99 of those that keep up, 5 % counts as equal):")
-    texts += [f"  {_fit_said(fit, comparison.unit)}" for fit in comparison.fits]
+    texts += [f"  {_fit_text(fit, comparison.unit)}" for fit in comparison.fits]
     return texts
 
 
-def _capacity_said(comparison: Comparison) -> str:
+def _capacity_text(comparison: Comparison) -> str:
     capacities = {
         n: c for n, c in comparison.capacities.items() if c is not None and n != "back-pressure"
     }
@@ -217,7 +217,7 @@ def _capacity_said(comparison: Comparison) -> str:
     return f"capacity, always more to do: {', '.join(parts)}"
 
 
-def _others_said(comparison: Comparison) -> list[str]:
+def _others_texts(comparison: Comparison) -> list[str]:
     """Who did not finish, and which points have no figures; piped, the rows say it."""
     if not sys.stdout.isatty():
         return []
@@ -231,7 +231,7 @@ def _others_said(comparison: Comparison) -> list[str]:
     return texts
 
 
-def _batches_said(comparison: Comparison) -> list[str]:
+def _batches_texts(comparison: Comparison) -> list[str]:
     texts = []
     for policy in dict.fromkeys(p.policy for p in comparison.points):
         points = [p for p in comparison.points if p.policy == policy]
@@ -255,7 +255,7 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _fit_said(fit: Fit, unit: str) -> str:
+def _fit_text(fit: Fit, unit: str) -> str:
     same = fit.lowest == fit.highest
     where = f"at {fit.lowest:g}" if same else f"{fit.lowest:g} to {fit.highest:g}"
     if fit.p99_seconds is None:
@@ -306,7 +306,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "notes": list(comparison.notes),
         "steady_part": DEFINITION,
         "limit_e2e_p99_seconds": comparison.limit_seconds,
-        "limit_from": comparison.limit_said,
+        "limit_from": comparison.limit_source,
         "policies": policies,
         "fits": [asdict(fit) for fit in comparison.fits],
     }
