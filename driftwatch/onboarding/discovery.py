@@ -65,7 +65,7 @@ def found_pools(inventory: Inventory, at: datetime) -> Discovery:
     ``inventory``: what was seen; ``at``: when; GPU readings of the two minutes before it count.
     """
     arguments = Arguments(inventory.hints)
-    spoken: dict[str, tuple[Serving, ...]] = {
+    stated_settings: dict[str, tuple[Serving, ...]] = {
         s.instance: arguments.of(s) for s in inventory.servers
     }
     gpus = _gpus(inventory, at)
@@ -80,7 +80,7 @@ def found_pools(inventory: Inventory, at: datetime) -> Discovery:
     ordered = sorted(groups.items(), key=lambda g: ([k is None for k in g[0]], str(g[0])))
     for (namespace, model, cluster), servers in ordered:
         match = dict(one for one in (namespace, model, cluster) if one is not None)
-        kinds = _kinds(servers, spoken)
+        kinds = _kinds(servers, stated_settings)
         label = _telling(servers, kinds) if len(set(kinds)) > 1 else None
         parts: dict[str, list[Server]] = {}
         for server in servers:
@@ -100,7 +100,7 @@ def found_pools(inventory: Inventory, at: datetime) -> Discovery:
             doubts = () if label or len(set(kinds)) == 1 else (_no_label(servers, kinds),)
             if cluster:
                 doubts = (*doubts, _of_one_cluster(members, repeated))
-            pools.append(_described(pool, spoken, gpus, wanted_gpus, doubts))
+            pools.append(_described(pool, stated_settings, gpus, wanted_gpus, doubts))
     return Discovery(tuple(pools), arguments.unjoined)
 
 
@@ -144,12 +144,12 @@ def _of_one_cluster(servers: Sequence[Server], repeated: Mapping[_Pod, Sequence[
 
 def _described(
     pool: FoundPool,
-    spoken: Mapping[str, tuple[Serving, ...]],
+    stated_settings: Mapping[str, tuple[Serving, ...]],
     gpus: Mapping[str, tuple[float | None, str]],
     wanted_gpus: Mapping[str, Sequence[tuple[float, str]]],
     doubts: tuple[str, ...],
 ) -> FoundPool:
-    every = [one for server in pool.servers for one in spoken[server.instance]]
+    every = [one for server in pool.servers for one in stated_settings[server.instance]]
     serving, disagreements = _agreed(every, len(pool.servers))
     count, source = _gpu_count(pool.servers, gpus, wanted_gpus)
     sizes = [s for server in pool.servers for s in _kv_sizes(server)]
@@ -217,13 +217,15 @@ def _agreed(every: Sequence[Serving], servers: int) -> tuple[Serving, tuple[str,
     return serving_of(agreed), tuple(doubts)
 
 
-def _kinds(servers: Sequence[Server], spoken: Mapping[str, tuple[Serving, ...]]) -> list[object]:
+def _kinds(
+    servers: Sequence[Server], stated_settings: Mapping[str, tuple[Serving, ...]]
+) -> list[object]:
     """What each server's configuration looks like; equal ones are the same kind."""
     sizes = sorted({size for server in servers for size in _kv_sizes(server)})
     band: dict[float, int] = {}
     for before, size in zip([0.0, *sizes], sizes, strict=False):
         band[size] = band.get(before, -1) + (size > before * _APART)
-    settings = [merge(*spoken[server.instance]) for server in servers]
+    settings = [merge(*stated_settings[server.instance]) for server in servers]
     values = [[getattr(one, name) for one in settings] for name in COLUMN_KNOBS]
     # what only some say makes no kind of the others
     complete = [[v.value for v in column] for column in values if None not in column]
