@@ -142,9 +142,9 @@ def judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     if not rows["slower_at_equal_load"].null_count():
         return rows
     settings = replace(plan.detection, accepts_proposals=True)
-    told, _ = speed.columns(rows.select(list(MINUTE_SCHEMA)), speed.Memory(), Pins(), settings)
+    speeds, _ = speed.columns(rows.select(list(MINUTE_SCHEMA)), speed.Memory(), Pins(), settings)
     return rows.with_columns(
-        slower_at_equal_load=pl.coalesce("slower_at_equal_load", told["slower_at_equal_load"])
+        slower_at_equal_load=pl.coalesce("slower_at_equal_load", speeds["slower_at_equal_load"])
     )
 
 
@@ -165,8 +165,8 @@ def material_of_recording(
     troubles: list[Incident] = []
     for outcome in replay(sources, span, plan, pins=pins, progress=progress):
         if len(outcome.rows):
-            said = outcome.rows.select(*_JUDGED)
-            rows.append(minutes(outcome.rows).hstack(said))
+            verdicts = outcome.rows.select(*_JUDGED)
+            rows.append(minutes(outcome.rows).hstack(verdicts))
         for transition in outcome.transitions:
             incident = transition.incident
             if transition.event == "firing":
@@ -219,8 +219,8 @@ def subjects(material: Material, name: str | None) -> list[Subject]:
     pool = tuple(t for t in every if t.pool == name)
     if len(pool) > 1:
         return [Subject("pool", pool)]
-    found = pool or tuple(t for t in every if t.key.instance == name)
-    return [Subject("target", (target,)) for target in found]
+    members = pool or tuple(t for t in every if t.key.instance == name)
+    return [Subject("target", (target,)) for target in members]
 
 
 def offer(material: Material, subject: Subject) -> Offer:
@@ -240,18 +240,18 @@ def offer(material: Material, subject: Subject) -> Offer:
 def refused(material: Material, subject: Subject, window: Window) -> tuple[str, ...]:
     """Why a window should not be pinned; nothing where it may."""
     inside = _inside(material.of(subject.members), window)
-    seen = inside.filter(pl.col("scrapes") > 0)
-    if seen.is_empty():
+    scraped = inside.filter(pl.col("scrapes") > 0)
+    if scraped.is_empty():
         return (f"no minute of {subject.name} lies in the window",)
-    found = [
+    problems = [
         f"{one.why} ({one.since:%Y-%m-%d %H:%M}-{one.until:%H:%M} UTC)"
         for one in left_out_of(inside)
         if one.why.startswith(_GRAVE)
     ]
     model = fit(_good(inside))
     if isinstance(model, Arming):
-        found.append(f"too little for a load model: {model.reason}")
-    return tuple(found)
+        problems.append(f"too little for a load model: {model.reason}")
+    return tuple(problems)
 
 
 def described(material: Material, subject: Subject, window: Window) -> Proposal | None:
@@ -282,11 +282,11 @@ def pinned_window(
         technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
         inside = inside.with_columns(left_out=pl.when(technical).then("left_out"))
     members = {target.key: target for target in subject.members}
-    found = Measured(_good(inside), what_ran(inside, members, material.plan, material.gpus))
+    measured = Measured(_good(inside), what_ran(inside, members, material.plan, material.gpus))
     if subject.scope == "pool":
-        pin = pin_of_pool(found, window, subject.members, accepted)
+        pin = pin_of_pool(measured, window, subject.members, accepted)
     else:
-        pin = pin_of_target(found, window, subject.members[0], accepted)
+        pin = pin_of_target(measured, window, subject.members[0], accepted)
     return None if pin is None else Pins((pin,))
 
 
@@ -333,9 +333,9 @@ def _arming(material: Material, target: Target) -> ArmingTarget:
     rows = _good(material.of([target]))
     if rows.is_empty():
         return ArmingTarget(target, "no minute of it is stored")
-    law = fit(rows)
-    if isinstance(law, Arming):
-        return ArmingTarget(target, law.reason, law.earliest)
+    model = fit(rows)
+    if isinstance(model, Arming):
+        return ArmingTarget(target, model.reason, model.earliest)
     return ArmingTarget(target, None)
 
 

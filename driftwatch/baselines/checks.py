@@ -20,14 +20,16 @@ _KINDS = ("pin", "baseline")
 
 def wrong_with_model(model: LoadModel) -> list[str]:
     """What is impossible of a law, in words; nothing of one that may be."""
-    found = []
+    problems = []
     if max(model.coefficients) > _LONGEST_SECONDS:
-        found.append(f"coefficients: at most {_LONGEST_SECONDS:g} s each, not {model.coefficients}")
+        problems.append(
+            f"coefficients: at most {_LONGEST_SECONDS:g} s each, not {model.coefficients}"
+        )
     if model.requests_range[0] > model.requests_range[1]:
-        found.append("requests_range: its end is below its beginning")
+        problems.append("requests_range: its end is below its beginning")
     if not 1.0 <= model.work_ratio < inf:
-        found.append(f"work_ratio: at least 1, not {model.work_ratio:g}")
-    return found
+        problems.append(f"work_ratio: at least 1, not {model.work_ratio:g}")
+    return problems
 
 
 def wrong_with_reference(row: Mapping[str, object]) -> list[str]:
@@ -35,27 +37,27 @@ def wrong_with_reference(row: Mapping[str, object]) -> list[str]:
 
     ``row``: of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, as it was read.
     """
-    found = []
+    problems = []
     if row.get("kind") not in _KINDS:
-        found.append(f"kind: pin is wanted, not {row.get('kind')!r:.40}")
+        problems.append(f"kind: pin is wanted, not {row.get('kind')!r:.40}")
     for name, value in row.items():
         if isinstance(value, int | float) and (not isfinite(value) or value < 0):
-            found.append(f"{name}: at least 0, not {value:g}")
+            problems.append(f"{name}: at least 0, not {value:g}")
         if name == "reference_prompt_tokens_mean" and value == 0:
-            found.append(f"{name}: above 0")
+            problems.append(f"{name}: above 0")
         if isinstance(value, list) and name.endswith("_buckets"):
             edges = row.get(name.removesuffix("_buckets") + "_edges")
-            found += _wrong_cells(name, value, edges if isinstance(edges, list) else [])
-    return found
+            problems += _wrong_cells(name, value, edges if isinstance(edges, list) else [])
+    return problems
 
 
 def _wrong_cells(name: str, counts: Sequence[float], edges: Sequence[float]) -> list[str]:
-    found = []
+    problems = []
     if len(counts) != len(edges):
-        found.append(f"{name}: {len(counts)} counts for {len(edges)} edges")
+        problems.append(f"{name}: {len(counts)} counts for {len(edges)} edges")
     if any(late <= early for early, late in pairwise(edges)) or (edges and edges[-1] != inf):
-        found.append(f"{name.removesuffix('_buckets')}_edges: rising ones up to +Inf are wanted")
+        problems.append(f"{name.removesuffix('_buckets')}_edges: rising ones up to +Inf are wanted")
     falls = any(late < early * (1 - _ROUNDED) for early, late in pairwise(counts))
     if falls or any(one < 0 for one in counts):
-        found.append(f"{name}: cumulative counts do not fall")
-    return found
+        problems.append(f"{name}: cumulative counts do not fall")
+    return problems

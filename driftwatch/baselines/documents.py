@@ -71,7 +71,7 @@ class PinDocument(_Part):
     accepted_at: AwareDatetime
     why: str = Field("", max_length=_TEXT)
     fingerprint: _Fingerprint = Field(default_factory=_Fingerprint)
-    law: dict[str, Any] | None = None
+    load_model: dict[str, Any] | None = Field(None, alias="law")
     arming: str | None = Field(None, max_length=_TEXT)
     reference: dict[str, _Value] | None = None
 
@@ -82,9 +82,9 @@ class PinDocument(_Part):
             raise ValueError("an id has letters and digits")
         return text
 
-    @field_validator("law")
+    @field_validator("load_model")
     @classmethod
-    def _check_law(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _check_load_model(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is not None and (wrong := wrong_with_model(model_from(value))):
             raise ValueError("; ".join(wrong))
         return value
@@ -115,7 +115,7 @@ class _Export(_Part):
 
 
 # a pin's load model is "law" in documents
-_SAME = tuple(name for name in PinDocument.model_fields if name != "law")
+_SAME = tuple(name for name in PinDocument.model_fields if name != "load_model")
 
 
 def document_of(pin: Pin) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def pin_of(document: PinDocument) -> Pin:
         | {
             **{name: fields[name].astimezone(UTC) for name in _WHEN},
             "fingerprint": Fingerprint(**document.fingerprint.model_dump()),
-            "model": None if document.law is None else model_from(document.law),
+            "model": None if document.load_model is None else model_from(document.load_model),
             "reference": reference,
         }
     )
@@ -179,19 +179,19 @@ def read_export(path: Path) -> tuple[Pin, ...]:
     if not isinstance(values, dict) or "pins" not in values:
         raise _unusable(name, "export", "this is no export of driftwatch baseline")
     try:
-        found = _Export.model_validate_json(data)
+        export = _Export.model_validate_json(data)
     except ValidationError as error:
         raise ConfigError(_problems(path, error, len(data))) from None
-    seen: dict[str, int] = {}
-    for number, pin in enumerate(found.pins):
+    places: dict[str, int] = {}
+    for number, pin in enumerate(export.pins):
         # a target has one pin: which of two was meant, only a person knows
         place = pin.pool if pin.instance is None else f"{pin.instance}/{pin.engine}"
         for what in (f"the id {pin.id}", f"the {pin.scope} {place}"):
-            if what in seen:
-                message = f"pins {seen[what]} and {number} have {what}"
+            if what in places:
+                message = f"pins {places[what]} and {number} have {what}"
                 raise _unusable(name, "duplicate", message)
-            seen[what] = number
-    return tuple(pin_of(pin) for pin in found.pins)
+            places[what] = number
+    return tuple(pin_of(pin) for pin in export.pins)
 
 
 def pins_of_file(path: Path) -> Pins:

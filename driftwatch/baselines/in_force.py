@@ -74,9 +74,9 @@ class Pinned:
 
     def still(self, pins: Pins, targets: Mapping[TargetKey, Target], plan: Plan) -> bool:
         """It was made of these very objects."""
-        made = self.made_of
-        return made is not None and all(
-            one is other for one, other in zip(made, (pins, targets, plan), strict=True)
+        inputs = self.made_of
+        return inputs is not None and all(
+            one is other for one, other in zip(inputs, (pins, targets, plan), strict=True)
         )
 
 
@@ -95,7 +95,7 @@ def pinned(
     models = gpu_models(targets, plan, gpus)
     rows: list[tuple[str | bool | datetime | None, ...]] = []
     refused: set[tuple[str, str, str]] = set()
-    held: list[tuple[Pin, TargetKey]] = []
+    pairs: list[tuple[Pin, TargetKey]] = []
     for key, target in targets.items():
         now = without_knobs(fingerprint(target, plan, models.get(key.instance, ())))
         why = None
@@ -103,22 +103,22 @@ def pinned(
         read_from = _release_sources(now, target, plan)
         comparison = None if now.release else NO_RELEASE_KNOWN
         for pin in pins.naming(key.instance, key.engine, target.pool or ""):
-            found = differences(pin.fingerprint, now)
-            other = only(found, "identity")
+            changes = differences(pin.fingerprint, now)
+            other = only(changes, "identity")
             if other:
                 refused.add((pin.id, *key))
                 why = why or refusal(pin, ", ".join(one.text for one in other))
                 continue
             changed, comparison = _compared(pin.fingerprint, now, read_from)
             until = pin.until
-            held.append((pin, key))
+            pairs.append((pin, key))
             break
         release, source = release_text(now), ", ".join(sorted(set(read_from.values()))) or None
         rows.append((*key, release, source, changed, comparison, why, until))
     return Pinned(
         pins=replace(pins, not_for=frozenset(refused)) if refused else pins,
         frame=pl.DataFrame(rows, schema=PINNED_SCHEMA, orient="row"),
-        reference=_references(held),
+        reference=_references(pairs),
         made_of=(pins, targets, plan),
     )
 
@@ -132,10 +132,10 @@ _PIN_KNOWS_NONE = "the baseline's window knew no release"
 
 def _release_sources(now: Fingerprint, target: Target, plan: Plan) -> dict[str, str]:
     """Part of the release → where it was read."""
-    told = plan.pool_of(target).told
-    if (answered := plan.told.get(target.key.instance)) is not None:
-        told = merged(answered, told)
-    return {name: release_source(name, target.labels, told) for name in now.release}
+    reported = plan.pool_of(target).told
+    if (by_server := plan.told.get(target.key.instance)) is not None:
+        reported = merged(by_server, reported)
+    return {name: release_source(name, target.labels, reported) for name in now.release}
 
 
 def _compared(
@@ -147,9 +147,9 @@ def _compared(
     shared = before.release.keys() & now.release.keys()
     if not shared:
         return None, _PIN_KNOWS_NONE
-    found = only(differences(before, now), "release")
-    if found:
-        return True, ", ".join(f"{one.text} ({read_from[one.name]})" for one in found)
+    changes = only(differences(before, now), "release")
+    if changes:
+        return True, ", ".join(f"{one.text} ({read_from[one.name]})" for one in changes)
     same = ", ".join(f"{name} {now.release[name]} ({read_from[name]})" for name in sorted(shared))
     return False, f"{same} as before"
 
@@ -171,11 +171,11 @@ def fingerprint(
     ``gpu_models``: names of its GPUs; ``cache_config``: the labels of its
     ``vllm:cache_config_info``, as JSON.
     """
-    told = plan.pool_of(target).told
-    if (answered := plan.told.get(target.key.instance)) is not None:
-        told = merged(answered, told)
+    reported = plan.pool_of(target).told
+    if (by_server := plan.told.get(target.key.instance)) is not None:
+        reported = merged(by_server, reported)
     serving = plan.serving_of(target)
-    return fingerprint_of(target.labels, serving, cache_config, gpu_models, told)
+    return fingerprint_of(target.labels, serving, cache_config, gpu_models, reported)
 
 
 def gpu_models(
@@ -184,18 +184,22 @@ def gpu_models(
     """Instance → names of its GPUs, sorted; those without a reading are not in it."""
     if gpus is None or gpus.is_empty():
         return {}
-    known = servers(plan.gpu_targets(targets.values()))
+    servers_of_gpus = servers(plan.gpu_targets(targets.values()))
     # a GPU keeps its name: the newest reading of each is enough
-    read = gpus.filter(pl.col("gpu_model").is_not_null())
-    read = read.unique(["uuid", "pod", "exporter"], keep="last", maintain_order=True)
-    if read.is_empty() or known.is_empty():
+    readings = gpus.filter(pl.col("gpu_model").is_not_null())
+    readings = readings.unique(["uuid", "pod", "exporter"], keep="last", maintain_order=True)
+    if readings.is_empty() or servers_of_gpus.is_empty():
         return {}
-    named = linked(pl.concat([empty_gpus(), read]), known).select("instance", "gpu_model").unique()
-    found: dict[str, set[str]] = {}
+    named = (
+        linked(pl.concat([empty_gpus(), readings]), servers_of_gpus)
+        .select("instance", "gpu_model")
+        .unique()
+    )
+    models_of: dict[str, set[str]] = {}
     for instance, model in named.iter_rows():
         if model is not None:
-            found.setdefault(instance, set()).add(model)
-    return {instance: tuple(sorted(models)) for instance, models in found.items()}
+            models_of.setdefault(instance, set()).add(model)
+    return {instance: tuple(sorted(models)) for instance, models in models_of.items()}
 
 
 def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFrame) -> pl.DataFrame:
@@ -227,7 +231,7 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     no_pin = pl.col("pinned_until").is_null()
     since = pl.coalesce("pinned_until", pl.col("end") - _CHANGE_SEEN_FOR)
     changed = (pl.col("release_since") > since) & (pl.col("release_since") <= pl.col("end"))
-    seen = pl.when(changed.fill_null(False)).then(True)
+    true_where_changed = pl.when(changed.fill_null(False)).then(True)
     unchanged = pl.when(no_pin & pl.col("release").is_not_null()).then(False)
     return joined.with_columns(
         release_changed=pl.when(pl.col("release").is_not_null()).then(inside.fill_null(False)),
@@ -246,7 +250,9 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
         .when(no_pin & pl.col("release").is_not_null())
         .then(pl.format("{} ({}), unchanged for a day", "release", "release_source"))
         .otherwise("release_comparison"),
-        release_changed_since_pin=pl.coalesce("release_changed_since_pin", seen, unchanged),
+        release_changed_since_pin=pl.coalesce(
+            "release_changed_since_pin", true_where_changed, unchanged
+        ),
     ).drop("release", "release_since", "release_before", "release_source", "pinned_until")
 
 
@@ -283,22 +289,22 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
         return releases
     joined = now.join(releases, on=_KEY, how="left", maintain_order="left")
     pairs = joined.select("release", "now").unique(maintain_order=True)
-    said = [(*pair, *_continued(*pair)) for pair in pairs.iter_rows()]
+    continued = [(*pair, *_continued(*pair)) for pair in pairs.iter_rows()]
     parts = pl.DataFrame(
-        said, {**pairs.schema, "then": pl.String, "other": pl.Boolean}, orient="row"
+        continued, {**pairs.schema, "then": pl.String, "other": pl.Boolean}, orient="row"
     )
     joined = joined.join(
         parts, on=["release", "now"], how="left", nulls_equal=True, maintain_order="left"
     )
     changed = pl.col("other")
-    told = joined.select(
+    both = joined.select(
         *_KEY,
         release="then",
         release_since=pl.when(changed).then(pl.lit(at, dtype=TIME)).otherwise("release_since"),
         release_before=pl.when(changed).then("release").otherwise("release_before"),
     ).cast(pl.Schema(RELEASES_SCHEMA))
     silent = releases.join(now, on=_KEY, how="anti", maintain_order="left")
-    return pl.concat([told, silent]).sort(_KEY)
+    return pl.concat([both, silent]).sort(_KEY)
 
 
 def _continued(before: str | None, now: str) -> tuple[str, bool]:
@@ -315,23 +321,23 @@ def _continued(before: str | None, now: str) -> tuple[str, bool]:
     )
     if any(old[name] != new[name] for name in old.keys() & new.keys()):
         return now, True
-    known = old | new
-    return ", ".join(f"{name} {known[name]}" for name in sorted(known)), False
+    release = old | new
+    return ", ".join(f"{name} {release[name]}" for name in sorted(release)), False
 
 
-def _references(held: list[tuple[Pin, TargetKey]]) -> pl.DataFrame:
+def _references(pairs: list[tuple[Pin, TargetKey]]) -> pl.DataFrame:
     """What each target's pin remembers, under the target's own name."""
-    pins = {pin.id: pin for pin, _ in held if len(pin.reference)}
+    pins = {pin.id: pin for pin, _ in pairs if len(pin.reference)}
     if not pins:
         return no_reference()
     names = [c for c in REFERENCE_SCHEMA if c not in KEY_COLUMNS]
     remembered = pl.concat(pin.reference.head(1) for pin in pins.values())
     remembered = remembered.select(names).with_columns(pin=pl.Series(list(pins)))
-    asked = pl.DataFrame(
-        [(*key, pin.id) for pin, key in held if pin.id in pins],
+    pin_of_target = pl.DataFrame(
+        [(*key, pin.id) for pin, key in pairs if pin.id in pins],
         schema=dict.fromkeys([*_KEY, "pin"], pl.String),
         orient="row",
     )
-    return asked.join(remembered, on="pin", how="left", maintain_order="left").select(
+    return pin_of_target.join(remembered, on="pin", how="left", maintain_order="left").select(
         list(REFERENCE_SCHEMA)
     )

@@ -51,8 +51,8 @@ def replacing(before: Sequence[Pin], new: Sequence[Pin]) -> tuple[Pin, ...]:
     def place(pin: Pin) -> tuple[str | None, ...]:
         return (pin.scope, pin.instance, pin.engine, pin.pool if pin.scope == "pool" else None)
 
-    taken = {place(pin) for pin in new}
-    return (*(pin for pin in before if place(pin) not in taken), *new)
+    places = {place(pin) for pin in new}
+    return (*(pin for pin in before if place(pin) not in places), *new)
 
 
 def of_others(
@@ -62,7 +62,7 @@ def of_others(
 
     ``pins``: those to be looked at; ``now``: every target that is known, with its fingerprint.
     """
-    found: list[tuple[Pin, str, tuple[Difference, ...]]] = []
+    others: list[tuple[Pin, str, tuple[Difference, ...]]] = []
     for pin in pins:
         for key, (target, print_) in now.items():
             named = (
@@ -72,9 +72,9 @@ def of_others(
             )
             other = only(differences(pin.fingerprint, print_), "identity") if named else ()
             if other:
-                found.append((pin, key.text, other))
+                others.append((pin, key.text, other))
                 break
-    return found
+    return others
 
 
 def notes_on(
@@ -85,16 +85,16 @@ def notes_on(
     ``pins``: those in force; ``targets``: every target that is known, with its pool; ``ran``:
     target → its fingerprint now.
     """
-    found: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for key, target in targets.items():
         for pin in pins.naming(key.instance, key.engine, target.pool or ""):
             other = differences(pin.fingerprint, ran.get(key, Fingerprint()))
-            if not other or pin.id in found:
+            if not other or pin.id in notes:
                 continue
             texts = ", ".join(one.text for one in other)
             which = f" ({key.text})" if pin.scope == "pool" else ""
             if only(other, "identity"):
-                found[pin.id] = f"not in force, another server now{which}: {texts}"
+                notes[pin.id] = f"not in force, another server now{which}: {texts}"
             else:
-                found[pin.id] = f"changed since{which}: {texts}"
-    return found
+                notes[pin.id] = f"changed since{which}: {texts}"
+    return notes

@@ -83,8 +83,8 @@ def what_ran(
     gpus: pl.DataFrame | None = None,
 ) -> dict[TargetKey, Fingerprint]:
     """Target → its fingerprint, the flags of its newest page among it."""
-    known = scrapes.filter(pl.col("cache_config").is_not_null())
-    newest = known.group_by(_KEY, maintain_order=True).agg(pl.col("cache_config").last())
+    configured = scrapes.filter(pl.col("cache_config").is_not_null())
+    newest = configured.group_by(_KEY, maintain_order=True).agg(pl.col("cache_config").last())
     configs = {TargetKey(i, e): config for i, e, config in newest.iter_rows()}
     models = gpu_models(targets, plan, gpus)
     return {
@@ -94,17 +94,17 @@ def what_ran(
 
 
 def pins_of(
-    found: Measured, window: Window, targets: Iterable[Target], accepted: Acceptance
+    measured: Measured, window: Window, targets: Iterable[Target], accepted: Acceptance
 ) -> Pins:
     """A pin for each target, or one for its pool where a target has too little for a law.
 
-    ``found``: what the window showed; ``window``: which span; ``targets``: those to be pinned, with
-    their pools; ``accepted``: who accepts them.
+    ``measured``: what the window showed; ``window``: which span; ``targets``: those to be pinned,
+    with their pools; ``accepted``: who accepts them.
     """
     pins: list[Pin] = []
     pools: dict[str, list[Target]] = {}
     for target in targets:
-        pin = pin_of_target(found, window, target, accepted)
+        pin = pin_of_target(measured, window, target, accepted)
         if pin is not None:
             pins.append(pin)
             pools.setdefault(pin.pool, []).append(target)
@@ -114,7 +114,7 @@ def pins_of(
         for pool, members in pools.items()
         if pool in lacking
         and len(members) > 1
-        and (pin := pin_of_pool(found, window, members, accepted)) is not None
+        and (pin := pin_of_pool(measured, window, members, accepted)) is not None
         and pin.model is not None
     ]
     # a target's pin without a law would stand before its pool's
@@ -123,25 +123,25 @@ def pins_of(
 
 
 def pin_of_target(
-    found: Measured, window: Window, target: Target, accepted: Acceptance
+    measured: Measured, window: Window, target: Target, accepted: Acceptance
 ) -> Pin | None:
     """The pin of one target; None where the window does not show it at all."""
     key = target.key
-    own = found.minutes.filter(
+    own = measured.minutes.filter(
         (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
     )
-    return _pin(own, [found.ran.get(key, Fingerprint())], window, target, key, accepted)
+    return _pin(own, [measured.ran.get(key, Fingerprint())], window, target, key, accepted)
 
 
 def pin_of_pool(
-    found: Measured, window: Window, members: Sequence[Target], accepted: Acceptance
+    measured: Measured, window: Window, members: Sequence[Target], accepted: Acceptance
 ) -> Pin | None:
     """The pin of a pool: a law fitted on all of its targets; None where none of them is seen."""
     keys = pl.DataFrame(
         [tuple(t.key) for t in members], schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
-    rows = found.minutes.join(keys, on=_KEY, how="semi", maintain_order="left")
-    ran = [found.ran.get(t.key, Fingerprint()) for t in members]
+    rows = measured.minutes.join(keys, on=_KEY, how="semi", maintain_order="left")
+    ran = [measured.ran.get(t.key, Fingerprint()) for t in members]
     return _pin(rows, ran, window, members[0], None, accepted)
 
 
@@ -191,5 +191,5 @@ def with_more(pins: Pins, more: Pins) -> Pins:
 
 def _fitted(rows: pl.DataFrame) -> tuple[LoadModel | None, str | None]:
     """The law of these minutes, or what is missing for one."""
-    found = fit(rows)
-    return (None, found.reason) if isinstance(found, Arming) else (found, None)
+    fitted = fit(rows)
+    return (None, fitted.reason) if isinstance(fitted, Arming) else (fitted, None)

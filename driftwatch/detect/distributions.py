@@ -263,14 +263,14 @@ def moved(counts: Floats, reference: Floats, edges: Floats) -> Texts:
     +20 points in >1k, -20 in ≤200
     """
     change = 100.0 * (shares(counts) - shares(reference))
-    known = np.isfinite(change.sum(axis=1))
-    change = np.where(known[:, None], change, 0.0)
+    is_known = np.isfinite(change.sum(axis=1))
+    change = np.where(is_known[:, None], change, 0.0)
     rows = np.arange(len(change))
     gained, lost = change.argmax(axis=1), change.argmin(axis=1)
     labels = cell_labels(edges)
     texts = np.full(len(change), None, dtype=object)
     gains, losses = change[rows, gained], change[rows, lost]
-    for row in np.flatnonzero(known):
+    for row in np.flatnonzero(is_known):
         if gains[row] < _LEAST_POINTS and losses[row] > -_LEAST_POINTS:
             texts[row] = "less than 1 point in every cell"
         else:

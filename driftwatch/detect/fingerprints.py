@@ -136,8 +136,8 @@ def fingerprint_of(
         if (setting := serving.setting(name)) is not None
     }
     release = {name: labels[label] for label, name in RELEASE_LABELS.items() if labels.get(label)}
-    seen = Fingerprint(identity, {**dict(_flags(cache_config)), **knobs}, release)
-    return merged(seen) if reported is None else merged(reported, seen)
+    own = Fingerprint(identity, {**dict(_flags(cache_config)), **knobs}, release)
+    return merged(own) if reported is None else merged(reported, own)
 
 
 def without_knobs(fingerprint: Fingerprint) -> Fingerprint:
@@ -159,10 +159,12 @@ def release_source(name: str, labels: Mapping[str, str], reported: Fingerprint |
     """
     if reported is not None and name in reported.release:
         return "the server's own answer"
-    known = [label for label, part in RELEASE_LABELS.items() if part == name and labels.get(label)]
-    if not known:
+    sources = [
+        label for label, part in RELEASE_LABELS.items() if part == name and labels.get(label)
+    ]
+    if not sources:
         return "unknown"
-    return "kube_pod_container_info" if known[-1] == "kube_image" else f"label {known[-1]}"
+    return "kube_pod_container_info" if sources[-1] == "kube_image" else f"label {sources[-1]}"
 
 
 def _flags(cache_config: str | None) -> Iterator[tuple[str, str]]:

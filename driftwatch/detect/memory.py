@@ -57,9 +57,9 @@ class Arrays:
 
     def places(self, keys: pl.DataFrame) -> Indices:
         """The place of each of these keys; -1 of one that is not here."""
-        known = self.keys.select(self.key).with_row_index("place")
+        places = self.keys.select(self.key).with_row_index("place")
         joined = keys.select(self.key).join(
-            known, on=self.key, how="left", maintain_order="left", nulls_equal=True
+            places, on=self.key, how="left", maintain_order="left", nulls_equal=True
         )
         return joined["place"].cast(pl.Int64).fill_null(-1).to_numpy().astype(np.intp)
 
@@ -83,14 +83,14 @@ class Arrays:
             return replace(self, keys=keys)
         return self._taken(keys, rows.astype(np.intp))
 
-    def without(self, gone: pl.DataFrame) -> Arrays:
+    def without(self, leaving: pl.DataFrame) -> Arrays:
         """Less the keys of these rows, which may have some of the key columns only."""
-        key = [c for c in self.key if c in gone.columns]
-        mark = gone.select(key).unique().with_columns(gone=True)
-        left = self.keys.join(mark, on=key, how="left", maintain_order="left")["gone"].is_null()
-        if left.all():
+        key = [c for c in self.key if c in leaving.columns]
+        mark = leaving.select(key).unique().with_columns(gone=True)
+        stays = self.keys.join(mark, on=key, how="left", maintain_order="left")["gone"].is_null()
+        if stays.all():
             return self
-        return self._taken(self.keys.filter(left), np.flatnonzero(left.to_numpy()))
+        return self._taken(self.keys.filter(stays), np.flatnonzero(stays.to_numpy()))
 
     def _taken(self, keys: pl.DataFrame, rows: Indices) -> Arrays:
         """These keys with the arrays' rows of these numbers; -1 is new."""
@@ -99,9 +99,9 @@ class Arrays:
         for name, array in self.values.items():
             field = self.fields[name]
             shape = (*array.shape[: field.axis], len(rows), *array.shape[field.axis + 1 :])
-            taken = np.full(shape, field.fill, dtype=array.dtype)
-            np.moveaxis(taken, field.axis, 0)[~new] = np.moveaxis(array, field.axis, 0)[rows[~new]]
-            values[name] = taken
+            copied = np.full(shape, field.fill, dtype=array.dtype)
+            np.moveaxis(copied, field.axis, 0)[~new] = np.moveaxis(array, field.axis, 0)[rows[~new]]
+            values[name] = copied
         return replace(self, keys=keys, values=values)
 
     def frames(self) -> dict[str, pl.DataFrame]:

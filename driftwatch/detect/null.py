@@ -23,7 +23,7 @@ from driftwatch.detect.memory import Arrays, Field, arrays_from, no_arrays
 
 EPOCH = date(1970, 1, 1).toordinal()
 # what finished days are kept in: more minutes than a day has
-_KEPT = np.uint16
+_COUNT = np.uint16
 NO_DAY = -1
 
 
@@ -63,7 +63,7 @@ class Null:
         done = current.sum(axis=1) >= self.least
         past, dates = self.past.copy(), self.slots["dates"].copy()
         past[done, 1:], dates[done, 1:] = past[done, :-1], dates[done, :-1]
-        past[done, 0] = np.minimum(current[done], np.iinfo(_KEPT).max)
+        past[done, 0] = np.minimum(current[done], np.iinfo(_COUNT).max)
         dates[done, 0] = self.day
         slots = self.slots.with_arrays(current=np.zeros_like(current), past=past, dates=dates)
         return replace(self, day=day, slots=slots)
@@ -71,15 +71,15 @@ class Null:
     def add(self, slots: Indices, values: Floats) -> Null:
         """One more value of some keys, on the day being counted; NaN counts nowhere."""
         current = self.slots["current"].copy()
-        known = ~np.isnan(values)
-        cell = np.searchsorted(self.edges, values[known], side="right") - 1
-        np.add.at(current, (slots[known], np.clip(cell, 0, len(self.edges) - 2)), 1)
+        is_known = ~np.isnan(values)
+        cell = np.searchsorted(self.edges, values[is_known], side="right") - 1
+        np.add.at(current, (slots[is_known], np.clip(cell, 0, len(self.edges) - 2)), 1)
         return replace(self, slots=self.slots.with_arrays(current=current))
 
     def known_days(self) -> Indices:
         """Finished days per key."""
-        known: Indices = (self.slots["dates"] != NO_DAY).sum(axis=1)
-        return known
+        counts: Indices = (self.slots["dates"] != NO_DAY).sum(axis=1)
+        return counts
 
     def quantile(self, q: float, least_days: int = 5) -> Floats:
         """The ``q`` quantile of each key's finished days, linear inside its bin.
@@ -95,8 +95,8 @@ class Null:
             self.past.reshape(-1, len(self.edges) - 1).astype(np.float64), self.edges, 1.0
         )
         largest = np.sort(days.reshape(self.size, -1), axis=1)  # unknown days go last
-        known = (~np.isnan(largest)).sum(axis=1)
-        middle = np.maximum(np.stack([(known - 1) // 2, known // 2], axis=1), 0)
+        day_counts = (~np.isnan(largest)).sum(axis=1)
+        middle = np.maximum(np.stack([(day_counts - 1) // 2, day_counts // 2], axis=1), 0)
         medians: Floats = np.take_along_axis(largest, middle, axis=1).mean(axis=1)
         return medians
 
@@ -119,9 +119,9 @@ class Null:
         out[inside] = of_groups[groups[inside]]
         return out
 
-    def without(self, gone: pl.DataFrame) -> Null:
-        """Less the keys of some targets; ``gone`` has some of the key columns."""
-        return replace(self, slots=self.slots.without(gone))
+    def without(self, leaving: pl.DataFrame) -> Null:
+        """Less the keys of some targets; ``leaving`` has some of the key columns."""
+        return replace(self, slots=self.slots.without(leaving))
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Name → frame, from which :func:`null_from` makes the same again."""
@@ -135,7 +135,7 @@ def null(edges: Sequence[float] | Floats, key: Sequence[str], days: int, least: 
     at = np.asarray(edges, dtype=np.float64)
     fields = {
         "current": Field((len(at) - 1,), "uint32"),
-        "past": Field((days, len(at) - 1), _KEPT.__name__),
+        "past": Field((days, len(at) - 1), _COUNT.__name__),
         "dates": Field((days,), "int32", NO_DAY),
     }
     return Null(at, days, least, NO_DAY, no_arrays(key, fields))
@@ -182,10 +182,10 @@ class Bins:
         """The bin of each value; -1 for NaN and, where logarithms count, for what is not > 0."""
         with np.errstate(invalid="ignore", divide="ignore"):
             line = np.log(values) if self.logarithmic else values
-            known = np.isfinite(line)
-        place = np.floor((np.where(known, line, self.lowest) - self.lowest) / self.width)
+            is_known = np.isfinite(line)
+        place = np.floor((np.where(is_known, line, self.lowest) - self.lowest) / self.width)
         inside = np.clip(place, 0, self.count - 1).astype(np.int64)
-        return np.where(known, inside, -1)
+        return np.where(is_known, inside, -1)
 
     def quantile(self, counts: npt.NDArray[np.integer], q: float) -> Floats:
         """The ``q`` quantile of every row of counts.

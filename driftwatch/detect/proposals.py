@@ -100,7 +100,7 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
         .alias(f"after_{flag}")
         for flag in _CUTS
     )
-    seen = pl.col("end").filter(pl.col("scrapes") > 0).min().over(KEY)
+    first_scraped = pl.col("end").filter(pl.col("scrapes") > 0).min().over(KEY)
     slow = [c for c in _SLOW if c in rows.columns]
     why = (
         pl.when(pl.col("scrapes").fill_null(0) <= 0)
@@ -112,7 +112,7 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
         .when(pl.col("after_release_changed") > 0)
         .then(pl.lit("release changed, and the 10 min after it"))
         # one that was there when the minutes begin may have run for long
-        .when((pl.col("end") - seen < WARM_UP) & (seen > pl.col("end").min()))
+        .when((pl.col("end") - first_scraped < WARM_UP) & (first_scraped > pl.col("end").min()))
         .then(pl.lit("its first 10 min"))
         .when(*_any([pl.col(c).fill_null(False) for c in slow]))
         .then(pl.lit(SLOW))

@@ -88,13 +88,13 @@ def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
     by_hits = _missed(hit) / _missed(hit_expected)
     lost = _rise(by_hits)
     rises = lost + _rise(by_prompts) + _rise(rate)
-    known = {
+    values = {
         "computed_prompt_tokens_ratio": rate * by_prompts * by_hits,
         "lost_prefix_hits_prefill_ratio": by_hits,
         "lost_prefix_hits_share_ratio": pl.when(rises > 0).then(lost / rises).otherwise(0.0),
     }
     every = pl.all_horizontal(enough, *(value.is_finite() for value in (rate, by_prompts, by_hits)))
-    return {name: pl.when(every).then(value) for name, value in known.items()}
+    return {name: pl.when(every).then(value) for name, value in values.items()}
 
 
 def _missed(hit: pl.Expr) -> pl.Expr:

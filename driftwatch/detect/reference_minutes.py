@@ -37,24 +37,24 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
     that all targets are one row of; None = each has its own.
     Returns: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, kind ``baseline``.
     """
-    seen = minutes.filter(pl.col("scrapes") > 0)
-    swung = swings(seen)
+    scraped = minutes.filter(pl.col("scrapes") > 0)
+    swung = swings(scraped)
     if pool is not None:
         together = {"instance": pl.lit(pool), "engine": pl.lit("")}
-        seen = seen.with_columns(**together)
+        scraped = scraped.with_columns(**together)
         swung = swung.with_columns(**together).group_by(KEY).agg(pl.all().max())
-    rows = seen.group_by(KEY, maintain_order=True).agg(
+    rows = scraped.group_by(KEY, maintain_order=True).agg(
         kind=pl.lit("baseline"),
         since=pl.col("end").min() - _MINUTE,
         until=pl.col("end").max(),
         **{f"reference_{name}": value for name, value in _measured().items()},
     )
-    for beside in (_low_rate(seen), swung):
+    for beside in (_low_rate(scraped), swung):
         rows = rows.join(beside, on=KEY, how="left", maintain_order="left")
     for name in ("prompt_tokens", "generation_tokens"):
-        rows = rows.join(_histogram(seen, name), on=KEY, how="left", maintain_order="left")
+        rows = rows.join(_histogram(scraped, name), on=KEY, how="left", maintain_order="left")
     for name in LATENCIES:
-        histogram = _histogram(seen, name)
+        histogram = _histogram(scraped, name)
         p95 = quantile(
             histogram[f"reference_{name}_buckets"], histogram[f"reference_{name}_edges"], 0.95
         )
@@ -115,12 +115,12 @@ def _measured() -> dict[str, pl.Expr]:
     }
 
 
-def _low_rate(seen: pl.DataFrame) -> pl.DataFrame:
+def _low_rate(scraped: pl.DataFrame) -> pl.DataFrame:
     """Target → the lowest tenth of its requests/s over stretches of 10 min, half of each seen."""
     finished, seconds = pl.col("finished_requests_total"), pl.col("duration_seconds")
     stretch = (pl.col("end") - timedelta(minutes=1)).dt.truncate("10m")
     return (
-        seen.group_by(*KEY, stretch=stretch, maintain_order=True)
+        scraped.group_by(*KEY, stretch=stretch, maintain_order=True)
         .agg(rate=_over(finished, seconds), minutes=pl.len())
         .filter(pl.col("minutes") >= 5)
         .group_by(KEY, maintain_order=True)
@@ -158,11 +158,11 @@ def _as_text(edges: pl.Expr) -> pl.Expr:
     return edges.cast(pl.List(pl.String)).list.join(",")
 
 
-def _histogram(seen: pl.DataFrame, name: str) -> pl.DataFrame:
+def _histogram(scraped: pl.DataFrame, name: str) -> pl.DataFrame:
     """Target → the summed histogram of the layout that holds most, as ``reference_*`` columns."""
     buckets, edges = f"{name}_buckets", f"{name}_edges"
     cells = (
-        seen.select(*KEY, buckets, edges)
+        scraped.select(*KEY, buckets, edges)
         .filter(
             pl.col(buckets).is_not_null(),
             pl.col(edges).is_not_null(),

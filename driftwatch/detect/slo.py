@@ -69,13 +69,13 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 def _missed(each: pl.DataFrame, no_ttft_target: pl.Series) -> pl.Series:
     """Both targets as one answer."""
     ttft, tpot = pl.col("ttft"), pl.col("tpot")
-    met = ~ttft | (~tpot & pl.col("no_ttft_target"))
+    in_target = ~ttft | (~tpot & pl.col("no_ttft_target"))
     return (
         each.with_columns(no_ttft_target=no_ttft_target)
         .select(
             pl.when((ttft | tpot).fill_null(False))
             .then(True)
-            .when(met.fill_null(False))
+            .when(in_target.fill_null(False))
             .then(False)
         )
         .to_series()

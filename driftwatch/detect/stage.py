@@ -66,10 +66,10 @@ def detect(
     what a person set.
     """
     fast, of_speed = speed.columns(minutes, memory.speed, pins, settings)
-    seen = minutes.hstack(fast)
-    shifted, of_lengths = lengths.columns(seen, memory.lengths, pins, settings)
-    seen = seen.hstack(shifted)
-    slow, of_trend = trend.columns(seen, memory.trend, pins, settings)
+    columns = minutes.hstack(fast)
+    shifted, of_lengths = lengths.columns(columns, memory.lengths, pins, settings)
+    columns = columns.hstack(shifted)
+    slow, of_trend = trend.columns(columns, memory.trend, pins, settings)
     return pl.concat([fast, shifted, slow], how="horizontal"), Memory(
         of_speed, of_lengths, of_trend
     )

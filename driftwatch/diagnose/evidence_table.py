@@ -22,7 +22,7 @@ from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.engine import ALIVE_SCHEMA, engine_columns, seconds_since_last_token
 from driftwatch.signals.facts import inside
 from driftwatch.signals.gpus import gpu_columns
-from driftwatch.signals.past import READ_BUCKETS, Past, Seen, joined, left_behind
+from driftwatch.signals.past import READ_BUCKETS, JoinedScrapes, Past, joined, left_behind
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
 from driftwatch.signals.windows import Kind, totals
 
@@ -157,7 +157,7 @@ def evidence_table(
 
 
 def _cut(
-    scraped: Seen,
+    scraped: JoinedScrapes,
     windows: pl.DataFrame,
     kind: Kind,
     sums: tuple[str, ...],
@@ -177,7 +177,7 @@ def _cut(
 
 
 def _settings_and_limits(
-    scraped: Seen,
+    scraped: JoinedScrapes,
     windows: pl.DataFrame,
     binding_windows: pl.DataFrame,
     serving: pl.DataFrame,
@@ -349,7 +349,7 @@ def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _past(scraped: Seen, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
+def _past(scraped: JoinedScrapes, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
     """What the minute grid leaves behind; other windows are nobody's past."""
     until = windows["end"].max()
     if kind != "chained" or cut or not isinstance(until, datetime):

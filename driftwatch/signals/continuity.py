@@ -86,8 +86,8 @@ def _last_before(
     whose = windows.select(by).join(
         begun.select(by).with_row_index("whose"), on=by, how="left", maintain_order="left"
     )["whose"]
-    known = whose.is_not_null().to_numpy()
-    if not known.any():
+    has_target = whose.is_not_null().to_numpy()
+    if not has_target.any():
         none = np.full(len(windows), -1, dtype=np.int64)
         return none, none + 1, none
     number = whose.fill_null(0).cast(pl.Int64).to_numpy()
@@ -102,12 +102,12 @@ def _last_before(
     low, high = int(times.min()), int(times.max())
     apart = high - low + 3
     line = np.repeat(np.arange(len(firsts)), lasts - firsts + 1) * apart + (times - low + 1)
-    asked = number * apart + (np.clip(edges, low - 1, high + 1) - low + 1)
-    before = np.searchsorted(line, asked, side) - 1
+    places = number * apart + (np.clip(edges, low - 1, high + 1) - low + 1)
+    before = np.searchsorted(line, places, side) - 1
     return (
-        np.where(known, before, -1),
-        np.where(known, firsts[number], 0),
-        np.where(known, lasts[number], -1),
+        np.where(has_target, before, -1),
+        np.where(has_target, firsts[number], 0),
+        np.where(has_target, lasts[number], -1),
     )
 
 
@@ -178,13 +178,13 @@ def _fell(scrapes: pl.DataFrame, column: str) -> pl.Expr:
     return (pl.col(column) < _previous(scrapes, column)).fill_null(False) & _NOT_FIRST
 
 
-def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
+def with_epochs(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl.DataFrame:
     """Usable scrapes with their continuity, sorted by target and time.
 
     ``scrapes``: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order; of
-    several rows of a target with the same time the first counts; ``known``: per target and ``time``
-    of its first row here the last known values of :data:`COMPARED`, where scrapes before it are
-    known to somebody; None = to nobody.
+    several rows of a target with the same time the first counts; ``before``: per target and
+    ``time`` of its first row here the last known values of :data:`COMPARED`, where scrapes before
+    it are known to somebody; None = to nobody.
     Returns: the rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
     ``configuration_changed``, ``edges_changed``, ``after_gap`` (booleans, false on a target's first
     row); ``epoch`` (counts up within a target) and ``epoch_starts``; ``step_microseconds`` (time
@@ -197,18 +197,18 @@ def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.
     usable = only(usable, ~told_before.fill_null(False)).with_columns(
         previous_time=pl.col("time").shift(1).over(by)
     )
-    seen = usable if known is None else with_known(usable, known, COMPARED)
-    fell = pl.any_horizontal([_fell(seen, c) for c in _MONOTONE])
+    filled = usable if before is None else with_known(usable, before, COMPARED)
+    fell = pl.any_horizontal([_fell(filled, c) for c in _MONOTONE])
     after_gap = (
         (pl.col("time") - pl.col("previous_time")).dt.total_milliseconds() > MAX_GAP_SECONDS * 1000
     ).fill_null(False)
     other = fell | pl.any_horizontal(
-        _changed(seen, column, START_TIME_TOLERANCE_SECONDS) for column in _BEGAN
+        _changed(filled, column, START_TIME_TOLERANCE_SECONDS) for column in _BEGAN
     )
-    flags = seen.select(
+    flags = filled.select(
         restarted=other & ~(after_gap & _RAN_BEFORE),
-        configuration_changed=_changed(seen, "cache_config"),
-        edges_changed=_edges_changed(seen),
+        configuration_changed=_changed(filled, "cache_config"),
+        edges_changed=_edges_changed(filled),
         after_gap=after_gap,
     )
     first = pl.col("previous_time").is_null()
@@ -220,26 +220,26 @@ def with_epochs(scrapes: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.
     return usable.with_columns(step_microseconds=_step_microseconds())
 
 
-def _edges_changed(seen: pl.DataFrame) -> pl.Series:
+def _edges_changed(scrapes: pl.DataFrame) -> pl.Series:
     """Any histogram's edges differ; one after the other, for all of them are half the table."""
-    changed = pl.repeat(False, len(seen), dtype=pl.Boolean, eager=True)
+    changed = pl.repeat(False, len(scrapes), dtype=pl.Boolean, eager=True)
     for column in _EDGES:
-        changed |= seen.select(_changed(seen, column).alias(column)).to_series()
+        changed |= scrapes.select(_changed(scrapes, column).alias(column)).to_series()
     return changed
 
 
-def with_known(scrapes: pl.DataFrame, known: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+def with_known(scrapes: pl.DataFrame, past: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """The rows with what was known before where the row itself says nothing.
 
-    ``scrapes``: any columns of the scrape table; ``known``: per target and time some of
+    ``scrapes``: any columns of the scrape table; ``past``: per target and time some of
     ``columns``; ``columns``: which ones to fill.
     """
-    wanted = [c for c in columns if scrapes[c].null_count() and c in known.columns]
-    if not wanted or known.is_empty():
+    wanted = [c for c in columns if scrapes[c].null_count() and c in past.columns]
+    if not wanted or past.is_empty():
         return scrapes
     by = [*keys(scrapes), "time"]
     before = scrapes.select(by).join(
-        known.select(*by, *wanted), on=by, how="left", maintain_order="left"
+        past.select(*by, *wanted), on=by, how="left", maintain_order="left"
     )
     return scrapes.with_columns(pl.coalesce(pl.col(c), before[c]).alias(c) for c in wanted)
 

@@ -46,10 +46,10 @@ def input_coverage(
     """
     names = list(inputs)
     columns = [f"{kind}_{name}" for name in names for kind in ("seen", "gone")]
-    kept = ["looked_at", *columns]
-    missing = [c for c in kept if c not in carried.columns]
+    carried_columns = ["looked_at", *columns]
+    missing = [c for c in carried_columns if c not in carried.columns]
     before = carried.with_columns(pl.lit(None, dtype=TIME).alias(c) for c in missing).select(
-        *KEY, *kept
+        *KEY, *carried_columns
     )
     # what was looked at before is known; seen again from the middle of it, it would count anew
     rows = (
@@ -90,7 +90,7 @@ def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
     there = pl.col(_probe(name)).is_not_null()
     first = pl.col("previous").is_null()
     was_there = there.shift(1).over("target")
-    seen = (
+    last_seen = (
         pl.when(there)
         .then(pl.col("time"))
         .when(first)
@@ -99,7 +99,7 @@ def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
         .over("target")
     )
     # the sentinel keeps "it is there" apart from "as before" while filling forward
-    gone = (
+    missing_since = (
         pl.when(there)
         .then(_THERE)
         .when(first & ~pl.col("resumed"))
@@ -109,29 +109,31 @@ def _levels(name: str) -> tuple[pl.Expr, pl.Expr]:
         .forward_fill()
         .over("target")
     )
-    return seen.alias(f"seen_{name}"), pl.when(gone != _THERE).then(gone).alias(f"gone_{name}")
+    return last_seen.alias(f"seen_{name}"), pl.when(missing_since != _THERE).then(
+        missing_since
+    ).alias(f"gone_{name}")
 
 
-def coverage_columns(seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
+def coverage_columns(inputs_seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
     """How long inputs are gone, per target and in its pool.
 
-    ``seen``: from :func:`input_coverage`; ``pools``: instance, engine, pool.
+    ``inputs_seen``: from :func:`input_coverage`; ``pools``: instance, engine, pool.
     Returns: instance, engine, end, ``coverage_missing_seconds`` (NULL: nothing was ever seen, or
     nobody looked for longer than the look-back), ``coverage_missing_inputs``,
     ``pool_coverage_missing_ratio``, ``pool_coverage_missing_targets``.
     """
-    inputs = [c.removeprefix("seen_") for c in seen.columns if c.startswith("seen_")]
+    inputs = [c.removeprefix("seen_") for c in inputs_seen.columns if c.startswith("seen_")]
 
     def age(name: str) -> pl.Expr:
         """Seconds without the input, 0 where it is there; NULL if not seen for a day."""
-        looked = pl.col("end") - pl.col("looked_at") <= MAX_GAP
+        recent = pl.col("end") - pl.col("looked_at") <= MAX_GAP
         remembered = pl.col("looked_at") - pl.col(f"seen_{name}") <= REMEMBERED
-        gone = pl.col("looked_at") - pl.col(f"gone_{name}")
-        return pl.when(remembered & looked).then(
-            in_seconds(gone.dt.total_microseconds()).fill_null(0.0)
+        missing = pl.col("looked_at") - pl.col(f"gone_{name}")
+        return pl.when(remembered & recent).then(
+            in_seconds(missing.dt.total_microseconds()).fill_null(0.0)
         )
 
-    ages = seen.with_columns(age(c).alias(f"age_{c}") for c in inputs)
+    ages = inputs_seen.with_columns(age(c).alias(f"age_{c}") for c in inputs)
     oldest = pl.max_horizontal(pl.lit(None, dtype=pl.Float64), *(f"age_{c}" for c in inputs))
     named = (
         pl.concat_list(

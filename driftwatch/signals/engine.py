@@ -142,7 +142,7 @@ def seconds_since_last_token(
     idle = present == 0
     was_idle = present.forward_fill().shift(1).over(by) == 0
     alive = pl.any_horizontal(
-        *(known.fill_null(False) for known in (*asleep, idle, was_idle)),
+        *(flag.fill_null(False) for flag in (*asleep, idle, was_idle)),
         *(works, unsure, "restarted"),
     )
     first = pl.col("previous_time").is_null()
@@ -160,8 +160,8 @@ def seconds_since_last_token(
         .select([*by, "time", "known", "alive_at"])
     )
     at_last_scrape = at_end(windows.select([*dict.fromkeys((*KEY, *by)), "start", "end"]), levels)
-    seen = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
+    is_known = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
     elapsed = in_seconds((pl.col("time") - pl.col("alive_at")).dt.total_microseconds())
     return at_last_scrape.select(
-        *KEY, "end", "alive_at", seconds_since_last_token=pl.when(seen).then(elapsed)
+        *KEY, "end", "alive_at", seconds_since_last_token=pl.when(is_known).then(elapsed)
     )

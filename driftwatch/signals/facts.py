@@ -18,7 +18,7 @@ from driftwatch.signals.engine import WORK
 # Prometheus' default scrape_interval, and half of what makes an engine stuck.
 BELIEVED_SECONDS = 60
 
-_SHOWN = (*COUNTERS, *GAUGES, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
+_VALUES = (*COUNTERS, *GAUGES, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
 # since the scrape before: of a repeated sample there is nothing between the two
 _SINCE = ("preempted", "tokens_per_step", "first_tokens_per_step", "steps_per_second", "stalled")
 
@@ -35,9 +35,9 @@ def reads_the_same(epochs: pl.DataFrame, stalled: pl.Series) -> pl.Series:
     if not len(rows):
         return pl.repeat(False, len(epochs), dtype=pl.Boolean, eager=True)
     # a stalled scrape is none that begins an epoch: the row before it is of the same target
-    now, before = (epochs.select(pl.col(_SHOWN).gather(at)) for at in (rows, rows - 1))
+    now, before = (epochs.select(pl.col(_VALUES).gather(at)) for at in (rows, rows - 1))
     same = pl.repeat(True, len(rows), dtype=pl.Boolean, eager=True)
-    for name in _SHOWN:
+    for name in _VALUES:
         same &= now[name].eq_missing(before[name])
     repeated = pl.repeat(False, len(epochs), dtype=pl.Boolean, eager=True)
     return repeated.scatter(rows.filter(same), True)
@@ -134,9 +134,9 @@ def inside(facts: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """
     rows = facts.with_row_index("row")
     by = keys(facts)
-    asked = windows.select([*by, "start", "end"])
-    last = at_end(asked, rows.select([*by, "time", "row", "epoch"]))
-    first = at_start(asked, rows.select([*by, "time", "row"]))
+    wanted = windows.select([*by, "start", "end"])
+    last = at_end(wanted, rows.select([*by, "time", "row", "epoch"]))
+    first = at_start(wanted, rows.select([*by, "time", "row"]))
     spans = (
         last.drop_nulls("row")
         .filter(pl.col("time") >= pl.col("start"))

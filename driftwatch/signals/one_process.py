@@ -34,12 +34,12 @@ def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) ->
     last usable ones at least; what failed among them says nothing.
     Returns: the rows in order; the same object where no target has two processes.
     """
-    known = scrapes.clear() if before is None else before
+    earlier = scrapes.clear() if before is None else before
     both = pl.concat(
         rows.filter("ok").select(
             *KEY, "time", *_TIMES, began=pl.coalesce(_TIMES), is_new=pl.lit(is_new)
         )
-        for rows, is_new in ((known, False), (scrapes, True))
+        for rows, is_new in ((earlier, False), (scrapes, True))
     ).drop_nulls("began")
     several = (
         both.group_by(KEY)
@@ -67,14 +67,14 @@ def _of_others(rows: pl.DataFrame) -> list[tuple[datetime, str]]:
     answers: list[tuple[datetime, str]] = []
     ours: tuple[float | None, ...] = (None, None)
     last = 0.0
-    for time, *seen, began, is_new in rows.select("time", *_TIMES, "began", "is_new").iter_rows():
+    for time, *times, began, is_new in rows.select("time", *_TIMES, "began", "is_new").iter_rows():
         at = time.timestamp()
-        both = [(a, b) for a, b in zip(ours, seen, strict=True) if None not in (a, b)]
+        both = [(a, b) for a, b in zip(ours, times, strict=True) if None not in (a, b)]
         is_same = not both or any(abs(a - b) <= START_TIME_TOLERANCE_SECONDS for a, b in both)
         is_younger = began >= last - CLOCK_TOLERANCE_SECONDS
         if is_same or is_younger or at - last > MAX_GAP_SECONDS:
-            known = ours if is_same else (None, None)
-            ours = tuple(a if b is None else b for a, b in zip(known, seen, strict=True))
+            usual = ours if is_same else (None, None)
+            ours = tuple(a if b is None else b for a, b in zip(usual, times, strict=True))
             last = at
         elif is_new:
             began_ours = next(a for a in ours if a is not None)

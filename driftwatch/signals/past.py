@@ -30,7 +30,7 @@ READ_BUCKETS = (
 )
 # What says whether a target is alive: forward filled together, as they are read together.
 ALIVE = ("waiting_requests", *WORK, "engine_awake")
-_KNOWN = tuple(dict.fromkeys((*COMPARED, *ALIVE)))
+_REMEMBERED = tuple(dict.fromkeys((*COMPARED, *ALIVE)))
 _CONTINUITY = {
     "epoch": pl.Int64,
     "epoch_starts": pl.Boolean,
@@ -89,7 +89,7 @@ class Past:
             schema={
                 "target": pl.UInt32,
                 "time": TIME,
-                **{c: SCRAPE_SCHEMA[c] for c in _KNOWN},
+                **{c: SCRAPE_SCHEMA[c] for c in _REMEMBERED},
             }
         )
     )
@@ -99,7 +99,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JoinedScrapes:
     """New scrapes joined to the past."""
 
     targets: pl.DataFrame  # instance, engine, ``target``
@@ -120,7 +120,7 @@ class Seen:
         return with_known(joint, self.past.known, ALIVE)
 
 
-def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
+def joined(scrapes: pl.DataFrame, past: Past) -> JoinedScrapes:
     """New scrapes with the past that leads up to them.
 
     ``scrapes``: scrape table in order. Rows before a target's last evaluated scrape are known
@@ -170,7 +170,7 @@ def joined(scrapes: pl.DataFrame, past: Past) -> Seen:
     if len(older):
         narrow = sorted_by(pl.concat([older, narrow.filter(joint["is_new"])]), ["target", "time"])
     fresh = narrow.select((pl.col("serial") >= past.serials).fill_null(False)).to_series()
-    return Seen(
+    return JoinedScrapes(
         targets=targets.select(*KEY, "target"),
         epochs=epochs,
         scrapes=with_samples(narrow, fresh).with_columns(**gauge_facts()),
@@ -215,39 +215,39 @@ def _waiting() -> pl.Expr:
     return pl.when(pl.col("running_requests").is_not_null()).then(waiting())
 
 
-def left_behind(seen: Seen, until: datetime, since: datetime) -> Past:
+def left_behind(joint: JoinedScrapes, until: datetime, since: datetime) -> Past:
     """What these scrapes leave behind once everything before ``until`` is evaluated.
 
-    ``seen``: from :func:`joined`; ``until``: end of the last evaluated minute; ``since``: what is
+    ``joint``: from :func:`joined`; ``until``: end of the last evaluated minute; ``since``: what is
     older is let go, except for each target's last scrape.
     """
     done = pl.col("serial").is_not_null() & (pl.col("time") < until)
     followed = (
         (pl.col("target") == pl.col("target").shift(-1)) & (pl.col("time").shift(-1) < until)
     ).fill_null(False)
-    last = seen.epochs.select(done & ~followed).to_series()
-    bases = seen.epochs.select("target", "time", "epoch", "serial").filter(last)
+    last = joint.epochs.select(done & ~followed).to_series()
+    bases = joint.epochs.select("target", "time", "epoch", "serial").filter(last)
     minute = pl.col("time").dt.truncate("1m")
     marked = followed & (pl.col("epoch_starts") | (minute != minute.shift(-1)))
-    block = seen.epochs.select("serial", "time", *_VALUES).filter(
-        seen.epochs.select(done & marked & (pl.col("time") >= since)).to_series()
+    block = joint.epochs.select("serial", "time", *_VALUES).filter(
+        joint.epochs.select(done & marked & (pl.col("time") >= since)).to_series()
     )
-    marks = [m for m in seen.past.marks if m.select((pl.col("time") >= since).any()).item()]
+    marks = [m for m in joint.past.marks if m.select((pl.col("time") >= since).any()).item()]
     if len(block):
         marks.append(block)
-    targets = seen.targets.join(
+    targets = joint.targets.join(
         bases.select("target", base_time="time", base_epoch="epoch", base_serial="serial"),
         on="target",
         maintain_order="left",
     )
-    newest = seen.epochs["serial"].max()
+    newest = joint.epochs["serial"].max()
     return Past(
         targets=targets.select(_TARGETS.keys()),
         # what is too old goes when the next scrapes come: now it would be one more copy
-        scrapes=only(seen.scrapes.select(_NARROW.keys()), pl.col("time") < until),
+        scrapes=only(joint.scrapes.select(_NARROW.keys()), pl.col("time") < until),
         marks=tuple(marks),
-        known=_last_known(seen.epochs, last, seen.past.known),
-        serials=max(seen.past.serials, newest + 1 if isinstance(newest, int) else 0),
+        known=_last_known(joint.epochs, last, joint.past.known),
+        serials=max(joint.past.serials, newest + 1 if isinstance(newest, int) else 0),
         since=since,
     )
 
@@ -258,13 +258,16 @@ def _last_known(epochs: pl.DataFrame, last: pl.Series, before: pl.DataFrame) -> 
     present = epochs.with_columns(
         waiting_requests=pl.coalesce(_waiting(), pl.col("running_requests") * 0.0)
     )
-    filled = with_known(present, before, _KNOWN).select("target", "time", *_KNOWN)
-    partly = [c for c in _KNOWN if 0 < filled[c].null_count() < len(filled)]
+    filled = with_known(present, before, _REMEMBERED).select("target", "time", *_REMEMBERED)
+    partly = [c for c in _REMEMBERED if 0 < filled[c].null_count() < len(filled)]
     # one after the other: edges are long
     columns = {
         c: filled.select(pl.col(c).forward_fill().over("target")).to_series().filter(last)
         for c in partly
     }
     return (
-        filled.drop(partly).filter(last).with_columns(**columns).select("target", "time", *_KNOWN)
+        filled.drop(partly)
+        .filter(last)
+        .with_columns(**columns)
+        .select("target", "time", *_REMEMBERED)
     )

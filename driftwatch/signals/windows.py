@@ -59,13 +59,13 @@ def totals(
     """
     wanted = _Wanted(tuple(sums), tuple(histograms))
     numbered = _numbered(epochs)
-    asked = windows.select([*_WINDOW, *_number_of(numbered)]).with_row_index("window")
-    bounds = _bounds(numbered, asked, kind)
+    spans = windows.select([*_WINDOW, *_number_of(numbered)]).with_row_index("window")
+    bounds = _bounds(numbered, spans, kind)
     parts = _cut_parts(bounds, numbered) if cut else _epoch_parts(bounds, numbered)
     increases = _differences(numbered, parts, values, wanted)
     if not cut:
         increases = _added_up(increases, wanted)
-    rows = asked.join(increases, on="window", how="left", maintain_order="left")
+    rows = spans.join(increases, on="window", how="left", maintain_order="left")
     if means:
         rows = rows.join(
             _gauge_means(numbered, parts), on="window", how="left", maintain_order="left"
@@ -121,13 +121,13 @@ def _gauge_means(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _bounds(numbered: pl.DataFrame, asked: pl.DataFrame, kind: Kind) -> pl.DataFrame:
+def _bounds(numbered: pl.DataFrame, numbered_windows: pl.DataFrame, kind: Kind) -> pl.DataFrame:
     """First and last row of every window that has any, and the row before the first.
 
     Returns: window, first, last (row numbers), before (row number or NULL).
     """
     rows = numbered.select([*keys(numbered), "time", "row"])
-    spans = asked.drop("window")
+    spans = numbered_windows.drop("window")
     last = at_end(spans, rows, inclusive=kind == "whole")
     first = at_start(spans, rows)
     both = last.select("window", "start", last="row", last_time="time").with_columns(
@@ -341,9 +341,9 @@ def _added_up(parts: pl.DataFrame, wanted: _Wanted) -> pl.DataFrame:
 
 def _list_sum(lists: list[list[float] | None], *, same_edges: bool) -> list[float] | None:
     """Element-wise sum; the last list alone where edges changed; NULL where one is unknown."""
-    known = [values for values in lists if values is not None]
-    if len(known) != len(lists):
+    present = [values for values in lists if values is not None]
+    if len(present) != len(lists):
         return None
     if not same_edges:
-        return known[-1]
-    return [sum(column) for column in zip(*known, strict=True)]
+        return present[-1]
+    return [sum(column) for column in zip(*present, strict=True)]

@@ -44,7 +44,7 @@ class Baselines(Database):
     def baselines(self, *, retired: bool = False) -> list[BaselineRow]:
         """Those in force, in order of acceptance; with ``retired`` all that ever were."""
         with self._reading() as connection:
-            return _read(connection, _in_order(retired))
+            return _rows(connection, _in_order(retired))
 
     def baselines_in_force(self) -> tuple[str, ...]:
         """Their ids and when they were accepted: another answer means they changed."""
@@ -60,14 +60,14 @@ class Baselines(Database):
         """
         new = {row.subject: row for row in rows}  # of two of one subject the later one
         with self._writing() as connection:
-            before = {row.subject: row for row in _read(connection, _in_order(retired=False))}
+            before = {row.subject: row for row in _rows(connection, _in_order(retired=False))}
             for subject, row in new.items():
                 if subject in before:
                     query = update(pins).where(pins.c.id == before[subject].id)
                     connection.execute(query.values(retired_at=row.accepted_at))
             subjects = {row.id: subject for subject, row in new.items()}
             for ids in chunks(list(subjects)):
-                for same in _read(connection, select(pins).where(pins.c.id.in_(ids))):
+                for same in _rows(connection, select(pins).where(pins.c.id.in_(ids))):
                     if same.subject != subjects[same.id]:
                         raise UsageError(
                             f"{same.id} is the id of a pin of {same.instance or same.pool}",
@@ -88,8 +88,8 @@ class Baselines(Database):
         """What :meth:`keep_proposals` kept; None where nothing was."""
         query = select(memory.c.value).where(memory.c.name == _PROPOSALS)
         with self._reading() as connection:
-            found: bytes | None = connection.execute(query).scalar()
-            return found
+            proposals: bytes | None = connection.execute(query).scalar()
+            return proposals
 
 
 def _in_order(retired: bool) -> Select[tuple[object, ...]]:
@@ -97,5 +97,5 @@ def _in_order(retired: bool) -> Select[tuple[object, ...]]:
     return query if retired else query.where(pins.c.retired_at.is_(None))
 
 
-def _read(connection: Connection, query: Select[tuple[object, ...]]) -> list[BaselineRow]:
+def _rows(connection: Connection, query: Select[tuple[object, ...]]) -> list[BaselineRow]:
     return [BaselineRow(**row) for row in connection.execute(query).mappings()]

@@ -39,12 +39,12 @@ class Batches(Database):
     def scrapes(self, since: datetime, until: datetime) -> pl.DataFrame:
         """Scrapes with since <= time < until, sorted by instance, engine and time."""
         with self._reading() as connection:
-            return _read(connection, SCRAPES, since, until)
+            return _frames(connection, SCRAPES, since, until)
 
     def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
         """GPU readings with since <= time < until, by GPU, workload and time."""
         with self._reading() as connection:
-            return _read(connection, GPUS, since, until)
+            return _frames(connection, GPUS, since, until)
 
 
 def write_batch(
@@ -71,7 +71,7 @@ def write_batch(
     connection.execute(insert(table), [values])
 
 
-def _read(connection: Connection, kind: Kind, since: datetime, until: datetime) -> pl.DataFrame:
+def _frames(connection: Connection, kind: Kind, since: datetime, until: datetime) -> pl.DataFrame:
     """A row that two batches hold (a tick that ran again) is there once, from the later one."""
     table = kind.table
     query = select(table.c.frame).where(table.c.until > since, table.c.since < until)

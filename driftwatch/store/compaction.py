@@ -109,7 +109,7 @@ def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
             within[row.since] += 1
             groups.extend([] for _ in range(shard + 1 - len(groups)))
             groups[shard].append(row.id)
-    found: list[Job] = []
+    due: list[Job] = []
     grown: set[datetime] = set()
     for hour, groups in sorted(hours.items()):
         day = hour.replace(hour=0)
@@ -119,11 +119,11 @@ def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
         if len(groups) == 1:
             grown.add(day)
             groups = [[*small, *groups[0]]]
-        found += [Job(tuple(ids), MINUTE) for ids in groups]
+        due += [Job(tuple(ids), MINUTE) for ids in groups]
     for day, batches in sorted(days.items()):
         if day not in waiting and day + DAY <= min(settled, now - MINUTES_KEPT):
-            found += [Job(ids, ROLLED_UP) for ids in _by_size(sorted(batches))]
-    return found
+            due += [Job(ids, ROLLED_UP) for ids in _by_size(sorted(batches))]
+    return due
 
 
 def _by_size(batches: list[tuple[str, int, int]]) -> Iterator[tuple[int, ...]]:

@@ -133,8 +133,8 @@ class Deliveries(Database):
         """The document of a week as it was made; None without one."""
         with self._reading() as connection:
             query = select(reports.c.document).where(reports.c.week == week)
-            found = connection.execute(query).scalar()
-            return None if found is None else dict(json.loads(found))
+            document = connection.execute(query).scalar()
+            return None if document is None else dict(json.loads(document))
 
     def due_reports(self, now: datetime) -> list[Delivery]:
         """Reports to be sent whose time has come, as the outbox has pages."""

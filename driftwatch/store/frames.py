@@ -73,8 +73,8 @@ def decode(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
         if blob.startswith(_PARQUET):
             frame = pl.read_parquet(io.BytesIO(blob))
         elif blob.startswith(_XZ):
-            read = pl.read_ipc(io.BytesIO(lzma.decompress(blob)))
-            frame = pl.DataFrame([_as_written(column) for column in read])
+            written = pl.read_ipc(io.BytesIO(lzma.decompress(blob)))
+            frame = pl.DataFrame([_as_written(column) for column in written])
         else:
             raise StoreError("a stored table is in no known form", code="corrupt")
     except (lzma.LZMAError, PolarsError) as error:
@@ -144,12 +144,12 @@ def _is_whole(column: pl.Series) -> bool:
 
 def _rounded(column: pl.Series, bits: int) -> pl.Series:
     """With so many significant bits; whole numbers stay exact, and so does what fits no float32."""
-    known = column.is_not_null()
+    is_known = column.is_not_null()
     values = column.fill_null(0.0).to_numpy()
     mantissa, exponent = np.frexp(values)
     near = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
     rounded = np.where(values == np.rint(values), values, near)
     single = rounded.astype(np.float32)
     fits = bool((single.astype(np.float64) == rounded).all())
-    made = pl.Series(column.name, single if fits else rounded)
-    return pl.select(pl.when(known).then(made).alias(column.name)).to_series()
+    stored = pl.Series(column.name, single if fits else rounded)
+    return pl.select(pl.when(is_known).then(stored).alias(column.name)).to_series()

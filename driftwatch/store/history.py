@@ -38,8 +38,8 @@ class History(Database):
             .order_by(day_batches.c.day)
         )
         with self._reading() as connection:
-            found = [decode(frame) for frame in connection.execute(query).scalars()]
-        return pl.concat(found, how="diagonal") if found else pl.DataFrame()
+            frames = [decode(frame) for frame in connection.execute(query).scalars()]
+        return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
 
     def day_starts(self) -> list[datetime]:
         """Which days there are rows of, in order."""

@@ -93,16 +93,18 @@ class Incidents(Database):
         Raises UsageError: there is none, more than one, or it does not fire.
         """
         with self._writing() as connection:
-            found = _one(connection, id_prefix)
-            if found.state != "firing":
-                state = "has not fired yet" if found.state == "pending" else "is already resolved"
-                raise UsageError(f"incident {found.id} {state}: there is nothing to acknowledge")
+            incident = _one(connection, id_prefix)
+            if incident.state != "firing":
+                state = (
+                    "has not fired yet" if incident.state == "pending" else "is already resolved"
+                )
+                raise UsageError(f"incident {incident.id} {state}: there is nothing to acknowledge")
             connection.execute(
                 update(incidents)
-                .where(incidents.c.id == found.id, incidents.c.acknowledged_at.is_(None))
+                .where(incidents.c.id == incident.id, incidents.c.acknowledged_at.is_(None))
                 .values(acknowledged_at=at, acknowledged_by=by)
             )
-            return _one(connection, found.id)
+            return _one(connection, incident.id)
 
     def mark(self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "") -> Mark:
         """Note what somebody says of a page, in the place of what was said of it before.
@@ -116,11 +118,13 @@ class Incidents(Database):
         if len(because) > LONGEST_BECAUSE:
             raise UsageError(f"a reason has at most {LONGEST_BECAUSE} characters")
         with self._writing() as connection:
-            found = _one(connection, id_prefix)
-            if found.state == "pending":
-                raise UsageError(f"incident {found.id} has not fired yet: there is no page to mark")
-            new = Mark(found.id, mark, at, by, because)
-            connection.execute(delete(marks).where(marks.c.incident_id == found.id))
+            incident = _one(connection, id_prefix)
+            if incident.state == "pending":
+                raise UsageError(
+                    f"incident {incident.id} has not fired yet: there is no page to mark"
+                )
+            new = Mark(incident.id, mark, at, by, because)
+            connection.execute(delete(marks).where(marks.c.incident_id == incident.id))
             connection.execute(insert(marks), [asdict(new)])
             return new
 
@@ -130,21 +134,21 @@ class Incidents(Database):
         Raises UsageError: no such incident, more than one, or nobody marked it.
         """
         with self._writing() as connection:
-            found = _one(connection, id_prefix)
-            deleted = connection.execute(delete(marks).where(marks.c.incident_id == found.id))
+            incident = _one(connection, id_prefix)
+            deleted = connection.execute(delete(marks).where(marks.c.incident_id == incident.id))
             if not deleted.rowcount:
-                raise UsageError(f"incident {found.id} is not marked")
-            return found.id
+                raise UsageError(f"incident {incident.id} is not marked")
+            return incident.id
 
     def marks(self, incident_ids: Collection[str]) -> dict[str, Mark]:
         """Incident → its mark; those that nobody marked are not among them."""
-        found: dict[str, Mark] = {}
+        mark_of: dict[str, Mark] = {}
         with self._reading() as connection:
             for ids in chunks(sorted(set(incident_ids))):
                 query = select(marks).where(marks.c.incident_id.in_(ids))
                 for row in connection.execute(query).mappings():
-                    found[row["incident_id"]] = Mark(**row)
-        return found
+                    mark_of[row["incident_id"]] = Mark(**row)
+        return mark_of
 
 
 def by_prefix(
@@ -235,10 +239,10 @@ def write_incidents(
     changed = [incident_row(i) for i in order if i.id in stored]
     new = [incident_row(i) for i in order if i.id not in stored and i.id not in resolved]
     if changed:
-        kept = {"id", "page", *_ACKNOWLEDGEMENT}
+        unchanged = {"id", "page", *_ACKNOWLEDGEMENT}
         # "b_": bound names must differ from column names in an UPDATE
         values: dict[str, Any] = {
-            name: bindparam(f"b_{name}") for name in INCIDENT_COLUMNS if name not in kept
+            name: bindparam(f"b_{name}") for name in INCIDENT_COLUMNS if name not in unchanged
         }
         page = func.coalesce(bindparam("b_page", type_=incidents.c.page.type), incidents.c.page)
         connection.execute(
@@ -257,11 +261,11 @@ def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None
     """What follow-ups tell, on the pages of their incidents: those of resolved ones as well."""
     for transition in follow_ups:
         of_incident = incidents.c.id == transition.incident.id
-        found = connection.execute(select(incidents.c.page).where(of_incident)).scalar()
-        if found is None or transition.incident.page is None:
+        document = connection.execute(select(incidents.c.page).where(of_incident)).scalar()
+        if document is None or transition.incident.page is None:
             continue
         name = _NEWS[transition.event]
-        page = {**json.loads(found), name: transition.incident.page.get(name)}
+        page = {**json.loads(document), name: transition.incident.page.get(name)}
         connection.execute(update(incidents).where(of_incident).values(page=to_json(page)))
 
 
@@ -269,8 +273,8 @@ def _note(connection: Connection, happened: Sequence[Transition]) -> None:
     rows = {(t.incident.id, t.event): t.at for t in happened}
     for ids in chunks(sorted({id_ for id_, _ in rows})):
         query = select(transitions.c.incident_id, transitions.c.event)
-        for known in connection.execute(query.where(transitions.c.incident_id.in_(ids))):
-            rows.pop((known.incident_id, known.event), None)
+        for stored in connection.execute(query.where(transitions.c.incident_id.in_(ids))):
+            rows.pop((stored.incident_id, stored.event), None)
     if rows:
         connection.execute(
             insert(transitions),
@@ -279,9 +283,9 @@ def _note(connection: Connection, happened: Sequence[Transition]) -> None:
 
 
 def _resolved_among(connection: Connection, candidates: Sequence[str]) -> set[str]:
-    found: set[str] = set()
+    resolved: set[str] = set()
     for ids in chunks(candidates):
-        found.update(
+        resolved.update(
             connection.execute(select(incidents.c.id).where(incidents.c.id.in_(ids))).scalars()
         )
-    return found
+    return resolved

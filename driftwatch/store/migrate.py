@@ -33,8 +33,8 @@ def schema_revision(connection: Connection, path: Path) -> str | None:
     """
     names = set(inspect(connection).get_table_names())
     if "alembic_version" in names and "incidents" in names:
-        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        return None if found is None else str(found)
+        revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        return None if revision is None else str(revision)
     if names:
         raise StoreError(
             f"{path} is a database, but not of driftwatch (tables: {', '.join(sorted(names)[:5])})",
@@ -74,9 +74,9 @@ def upgrade(engine: Engine, path: Path) -> tuple[str | None, str]:
     Raises StoreError: the database is newer than this version, or not driftwatch's.
     """
     with reading(engine) as connection:
-        found = schema_revision(connection, path)
-    if found == SCHEMA_REVISION:
-        return found, found
+        revision = schema_revision(connection, path)
+    if revision == SCHEMA_REVISION:
+        return revision, revision
     use_write_ahead_log(engine)
     with writing(engine) as connection:
         # asked again inside the write transaction: of two that start at once, one migrates
@@ -131,10 +131,10 @@ def written_by(connection: Connection) -> str | None:
     """The driftwatch version that last upgraded this database."""
     if not inspect(connection).has_table("meta"):
         return None
-    found = connection.execute(
+    version = connection.execute(
         text("SELECT value FROM meta WHERE name = :name"), {"name": "upgraded_by"}
     ).scalar()
-    return None if found is None else str(found)
+    return None if version is None else str(version)
 
 
 def _known_revisions() -> frozenset[str]:

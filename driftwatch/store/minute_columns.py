@@ -88,14 +88,14 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     groups = rows.with_columns(group=pl.struct(by).rle_id())
     weight = pl.col("duration_seconds").fill_null(0.0)
     observed = pl.col("scrapes") > 0
-    seen = pl.col("duration_seconds") > 0
+    was_observed = pl.col("duration_seconds") > 0
 
-    def known(name: str) -> pl.Expr:
-        return (pl.col(name).is_not_null() | ~seen.fill_null(False)).all()
+    def all_known(name: str) -> pl.Expr:
+        return (pl.col(name).is_not_null() | ~was_observed.fill_null(False)).all()
 
     def total(name: str) -> pl.Expr:
         there = pl.col(name).is_not_null().any()
-        return pl.when(there & known(name)).then(pl.col(name).sum()).alias(name)
+        return pl.when(there & all_known(name)).then(pl.col(name).sum()).alias(name)
 
     def mean(name: str) -> pl.Expr:
         mine = weight.filter(pl.col(name).is_not_null())
@@ -113,7 +113,7 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         return pl.col(name).filter(observed).any(ignore_nulls=False).alias(name)
 
     plain = [c for c, t in STORED_SCHEMA.items() if not isinstance(t, pl.List) and c not in by]
-    found = groups.group_by("group", maintain_order=True).agg(
+    added = groups.group_by("group", maintain_order=True).agg(
         *[pl.col(c).first() for c in by],
         *[
             total(c)
@@ -126,18 +126,20 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
             for c in plain
         ],
         *[
-            (known(f"{h}_buckets") & (pl.col(f"{h}_edges").drop_nulls().n_unique() <= 1)).alias(h)
+            (all_known(f"{h}_buckets") & (pl.col(f"{h}_edges").drop_nulls().n_unique() <= 1)).alias(
+                h
+            )
             for h in BUCKETED
         ],
         *[pl.col(f"{h}_edges").drop_nulls().last() for h in BUCKETED],
     )
     for histogram in BUCKETED:
-        found = found.join(
+        added = added.join(
             _summed(groups, f"{histogram}_buckets"), on="group", how="left", maintain_order="left"
         ).with_columns(
             pl.when(histogram).then(f"{histogram}_buckets").alias(f"{histogram}_buckets")
         )
-    return found.select(pl.col(c).cast(dtype) for c, dtype in STORED_SCHEMA.items())
+    return added.select(pl.col(c).cast(dtype) for c, dtype in STORED_SCHEMA.items())
 
 
 def _summed(groups: pl.DataFrame, name: str) -> pl.DataFrame:

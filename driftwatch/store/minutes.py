@@ -56,7 +56,7 @@ class Minutes(Database):
         long the row is, 60 or a roll-up's), by instance, engine and end.
         """
         with self._reading() as connection:
-            return _read(connection, since, until, targets)
+            return _rows(connection, since, until, targets)
 
     def minutes_span(self, target: TargetKey) -> tuple[datetime, datetime] | None:
         """Start of the first stored row of a target and end of the last; None without any."""
@@ -68,7 +68,7 @@ class Minutes(Database):
         with self._reading() as connection:
             for ordered in (table.c.since, table.c.until.desc()):
                 for batch in connection.execute(query.order_by(ordered)):
-                    rows = _read(connection, batch.since, batch.until, [target])
+                    rows = _rows(connection, batch.since, batch.until, [target])
                     if len(rows):
                         ends.append(rows)
                         break
@@ -149,7 +149,7 @@ def hour_of(at: datetime) -> datetime:
     return at.replace(minute=0, second=0, microsecond=0)
 
 
-def _read(
+def _rows(
     connection: Connection,
     since: datetime,
     until: datetime,
@@ -173,7 +173,7 @@ def _read(
                 *(and_(table.c.first_instance <= b, table.c.last_instance >= a) for a, b in spans),
             )
         )
-    found = [pl.DataFrame(schema={**STORED_SCHEMA, "seconds": pl.Float64})]
+    frames = [pl.DataFrame(schema={**STORED_SCHEMA, "seconds": pl.Float64})]
     # longer rows first: where a minute is still there, it is what counts
     ordered = query.order_by(table.c.seconds.desc(), table.c.packed.desc(), table.c.id)
     for seconds, frame in connection.execute(ordered):
@@ -181,8 +181,8 @@ def _read(
         rows = rows.filter((pl.col("end") > since) & (pl.col("end") <= until))
         if wanted is not None:
             rows = rows.join(wanted, on=KEY_COLUMNS, how="semi", maintain_order="left")
-        found.append(rows.with_columns(seconds=pl.lit(float(seconds))))
-    return _each_span_once(pl.concat(found))
+        frames.append(rows.with_columns(seconds=pl.lit(float(seconds))))
+    return _each_span_once(pl.concat(frames))
 
 
 def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:

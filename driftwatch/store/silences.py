@@ -53,8 +53,8 @@ class Silences(Database):
         """Silences in force at a time (every one for None), the one that ends first first."""
         query = select(silences).order_by(silences.c.until, silences.c.id)
         with self._reading() as connection:
-            found = [_silence(row) for row in connection.execute(query).mappings()]
-        return [silence for silence in found if at is None or silence.active(at)]
+            every = [_silence(row) for row in connection.execute(query).mappings()]
+        return [silence for silence in every if at is None or silence.active(at)]
 
     def expire_silence(self, id_prefix: str, at: datetime) -> Silence:
         """End a silence now.

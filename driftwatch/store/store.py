@@ -82,8 +82,8 @@ class Store(
                     upgrade(engine, path)
                 else:
                     with reading(engine) as connection:
-                        found = schema_revision(connection, path)
-                        check_revision(found, path, written_by(connection))
+                        revision = schema_revision(connection, path)
+                        check_revision(revision, path, written_by(connection))
         except BaseException:
             engine.dispose()
             raise

@@ -237,7 +237,7 @@ def test_what_doctor_is_told() -> None:
 
 
 def test_every_reading_that_is_shown_is_a_field_of_the_table() -> None:
-    from driftwatch.signals.gpus.readings import READ as SHOWN
+    from driftwatch.signals.gpus.readings import SOURCES as SHOWN
 
     assert set(SHOWN.values()) <= {field.column for field in GPU_FIELDS} | {"lost"}
 

@@ -128,20 +128,20 @@ def _blocks(rows: _Rows, last: int, targets: int) -> Iterator[_Stretch]:
     After a gap of more than :data:`_GAP` minutes they begin anew at the next minute seen.
     """
     minute = rows.minute[rows.order]
-    seen = np.unique(minute)
+    observed = np.unique(minute)
     switches = set(_switches(rows).tolist())
     most = max(1, _CELLS // max(1, targets))
-    at = int(seen[0]) if last < 0 or seen[0] - last > _GAP + 1 else last + 1
-    for until in [*(seen[:-1][np.diff(seen) > _GAP + 1]).tolist(), int(seen[-1])]:
+    at = int(observed[0]) if last < 0 or observed[0] - last > _GAP + 1 else last + 1
+    for until in [*(observed[:-1][np.diff(observed) > _GAP + 1]).tolist(), int(observed[-1])]:
         while at <= until:
             end = min(until, (at - 1) // 60 * 60 + 60, at + most - 1)
             end = next((m - 1 for m in range(at + 1, end + 1) if m in switches), end)
             low, high = np.searchsorted(minute, [at, end + 1])
             yield _Stretch(rows.order[low:high], at, end - at + 1)
             at = end + 1
-        following = np.searchsorted(seen, at)
-        if following < len(seen):
-            at = int(seen[following])
+        following = np.searchsorted(observed, at)
+        if following < len(observed):
+            at = int(observed[following])
 
 
 def _switches(rows: _Rows) -> Integers:
@@ -181,15 +181,15 @@ def _dense(rows: _Rows, block: _Stretch, memory: Memory) -> Block:
     shape = (block.size, len(memory.targets))
     at, target = rows.minute[block.rows] - block.first, rows.target[block.rows]
     counts = np.zeros((*shape, len(SIGNALS), len(memory.grid)), dtype=np.float32)
-    sums, known = np.zeros((*shape, len(SIGNALS))), np.zeros((*shape, len(SIGNALS)), dtype=bool)
+    sums, is_known = np.zeros((*shape, len(SIGNALS))), np.zeros((*shape, len(SIGNALS)), dtype=bool)
     restarted, slow, clean = (np.zeros(shape, dtype=bool) for _ in range(3))
     counts[at, target] = rows.lengths.counts[block.rows]
     sums[at, target] = rows.lengths.sums[block.rows]
-    known[at, target] = rows.lengths.known[block.rows]
+    is_known[at, target] = rows.lengths.is_known[block.rows]
     restarted[at, target] = rows.restarted[block.rows]
     slow[at, target] = rows.slow[block.rows]
     clean[at, target] = rows.clean[block.rows]
-    return Block(block.first, counts, sums, known, restarted, clean, slow)
+    return Block(block.first, counts, sums, is_known, restarted, clean, slow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +216,18 @@ class _Out:
         pool = of_pool[target]
         pooled = pool >= 0
         there, ats, pools = here[pooled], at[pooled], pool[pooled]
-        known = np.asarray(rows.lengths.known[there].any(axis=1))
+        is_present = np.asarray(rows.lengths.is_known[there].any(axis=1))
         self.numbers["traffic_uneven"][here] = verdicts.uneven[at, target]
         self.numbers["traffic_uneven_over"][here] = verdicts.uneven_over[at, target]
         for name, values in (
             ("traffic_shifted", verdicts.shifted),
             ("traffic_shift_over", verdicts.shift_over),
         ):
-            self.numbers[name][there] = np.where(known, values[ats, pools], np.nan)
+            self.numbers[name][there] = np.where(is_present, values[ats, pools], np.nan)
         for s, signal in enumerate(SIGNALS):
             self.numbers[f"{signal}_peer_score"][here] = verdicts.peer_score[at, target, s]
             self.numbers[f"{signal}_peer_ratio"][here] = verdicts.peer_ratio[at, target, s]
-            is_known = rows.lengths.known[there, s]
+            is_known = rows.lengths.is_known[there, s]
             score = np.where(is_known, verdicts.drift_score[ats, pools, s], np.nan)
             self.numbers[f"{signal}_drift_score"][there] = score
             ratio = np.where(is_known, verdicts.drift_ratio[ats, pools, s], np.nan)
@@ -246,11 +246,11 @@ class _Out:
     def frame(self) -> pl.DataFrame:
         """The columns of :data:`SCHEMA`."""
         names = np.array([*SOURCES, None], dtype=object)
-        made = {
+        series = {
             name: pl.Series(name, values).fill_nan(None).cast(SCHEMA[name])
             for name, values in self.numbers.items()
         }
         for s, signal in enumerate(SIGNALS):
             name = f"{signal}_calibration"
-            made[name] = pl.Series(name, names[self.sources[:, s]].tolist(), dtype=pl.String)
-        return pl.DataFrame([made[name] for name in SCHEMA])
+            series[name] = pl.Series(name, names[self.sources[:, s]].tolist(), dtype=pl.String)
+        return pl.DataFrame([series[name] for name in SCHEMA])

@@ -84,7 +84,7 @@ def against_contexts(
     counts: dict[int, Floats],
     sums: dict[int, Floats],
     first: int,
-    asked: Flags,
+    wanted: Flags,
     past: Past,
     grid: Floats,
 ) -> tuple[Compared, Floats]:
@@ -96,7 +96,7 @@ def against_contexts(
 
     ``window``: of pools; ``counts``: number of latest minutes → cumulative [minutes, pools,
     signals, edges], for :data:`WINDOWS` and :data:`HOUR_ENDS`; ``sums``: of tokens; ``first``:
-    number of the block's first minute; ``asked``: [minutes, pools, signals]; ``past``: the hours
+    number of the block's first minute; ``wanted``: [minutes, pools, signals]; ``past``: the hours
     before; ``grid``: [edges].
     Returns: the verdicts, and the statistic wherever there is any context [minutes, pools,
     signals].
@@ -104,7 +104,7 @@ def against_contexts(
     shape = window.sums.shape
     statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
     moved, clearly = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
-    there = asked & (window.minutes > 0)
+    there = wanted & (window.minutes > 0)
     nothing = Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
     if not there.any():
         return nothing, statistic

@@ -27,13 +27,13 @@ POWER_RATIO = 0.95
 _EVERY = 128
 
 
-def smallest_factor(shown: Floats, factors: Sequence[float]) -> Floats:
+def smallest_factor(visible: Floats, factors: Sequence[float]) -> Floats:
     """The smallest factor from which on every one shows.
 
     A factor that shows while a larger one does not was luck of the buckets: mass that happens to
     lie just below an edge.
 
-    ``shown``: [..., f], the share of windows in which each factor showed; NaN is unknown;
+    ``visible``: [..., f], the share of windows in which each factor showed; NaN is unknown;
     ``factors``: [f], ascending.
     Returns: [...]; NaN where even the largest shows in fewer than :data:`POWER_RATIO` of the
     windows.
@@ -42,7 +42,7 @@ def smallest_factor(shown: Floats, factors: Sequence[float]) -> Floats:
     1.5
     """
     with np.errstate(invalid="ignore"):
-        enough = shown >= POWER_RATIO
+        enough = visible >= POWER_RATIO
     onward = np.logical_and.accumulate(enough[..., ::-1], axis=-1)[..., ::-1]
     first = np.argmax(onward, axis=-1)
     return np.where(onward.any(axis=-1), np.asarray(factors)[first], np.nan)
@@ -74,12 +74,12 @@ def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
     middle = (before + 1 + last) / 2
     at, to = np.searchsorted(edges, last), np.searchsorted(edges, np.rint(middle * ratio))
     # a whole number stands for half a token on either side of it
-    held = np.concatenate([[0.0], np.cumsum(lengths) / lengths.sum()])
+    cumulative = np.concatenate([[0.0], np.cumsum(lengths) / lengths.sum()])
     ends = np.concatenate([[0.0], np.minimum(np.floor(edges), last[-1])])
     ends, first = np.unique(np.maximum(ends, 0.0), return_index=True)
     # of edges between the same whole numbers the last one's sum counts
-    held = held[np.append(first[1:] - 1, len(held) - 1)]
-    smooth = PchipInterpolator(np.log(ends + 0.5), held)
+    cumulative = cumulative[np.append(first[1:] - 1, len(cumulative) - 1)]
+    smooth = PchipInterpolator(np.log(ends + 0.5), cumulative)
     weight = smooth(np.log(last + 0.5)) - smooth(np.log(before + 0.5))
     cells = len(edges)
     mass = np.bincount(at, weight, minlength=cells)
@@ -128,44 +128,44 @@ def with_trials(
     pool: tuple[dict[int, Floats], dict[int, Floats]],
     minute: int,
     past: Past,
-    asked: Flags,
+    due: Flags,
     scale: Floats,
 ) -> Memory:
     """With the factors tried in the windows of one minute.
 
     ``memory``: up to that minute; ``window``: of pools, of this one minute; ``pool``: sums by
     number of latest minutes; see :func:`driftwatch.detect.lengths.contexts.against_contexts`;
-    ``minute``: its number since 1970; ``past``: the hours before; ``asked``: where a pool is due,
+    ``minute``: its number since 1970; ``past``: the hours before; ``due``: where a pool is due,
     and there is a verdict and nothing wrong [pools, signals]; ``scale``: of the statistic [pools,
     signals].
     """
-    if not asked.any():
+    if not due.any():
         return memory
-    shown = np.full(memory.pools["shown"].shape[1:], -1, dtype=np.int8)
+    visible = np.full(memory.pools["shown"].shape[1:], -1, dtype=np.int8)
     for number, factor in enumerate(FACTORS):
         scaled = Window(
             window.minutes,
-            _times(window.counts, memory.grid, factor, asked[None]),
+            _times(window.counts, memory.grid, factor, due[None]),
             window.sums * factor,
         )
-        verdicts, _ = against_contexts(scaled, *pool, minute, asked[None], past, memory.grid)
+        verdicts, _ = against_contexts(scaled, *pool, minute, due[None], past, memory.grid)
         with np.errstate(invalid="ignore"):
             above = verdicts.statistic[0] / scale > memory.thresholds.values[1]
-        shown[..., number] = np.where(asked, above & verdicts.moved[0], -1)
-    fresh = asked.any(axis=1)
+        visible[..., number] = np.where(due, above & verdicts.moved[0], -1)
+    fresh = due.any(axis=1)
     trials = memory.pools["shown"].copy()
     trials[1:, fresh] = trials[:-1, fresh]
-    trials[0, fresh] = shown[fresh]
+    trials[0, fresh] = visible[fresh]
     return memory.of_pools(shown=trials)
 
 
-def _times(counts: Floats, grid: Floats, factor: float, asked: Flags) -> Floats:
+def _times(counts: Floats, grid: Floats, factor: float, wanted: Flags) -> Floats:
     """Cumulative counts of lengths times a factor, on the same edges."""
     out = counts.copy()
-    for place in zip(*np.nonzero(asked), strict=True):
-        known = ~np.isnan(counts[place])
-        edges = grid[known]
-        cells = np.maximum(np.diff(counts[place][known], prepend=0.0), 0.0)
+    for place in zip(*np.nonzero(wanted), strict=True):
+        has_count = ~np.isnan(counts[place])
+        edges = grid[has_count]
+        cells = np.maximum(np.diff(counts[place][has_count], prepend=0.0), 0.0)
         if not cells.sum() or len(edges) - 1 < MIN_COMMON_EDGES:
             continue
         goes = rescaling(edges, factor, cells)
@@ -173,7 +173,7 @@ def _times(counts: Floats, grid: Floats, factor: float, asked: Flags) -> Floats:
             # a single token times 1.3 is still one token
             goes[0] = 0.0
             goes[0, np.searchsorted(edges, max(1.0, round(factor)))] = 1.0
-        out[place][known] = np.cumsum(cells @ goes)
+        out[place][has_count] = np.cumsum(cells @ goes)
     return out
 
 
@@ -183,5 +183,5 @@ def smallest(memory: Memory) -> Floats:
     Of the windows of a day.
     """
     trials = (memory.pools["shown"] >= 0).sum(axis=0)
-    shown = (memory.pools["shown"] == 1).sum(axis=0) / np.maximum(trials, 1)
-    return smallest_factor(np.where(trials >= LEAST_TRIALS, shown, np.nan), FACTORS)
+    visible = (memory.pools["shown"] == 1).sum(axis=0) / np.maximum(trials, 1)
+    return smallest_factor(np.where(trials >= LEAST_TRIALS, visible, np.nan), FACTORS)

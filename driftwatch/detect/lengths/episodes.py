@@ -48,10 +48,10 @@ def reading(
     ``clearly``: the same; ``may``: which units may begin a shift at all [n]; ``weights``: what each
     score counts for in beginning one [n, signals].
     """
-    known = np.where(np.isnan(scores), 0.0, scores)
-    counted = known if weights is None else known * weights
+    filled = np.where(np.isnan(scores), 0.0, scores)
+    counted = filled if weights is None else filled * weights
     return Reading(
-        score=np.where(np.isnan(scores).all(axis=1), np.nan, known.max(axis=1)),
+        score=np.where(np.isnan(scores).all(axis=1), np.nan, filled.max(axis=1)),
         counted=np.where(may, np.where(moved, counted, 0.0).max(axis=1), 0.0),
         at_once=np.where(may, np.where(clearly, counted, 0.0).max(axis=1), 0.0),
     )
@@ -125,14 +125,14 @@ def step(
     ``threshold``: h; ``longest``: minutes after which a shift is over in any case.
     Returns: the state, and the peaks of the episodes that ended (0 = none) [n].
     """
-    known = ~np.isnan(reading.score)
-    score = np.where(known, reading.score, 0.0)
+    is_known = ~np.isnan(reading.score)
+    score = np.where(is_known, reading.score, 0.0)
     counted, at_once = reading.counted, reading.at_once
     above = counted > threshold
     run = np.where(above, state.run + 1, 0)
     low = score < RESOLVE_FACTOR * threshold
-    calm = np.where(known, np.where(low, state.calm + 1, 0), state.calm)
-    unheard = np.where(known, 0, state.unheard + 1)
+    calm = np.where(is_known, np.where(low, state.calm + 1, 0), state.calm)
+    unheard = np.where(is_known, 0, state.unheard + 1)
     since = state.since
     begins = (since == OFF) & ((run >= LASTING) | (at_once > threshold))
     since = np.where(begins, minute, since)
@@ -185,19 +185,19 @@ def quiet_states(state: Watch, scores: Floats, threshold: float) -> tuple[Watch,
     """
     size = len(scores)
     minute = np.arange(size)[:, None]
-    known = ~np.isnan(scores)
+    is_known = ~np.isnan(scores)
     with np.errstate(invalid="ignore"):
-        low = known & (scores < RESOLVE_FACTOR * threshold)
+        low = is_known & (scores < RESOLVE_FACTOR * threshold)
     count = np.cumsum(low, axis=0)
-    reset = np.maximum.accumulate(np.where(known & ~low, minute, -1), axis=0)
+    reset = np.maximum.accumulate(np.where(is_known & ~low, minute, -1), axis=0)
     since_reset: Integers = count - np.take_along_axis(count, np.maximum(reset, 0), axis=0)
     calm = np.where(reset >= 0, since_reset, count + state.calm)
-    heard = np.where(known, minute, -1).max(axis=0)
+    last_known = np.where(is_known, minute, -1).max(axis=0)
     return replace(
         state,
         run=np.zeros_like(state.run),
         calm=calm[-1],
-        unheard=np.where(heard >= 0, size - 1 - heard, state.unheard + size),
+        unheard=np.where(last_known >= 0, size - 1 - last_known, state.unheard + size),
         before=np.zeros_like(state.before),
         earlier=state.before if size == 1 else np.zeros_like(state.before),
         quiet=state.quiet + size,

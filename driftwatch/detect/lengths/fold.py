@@ -69,22 +69,22 @@ def fold(
     block, restarted = _without_restarts(block, memory.targets["restarted"])
     full = _appended(memory, block)
     targets, pools = _latest(full, len(block.counts))
-    seen: Flags = np.asarray(block.known.any(axis=2))
-    members = _pooled(seen, memory)
+    with_any: Flags = np.asarray(block.is_known.any(axis=2))
+    members = _pooled(with_any, memory)
 
     scale, source = peer_scales(memory.peers, memory.targets["of_pool"])
     peers, quick = _against_peers(memory, block, targets, pools, members, scale)
     past = Past(memory.hours, memory.pools["hour_counts"], memory.pools["hour_sums"], holidays)
     window = shortest(pools.counts, pools.sums)
-    heard = _pooled(block.known, memory) > 0
+    with_value = _pooled(block.is_known, memory) > 0
     contexts, distances = against_contexts(
-        window, pools.counts, pools.sums, block.first, heard, past, memory.grid
+        window, pools.counts, pools.sums, block.first, with_value, past, memory.grid
     )
 
     memory, uneven, peer = target_states(
         memory, block, peers, members, scored_by(peers, scale, source), quick
     )
-    dirty = _pooled(~block.clean & seen, memory)
+    dirty = _pooled(~block.clean & with_any, memory)
     memory, shifted, drift = pool_states(memory, block, contexts, distances, 2 * dirty < members)
 
     memory = _trimmed(memory, full, restarted)
@@ -118,11 +118,11 @@ def _on_day(memory: Memory, day: int, budget: float) -> Memory:
 
 def _appended(memory: Memory, block: Block) -> Memory:
     """With the block's minutes behind those that are kept."""
-    kept, of_pools = memory.targets, memory.pools
+    before, of_pools = memory.targets, memory.pools
     return memory.of_targets(
         {"minute": block.first + len(block.counts) - 1},
-        counts=np.concatenate([kept["counts"], block.counts]),
-        sums=np.concatenate([kept["sums"], block.sums]),
+        counts=np.concatenate([before["counts"], block.counts]),
+        sums=np.concatenate([before["sums"], block.sums]),
     ).of_pools(
         counts=np.concatenate([of_pools["counts"], _pooled(block.counts, memory)]),
         sums=np.concatenate([of_pools["sums"], _pooled(block.sums, memory)]),
@@ -147,9 +147,9 @@ def _against_peers(
     of_pool, size, number = memory.targets["of_pool"], len(block.counts), len(memory.pools)
     in_pool = np.where(of_pool >= 0, of_pool, 0)
     enough = members[:, in_pool] >= LEAST_MEMBERS if number else np.zeros((size, 1), dtype=bool)
-    asked = block.known & ((of_pool >= 0) & enough)[..., None]
+    wanted = block.is_known & ((of_pool >= 0) & enough)[..., None]
 
-    peers = Peers(of_pool, asked, scale, memory.grid)
+    peers = Peers(of_pool, wanted, scale, memory.grid)
     return peers.compared(targets, pools), peers.five_minute_scores(targets, pools)
 
 
@@ -200,9 +200,10 @@ def _without_restarts(block: Block, restarted: Integers) -> tuple[Block, Integer
     young = minute[:, None] - last < SETTLING
     if not young.any():
         return block, last[-1]
-    counts, sums, known = block.counts.copy(), block.sums.copy(), block.known & ~young[..., None]
+    counts, sums = block.counts.copy(), block.sums.copy()
+    is_known = block.is_known & ~young[..., None]
     counts[young], sums[young] = 0.0, 0.0
-    return replace(block, counts=counts, sums=sums, known=known), last[-1]
+    return replace(block, counts=counts, sums=sums, is_known=is_known), last[-1]
 
 
 def _pooled(values: npt.NDArray[Any], memory: Memory) -> Floats:
@@ -221,9 +222,9 @@ def _pooled(values: npt.NDArray[Any], memory: Memory) -> Floats:
 def _with_hour(memory: Memory, counts: Floats, sums: Floats) -> Memory:
     """With the hour that has just ended, where anything finished in it; old hours go."""
     hour = memory.minute // 60 - 1
-    kept = memory.hours > hour - KEEP_HOURS
-    hours, pools = memory.hours[kept], memory.pools
-    past, tokens = pools["hour_counts"][kept], pools["hour_sums"][kept]
+    recent = memory.hours > hour - KEEP_HOURS
+    hours, pools = memory.hours[recent], memory.pools
+    past, tokens = pools["hour_counts"][recent], pools["hour_sums"][recent]
     if (counts[..., -1] > 0).any():
         hours = np.append(hours, hour)
         past = np.concatenate([past, counts[None].astype(np.float32)])

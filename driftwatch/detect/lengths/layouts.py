@@ -33,7 +33,7 @@ class Lengths:
     # cumulative, [rows, signals, edges]; NaN at unknown edges, 0 where nothing finished
     counts: Singles
     sums: Floats  # of tokens, [rows, signals]; NaN = unknown
-    known: Flags  # which rows say anything, [rows, signals]
+    is_known: Flags  # which rows say anything, [rows, signals]
 
 
 def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
@@ -60,7 +60,7 @@ def read(minutes: pl.DataFrame, grid: Floats) -> Lengths:
     rows = len(minutes)
     counts = np.full((rows, len(SIGNALS), len(grid)), np.nan, dtype=np.float32)
     sums = np.full((rows, len(SIGNALS)), np.nan)
-    known = np.zeros((rows, len(SIGNALS)), dtype=bool)
+    is_known = np.zeros((rows, len(SIGNALS)), dtype=bool)
     for at, name in enumerate(SIGNALS):
         sums[:, at] = minutes[f"{name}_sum"].cast(pl.Float64).to_numpy()
         for which, layout, matrix in _layouts(minutes, name):
@@ -76,10 +76,10 @@ def read(minutes: pl.DataFrame, grid: Floats) -> Lengths:
             none = which[fine & (total == 0)]
             counts[none, at] = 0.0
             sums[none, at] = 0.0
-            known[which[fine], at] = True
-    counts[~known] = 0.0
-    sums[~known] = 0.0
-    return Lengths(counts, sums, known)
+            is_known[which[fine], at] = True
+    counts[~is_known] = 0.0
+    sums[~is_known] = 0.0
+    return Lengths(counts, sums, is_known)
 
 
 def regridded(
@@ -130,10 +130,10 @@ def _cells(cumulative: Floats) -> Floats:
     return np.maximum(np.diff(cumulative, axis=1, prepend=0.0), 0.0)
 
 
-def known_alike(known: Flags) -> Iterator[tuple[Indices, Indices]]:
+def known_alike(is_known: Flags) -> Iterator[tuple[Indices, Indices]]:
     """Rows that know the same edges, and which those are; mostly all rows know all."""
-    for rows in equal_rows(known):
-        yield rows, np.flatnonzero(known[rows[0]])
+    for rows in equal_rows(is_known):
+        yield rows, np.flatnonzero(is_known[rows[0]])
 
 
 def _layouts(minutes: pl.DataFrame, name: str) -> Iterator[tuple[Indices, Floats, Floats]]:

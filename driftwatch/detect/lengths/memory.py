@@ -29,9 +29,9 @@ NEVER = -(10**9)
 FACTORS = (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0)
 TRIALS = 12  # windows, one every other hour
 # Minutes until a distance is learnt from: by then a shift that it was the beginning of has shown.
-HELD = 30
+DELAY = 30
 # The same of a pool: what was over by then was a burst, which is usual; what lasts is a shift.
-HELD_OF_POOL = 60
+DELAY_OF_POOL = 60
 # of JS x sqrt(requests): steps of 8 %
 _BINS: Floats = np.geomspace(0.1, 60.0, 81)
 # finished days per null, and the minutes that make a day count
@@ -44,7 +44,7 @@ _TARGETS = {
     "restarted": Field(dtype="int64", fill=NEVER),  # minute of the last restart or change of knobs
     "counts": Field((KEEP, 2, -1), "float32", axis=1),
     "sums": Field((KEEP, 2), axis=1),
-    "held": Field((HELD, 2), fill=np.nan, axis=1),
+    "held": Field((DELAY, 2), fill=np.nan, axis=1),
     "watch": Field((len(NO_WATCH),), fill=NO_WATCH),
 }
 _POOLS = {
@@ -52,7 +52,7 @@ _POOLS = {
     "sums": Field((KEEP_POOL, 2), axis=1),
     "hour_counts": Field((-1, 2, -1), "float32", axis=1),
     "hour_sums": Field((-1, 2), axis=1),
-    "held": Field((HELD_OF_POOL, 2), fill=np.nan, axis=1),
+    "held": Field((DELAY_OF_POOL, 2), fill=np.nan, axis=1),
     "watch": Field((len(NO_WATCH),), fill=NO_WATCH),
     # which factors a pool's recent windows would have shown (1), or not (0; -1 = not tried)
     "shown": Field((TRIALS, 2, len(FACTORS)), "int8", -1, axis=1),
@@ -138,8 +138,10 @@ class Memory:
 
     def without(self, targets: pl.DataFrame) -> Memory:
         """Less what is known of some targets (instance, engine)."""
-        gone = targets.select("instance", "engine")
-        return replace(self, targets=self.targets.without(gone), peers=self.peers.without(gone))
+        leaving = targets.select("instance", "engine")
+        return replace(
+            self, targets=self.targets.without(leaving), peers=self.peers.without(leaving)
+        )
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """Name → frame, to be kept in the store."""

@@ -102,7 +102,7 @@ class Peers:
     """
 
     of_pool: Integers  # place of each target's pool, -1 = none
-    asked: Flags  # where there is somebody to compare [minutes, targets, signals]
+    wanted: Flags  # where there is somebody to compare [minutes, targets, signals]
     scale: Floats  # of the statistic [targets, signals]; it holds for any number of requests
     grid: Floats  # [edges]
 
@@ -112,7 +112,7 @@ class Peers:
         Its lengths are among those of the others' peers, and would make all of them seem odd.
         """
         own = shortest(targets.counts, targets.sums)
-        first = self._against(own, *pools.in_windows, self.asked)
+        first = self._against(own, *pools.in_windows, self.wanted)
         furthest = self._furthest(first.statistic / self.scale, len(pools.sums[QUICK][0]))
         if not (furthest >= 0).any():
             return first
@@ -128,7 +128,7 @@ class Peers:
             less.append(parts)
         others = (furthest >= 0)[:, self.of_pool] & (self.of_pool >= 0)
         others[minute, target] = False
-        again = others[..., None] & self.asked
+        again = others[..., None] & self.wanted
         second = self._against(own, less[0], less[1], again)
         return Compared(
             *(
@@ -137,7 +137,9 @@ class Peers:
             )
         )
 
-    def _against(self, own: Window, pool_counts: _Sums, pool_sums: _Sums, asked: Flags) -> Compared:
+    def _against(
+        self, own: Window, pool_counts: _Sums, pool_sums: _Sums, wanted: Flags
+    ) -> Compared:
         shape = own.sums.shape
         statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
         moved, clearly, whole = (np.zeros(shape, dtype=bool) for _ in range(3))
@@ -150,7 +152,7 @@ class Peers:
         peers = by_window(counts, own.minutes, counts[shortest_window]) - own.counts
         peers = np.maximum(peers, 0.0)
         tokens = by_window(sums, own.minutes, sums[shortest_window]) - own.sums
-        there = asked & (own.minutes > 0) & (peers[..., -1] >= MIN_REQUESTS)
+        there = wanted & (own.minutes > 0) & (peers[..., -1] >= MIN_REQUESTS)
         if not there.any():
             return nothing
         n, m = own.requests[there], peers[there][:, -1]
@@ -195,11 +197,11 @@ class Peers:
         with np.errstate(invalid="ignore"):
             # few get this far, so that all else costs next to nothing
             far = np.abs(ln_mean_ratio(sums, n, tokens, others)) >= CLEARLY
-        far &= self.asked & (n >= MIN_REQUESTS)
+        far &= self.wanted & (n >= MIN_REQUESTS)
         if not far.any():
             return scores
         own = Window(np.where(far, QUICK, 0), counts, sums)
-        apart = self._against(own, {QUICK: of_pools[0]}, {QUICK: of_pools[1]}, self.asked)
+        apart = self._against(own, {QUICK: of_pools[0]}, {QUICK: of_pools[1]}, self.wanted)
         clear, score = apart.clearly, apart.statistic / self.scale
         peers = np.maximum(of_pools[0][:, self.of_pool] - counts, 0.0)
         clear[clear] = whole_moved(counts[clear], peers[clear], self.grid, CLEARLY)
@@ -229,7 +231,7 @@ def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
     -1 = none; ``pools``: number of pools.
     """
     furthest = np.zeros(pools + 1)
-    known = np.where(np.isnan(scores), 0.0, scores)
-    np.maximum.at(furthest, of_pool, known)
-    leads: Flags = known >= 0.5 * furthest[of_pool]
+    filled = np.where(np.isnan(scores), 0.0, scores)
+    np.maximum.at(furthest, of_pool, filled)
+    leads: Flags = filled >= 0.5 * furthest[of_pool]
     return leads

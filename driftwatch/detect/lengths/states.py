@@ -19,7 +19,7 @@ from driftwatch.detect.lengths.episodes import (
     reading,
     step,
 )
-from driftwatch.detect.lengths.memory import HELD_OF_POOL, Memory
+from driftwatch.detect.lengths.memory import DELAY_OF_POOL, Memory
 from driftwatch.detect.lengths.peers import Compared, leading, weights
 from driftwatch.detect.lengths.scales import context_scales
 from driftwatch.detect.null import Null
@@ -34,7 +34,7 @@ class Block:
     first: int  # number (since 1970) of the first minute
     counts: Singles  # cumulative [.., signals, edges]
     sums: Floats  # of tokens [.., signals]
-    known: Flags  # which say anything [.., signals]
+    is_known: Flags  # which say anything [.., signals]
     restarted: Flags  # a restart or a change of knobs
     clean: Flags  # usual enough to learn from
     slow: Flags  # slower than the peers
@@ -75,20 +75,20 @@ def target_states(
     """
     size, units, _ = scored.score.shape
     state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
-    held, of_pool = memory.targets["held"], memory.targets["of_pool"]
+    delayed, of_pool = memory.targets["held"], memory.targets["of_pool"]
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source < 2).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
     if not (quick > 1.0).any() and is_uneventful(state, scored.score, peers.moved):
         highest = _highest(scored.score)
-        known = ~np.isnan(highest)
+        is_known = ~np.isnan(highest)
         state, calm = quiet_states(state, highest, thresholds.values[0])
-        past, held = _with_minutes(past, held, slots, peers.statistic, block.clean)
-        counted = calibrated & block.clean & known
+        past, delayed = _with_minutes(past, delayed, slots, peers.statistic, block.clean)
+        counted = calibrated & block.clean & is_known
         thresholds = thresholds.counted(0, np.zeros(units), int(counted.sum()))
         learnt = {"thresholds": thresholds, "peers": past}
-        lived = memory.of_targets(learnt, watch=state.rows(), held=held)
-        quiet = np.where(known, 0.0, np.nan), np.where(known, calm >= CALM, np.nan)
+        lived = memory.of_targets(learnt, watch=state.rows(), held=delayed)
+        quiet = np.where(is_known, 0.0, np.nan), np.where(is_known, calm >= CALM, np.nan)
         return lived, quiet, scored
     for b in range(size):
         score = _highest(scored.score[b])
@@ -104,18 +104,20 @@ def target_states(
         np.add.at(crowd, of_pool, flagged)
         # where half of a pool differs from its peers, routing is sticky: peers say nothing there
         sticky = np.append(2 * crowd[:-1] >= members[b], False) & (crowd > 1)
-        known = ~np.isnan(now.score) & ~sticky[of_pool]
-        on[b] = np.where(known, flagged & ~block.slow[b], np.nan)
-        over[b] = np.where(known, state.calm >= CALM, np.nan)
+        is_known = ~np.isnan(now.score) & ~sticky[of_pool]
+        on[b] = np.where(is_known, flagged & ~block.slow[b], np.nan)
+        over[b] = np.where(is_known, state.calm >= CALM, np.nan)
         usual = (crowd[of_pool] == 0) | sticky[of_pool]
-        held = np.where(usual[:, None], held, np.nan)
+        delayed = np.where(usual[:, None], delayed, np.nan)
         learns = block.clean[b] & usual
-        past, held = _with_minute(past, held, slots, peers.statistic[b], learns)
+        past, delayed = _with_minute(past, delayed, slots, peers.statistic[b], learns)
         counted = calibrated & block.clean[b]
-        heard = counted & ~np.isnan(now.score)
-        thresholds = thresholds.counted(0, np.where(counted, ended, 0.0), int(heard.sum()))
+        with_score = counted & ~np.isnan(now.score)
+        thresholds = thresholds.counted(0, np.where(counted, ended, 0.0), int(with_score.sum()))
     return (
-        memory.of_targets({"thresholds": thresholds, "peers": past}, watch=state.rows(), held=held),
+        memory.of_targets(
+            {"thresholds": thresholds, "peers": past}, watch=state.rows(), held=delayed
+        ),
         (on, over),
         scored,
     )
@@ -134,62 +136,64 @@ def pool_states(
     scored = scored_by(contexts, *context_scales(memory.contexts))
     size, units, _ = scored.score.shape
     state: Watch = memory.shifted
-    thresholds, past, held = memory.thresholds, memory.contexts, memory.pools["held"]
+    thresholds, past, delayed = memory.thresholds, memory.contexts, memory.pools["held"]
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
     calibrated = (scored.source == 0).all(axis=1)
     slots = np.arange(2 * units).reshape(units, 2)
     if is_uneventful(state, scored.score, contexts.moved):
         highest = _highest(scored.score)
-        known = ~np.isnan(highest)
+        is_known = ~np.isnan(highest)
         state, calm = quiet_states(state, highest, thresholds.values[1])
-        past, held = _with_minutes(past, held, slots, distances, clean)
-        heard = int((calibrated & clean & known).sum())
-        thresholds = thresholds.counted(1, np.zeros(units), heard)
+        past, delayed = _with_minutes(past, delayed, slots, distances, clean)
+        learnt_minutes = int((calibrated & clean & is_known).sum())
+        thresholds = thresholds.counted(1, np.zeros(units), learnt_minutes)
         learnt = {"thresholds": thresholds, "contexts": past}
-        lived = memory.of_pools(learnt, watch=state.rows(), held=held)
-        quiet = np.where(known, 0.0, np.nan), np.where(known, calm >= CALM, np.nan)
+        lived = memory.of_pools(learnt, watch=state.rows(), held=delayed)
+        quiet = np.where(is_known, 0.0, np.nan), np.where(is_known, calm >= CALM, np.nan)
         return lived, quiet, scored
     everybody = np.ones(units, dtype=bool)
     for b in range(size):
         now = reading(scored.score[b], contexts.moved[b], contexts.clearly[b], everybody)
         since = np.where(state.on(), state.since, block.first + b)
         state, ended = step(state, block.first + b, now, thresholds.values[1], longest=DAY)
-        known = ~np.isnan(now.score)
-        on[b] = np.where(known, state.on(), np.nan)
-        over[b] = np.where(known, (state.calm >= CALM), np.nan)
+        is_known = ~np.isnan(now.score)
+        on[b] = np.where(is_known, state.on(), np.nan)
+        over[b] = np.where(is_known, (state.calm >= CALM), np.nan)
         # a burst is learnt, what lasts is not: neither it nor the minutes before it was recognised
-        lasting = block.first + b - since >= HELD_OF_POOL
-        held = np.where(lasting[:, None], np.nan, held)
-        held[0] = np.where(state.on()[:, None], np.nan, held[0])
-        past, held = _with_minute(past, held, slots, distances[b], clean[b] & ~lasting)
+        lasting = block.first + b - since >= DELAY_OF_POOL
+        delayed = np.where(lasting[:, None], np.nan, delayed)
+        delayed[0] = np.where(state.on()[:, None], np.nan, delayed[0])
+        past, delayed = _with_minute(past, delayed, slots, distances[b], clean[b] & ~lasting)
         counted = calibrated & clean[b]
         thresholds = thresholds.counted(
-            1, np.where(counted, ended, 0.0), int((counted & known).sum())
+            1, np.where(counted, ended, 0.0), int((counted & is_known).sum())
         )
     learnt = {"thresholds": thresholds, "contexts": past}
-    lived = memory.of_pools(learnt, watch=state.rows(), held=held)
+    lived = memory.of_pools(learnt, watch=state.rows(), held=delayed)
     return lived, (on, over), scored
 
 
 def _with_minute(
-    past: Null, held: Floats, slots: Integers, values: Floats, learns: Flags
+    past: Null, delayed: Floats, slots: Integers, values: Floats, learns: Flags
 ) -> tuple[Null, Floats]:
     """Distances wait until it is clear that they were not the beginning of a shift."""
-    due = held[0]
-    held = np.concatenate([held[1:], np.where(learns[:, None], values, np.nan)[None]])
-    known = ~np.isnan(due)
-    return (past.add(slots[known], due[known]) if known.any() else past), held
+    due = delayed[0]
+    delayed = np.concatenate([delayed[1:], np.where(learns[:, None], values, np.nan)[None]])
+    is_known = ~np.isnan(due)
+    return (past.add(slots[is_known], due[is_known]) if is_known.any() else past), delayed
 
 
 def _with_minutes(
-    past: Null, held: Floats, slots: Integers, values: Floats, learns: Flags
+    past: Null, delayed: Floats, slots: Integers, values: Floats, learns: Flags
 ) -> tuple[Null, Floats]:
     """The same for a block of quiet minutes."""
-    waiting = np.concatenate([held, np.where(learns[..., None], values, np.nan)])
+    waiting = np.concatenate([delayed, np.where(learns[..., None], values, np.nan)])
     due = waiting[: len(values)]
-    known = ~np.isnan(due)
+    is_known = ~np.isnan(due)
     return (
-        past.add(np.broadcast_to(slots, due.shape)[known], due[known]) if known.any() else past
+        past.add(np.broadcast_to(slots, due.shape)[is_known], due[is_known])
+        if is_known.any()
+        else past
     ), waiting[len(values) :]
 
 

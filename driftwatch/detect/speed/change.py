@@ -40,10 +40,10 @@ def last_quantiles(
     if count < minutes:
         return [one[:, start:] for one in quantiles]
     ordered = np.sort(sliding_window_view(values, minutes, axis=1), axis=-1)  # NaN last
-    known = (~np.isnan(ordered)).sum(axis=-1)
-    enough = known >= KNOWN_RATIO * minutes
+    present = (~np.isnan(ordered)).sum(axis=-1)
+    enough = present >= KNOWN_RATIO * minutes
     for into, share in zip(quantiles, shares, strict=True):
-        place = share * (np.maximum(known, 1) - 1)
+        place = share * (np.maximum(present, 1) - 1)
         low = np.floor(place).astype(np.intp)
         high = np.ceil(place).astype(np.intp)
         below = np.take_along_axis(ordered, low[..., None], axis=-1)[..., 0]
@@ -65,17 +65,17 @@ def faded_mean(
     before = max(start - age - span + 1, 0)
     values, start = values[:, before:], start - before
     count = values.shape[1]
-    known = ~np.isnan(values)
-    filled = np.where(known, values, 0.0)
+    is_known = ~np.isnan(values)
+    filled = np.where(is_known, values, 0.0)
     total, weight = np.zeros(values.shape), np.zeros(values.shape)
-    seen = np.zeros(values.shape, dtype=np.int32)
+    counts = np.zeros(values.shape, dtype=np.int32)
     # minute by minute: all windows at once would take `span` times the room
     for back in range(age, min(age + span, count)):
         share = np.exp(-(back - age) / fading)
         total[:, back:] += share * filled[:, : count - back]
-        weight[:, back:] += share * known[:, : count - back]
-        seen[:, back:] += known[:, : count - back]
-    enough = seen >= least
+        weight[:, back:] += share * is_known[:, : count - back]
+        counts[:, back:] += is_known[:, : count - back]
+    enough = counts >= least
     means: Floats = np.where(enough, total / np.where(enough, weight, 1.0), np.nan)
     return means[:, start:]
 
@@ -92,9 +92,9 @@ def of_others(values: Floats) -> Floats:
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.arange(rows)[:, None].repeat(count, axis=1), axis=0)
     ordered = np.take_along_axis(values, order, axis=0)
-    known = (~np.isnan(values)).sum(axis=0)
+    present = (~np.isnan(values)).sum(axis=0)
     # without a row of rank k the places from k on move up by one; an unknown row takes none away
-    others = np.where(np.isnan(values), known, known - 1)
+    others = np.where(np.isnan(values), present, present - 1)
     low, high = np.maximum(others - 1, 0) // 2, others // 2
     cut = np.where(np.isnan(values), rows, rank)
     low, high = low + (low >= cut), high + (high >= cut)
@@ -183,10 +183,10 @@ def past_of(
         here_ln = ln_speed[rows]
         # what the model is wrong by at one load it is wrong by at the same load a little later
         for slack, times in ((outside[rows], np.abs), (bunched[rows], _above)):
-            known = np.where(np.isnan(here_ln), np.nan, slack)
+            ln_slack = np.where(np.isnan(here_ln), np.nan, slack)
             for fallen, minutes in ((change, NOW_MINUTES), (long_change, LONG_MINUTES)):
-                (here,) = last_quantiles(known, minutes, (0.5,), start)
-                fallen[rows] += times(here - _before(known, start, minutes))
+                (here,) = last_quantiles(ln_slack, minutes, (0.5,), start)
+                fallen[rows] += times(here - _before(ln_slack, start, minutes))
         bound = level.copy()
         usual = 0.0 if together is None else together[rows, None]
         most = here_ln + np.abs(outside[rows]) + np.maximum(bunched[rows] - usual, 0.0)

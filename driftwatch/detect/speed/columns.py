@@ -40,8 +40,8 @@ def columns(
         targets = rows.select(*KEY, "pool").unique(KEY, keep="last", maintain_order=True)
         count = (last - start) // MINUTE + 1
         stretch = Stretch(memory, targets, start, count, pins, accepts=settings.accepts_proposals)
-        known = stretch.targets.select(KEY).with_row_index("target")
-        target = rows.join(known, on=KEY, how="left", maintain_order="left")["target"]
+        places = stretch.targets.select(KEY).with_row_index("target")
+        target = rows.join(places, on=KEY, how="left", maintain_order="left")["target"]
         at = target.to_numpy().astype(np.intp)
         minute = ((rows["end"] - start).dt.total_minutes()).to_numpy().astype(np.intp)
         stretch.place(load_of(rows), at, minute)

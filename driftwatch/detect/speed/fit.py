@@ -25,10 +25,10 @@ from scipy.optimize import nnls
 
 from driftwatch.arrays import Codes, Flags, Floats, Integers
 from driftwatch.detect.speed.load import (
+    COMPLETE,
     FIRST,
     IDLER,
     ITL,
-    KNOWN,
     OVERLAP,
     PREFILL,
     PREFILLED,
@@ -137,8 +137,8 @@ def ranges_of(values: npt.NDArray[np.floating], ln_speed: Floats) -> Ranges:
 
 
 def _range_of(part: Floats, ln_speed: Floats) -> float:
-    known = np.isfinite(part)
-    part, ln_speed = part[known], ln_speed[known]
+    is_finite = np.isfinite(part)
+    part, ln_speed = part[is_finite], ln_speed[is_finite]
     if not len(part):
         return math.inf
     shares = np.linspace(0.0, 1.0, _STRATA + 1)[1:]
@@ -161,8 +161,8 @@ def _range_of(part: Floats, ln_speed: Floats) -> float:
 def inside(values: npt.NDArray[np.floating], ranges: Ranges) -> Flags:
     """Which minutes (minute, 12) are of work whose speed is known."""
     why = novelty(values[None], np.array([ranges]))[1][0]
-    known: Flags = why == KNOWN
-    return known
+    is_inside: Flags = why == COMPLETE
+    return is_inside
 
 
 def novelty(values: npt.NDArray[np.floating], ranges: Floats) -> tuple[Floats, Codes]:
@@ -180,7 +180,7 @@ def novelty(values: npt.NDArray[np.floating], ranges: Floats) -> tuple[Floats, C
     which = doublings.argmax(axis=-1)
     far = doublings.max(axis=-1)
     slack: Floats = np.log1p(SLACK_PER_DOUBLING * far)
-    return slack, np.where(far > MOST_DOUBLINGS, _REASONS[which], np.int8(KNOWN))
+    return slack, np.where(far > MOST_DOUBLINGS, _REASONS[which], np.int8(COMPLETE))
 
 
 def bunched(
@@ -201,8 +201,10 @@ def bunched(
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         doublings = np.log2(np.maximum(values[..., QUEUED], 1.0))
-        met = prefill_seconds * values[..., PREFILL] / values[..., ITL]
-        unseen = np.log1p(met * np.maximum(1.0 - values[..., OVERLAP], 0.0) / np.exp(ln_speed))
+        prefill_share = prefill_seconds * values[..., PREFILL] / values[..., ITL]
+        unseen = np.log1p(
+            prefill_share * np.maximum(1.0 - values[..., OVERLAP], 0.0) / np.exp(ln_speed)
+        )
     unseen = np.where(values[..., STANDING] == UNFILLED, np.nan_to_num(unseen), 0.0)
     alike = values[..., STANDING] == 1.0
     waits = np.log1p(BUNCHED_PER_DOUBLING * np.where(alike, 0.0, np.nan_to_num(doublings)))

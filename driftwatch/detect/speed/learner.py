@@ -52,7 +52,7 @@ class Learner:
     # (kept minute of a target, 12), as in :class:`driftwatch.detect.speed.load.Load`
     values: Singles = field(default_factory=_no_values)
     # beside them, the number of the clean minute
-    taken: Integers = field(default_factory=_no_numbers)
+    numbers: Integers = field(default_factory=_no_numbers)
     # beside them, which target and ten minutes
     blocks: Integers = field(default_factory=_no_numbers)
     minutes: int = 0  # clean minutes seen
@@ -68,20 +68,20 @@ class Learner:
         ``scrapes``: of these; ``blocks``: which target and ten minutes each is of.
         """
         number, stride = self.minutes, self.stride
-        kept, taken, ids = self.values, self.taken, self.blocks
+        rows, numbers, ids = self.values, self.numbers, self.blocks
         if number // RUN % stride == 0:
             some = slice(None, None, -(-len(values) // A_MINUTE))
-            kept = np.concatenate((kept, values[some]))
+            rows = np.concatenate((rows, values[some]))
             ids = np.concatenate((ids, blocks[some]))
-            taken = np.concatenate((taken, np.full(len(kept) - len(taken), number)))
-            while len(kept) > MOST:
+            numbers = np.concatenate((numbers, np.full(len(rows) - len(numbers), number)))
+            while len(rows) > MOST:
                 stride *= 2
-                stays = taken // RUN % stride == 0
-                kept, taken, ids = kept[stays], taken[stays], ids[stays]
+                stays = numbers // RUN % stride == 0
+                rows, numbers, ids = rows[stays], numbers[stays], ids[stays]
         return replace(
             self,
-            values=kept,
-            taken=taken,
+            values=rows,
+            numbers=numbers,
             blocks=ids,
             minutes=number + 1,
             scrapes=self.scrapes + scrapes,
@@ -113,7 +113,7 @@ class Learner:
             model=model,
             fits=fits,
             values=_no_values() if last else self.values,
-            taken=self.taken[:0] if last else self.taken,
+            numbers=self.numbers[:0] if last else self.numbers,
             blocks=self.blocks[:0] if last else self.blocks,
         )
 
@@ -133,7 +133,7 @@ def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
             (
                 pool,
                 one.values.ravel().tolist(),
-                one.taken.tolist(),
+                one.numbers.tolist(),
                 one.blocks.tolist(),
                 one.minutes,
                 one.scrapes,

@@ -97,7 +97,7 @@ def limits_of(
     groups = np.array([numbers[pool] for pool in pools], dtype=np.intp)
     usual, sd, source = _usual(past, keys, groups, statistics[0], LEVEL_DAYS)
     change, change_sd, changes = _usual(past, keys, groups, statistics[1], CHANGE_DAYS)
-    known = ~np.isnan(noise)
+    is_known = ~np.isnan(noise)
     own_level = np.minimum(
         MOST_PEER_LEVEL if peers else MOST_LEVEL, np.minimum(usual, 0.0) - LEVEL_SDS * sd
     )
@@ -116,8 +116,8 @@ def limits_of(
         "own",
         np.where((source == "shipped") | (changes == "shipped"), "shipped (uncalibrated)", "pool"),
     ).astype(object)
-    label[~known] = None
-    nothing = np.where(known, 0.0, np.nan)
+    label[~is_known] = None
+    nothing = np.where(is_known, 0.0, np.nan)
     return Limits(
         level + nothing,
         np.where(np.isnan(usual), 0.0, np.minimum(usual, 0.0)) + nothing,
@@ -137,14 +137,14 @@ def _usual(
     days: int,
 ) -> tuple[Floats, Floats, Texts]:
     """Median, standard deviation of the lower half, and whose past it is."""
-    known, slots = past.with_keys(keys.with_columns(statistic=pl.lit(which)))
-    where = np.full(known.size, -1, dtype=np.intp)
+    null, slots = past.with_keys(keys.with_columns(statistic=pl.lit(which)))
+    where = np.full(null.size, -1, dtype=np.intp)
     where[slots] = groups
-    middle = known.quantile(0.5, days)[slots]
-    low = known.quantile(_LOW_QUANTILE, days)[slots]
+    middle = null.quantile(0.5, days)[slots]
+    low = null.quantile(_LOW_QUANTILE, days)[slots]
     source = np.where(np.isnan(middle), "pool", "own").astype(object)
-    pooled = known.pooled_quantile(0.5, where, days)[slots]
-    pooled_low = known.pooled_quantile(_LOW_QUANTILE, where, days)[slots]
+    pooled = null.pooled_quantile(0.5, where, days)[slots]
+    pooled_low = null.pooled_quantile(_LOW_QUANTILE, where, days)[slots]
     source[np.isnan(middle) & np.isnan(pooled)] = "shipped"
     low = np.where(np.isnan(middle), pooled_low, low)
     middle = np.where(np.isnan(middle), pooled, middle)

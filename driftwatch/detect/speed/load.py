@@ -63,7 +63,9 @@ WHY_NOT = (
     "not applicable: a pooling engine generates no tokens, so there is no time between two",
     "not applicable: one token a request, so there is no time between two",
 )
-KNOWN, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(9)
+COMPLETE, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(
+    9
+)
 NO_ITL, NO_USAGE, NO_PROMPTS, PREFILLED, SHORTER, IDLER, POOLING, ONE_TOKEN = range(9, 17)
 # Known as load, and nothing that a given model can answer for.
 BEYOND_MODEL = (SATURATED, PREFILLED, SHORTER, IDLER)
@@ -97,7 +99,7 @@ def load_of(minutes: pl.DataFrame) -> Load:
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
-    made = minutes.select(
+    columns = minutes.select(
         itl=_ITL,
         requests=_REQUESTS,
         usage=_USAGE,
@@ -114,14 +116,14 @@ def load_of(minutes: pl.DataFrame) -> Load:
         scrapes=pl.col("scrapes").fill_null(0.0),
         usable=_usable(),
     )
-    values = made.select(pl.nth(range(WIDTH))).cast(pl.Float32).to_numpy(writable=True)
-    reasons = made["why"].to_numpy().copy()
+    values = columns.select(pl.nth(range(WIDTH))).cast(pl.Float32).to_numpy(writable=True)
+    reasons = columns["why"].to_numpy().copy()
     odd = ~np.isfinite(values).all(axis=1)
-    reasons[odd & (reasons == KNOWN)] = INCOMPLETE
-    values[odd | ~np.isin(reasons, (KNOWN, PREEMPTING)), :CHANGED] = np.nan
+    reasons[odd & (reasons == COMPLETE)] = INCOMPLETE
+    values[odd | ~np.isin(reasons, (COMPLETE, PREEMPTING)), :CHANGED] = np.nan
     values[odd, AGAIN] = 0.0
     values[odd, FIRST] = 0.0
-    return Load(values, reasons, made["scrapes"].to_numpy(), made["usable"].to_numpy())
+    return Load(values, reasons, columns["scrapes"].to_numpy(), columns["usable"].to_numpy())
 
 
 _TOKENS, _TOKEN_SECONDS = pl.col("itl_seconds_count"), pl.col("itl_seconds_sum")
@@ -173,7 +175,7 @@ def _why() -> pl.Expr:
         .then(NO_PROMPTS)
         .when(_holds(_PREEMPTIONS > 0))
         .then(PREEMPTING)
-        .otherwise(KNOWN)
+        .otherwise(COMPLETE)
         .cast(pl.Int8)
     )
 
@@ -181,8 +183,8 @@ def _why() -> pl.Expr:
 def _computed_again() -> pl.Expr:
     """Tokens per pass that preempted requests made the engine compute again, at most."""
     # The newest is preempted first, so that what it holds is below the mean; cache hits save more.
-    held = _USAGE * pl.col("kv_cache_tokens") / _REQUESTS
-    again = _PREEMPTIONS * held / _FORWARD_PASSES
+    tokens = _USAGE * pl.col("kv_cache_tokens") / _REQUESTS
+    again = _PREEMPTIONS * tokens / _FORWARD_PASSES
     return pl.when(_why() == PREEMPTING).then(again).otherwise(0.0)
 
 

@@ -27,8 +27,8 @@ from driftwatch.detect.speed.fit import (
 from driftwatch.detect.speed.load import (
     AGAIN,
     CHANGED,
+    COMPLETE,
     ITL,
-    KNOWN,
     PASSES,
     QUEUED,
     REQUESTS,
@@ -121,16 +121,16 @@ def model_from(document: Mapping[str, Any]) -> LoadModel:
             return (0.0,) * count
         return tuple(float(x) for x in listed if x is not None)
 
-    known = [n for n in names if n in document]
+    present = [n for n in names if n in document]
     sizes = {"coefficients": 4, "requests_range": 2, "edges": 3, "composition": 3, "falls": 2}
-    values = {n: numbers(n, sizes.get(n, 1), math.inf if n in _OPEN else None) for n in known}
+    values = {n: numbers(n, sizes.get(n, 1), math.inf if n in _OPEN else None) for n in present}
     if not wrong and sum(values["coefficients"]) <= 0:
         wrong.append("coefficients: all are 0")
     if wrong:
         raise ValueError("; ".join(wrong))
-    made: dict[str, Any] = {n: v if n in sizes else v[0] for n, v in values.items()}
-    made |= {n: int(made[n]) for n in ("scrapes", "minutes")}
-    return LoadModel(**made)
+    content: dict[str, Any] = {n: v if n in sizes else v[0] for n, v in values.items()}
+    content |= {n: int(content[n]) for n in ("scrapes", "minutes")}
+    return LoadModel(**content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def fit(minutes: pl.DataFrame) -> LoadModel | Arming:
     recent = warming.select(
         pl.col("restarts").rolling_max_by("end", window_size=f"{WARM_MINUTES}m").over(KEY)
     ).to_series()
-    good = (load.why == KNOWN) & ~(recent.to_numpy() > 0)
+    good = (load.why == COMPLETE) & ~(recent.to_numpy() > 0)
     distinct = ordered["end"].filter(pl.Series(good)).n_unique()
     scrapes = float(load.scrapes[good].sum())
     result = model_of(load.values[good], scrapes, blocks.to_numpy()[good], distinct)
@@ -233,10 +233,12 @@ def model_of(
     ranges = ranges_of(values, residual)
     if again:
         # work that the model cannot describe bends it for the rest
-        known = inside(values, ranges)
-        share = float(known.mean())
-        left = round(minutes * share)
-        better = model_of(values[known], scrapes * share, blocks[known], left, again=False)
+        is_inside = inside(values, ranges)
+        share = float(is_inside.mean())
+        minutes_inside = round(minutes * share)
+        better = model_of(
+            values[is_inside], scrapes * share, blocks[is_inside], minutes_inside, again=False
+        )
         if isinstance(better, LoadModel):
             return replace(better, composition=ranges)
     low, high = np.quantile(requests, (0.01, 0.99))
@@ -270,8 +272,8 @@ def missing(minutes: int, spread: float | None, whose: str = "") -> str:
     parts = [f"{minutes} of {MIN_MINUTES} minutes{whose}"] if minutes < MIN_MINUTES else []
     if (spread or 0.0) < MIN_SPREAD:
         # rounded down: 1.4998 is short of 1.5, and to be read so
-        known = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"
-        parts.append(f"load spread {known} of {MIN_SPREAD:g}×")
+        spread_text = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"
+        parts.append(f"load spread {spread_text} of {MIN_SPREAD:g}×")
     return ", ".join(parts)
 
 
@@ -335,8 +337,8 @@ class LoadModels:
         with np.errstate(invalid="ignore"):
             bursts = (values[..., QUEUED] > self.queued[:, None]) & (values[..., STANDING] != 1.0)
             bursts &= ln + over + under < _TOO_LOW_IN_BURSTS
-        why = np.where((why == KNOWN) & bursts, np.int8(SATURATED), why)
-        return np.where(why == KNOWN, ln, np.nan), over + split, under, why
+        why = np.where((why == COMPLETE) & bursts, np.int8(SATURATED), why)
+        return np.where(why == COMPLETE, ln, np.nan), over + split, under, why
 
 
 def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
@@ -350,8 +352,8 @@ def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
     ``b``: (..., 4); ``load``: (..., 4), as :func:`driftwatch.detect.speed.load.features` gives it;
     ``edges``: (..., 3); 0 and infinity have no range to leave.
     """
-    known = (edges[..., :2] > 0) & np.isfinite(edges[..., :2])
-    most = np.where(known.all(axis=-1, keepdims=True), edges[..., :2], np.nan)
+    has_edges = (edges[..., :2] > 0) & np.isfinite(edges[..., :2])
+    most = np.where(has_edges.all(axis=-1, keepdims=True), edges[..., :2], np.nan)
     times = load[..., 1:3] / most
     cost = b[..., 1:3] * most
     # what has left its range takes over from the other as far as it is ahead of it

@@ -57,9 +57,9 @@ class Memory:
 
     def without(self, targets: pl.DataFrame) -> Memory:
         """Less what is known of some targets (instance, engine)."""
-        gone = targets.select("instance", "engine")
-        left, past = self.targets.without(gone), self.past.without(gone)
-        return replace(self, targets=left, past=past, limits=None)
+        leaving = targets.select("instance", "engine")
+        staying, past = self.targets.without(leaving), self.past.without(leaving)
+        return replace(self, targets=staying, past=past, limits=None)
 
     def at(self, targets: pl.DataFrame, start: datetime, minutes: int) -> tuple[Memory, Singles]:
         """The memory with these targets (instance, engine, pool) as well, and room for minutes.

@@ -63,7 +63,7 @@ class Output:
         missing: Texts,
         pasts: tuple[Past, Past],
         limits: tuple[Limits, Limits],
-        held: tuple[Flags, Flags, Flags, Flags],
+        states: tuple[Flags, Flags, Flags, Flags],
         beyond: Floats,
         pool: Floats,
     ) -> None:
@@ -71,12 +71,12 @@ class Output:
 
         ``minutes``: of the stretch; ``here``: the same minutes in the statistics; ``references``:
         of each target; ``missing``: why there is no model; ``pasts``: of ln r, and of ln r less the
-        peers'; ``limits``: own, and of peers; ``held``: slower; slower since shortly; than its
+        peers'; ``limits``: own, and of peers; ``states``: slower; slower since shortly; than its
         peers; since shortly; ``beyond``: by how much the model may be too low here, median of the
         last 10 min; ``pool``: ln r of the peers, median of the last 10 min.
         """
         plain, peers = pasts
-        slower, fresh, than_peers, fresh_peers = held
+        slower, fresh, than_peers, fresh_peers = states
         own, _peer = limits
         low = own.level[:, None]
         with np.errstate(invalid="ignore"):
@@ -87,7 +87,7 @@ class Output:
             against = np.where(fresh_peers, peers.now[:, here], peers.median[:, here])
             # the model says slower, yet it may be wrong by as much out there
             doubtful = (level <= low) & ~(plain.bound[:, here] <= low) & ~slower
-        known = ~np.isnan(speed)
+        is_known = ~np.isnan(speed)
         in_logs: dict[str, Any] = {
             "speed_at_equal_load_ratio": speed,
             "speed_at_equal_load_upper_ratio": level,
@@ -106,8 +106,8 @@ class Output:
         state = np.where(slower, _YES, np.where(doubtful, _UNKNOWN, _NO))
         back = np.where(np.isnan(plain.back[:, here]), _UNKNOWN, _YES)
         flags = {
-            "slower_at_equal_load": np.where(known, state, _UNKNOWN),
-            "speed_recovered": np.where(known, np.where(slower, _NO, back), _UNKNOWN),
+            "slower_at_equal_load": np.where(is_known, state, _UNKNOWN),
+            "speed_recovered": np.where(is_known, np.where(slower, _NO, back), _UNKNOWN),
             "slower_than_pool": np.where(np.isnan(against), _UNKNOWN, than_peers),
         }
         for name, codes in flags.items():
@@ -117,8 +117,8 @@ class Output:
         self.texts["speed_calibration"][:, minutes] = own.source[:, None]
         armed = np.array([one.model is not None for one in references], dtype=bool)[:, None]
         why = missing.copy()
-        why[armed & ~known] = _TOO_FEW
-        why[armed & known & doubtful] = _BEYOND
+        why[armed & ~is_known] = _TOO_FEW
+        why[armed & is_known & doubtful] = _BEYOND
         self.texts["speed_unknown_reason"][:, minutes] = why
 
     def _write_references(
@@ -144,8 +144,8 @@ class Output:
         for name, codes in self.flags.items():
             of_rows = codes[target, minute]
             flags = pl.Series(name, of_rows == _YES)
-            known = pl.Series("known", of_rows != _UNKNOWN)
-            series.append(pl.select(pl.when(known).then(flags).alias(name)).to_series())
+            is_known = pl.Series("known", of_rows != _UNKNOWN)
+            series.append(pl.select(pl.when(is_known).then(flags).alias(name)).to_series())
         texts = {name: values[target, minute] for name, values in self.texts.items()}
         # the minute's own reason says more than that there are too few, and where it is one that
         # no waiting helps against, more than what is missing for a model

@@ -42,7 +42,7 @@ from driftwatch.detect.speed.limits import (
 from driftwatch.detect.speed.load import (
     BEYOND_MODEL,
     CHANGED,
-    KNOWN,
+    COMPLETE,
     RESTARTED,
     SATURATED,
     SETTLING_MINUTES,
@@ -118,7 +118,7 @@ class Stretch:
         restarts = self.load[..., CHANGED] == RESTARTED
         warming = _within(restarts, WARM_MINUTES)
         self.load[warming, :CHANGED] = np.nan
-        new = warming[:, LOOKBACK:] & (self.why == KNOWN)
+        new = warming[:, LOOKBACK:] & (self.why == COMPLETE)
         self.why[new] = WARMING
         self._settled = ~_within(self.load[..., CHANGED] > 0, SETTLING_MINUTES)[:, LOOKBACK:]
 
@@ -144,8 +144,8 @@ class Stretch:
         end = self._end(minute)
         learning = any(one.model is None for one in self._learners.values())
         every = _FIRST_FIT_MINUTES if learning or self._untaught else _NEXT_FIT_MINUTES
-        left = -(end.hour * 60 + end.minute) % every
-        return min(minute + left + 1, self._minutes)
+        remaining = -(end.hour * 60 + end.minute) % every
+        return min(minute + remaining + 1, self._minutes)
 
     def _seconds(self, minute: int) -> int:
         return int(self._end(minute).timestamp())
@@ -161,9 +161,9 @@ class Stretch:
             other = np.array([old is not None and old != new for old, new in pairs], dtype=bool)
             grown = [all(k and k.startswith(PROVISIONAL) for k in pair) for pair in pairs]
             self._flush()
-            gone = self.targets.select(KEY).filter(other)
+            replaced = self.targets.select(KEY).filter(other)
             for name in (LEVEL, PEER_LEVEL):
-                self._past = self._past.without(gone.with_columns(statistic=pl.lit(name)))
+                self._past = self._past.without(replaced.with_columns(statistic=pl.lit(name)))
             for name in STATISTICS:
                 self._past, self._slots[name] = self._past.with_keys(
                     self.targets.select(KEY).with_columns(statistic=pl.lit(name))
@@ -200,8 +200,8 @@ class Stretch:
         values = self.load[:, first:]
         peers, above, below, beyond = self._models.ln_speed(values)
         here = self.why[:, first:]
-        here[np.isin(here, BEYOND_MODEL)] = KNOWN
-        here[here == KNOWN] = beyond[:, LOOKBACK:][here == KNOWN]
+        here[np.isin(here, BEYOND_MODEL)] = COMPLETE
+        here[here == COMPLETE] = beyond[:, LOOKBACK:][here == COMPLETE]
         off = ~self._armed
         others = np.full_like(peers, np.nan)
         for rows in self._groups:
@@ -234,7 +234,7 @@ class Stretch:
         why = self.why[:, start:stop]
         clean = self._usable[:, start:stop] & self._settled[:, start:stop]
         # a model that is being learnt takes the work that it never saw: the next one has seen it
-        sound = np.isin(why, BEYOND_MODEL) & (why != SATURATED) | (why == KNOWN)
+        sound = np.isin(why, BEYOND_MODEL) & (why != SATURATED) | (why == COMPLETE)
         missing = np.full(shape, None, dtype=object)
         study = self._untaught or any(not one.done for one in self._learners.values())
         learning = self._learning
@@ -251,7 +251,7 @@ class Stretch:
             if not self._armed.all():
                 missing[:, k] = self._missing(references)
         here = slice(start - self._first, stop - self._first)
-        self._count(here, clean & (why == KNOWN))
+        self._count(here, clean & (why == COMPLETE))
         self.output.write(
             slice(start, stop),
             here,

@@ -13,7 +13,7 @@ from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import reasons
 from driftwatch.detect.trend.daily import at_hour
 from driftwatch.detect.trend.hours import sums_of, with_minutes
-from driftwatch.detect.trend.memory import HELD, HOLD, Memory, memory_from
+from driftwatch.detect.trend.memory import HOLD, HOURLY_COLUMNS, Memory, memory_from
 from driftwatch.detect.trend.pinned import FACTORS, Pinned, attributed, pinned
 
 __all__ = ["Memory", "columns", "memory_from"]
@@ -22,7 +22,7 @@ __all__ = ["Memory", "columns", "memory_from"]
 _FLAGS = ("latency_creeps", "pin_lengths_moved")
 REASON = "trend_unknown_reason"
 COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
-    **{name: pl.Boolean if name in _FLAGS else pl.Float64 for name in HELD},
+    **{name: pl.Boolean if name in _FLAGS else pl.Float64 for name in HOURLY_COLUMNS},
     REASON: pl.String,
     "pin_age_seconds": pl.Float64,
     **dict.fromkeys(FACTORS, pl.Float64),
@@ -52,13 +52,13 @@ def columns(
     memory = replace(memory, pinned=beside)
     minute = minutes["end"].dt.epoch("s").to_numpy() // 60
     hour = (minute - 1) // 60
-    held = np.empty((len(minute), len(HELD)))
+    hourly = np.empty((len(minute), len(HOURLY_COLUMNS)))
     unknown = pl.Series(REASON, [None] * len(minute), dtype=pl.String)
     for one in np.unique(hour):
         rows = hour == one
         everything = bool(rows.all())
         memory = at_hour(memory, int(one), beside, settings)
-        held[rows] = memory.arrays["held"][target[rows]]
+        hourly[rows] = memory.arrays["held"][target[rows]]
         texts = reasons(memory.arrays).gather(target[rows])
         unknown = texts if everything else unknown.scatter(np.flatnonzero(rows), texts)
         memory = with_minutes(memory, sums if everything else sums.only(rows), minute[rows])
@@ -67,7 +67,7 @@ def columns(
     )
     memory = memory.with_arrays({"recent": recent}, minute=int(minute.max()))
     values = {
-        **{name: held[:, HOLD[name]] for name in HELD},
+        **{name: hourly[:, HOLD[name]] for name in HOURLY_COLUMNS},
         "pin_age_seconds": _pin_age(beside, target, minute),
         **factors,
     }

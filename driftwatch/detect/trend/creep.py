@@ -137,15 +137,15 @@ def _variance(values: Floats, season: Integers) -> Floats:
 
 def _factor(values: Floats, day: Floats, season: Integers, slope: Floats) -> Floats:
     """Hamed & Rao's factor, from lags whose correlation is beyond chance, at least 1."""
-    left = values - slope[:, None] * day[None, :]
+    residual = values - slope[:, None] * day[None, :]
     for one in np.unique(season):
-        part = left[:, season == one]
+        part = residual[:, season == one]
         n = np.isfinite(part).sum(axis=1)
-        left[:, season == one] = part - _ranked_median(np.sort(part, axis=1), n)[:, None]
-    known = np.isfinite(left)
-    n = known.sum(axis=1).astype(float)
-    ranks = np.argsort(np.argsort(left, axis=1, kind="stable"), axis=1, kind="stable")
-    centred = np.where(known, ranks - (n[:, None] - 1) / 2, 0.0)
+        residual[:, season == one] = part - _ranked_median(np.sort(part, axis=1), n)[:, None]
+    is_known = np.isfinite(residual)
+    n = is_known.sum(axis=1).astype(float)
+    ranks = np.argsort(np.argsort(residual, axis=1, kind="stable"), axis=1, kind="stable")
+    centred = np.where(is_known, ranks - (n[:, None] - 1) / 2, 0.0)
     power = (centred**2).sum(axis=1)
     step = int(np.min(np.diff(day))) if len(day) > 1 else 1
     added = np.zeros(len(values))
@@ -153,7 +153,7 @@ def _factor(values: Floats, day: Floats, season: Integers, slope: Floats) -> Flo
         for lag in range(1, _MAX_LAG + 1):
             together = np.flatnonzero(np.isin(day + lag * step, day))
             later = np.searchsorted(day, day[together] + lag * step)
-            both = known[:, together] & known[:, later]
+            both = is_known[:, together] & is_known[:, later]
             pairs = both.sum(axis=1)
             rho = (centred[:, together] * centred[:, later]).sum(axis=1) / power
             rho = rho * n / np.maximum(pairs, 1)
@@ -193,23 +193,23 @@ def trend_columns(arrays: dict[str, Array], today: int, settings: DetectSettings
     """
     day = np.arange(today - DAYS, today, dtype=float)
     season = np.array([part_of_week(int(d), settings) for d in day])
-    held = arrays["held"].copy()
+    hourly = arrays["held"].copy()
     reference = arrays["speed_reference"]
     latest = _latest(reference)
     usable = (arrays["speed_minutes"] >= LEAST_MINUTES) & (reference == latest[:, None])
-    worse = known = np.zeros(len(held), dtype=bool)
+    worse = is_known = np.zeros(len(hourly), dtype=bool)
     for i, name in enumerate(TRENDS):
         level = adjusted(arrays["equal_lengths"][:, :, i], arrays["within_days"][:, i])
-        taken = np.abs(np.nan_to_num(trends(level.adjustment, day, season).slope))
+        removed = np.abs(np.nan_to_num(trends(level.adjustment, day, season).slope))
         if name == "speed":
             # the load model has the load in it already: only what it may miss is of interest
-            values, unexplained = np.where(usable, arrays["ln_speed"], np.nan), taken
+            values, unexplained = np.where(usable, arrays["ln_speed"], np.nan), removed
         else:
-            values, unexplained = level.values, taken * UNEXPLAINED_RATIO
-        bad, there = _write(held, name, trends(values, day, season), unexplained)
-        worse, known = worse | bad, known | there
-    held[:, HOLD["latency_creeps"]] = np.where(known, worse, np.nan)
-    return held
+            values, unexplained = level.values, removed * UNEXPLAINED_RATIO
+        bad, there = _write(hourly, name, trends(values, day, season), unexplained)
+        worse, is_known = worse | bad, is_known | there
+    hourly[:, HOLD["latency_creeps"]] = np.where(is_known, worse, np.nan)
+    return hourly
 
 
 def _latest(reference: Integers) -> Integers:
@@ -220,22 +220,22 @@ def _latest(reference: Integers) -> Integers:
     return latest
 
 
-def _write(held: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:
+def _write(hourly: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:
     """Write one trend's columns; whether it is bad enough, and whether it is known.
 
-    ``held``: to write into; ``name``: of the trend; ``trend``: of every target; ``unexplained``: by
-    how much the slope may be that of lengths and load, per day.
+    ``hourly``: to write into; ``name``: of the trend; ``trend``: of every target;
+    ``unexplained``: by how much the slope may be that of lengths and load, per day.
     """
     bad = -1 if name == "speed" else 1
-    known = (trend.days >= LEAST_DAYS) & np.isfinite(trend.slope) & np.isfinite(trend.p_value)
+    is_known = (trend.days >= LEAST_DAYS) & np.isfinite(trend.slope) & np.isfinite(trend.p_value)
     lower, upper = trend.lower - unexplained, trend.upper + unexplained
     for part, per_day in (("", trend.slope), ("lower_", lower), ("upper_", upper)):
         column = HOLD[f"{name}_slope_14d_{part}ratio"]
-        held[:, column] = np.where(known, per_day * SPAN_DAYS, np.nan)
+        hourly[:, column] = np.where(is_known, per_day * SPAN_DAYS, np.nan)
     away = upper < 0 if bad < 0 else lower > 0
-    worse = known & away & (bad * trend.slope * SPAN_DAYS >= LEAST_CHANGE)
+    worse = is_known & away & (bad * trend.slope * SPAN_DAYS >= LEAST_CHANGE)
     most = np.where(trend.days < EARLY_DAYS, MOST_P_VALUE_EARLY, MOST_P_VALUE)
-    return worse & (trend.p_value <= most), known
+    return worse & (trend.p_value <= most), is_known
 
 
 def reasons(arrays: Mapping[str, Array]) -> pl.Series:
@@ -249,8 +249,8 @@ def reasons(arrays: Mapping[str, Array]) -> pl.Series:
     # a number for each way of being unknown: there are few, however many targets
     way = np.zeros(len(speed), dtype=np.int64)
     for name, count in days.items():
-        known = np.isfinite(arrays["held"][:, HOLD[f"{name}_slope_14d_ratio"]])
-        way = way * _WAYS + np.where(known, _WAYS - 1, count)
+        is_known = np.isfinite(arrays["held"][:, HOLD[f"{name}_slope_14d_ratio"]])
+        way = way * _WAYS + np.where(is_known, _WAYS - 1, count)
     ways, of = np.unique(way, return_inverse=True)
     texts = [_reasons(int(one), tuple(days)) for one in ways]
     return pl.Series("reason", texts, dtype=pl.String).gather(of)

@@ -82,8 +82,8 @@ def at_hour(memory: Memory, hour: int, pinned: Pinned, settings: DetectSettings)
         row = day_rows(memory, arrays, today)
         _finish_day(memory, arrays, pinned, settings, today, next_day)
         oldest = _EPOCH + timedelta(days=today - _KEPT_DAYS + 1)
-        kept = finished_days(memory).filter(pl.col("day") >= oldest)
-        finished = pl.concat([kept, row])
+        recent = finished_days(memory).filter(pl.col("day") >= oldest)
+        finished = pl.concat([recent, row])
     for name in [f"last_hours_{s}" for s in LENGTHS] + ["last_hours_sums"]:
         arrays[name] = _shifted(arrays[name], hour - ended - 1, 0.0)
     return memory.with_arrays(arrays, hour=hour, finished=finished)
@@ -150,7 +150,7 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
     interrupted = sums[:, SUM["interruptions"]] > 0
     # a sudden loss is told as such: in the middle of the days it would make a slope of them
     paged = sums[:, SUM["slow_minutes"]] > 0
-    found = []
+    sums_of_trends = []
     for name, q in TRENDS.items():
         if name == "speed":
             few = sums[:, SUM["speed_minutes"]] < equal_lengths.LEAST_SPEED_MINUTES
@@ -161,8 +161,8 @@ def _hour_at_equal_lengths(memory: Memory, arrays: dict[str, Array]) -> Floats:
             y = np.where(unusable, np.nan, _ln_quantile(memory, arrays, "e2e_seconds", q))
         lengths = (_ln_quantile(memory, arrays, s, q) for s in LENGTHS)
         x = np.stack([*np.log(means), *lengths, np.log(per_pass)], axis=1)
-        found.append(equal_lengths.hourly(y, x))
-    return np.stack(found, axis=1)
+        sums_of_trends.append(equal_lengths.hourly(y, x))
+    return np.stack(sums_of_trends, axis=1)
 
 
 def _ln_quantile(memory: Memory, arrays: dict[str, Array], signal: str, q: float) -> Floats:
@@ -182,11 +182,11 @@ def _histograms(
 ) -> tuple[pl.Series, pl.Series]:
     """The open day's cumulative counts and edges as lists, NULL where no layout is known."""
     number = arrays["layouts"][:, SIGNALS.index(signal)]
-    known = [list(edges) for edges in memory.layouts.get(signal, ())]
+    layouts = [list(edges) for edges in memory.layouts.get(signal, ())]
     cells = arrays[f"day_{signal}"]
-    sizes = np.array([len(edges) for edges in known] or [0])
-    edges = pl.Series([*known, None], dtype=pl.List(pl.Float64)).gather(
-        np.where(number >= 0, number, len(known))
+    sizes = np.array([len(edges) for edges in layouts] or [0])
+    edges = pl.Series([*layouts, None], dtype=pl.List(pl.Float64)).gather(
+        np.where(number >= 0, number, len(layouts))
     )
     table = pl.DataFrame(
         {

@@ -68,8 +68,8 @@ def ln_quantile(cells: Floats, edges: Floats, q: float) -> Floats:
         inside = ln_edges[before] + part * (ln_edges[cell] - ln_edges[before])
         first = np.log(edges[0] * q * total[:, 0] / cells[:, 0])
         quantiles = np.where(cell == 0, first, inside)
-    known = (total[:, 0] > 0) & (cell < len(edges) - 1) & np.isfinite(quantiles)
-    return np.where(known, quantiles, np.nan)
+    is_known = (total[:, 0] > 0) & (cell < len(edges) - 1) & np.isfinite(quantiles)
+    return np.where(is_known, quantiles, np.nan)
 
 
 def hourly(y: Floats, x: Floats) -> Floats:
@@ -77,10 +77,10 @@ def hourly(y: Floats, x: Floats) -> Floats:
 
     ``y``: [n]; ``x``: [n, COVARIATES].
     """
-    known = np.isfinite(y) & np.isfinite(x).all(axis=1)
-    y, x = np.where(known, y, 0.0), np.where(known[:, None], x, 0.0)
+    is_known = np.isfinite(y) & np.isfinite(x).all(axis=1)
+    y, x = np.where(is_known, y, 0.0), np.where(is_known[:, None], x, 0.0)
     products = (x[:, :, None] * x[:, None, :]).reshape(len(y), -1)
-    return np.hstack([known[:, None].astype(float), y[:, None], x, products, x * y[:, None]])
+    return np.hstack([is_known[:, None].astype(float), y[:, None], x, products, x * y[:, None]])
 
 
 def daily(sums: Floats) -> tuple[Floats, Floats]:
@@ -95,9 +95,9 @@ def daily(sums: Floats) -> tuple[Floats, Floats]:
     n = np.where(enough, sums[..., 0], 1.0)[..., None]
     y, x = sums[..., 1:2] / n, sums[..., _X] / n
     squares = sums[..., _XX] - n * (x[..., :, None] * x[..., None, :]).reshape(*x.shape[:-1], -1)
-    kept = np.concatenate([n, y, x], axis=-1)
+    of_day = np.concatenate([n, y, x], axis=-1)
     within = np.concatenate([n, squares, sums[..., _XY] - n * x * y], axis=-1)
-    return np.where(enough[..., None], kept, 0.0), np.where(enough[..., None], within, 0.0)
+    return np.where(enough[..., None], of_day, 0.0), np.where(enough[..., None], within, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +109,16 @@ class Adjusted:
     adjustment: Floats
 
 
-def adjusted(kept: Floats, within: Floats) -> Adjusted:
+def adjusted(days: Floats, within: Floats) -> Adjusted:
     """Day effects of the covariance analysis.
 
-    ``kept``: [n, days, 2 + COVARIATES] of :func:`daily`, one trend's; ``within``: [n, 1 +
+    ``days``: [n, days, 2 + COVARIATES] of :func:`daily`, one trend's; ``within``: [n, 1 +
     COVARIATES² + COVARIATES], added up over days.
     """
-    known = kept[..., 0] > 0
-    y, x = kept[..., 1].astype(float), kept[..., 2:].astype(float)
-    of_days = np.maximum(known.sum(axis=1), 1)[:, None]
-    off = x - ((x * known[..., None]).sum(axis=1) / of_days)[:, None, :]
+    is_known = days[..., 0] > 0
+    y, x = days[..., 1].astype(float), days[..., 2:].astype(float)
+    of_days = np.maximum(is_known.sum(axis=1), 1)[:, None]
+    off = x - ((x * is_known[..., None]).sum(axis=1) / of_days)[:, None, :]
     hours = np.maximum(within[:, 0], 1.0)
     products = within[:, 1 : 1 + COVARIATES**2].reshape(-1, COVARIATES, COVARIATES)
     ridge = np.eye(COVARIATES)[None] * (_RIDGE * hours)[:, None, None]
@@ -129,5 +129,7 @@ def adjusted(kept: Floats, within: Floats) -> Adjusted:
     squares = np.maximum(products[:, range(COVARIATES), range(COVARIATES)], 0.0)
     spread = np.sqrt(squares / hours[:, None])
     furthest = np.maximum(_FURTHEST * spread, _NEAR)
-    usable = known & (np.abs(off) <= furthest[:, None, :]).all(axis=2)
-    return Adjusted(np.where(usable, y - adjustment, np.nan), np.where(known, adjustment, np.nan))
+    usable = is_known & (np.abs(off) <= furthest[:, None, :]).all(axis=2)
+    return Adjusted(
+        np.where(usable, y - adjustment, np.nan), np.where(is_known, adjustment, np.nan)
+    )

@@ -60,10 +60,10 @@ def sums_of(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[S
     sums = minutes.select(_sums(_speed(minutes), _slow(minutes))).to_numpy().astype(float)
     sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
     cells, numbers = {}, {}
-    known = dict(layouts)
+    all_layouts = dict(layouts)
     for signal in SIGNALS:
-        cells[signal], numbers[signal], known[signal] = _histograms(
-            minutes[f"{signal}_buckets"], minutes[f"{signal}_edges"], known.get(signal, ())
+        cells[signal], numbers[signal], all_layouts[signal] = _histograms(
+            minutes[f"{signal}_buckets"], minutes[f"{signal}_edges"], all_layouts.get(signal, ())
         )
     lines = minutes.select(
         requests_per_forward_pass=pl.when(_PASSES & (_TOKENS > 0)).then(
@@ -80,7 +80,7 @@ def sums_of(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[S
         )
         for name in lines.columns
     }
-    return Sums(target, sums, cells, numbers, bins), known
+    return Sums(target, sums, cells, numbers, bins), all_layouts
 
 
 def _speed(minutes: pl.DataFrame) -> pl.Expr:
@@ -105,7 +105,7 @@ def _sums(speed: pl.Expr, slow: pl.Expr) -> list[pl.Expr]:
     seconds = pl.col("duration_seconds")
     gpus = pl.col("gpu_count") > 0
     usage = pl.col("kv_cache_usage_ratio")
-    made = {
+    summed = {
         "passed_tokens": pl.when(_PASSES).then(_TOKENS),
         "forward_passes": pl.when(_PASSES & _TOKENS.is_not_null()).then(pl.col("forward_passes")),
         "gpu_seconds": pl.when(gpus).then(pl.col("gpu_count") * seconds),
@@ -122,11 +122,11 @@ def _sums(speed: pl.Expr, slow: pl.Expr) -> list[pl.Expr]:
         "speed_minutes": speed.is_not_null().cast(pl.Float64),
         "slow_minutes": slow.cast(pl.Float64),
     }
-    return [made.get(name, pl.col(name)).cast(pl.Float64).alias(name) for name in SUMS]
+    return [summed.get(name, pl.col(name)).cast(pl.Float64).alias(name) for name in SUMS]
 
 
 def _histograms(
-    buckets: pl.Series, edges: pl.Series, known: tuple[tuple[float, ...], ...]
+    buckets: pl.Series, edges: pl.Series, layouts: tuple[tuple[float, ...], ...]
 ) -> tuple[Floats, npt.NDArray[np.int16], tuple[tuple[float, ...], ...]]:
     """Matrix of counts, number of the layout of each row, and the layouts."""
     numbers = np.full(len(buckets), -1, dtype=np.int16)
@@ -135,14 +135,14 @@ def _histograms(
         layout = tuple(edges_of_rows.tolist())
         if len(layout) < 2:
             continue
-        if layout not in known:
-            known = (*known, layout)
-        numbers[rows] = known.index(layout)
+        if layout not in layouts:
+            layouts = (*layouts, layout)
+        numbers[rows] = layouts.index(layout)
         parts.append((rows, matrix))
-    cells = np.zeros((len(buckets), max((len(layout) for layout in known), default=1)))
+    cells = np.zeros((len(buckets), max((len(layout) for layout in layouts), default=1)))
     for rows, matrix in parts:
         cells[rows, : matrix.shape[1]] = matrix
-    return np.nan_to_num(cells, nan=0.0), numbers, known
+    return np.nan_to_num(cells, nan=0.0), numbers, layouts
 
 
 def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
@@ -183,8 +183,8 @@ def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
     arrays["hour_sums"] = hour
     for name, bins in more.bins.items():
         sketch = arrays[f"day_{name}"].copy()
-        known = bins >= 0
-        np.add.at(sketch, (more.target[known], bins[known]), 1)
+        is_known = bins >= 0
+        np.add.at(sketch, (more.target[is_known], bins[is_known]), 1)
         arrays[f"day_{name}"] = sketch
     return memory.with_arrays(arrays)
 
@@ -203,14 +203,14 @@ def _forget(arrays: dict[str, npt.NDArray[np.generic]], signal: str, targets: In
     if signal in LENGTHS:
         names += [f"last_hours_{signal}", f"last_days_{signal}", f"usual_{signal}"]
     for name in names:
-        kept = arrays[name].copy()
-        kept[targets] = FIELDS[name].fill
-        arrays[name] = kept
+        copied = arrays[name].copy()
+        copied[targets] = FIELDS[name].fill
+        arrays[name] = copied
     if signal not in (*LENGTHS, "e2e_seconds"):
         return
     # Other edges put the same requests' quantiles elsewhere, p99 by 5 to 20 %: a step that the
     # days from before would make a slope of. Speed is a mean, and keeps its days.
     for name in ("day_hours", "equal_lengths", "within_days"):  # [..., trends, sums]
-        kept = arrays[name].copy()
-        kept[targets] = np.where(_IS_SPEED, kept[targets], FIELDS[name].fill)
-        arrays[name] = kept
+        copied = arrays[name].copy()
+        copied[targets] = np.where(_IS_SPEED, copied[targets], FIELDS[name].fill)
+        arrays[name] = copied

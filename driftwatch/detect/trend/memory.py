@@ -81,7 +81,7 @@ RECENT_SUMS = (
     "interrupted",  # by a restart or a change of a knob: what came before is another window
 )
 # What is said of every minute until the next hour, or the next day.
-HELD = (
+HOURLY_COLUMNS = (
     *(
         f"{name}_{part}"
         for name in TRENDS
@@ -94,7 +94,7 @@ HELD = (
     "generation_tokens_pin_ratio",
     "pin_lengths_moved",
 )
-HOLD = {name: i for i, name in enumerate(HELD)}
+HOLD = {name: i for i, name in enumerate(HOURLY_COLUMNS)}
 
 
 FIELDS: Mapping[str, Field] = {
@@ -118,7 +118,7 @@ FIELDS: Mapping[str, Field] = {
     "equal_lengths": Field((DAYS, len(TRENDS), 2 + COVARIATES), "float32"),
     "within_days": Field((len(TRENDS), 1 + COVARIATES + COVARIATES**2)),
     "recent": Field((RECENT, len(RECENT_SUMS)), "float64", np.nan),
-    "held": Field((len(HELD),), "float64", np.nan),
+    "held": Field((len(HOURLY_COLUMNS),), "float64", np.nan),
     "moved_hours": Field((), "int16"),
     "pin": Field((), "int64", -1),
 }
@@ -168,8 +168,8 @@ class Memory:
         """Name → frame, to be kept in the store."""
         layouts = [
             {"signal": signal, "number": number, "edges": list(edges)}
-            for signal, known in self.layouts.items()
-            for number, edges in enumerate(known)
+            for signal, of_signal in self.layouts.items()
+            for number, edges in enumerate(of_signal)
         ]
         return {
             "clock": pl.DataFrame([{"hour": self.hour, "minute": self.minute}], schema=_CLOCK),
@@ -180,8 +180,8 @@ class Memory:
 
     def without(self, targets: pl.DataFrame) -> Memory:
         """Less what is known of some targets (instance, engine)."""
-        left = self.targets.without(targets.select("instance", "engine"))
-        return self if left is self.targets else replace(self, targets=left, pinned=None)
+        staying = self.targets.without(targets.select("instance", "engine"))
+        return self if staying is self.targets else replace(self, targets=staying, pinned=None)
 
     def with_targets(self, targets: pl.DataFrame) -> Memory:
         """With room for these (instance, engine, pool; once each), and their pools as now."""

@@ -168,7 +168,7 @@ def attributed(
 def _recent_sums() -> list[pl.Expr]:
     """What :data:`RECENT_SUMS` names; NULL throughout where the batch is unknown."""
     seconds, gpus = pl.col("duration_seconds"), pl.col("gpu_count")
-    known = (
+    is_known = (
         pl.col("itl_seconds_sum").is_not_null()
         & pl.col("itl_seconds_count").is_not_null()
         & pl.col("ttft_seconds_count").is_not_null()
@@ -179,7 +179,7 @@ def _recent_sums() -> list[pl.Expr]:
     }
     return [
         *(
-            pl.when(known).then(composed.get(name, pl.col(name))).alias(name)
+            pl.when(is_known).then(composed.get(name, pl.col(name))).alias(name)
             for name in RECENT_SUMS[:-1]
         ),
         (

@@ -37,31 +37,31 @@ LONG_ENOUGH = 3  # hours in a row
 def write_pin_columns(
     memory: Memory, arrays: dict[str, Array], pinned: Pinned, settings: DetectSettings, hour: int
 ) -> None:
-    """Write the pin's columns into ``held``, at the end of an hour, in place of the old ones.
+    """Write the pin's columns into ``hourly``, at the end of an hour, in place of the old ones.
 
     ``memory``: has layouts; ``arrays``: to change; with this hour in ``last_hours_*``; ``pinned``:
     pins beside the targets; ``settings``: holidays; ``hour``: that has ended, since 1970.
     """
-    held, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
+    hourly, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
     pin = arrays["pin"].copy()
     there = pinned.of >= 0
     number = np.full(len(pin), -1, dtype=np.int64)
     number[there] = pinned.number[pinned.of[there]]
     moved[number != pin] = 0
     new = number != pin
-    held[new, HOLD["pin_lengths_moved"]] = np.nan
+    hourly[new, HOLD["pin_lengths_moved"]] = np.nan
     arrays["pin"] = number
     whole: Flags = (arrays["last_hours_sums"][:, :, 4] >= 30).sum(axis=1) >= LEAST_HOURS
     rows = np.flatnonzero(there)
     rows = rows[whole[rows] & pinned.whole_days[pinned.of[rows]]]
-    known: Flags = np.zeros(len(pin), dtype=bool)
+    is_known: Flags = np.zeros(len(pin), dtype=bool)
     apart: Flags = np.zeros(len(pin), dtype=bool)
     for i, signal in enumerate(LENGTHS):
         score, change = _against(memory, arrays, pinned, signal, rows)
         mean = _mean_ratio(arrays, pinned, i, rows)
-        held[:, HOLD[f"{signal}_pin_score"]] = score
-        held[:, HOLD[f"{signal}_pin_ratio"]] = mean
-        known = known | np.isfinite(score)
+        hourly[:, HOLD[f"{signal}_pin_score"]] = score
+        hourly[:, HOLD[f"{signal}_pin_ratio"]] = mean
+        is_known = is_known | np.isfinite(score)
         with np.errstate(invalid="ignore"):
             beyond = (score > THRESHOLD) & (np.fmax(change, np.abs(np.log(mean))) >= LEAST_CHANGE)
         apart = apart | beyond
@@ -70,15 +70,15 @@ def write_pin_columns(
     if len(pinned.number):
         spanned = np.logical_and.reduce(pinned.parts[:, sorted(parts)], axis=1)
         comparable[there] = spanned[pinned.of[there]]
-    judge = known & comparable
+    judge = is_known & comparable
     moved[judge] = np.clip(moved[judge] + np.where(apart[judge], 1, -1), 0, LONG_ENOUGH)
-    column = held[:, HOLD["pin_lengths_moved"]]
+    column = hourly[:, HOLD["pin_lengths_moved"]]
     column[judge & (moved == LONG_ENOUGH)] = 1.0
     column[judge & (moved == 0)] = 0.0
     column[judge & np.isnan(column)] = 0.0
-    column[~known] = np.nan
-    held[:, HOLD["pin_lengths_moved"]] = column
-    arrays["held"], arrays["moved_hours"] = held, moved
+    column[~is_known] = np.nan
+    hourly[:, HOLD["pin_lengths_moved"]] = column
+    arrays["held"], arrays["moved_hours"] = hourly, moved
 
 
 def _against(
@@ -131,8 +131,8 @@ def _mean_ratio(arrays: dict[str, Array], pinned: Pinned, signal: int, rows: Ind
 
 def usual_of(distances: Singles) -> Floats:
     """What is usual, from the distances of past days [n, days]."""
-    known = np.isfinite(distances).sum(axis=1)
-    usual = np.where((known >= LEAST_PAST)[:, None], distances, SHIPPED_USUAL).astype(float)
+    count = np.isfinite(distances).sum(axis=1)
+    usual = np.where((count >= LEAST_PAST)[:, None], distances, SHIPPED_USUAL).astype(float)
     largest, median = (
         np.nanmax(usual, axis=1),
         np.nanmedian(usual, axis=1),

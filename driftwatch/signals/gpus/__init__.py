@@ -12,7 +12,7 @@ import polars as pl
 
 from driftwatch.collect.gpus import TIME
 from driftwatch.signals.gpus.joins import GPU_TARGET_SCHEMA, LOOK_BACK, linked, servers
-from driftwatch.signals.gpus.readings import ONE_PASS, READ, window_readings
+from driftwatch.signals.gpus.readings import ONE_PASS, SOURCES, window_readings
 from driftwatch.signals.gpus.words import (
     NO_READING,
     agrees,
@@ -42,27 +42,27 @@ def gpu_columns(
     and UUID of each), ``gpus_of_server`` (declared, else found), and ``gpu_reasons``: a JSON
     object, column → why it is unknown or what is special about it.
     """
-    known = servers(pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets)
-    asked = windows.select("instance", "start", "end")
-    distinct = asked.unique(maintain_order=True).with_row_index("window")
+    hosts = servers(pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets)
+    spans = windows.select("instance", "start", "end")
+    distinct = spans.unique(maintain_order=True).with_row_index("window")
     links = None
-    if gpus is not None and len(gpus) and len(known) and len(distinct):
+    if gpus is not None and len(gpus) and len(hosts) and len(distinct):
         # whose a lost GPU was, only older readings tell
-        gone = pl.col("lost").fill_null(False).any().over("uuid")
-        since = (pl.col("time") >= _earliest(distinct)) | gone
-        links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), known)
-    read = window_readings(distinct, links)
-    rows = distinct.join(known, on="instance", how="left", maintain_order="left").with_columns(
-        read.drop("window")
+        is_lost = pl.col("lost").fill_null(False).any().over("uuid")
+        since = (pl.col("time") >= _earliest(distinct)) | is_lost
+        links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), hosts)
+    readings = window_readings(distinct, links)
+    rows = distinct.join(hosts, on="instance", how="left", maintain_order="left").with_columns(
+        readings.drop("window")
     )
     rows = rows.with_columns(
         gpu_count=pl.coalesce("gpus_declared", "gpus_found") / pl.col("engines"),
         gpus_of_server=pl.coalesce("gpus_declared", "gpus_found"),
         gpu_count_source=source_text(),
-        gpu_reasons=reasons_json(READ, _unread(links, gpus)),
+        gpu_reasons=reasons_json(SOURCES, _unread(links, gpus)),
     )
-    wanted = ["gpu_count", "gpu_count_source", *READ, *_EXTRA]
-    return asked.join(
+    wanted = ["gpu_count", "gpu_count_source", *SOURCES, *_EXTRA]
+    return spans.join(
         rows.select("instance", "start", "end", *wanted),
         on=["instance", "start", "end"],
         how="left",

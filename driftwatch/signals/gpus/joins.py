@@ -36,16 +36,16 @@ _DEVICE = ["exporter", "time", "device"]
 
 def servers(targets: pl.DataFrame) -> pl.DataFrame:
     """One row per instance of :data:`GPU_TARGET_SCHEMA`, with ``engines``: how many it has."""
-    known = [c for c in GPU_TARGET_SCHEMA if c not in ("instance", "engine")]
+    columns = [c for c in GPU_TARGET_SCHEMA if c not in ("instance", "engine")]
     return targets.group_by("instance", maintain_order=True).agg(
-        pl.col(known).first(), engines=pl.len()
+        pl.col(columns).first(), engines=pl.len()
     )
 
 
-def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def linked(gpus: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     """Every reading of every server's GPUs.
 
-    ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`); ``known``: from
+    ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`); ``hosts``: from
     :func:`servers`.
     Returns: the readings with ``instance``, ``device`` (a GPU or a MIG instance of one), ``way``
     (its number in WAYS), ``share`` (of the GPU: 1 over those that share it), ``pods`` and
@@ -53,14 +53,14 @@ def linked(gpus: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     GPU that a pod's readings name comes with what exporters that know no pods read of it.
     """
     readings = gpus.with_row_index("reading").with_columns(device=_device())
-    ways = [_by_pod(readings, known), _by_uuid(readings, known), _by_port(readings, known)]
+    ways = [_by_pod(readings, hosts), _by_uuid(readings, hosts), _by_port(readings, hosts)]
     links = pl.concat(
         each.unique(maintain_order=True).with_columns(way=pl.lit(number, dtype=pl.Int8))
         for number, each in enumerate(ways)
     )
     links = links.filter(pl.col("way") == pl.col("way").min().over("instance"))
     links = links.join(
-        known.select("instance", target_cluster="cluster"), on="instance", maintain_order="left"
+        hosts.select("instance", target_cluster="cluster"), on="instance", maintain_order="left"
     )
     links = links.with_columns(
         servers=pl.len().over("reading"),
@@ -157,13 +157,13 @@ def _with_pods(readings: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(pods=pl.col("pods").fill_null(1))
 
 
-def _by_pod(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _by_pod(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     """Namespace and pod; the pod alone where a side has no namespace and one is in question.
 
     Where both sides have a cluster it is the same one.
     """
     named = readings.select("reading", "namespace", "pod", "cluster").drop_nulls("pod")
-    wanted = known.select("instance", "namespace", "pod", "cluster").drop_nulls("pod")
+    wanted = hosts.select("instance", "namespace", "pod", "cluster").drop_nulls("pod")
     exact = named.join(wanted, on=["namespace", "pod"])
     spaces = pl.concat([named.select("pod", "namespace"), wanted.select("pod", "namespace")])
     alone = spaces.group_by("pod").agg(pl.col("namespace").drop_nulls().n_unique())
@@ -176,10 +176,10 @@ def _by_pod(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_uuid(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _by_uuid(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     """Declared UUIDs on the server's host; a UUID declared for one server alone needs no host."""
     declared = (
-        known.select("instance", "host", "own_host", uuid="gpu_uuids")
+        hosts.select("instance", "host", "own_host", uuid="gpu_uuids")
         .filter(pl.col("uuid").list.len() > 0)
         .explode("uuid", empty_as_null=True)
     )
@@ -208,10 +208,10 @@ def _by_uuid(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_port(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _by_port(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     """On the own host: a process of the GPU listens on the server's port."""
     own = readings.filter(pl.col("own_host").fill_null(False))
-    here = known.filter("own_host").select("instance", "port").drop_nulls()
+    here = hosts.filter("own_host").select("instance", "port").drop_nulls()
     if own.is_empty() or here.is_empty():
         return _none()
     listening = (
@@ -221,11 +221,11 @@ def _by_port(readings: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         .join(here, on="port")
     )
     # a lost GPU has no processes to list any more: it is whose it was
-    gone = own.filter(pl.col("lost").fill_null(False) & pl.col("ports").is_null())
-    left = gone.select("reading", "device").join(
+    lost = own.filter(pl.col("lost").fill_null(False) & pl.col("ports").is_null())
+    lost_links = lost.select("reading", "device").join(
         listening.select("instance", "device").unique(maintain_order=True), on="device"
     )
-    return pl.concat([frame.select("instance", "reading") for frame in (listening, left)])
+    return pl.concat([frame.select("instance", "reading") for frame in (listening, lost_links)])
 
 
 def _none() -> pl.DataFrame:

@@ -37,7 +37,7 @@ _OTHER: Mapping[str, str] = {
 BUSY_RATIO = 0.75
 # what a person finds a GPU by
 _IDENTITY = ("gpu", "hostname", "uuid", "mig_instance")
-READ = {**_MEANS, **_OTHER}
+SOURCES = {**_MEANS, **_OTHER}
 
 
 def window_readings(windows: pl.DataFrame, links: pl.DataFrame | None) -> pl.DataFrame:
@@ -75,8 +75,8 @@ _SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "gpu_clock_event_reasons": pl.String,
     "gpus_lost": pl.Float64,
     "gpus_lost_names": pl.String,
-    **{f"known_{name}": pl.Int64 for name in READ},
-    **{f"why_{name}": pl.String for name in READ},
+    **{f"known_{name}": pl.Int64 for name in SOURCES},
+    **{f"why_{name}": pl.String for name in SOURCES},
 }
 
 
@@ -145,7 +145,7 @@ def _mixed(inside: pl.DataFrame) -> pl.DataFrame:
 
 def _with_whys(inside: pl.DataFrame) -> pl.DataFrame:
     """Beside each reading why a column of it is NULL, in the origin's words."""
-    columns = {*READ.values(), "engine_active_ratio"}
+    columns = {*SOURCES.values(), "engine_active_ratio"}
     origins = reasons_by_origin(inside["reasons"], sorted(columns))
     inside = inside.join(origins, on="reasons", how="left", maintain_order="left")
     busy = pl.when("whole").then("origin_utilization_ratio").otherwise("origin_engine_active_ratio")
@@ -175,7 +175,7 @@ def _with_busy_clock(inside: pl.DataFrame) -> pl.DataFrame:
 def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
     """One row per window and GPU: the fullest exporter's means, what it lacks from the others."""
     key = ["window", "device"]
-    read = [*_MEANS.values(), "clock_event_reasons"]
+    values = [*_MEANS.values(), "clock_event_reasons"]
     origins = inside.group_by([*key, "exporter"], maintain_order=True).agg(
         pl.col([*_MEANS.values()]).mean(),
         # the bits of all readings; a mask is whole and not negative
@@ -187,18 +187,18 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
         pl.col("mig_profile").drop_nulls().last(),
         pl.col(*_IDENTITY).drop_nulls().last(),
         pl.col("late_seconds").first(),
-        *(pl.col(f"origin_{c}").drop_nulls().last() for c in dict.fromkeys(READ.values())),
+        *(pl.col(f"origin_{c}").drop_nulls().last() for c in dict.fromkeys(SOURCES.values())),
         readings=pl.len(),
     )
-    full = pl.sum_horizontal(pl.col(c).is_not_null() for c in read)
+    full = pl.sum_horizontal(pl.col(c).is_not_null() for c in values)
     origins = origins.with_columns(full=full).sort(
         [*key, "full", "readings", "exporter"], descending=[False, False, True, True, False]
     )
     return origins.group_by(key, maintain_order=True).agg(
-        pl.col([*read, "mig_profile", *_IDENTITY]).drop_nulls().first(),
+        pl.col([*values, "mig_profile", *_IDENTITY]).drop_nulls().first(),
         pl.col("lost").max(),
         pl.col("late_seconds").first(),
-        *(pl.col(f"origin_{c}").drop_nulls().first() for c in dict.fromkeys(READ.values())),
+        *(pl.col(f"origin_{c}").drop_nulls().first() for c in dict.fromkeys(SOURCES.values())),
     )
 
 
@@ -209,7 +209,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col(column).is_null())
         .drop_nulls()
         .first()
-        for name, column in READ.items()
+        for name, column in SOURCES.items()
     }
     lost = _named().filter(pl.col("lost") > 0)
     rows = devices.group_by("window", maintain_order=True).agg(
@@ -220,7 +220,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
         gpus=pl.len(),
         late_seconds=pl.col("late_seconds").first(),
         profiles=pl.col("mig_profile").drop_nulls().unique().sort().str.join(", "),
-        **{f"known_{name}": pl.col(column).count() for name, column in READ.items()},
+        **{f"known_{name}": pl.col(column).count() for name, column in SOURCES.items()},
         **why,
     )
     words = {mask: clock_events(mask) for mask in rows["mask"].drop_nulls().unique()}
@@ -249,7 +249,7 @@ def _counted(inside: pl.DataFrame) -> pl.DataFrame:
     each = inside.group_by([*at, "device"], maintain_order=True).agg(
         pl.col("share").max(), pl.col("origin", "way", "pods", "servers").first()
     )
-    shown = each.group_by(at, maintain_order=True).agg(
+    counted = each.group_by(at, maintain_order=True).agg(
         devices=pl.len(),
         gpus_found=pl.col("share").sum(),
         gpus_found_origin=pl.col("origin").first(),
@@ -258,7 +258,7 @@ def _counted(inside: pl.DataFrame) -> pl.DataFrame:
         servers=pl.col("servers").max(),
     )
     return (
-        shown.sort(
+        counted.sort(
             ["window", "devices", "gpus_found_origin", "time", "exporter"],
             descending=[False, True, False, True, False],
         )

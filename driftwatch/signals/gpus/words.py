@@ -133,16 +133,16 @@ def mixed_text() -> pl.Expr:
     )
 
 
-def reasons_json(read: Mapping[str, str], unread: pl.Expr) -> pl.Expr:
+def reasons_json(sources: Mapping[str, str], unread: pl.Expr) -> pl.Expr:
     """A JSON object, evidence column → reason; NULL where there is none.
 
-    ``read``: evidence column → column of the GPU table; ``unread``: why the window has no reading;
-    NULL where it has one, and where that is all there is to say.
+    ``sources``: evidence column → column of the GPU table; ``unread``: why the window has no
+    reading; NULL where it has one, and where that is all there is to say.
 
     Of columns ``gpus`` (how many were read), ``late_seconds``, and for each evidence column
     ``known_<column>`` (of how many GPUs) and ``why_<column>`` (the origin's reason).
     """
-    source = {column: _why(column, unread) for column in read}
+    source = {column: _why(column, unread) for column in sources}
     nothing = pl.col("gpus_declared").is_null() & pl.col("gpus_found").is_null()
     count = pl.when(nothing & unread.is_not_null()).then(
         pl.format("{}; {}", pl.lit(_NOT_DECLARED), unread)
@@ -155,16 +155,16 @@ def reasons_json(read: Mapping[str, str], unread: pl.Expr) -> pl.Expr:
 
 
 def _why(column: str, unread: pl.Expr) -> pl.Expr:
-    known, every = pl.col(f"known_{column}"), pl.col("gpus")
+    with_value, every = pl.col(f"known_{column}"), pl.col("gpus")
     why = pl.col(f"why_{column}").fill_null("not read")
     late = pl.format("read {} s before the window", pl.col("late_seconds").round().cast(pl.Int64))
     return (
         pl.when(every.is_null())
         .then(unread)
-        .when(known == 0)
+        .when(with_value == 0)
         .then(why)
-        .when(known < every)
-        .then(pl.format("of {} of {} GPUs: {}", known, every, why))
+        .when(with_value < every)
+        .then(pl.format("of {} of {} GPUs: {}", with_value, every, why))
         .otherwise(late)
     )
 

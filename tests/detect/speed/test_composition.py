@@ -11,10 +11,10 @@ from recorded_minutes import SERVING, WATCHING, pinned, told_of
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.fit import bunched, ranges_of
 from driftwatch.detect.speed.load import (
+    COMPLETE,
     FIRST,
     IDLER,
     ITL,
-    KNOWN,
     OVERLAP,
     PREFILL,
     PREFILLED,
@@ -60,14 +60,14 @@ def test_generations_of_five_tokens_where_eighty_were_pinned_are_unknown() -> No
     assert (why == SHORTER).all()
     assert np.isnan(ln).all()
     ln, over, why = answered(with_first_tokens(slow, 1 / 80))
-    assert (why == KNOWN).all()
+    assert (why == COMPLETE).all()
     assert np.exp(ln) == pytest.approx(0.75, abs=0.02)
     assert not over.any()
 
 
 def test_a_little_beyond_the_baseline_the_law_gives_some_away() -> None:
     ln, over, why = answered(with_first_tokens(made(np.ones(60), np.full(60, 10.0)), 1 / 50))
-    assert (why == KNOWN).all()
+    assert (why == COMPLETE).all()
     assert not np.isnan(ln).any()
     assert (over > 0.05).all()
 
@@ -89,7 +89,7 @@ def test_a_slow_engine_that_fills_its_batch_is_still_called_slow() -> None:
     """30 % slower at 65 % load: seven times the batch, of the same requests."""
     full = with_first_tokens(made(np.full(60, 0.7), np.full(60, 7 * 40.0)), 1 / 80)
     ln, over, why = answered(full)
-    assert (why == KNOWN).all()
+    assert (why == COMPLETE).all()
     assert (ln + over < np.log(0.85)).all()
 
 
@@ -135,7 +135,7 @@ def test_work_that_the_fit_cannot_describe_is_no_part_of_its_range() -> None:
     assert isinstance(model, LoadModel)
     ln, _, _, why = LoadModels.of([model]).ln_speed(load_of(minutes).values[None])
     assert (why[0, 450:] == PREFILLED).mean() > 0.9
-    assert (why[0, :450] == KNOWN).all()
+    assert (why[0, :450] == COMPLETE).all()
     assert ln[0, :450] == pytest.approx(0.0, abs=0.02), "the nights do not bend the law of the days"
 
 

@@ -11,8 +11,8 @@ from recorded_minutes import SERVING, WATCHING, pinned, told_of
 from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.load import (
     AGAIN,
+    COMPLETE,
     ITL,
-    KNOWN,
     PREEMPTING,
     QUEUED,
     STANDING,
@@ -56,7 +56,7 @@ def law_of_healthy(said: pl.DataFrame) -> LoadModel:
 def test_a_minute_with_preemptions_is_known_between_bounds(preempted: float) -> None:
     said = near_the_limit(preempted)
     load = load_of(said)
-    assert set(load.why[:SLOW]) == {KNOWN}
+    assert set(load.why[:SLOW]) == {COMPLETE}
     assert not load.values[:SLOW, AGAIN].any()
     # known, and still nothing to learn a law from
     assert set(load.why[SLOW:]) == {PREEMPTING}
