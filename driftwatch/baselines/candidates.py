@@ -111,7 +111,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
 
     ``store``: of a service; ``plan``: pools.
     """
-    plan = replace(plan, told=stored_reports(store))
+    plan = replace(plan, reported=stored_reports(store))
     targets, until, pins = plan.assign(stored_targets(store)), newest(store), pins_from_store(store)
     path = store.path
     if until is None:

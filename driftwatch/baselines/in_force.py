@@ -132,8 +132,8 @@ _PIN_KNOWS_NONE = "the baseline's window knew no release"
 
 def _release_sources(now: Fingerprint, target: Target, plan: Plan) -> dict[str, str]:
     """Part of the release → where it was read."""
-    reported = plan.pool_of(target).told
-    if (by_server := plan.told.get(target.key.instance)) is not None:
+    reported = plan.pool_of(target).reported
+    if (by_server := plan.reported.get(target.key.instance)) is not None:
         reported = merged(by_server, reported)
     return {name: release_source(name, target.labels, reported) for name in now.release}
 
@@ -171,8 +171,8 @@ def fingerprint(
     ``gpu_models``: names of its GPUs; ``cache_config``: the labels of its
     ``vllm:cache_config_info``, as JSON.
     """
-    reported = plan.pool_of(target).told
-    if (by_server := plan.told.get(target.key.instance)) is not None:
+    reported = plan.pool_of(target).reported
+    if (by_server := plan.reported.get(target.key.instance)) is not None:
         reported = merged(by_server, reported)
     serving = plan.serving_of(target)
     return fingerprint_of(target.labels, serving, cache_config, gpu_models, reported)

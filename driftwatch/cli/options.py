@@ -206,7 +206,7 @@ def _telling(plan: Plan, fingerprints: Sequence[Fingerprint]) -> Plan:
         return plan
     from driftwatch.detect.fingerprints import merged
 
-    pools = tuple(replace(p, told=merged(*fingerprints, p.told)) for p in plan.pools)
+    pools = tuple(replace(p, reported=merged(*fingerprints, p.reported)) for p in plan.pools)
     return replace(plan, pools=pools, default_told=merged(*fingerprints, plan.default_told))
 
 

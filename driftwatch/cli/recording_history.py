@@ -149,7 +149,7 @@ def evaluate_recording(
             pins=pins_in_force,
             reference=measured,
             progress=progress,
-            seen=note,
+            on_rows=note,
         )
     finally:
         progress.close()

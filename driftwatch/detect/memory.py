@@ -81,7 +81,7 @@ class Arrays:
             keys, rows = numbered.drop("row"), rows[numbered["row"].to_numpy()]
         if len(rows) == len(self) and (rows == np.arange(len(rows))).all():
             return replace(self, keys=keys)
-        return self._taken(keys, rows.astype(np.intp))
+        return self._with_rows(keys, rows.astype(np.intp))
 
     def without(self, leaving: pl.DataFrame) -> Arrays:
         """Less the keys of these rows, which may have some of the key columns only."""
@@ -90,9 +90,9 @@ class Arrays:
         stays = self.keys.join(mark, on=key, how="left", maintain_order="left")["gone"].is_null()
         if stays.all():
             return self
-        return self._taken(self.keys.filter(stays), np.flatnonzero(stays.to_numpy()))
+        return self._with_rows(self.keys.filter(stays), np.flatnonzero(stays.to_numpy()))
 
-    def _taken(self, keys: pl.DataFrame, rows: Indices) -> Arrays:
+    def _with_rows(self, keys: pl.DataFrame, rows: Indices) -> Arrays:
         """These keys with the arrays' rows of these numbers; -1 is new."""
         new = rows < 0
         values: dict[str, Array] = {}

@@ -173,7 +173,9 @@ class Costs:
 
 def _fires(rule: Rule, dark: frozenset[str]) -> bool:
     """The rule can be true on what is left."""
-    return can_be_true(rule.when, dark) and (rule.given is None or can_be_true(rule.given, dark))
+    return can_be_true(rule.when, dark) and (
+        rule.precondition is None or can_be_true(rule.precondition, dark)
+    )
 
 
 @lru_cache(maxsize=4096)  # many targets lack the same

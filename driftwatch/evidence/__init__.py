@@ -48,6 +48,7 @@ class Column:
         disabled_by: what makes it NULL besides a missing source.
         aliases: words people search by.
         needs: what it is NULL without, besides its sources.
+        pin_only: a pin alone fills it: driftwatch's own proposal tells the speed alone.
         optional: those of its sources that it does without, or that something stands in for.
         short: what a line of a page calls it; empty = its name.
         detected: a detector with a past adds it; a window has that of its last minute.
@@ -66,6 +67,7 @@ class Column:
     short: str = ""
     detected: bool = False
     stored: bool = False
+    pin_only: bool = False
 
 
 def _columns(text: str) -> Iterator[Column]:
@@ -109,6 +111,7 @@ def _column(
         short=text("short"),
         detected=entry.get("detected", False),
         stored=entry.get("stored", False),
+        pin_only=entry.get("pin_only", False),
     )
 
 

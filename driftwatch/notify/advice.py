@@ -84,13 +84,13 @@ def full_advice(page: Page) -> str | None:
     """What to do instead of changing a knob: what the leaf says, the reason, or the rule."""
     diagnosis, advised = page["diagnosis"], page["recommendation"]
     form = form_of(page)
-    said = diagnosis["advice"] if diagnosis is not None else None
-    if said is None and advised is not None and advised["action"] == "none":
-        said = why_of(advised) if advised["reason_code"] in _ADVICE_CODES else _KEEP_SETTINGS
+    text = diagnosis["advice"] if diagnosis is not None else None
+    if text is None and advised is not None and advised["action"] == "none":
+        text = why_of(advised) if advised["reason_code"] in _ADVICE_CODES else _KEEP_SETTINGS
     if many(page) and leaf(page) == "replica_slow":
-        said = None  # what is said of one of several is no advice for all
-    said = said or (many(page) and form["advice_of_many"]) or form["advice"]
-    return None if not said else clean(said[:1].upper() + said[1:]).rstrip(".")
+        text = None  # what is said of one of several is no advice for all
+    text = text or (many(page) and form["advice_of_many"]) or form["advice"]
+    return None if not text else clean(text[:1].upper() + text[1:]).rstrip(".")
 
 
 def setting_change(advised: Mapping[str, Any]) -> str:

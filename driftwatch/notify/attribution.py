@@ -96,14 +96,14 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
 
 def attribution_text(now: Values, before: Values, reasons: Mapping[str, str]) -> str:
     """``5,280 → 2,990 tokens/s/GPU (-43 %): batch -29 %, load a step -20 %, speed +0 %``."""
-    found = attribution(now, before, reasons)
-    if isinstance(found, str):
-        return f"not compared: {found}"
-    numbers = found.unit
-    if found.before is not None and found.now is not None:
-        numbers = f"{figure(found.before)} → {figure(found.now)} {found.unit}"
-    parts = ", ".join(f"{word} {change(ratio)}" for word, ratio in found.factors.items())
-    return f"{numbers} ({change(found.ratio)}): {parts}"
+    comparison = attribution(now, before, reasons)
+    if isinstance(comparison, str):
+        return f"not compared: {comparison}"
+    numbers = comparison.unit
+    if comparison.before is not None and comparison.now is not None:
+        numbers = f"{figure(comparison.before)} → {figure(comparison.now)} {comparison.unit}"
+    parts = ", ".join(f"{word} {change(ratio)}" for word, ratio in comparison.factors.items())
+    return f"{numbers} ({change(comparison.ratio)}): {parts}"
 
 
 def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
@@ -126,15 +126,15 @@ def detectable_text(now: Values, reasons: Mapping[str, str]) -> str:
 
     Where that is not known, why: silence is then no sign of health.
     """
-    known: list[str] = []
+    detectable: list[str] = []
     unknown: dict[str, list[str]] = {}
     for word, column in _DETECTABLE.items():
         least = now.get(column)
         if least is None:
             unknown.setdefault(reason_of(column, reasons), []).append(word)
         else:
-            known.append(f"{word} {f'-{percent(least)}' if word == 'speed' else times(least)}")
-    parts = [", ".join(known)] if known else []
+            detectable.append(f"{word} {f'-{percent(least)}' if word == 'speed' else times(least)}")
+    parts = [", ".join(detectable)] if detectable else []
     parts += [f"{' and '.join(words)} unknown ({why})" for why, words in unknown.items()]
     return "; ".join(parts)
 

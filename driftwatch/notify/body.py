@@ -24,8 +24,8 @@ def lines(page: Page) -> tuple[Line, ...]:
     """The body of a page, in reading order."""
     if page["test"]:
         return (Line("Test", "nothing is wrong; the receiver works", weight=9),)
-    made = {"resolved": _resolved, "verified": _verified}.get(page["event"], _firing)(page)
-    return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in made)
+    written = {"resolved": _resolved, "verified": _verified}.get(page["event"], _firing)(page)
+    return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in written)
 
 
 def _firing(page: Page) -> Iterator[Line]:
@@ -33,8 +33,8 @@ def _firing(page: Page) -> Iterator[Line]:
         yield Line("Changed", clean(changed), instant(page, "evaluated_at"), weight=9)
     concerned = page.get("concerned") or {}
     if page["event"] == "firing" and (names := concerned.get("told_before")):
-        told = "page" if len(names) == 1 else "pages"
-        text = f"the {told} of {_few(names, len(names))}: now several servers, act on this page"
+        noun = "page" if len(names) == 1 else "pages"
+        text = f"the {noun} of {_few(names, len(names))}: now several servers, act on this page"
         yield Line("Continues", text, weight=9)
     since = next(fill(page, form_of(page)["since"]), "")
     if concerned and 1 < concerned["targets"] < concerned["of_targets"]:
@@ -62,9 +62,10 @@ def _cause(page: Page) -> str | None:
     """Why: the inputs that the walk lacks, else the first of the rule's causes that is known."""
     if leaf(page) == "undetermined":
         missing = page["diagnosis"]["missing"]
-        known = page["evidence"]
+        evidence = page["evidence"]
         return "not determined: " + "; ".join(
-            f"{name}: {clean(known.get(name, {}).get('reason') or 'unknown')}" for name in missing
+            f"{name}: {clean(evidence.get(name, {}).get('reason') or 'unknown')}"
+            for name in missing
         )
     return next(fill(page, form_of(page)["cause"]), None)
 

@@ -123,7 +123,9 @@ def name_of(column: str) -> str:
     return column if "{}" in name else name.rstrip(":")
 
 
-def evidence_text(column: str, found: Any, reason: str | None = None, *, before: Any = None) -> str:
+def evidence_text(
+    column: str, amount: Any, reason: str | None = None, *, before: Any = None
+) -> str:
     """One evidence value with its short name and unit; unknown is said with its reason.
 
     With the reference's value ``before``, from → to.
@@ -138,9 +140,9 @@ def evidence_text(column: str, found: Any, reason: str | None = None, *, before:
     'target missed: unknown (no slo in the configuration)'
     """
     name = SHORT.get(column, column)
-    if found is None:
+    if amount is None:
         return f"{name_of(column)}: unknown" + (f" ({clean(reason)})" if reason else "")
-    text = evidence_value(column, found)
+    text = evidence_value(column, amount)
     if before is not None:
         was = evidence_value(column, before)
         unit = text.partition(" ")[2]
@@ -159,27 +161,27 @@ _TIMES = (
 )
 
 
-def evidence_value(column: str, found: Any) -> str:
+def evidence_value(column: str, amount: Any) -> str:
     """The value alone, in the unit a person reads."""
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    if not isinstance(found, int | float):
-        return clean(str(found))
+    if isinstance(amount, bool):
+        return "yes" if amount else "no"
+    if not isinstance(amount, int | float):
+        return clean(str(amount))
     if column in COLUMN_KNOBS:
-        return knob(found)
+        return knob(amount)
     unit = BY_NAME[column].unit if column in BY_NAME else ""
     if unit == "1":
         if column.endswith(_TIMES):
-            return times(found, 3)
+            return times(amount, 3)
         if column in ("requests_per_second_ratio", "tokens_per_second_per_gpu_ratio"):
-            return change(found)
-        return figure(found) if "speed_at" in column else percent(found)
+            return change(amount)
+        return figure(amount) if "speed_at" in column else percent(amount)
     if unit == "seconds":
         if column == "queue_wait_estimate_10m_seconds":
-            return queue_wait(found)
+            return queue_wait(amount)
         if column.startswith(("itl_", "tpot_")):
-            return milliseconds(found)
-        return duration(found) if found >= 60 else seconds(found, 3)
+            return milliseconds(amount)
+        return duration(amount) if amount >= 60 else seconds(amount, 3)
     if unit in ("requests", "tokens", "scrapes", "targets"):
-        return count(found)
-    return f"{figure(found)}/s" if unit == "1/s" else f"{figure(found)} {unit}".rstrip()
+        return count(amount)
+    return f"{figure(amount)}/s" if unit == "1/s" else f"{figure(amount)} {unit}".rstrip()

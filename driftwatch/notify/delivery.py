@@ -26,7 +26,7 @@ JITTER_RATIO = 0.2
 MOST_ATTEMPTS = 18
 
 _TRANSIENT = frozenset((408, 425, 429))
-_SHOWN = 120
+_ANSWER_LIMIT = 120
 
 
 class Sender(Protocol):
@@ -58,8 +58,8 @@ def refusal(
     if 300 <= status < 400:
         text = f"{receiver} answered {status}: redirects are not followed"
         return DeliveryError(text, permanent=True)
-    said = cut(clean(redact(body.strip(), secrets)), _SHOWN)
-    text = f"{receiver} answered {status}" + (f": {said}" if said else "")
+    answer = cut(clean(redact(body.strip(), secrets)), _ANSWER_LIMIT)
+    text = f"{receiver} answered {status}" + (f": {answer}" if answer else "")
     transient = status in _TRANSIENT or status >= 500
     return DeliveryError(
         text,
@@ -76,12 +76,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     >>> retry_after({"retry-after": "30"}), retry_after({"Retry-After": "soon"})
     (30.0, None)
     """
-    found = {name.lower(): text for name, text in headers.items()}
-    text = found.get("retry-after", "").strip()
+    fields = {name.lower(): text for name, text in headers.items()}
+    text = fields.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), LONGEST_RETRY_AFTER_SECONDS)
     try:
-        wait = parsedate_to_datetime(text) - parsedate_to_datetime(found.get("date", ""))
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(fields.get("date", ""))
     except (ValueError, TypeError):
         return None
     return min(max(0.0, wait.total_seconds()), LONGEST_RETRY_AFTER_SECONDS)

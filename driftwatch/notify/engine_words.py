@@ -40,17 +40,17 @@ def gpus_text(now: Values, before: Values | None = None, *, stuck: bool = False)
 
 def gpu_count_text(now: Values) -> str:
     """``8 GPUs (declared = DCGM)``: how many, and where that came from."""
-    found, source = now.get("gpu_count"), now.get("gpu_count_source")
-    if found is None:
+    gpus, source = now.get("gpu_count"), now.get("gpu_count_source")
+    if gpus is None:
         return "GPU count unknown"
-    said = f"{count(found)} {'GPU' if found == 1 else 'GPUs'}"
+    text = f"{count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}"
     if not source:
-        return said
+        return text
     # "declared, DCGM agrees" is an equation
     first, _, rest = clean(source).partition("; ")
     if first.startswith("declared, ") and first.endswith(" agrees"):
         first = f"declared = {first.removeprefix('declared, ').removesuffix(' agrees')}"
-    return f"{said} ({'; '.join(filter(None, (first, rest)))})"
+    return f"{text} ({'; '.join(filter(None, (first, rest)))})"
 
 
 def _numbers(now: Values, before: Values) -> Iterator[str]:
@@ -128,19 +128,19 @@ ASLEEP = "the engine sleeps"
 
 def engine_text(evidence: Values) -> str:
     """What a person must know of the engine; "" where it is awake and generates as any other."""
-    said = []
+    parts = []
     if evidence.get("engine_asleep"):
-        said.append(f"{ASLEEP}: requests are held until it is woken")
+        parts.append(f"{ASLEEP}: requests are held until it is woken")
     kind = evidence.get("engine_kind") or ""
     if kind in ENGINE_WORDS:
-        said.append(f"{ENGINE_WORDS[kind]}; not applicable: {NOT_APPLICABLE[kind]}")
+        parts.append(f"{ENGINE_WORDS[kind]}; not applicable: {NOT_APPLICABLE[kind]}")
     accepted = evidence.get("spec_decode_acceptance_ratio")
     if accepted is not None:
         before = evidence.get("reference_spec_decode_acceptance_ratio")
         was = "" if before is None else f" (reference {100 * before:.0f} %)"
         tokens = evidence.get("tokens_per_output")
         each = "" if tokens is None else f", {tokens:.2f} tokens an output"
-        said.append(
+        parts.append(
             f"speculative decoding: {100 * accepted:.0f} % of drafted tokens accepted{was}{each}"
         )
-    return "; ".join(said)
+    return "; ".join(parts)

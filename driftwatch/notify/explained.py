@@ -70,9 +70,9 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
         "moved": _moved(finding),
         "throughput": _throughput(finding),
         "shares": {
-            stem: shares_json(found)
+            stem: shares_json(distributions)
             for stem in _STEMS
-            if (found := shares(finding.histograms, stem)) is not None
+            if (distributions := shares(finding.histograms, stem)) is not None
         },
         "diagnosis": None
         if finding.diagnosis is None
@@ -127,8 +127,8 @@ def render_explained(
         if text:
             out += wrap(spell(f"{label:<8} {text}", ascii), _WIDTH, " " * 9)
     for stem in _STEMS:
-        if (found := shares(finding.histograms, stem)) is not None:
-            rows = shares_table(found, stem, finding.evidence)
+        if (distributions := shares(finding.histograms, stem)) is not None:
+            rows = shares_table(distributions, stem, finding.evidence)
             out += [fit(spell(line, ascii), _WIDTH) for line in rows]
     out.append("")
     if diagnosis is not None:
@@ -179,25 +179,25 @@ def _verdict(finding: Finding, start: datetime, end: datetime, today: date | Non
         leaf = diagnosis.leaf
     n = finding.evidence.get("finished_requests")
     counted = "finished requests unknown" if n is None else f"n {count(n)}"
-    said = f"{leaf}   now = {_clock(start, end, today)}{_seen(finding, start, end)}, {counted}"
+    text = f"{leaf}   now = {_clock(start, end, today)}{_span_text(finding, start, end)}, {counted}"
     reference = finding.reference
     if reference is None and "provisional" in (finding.evidence.get("speed_reference") or ""):
-        return f"{said}; no pin: the speed is against driftwatch's own proposal"
+        return f"{text}; no pin: the speed is against driftwatch's own proposal"
     if reference is None:
-        return said if "no reference" in leaf else f"{said}; no reference"
+        return text if "no reference" in leaf else f"{text}; no reference"
     if reference["kind"] == "tuned_for":
-        return f"{said}; reference: tuned_for"
-    return f"{said}; reference: {_clock(reference['from'], reference['to'], today)}"
+        return f"{text}; reference: tuned_for"
+    return f"{text}; reference: {_clock(reference['from'], reference['to'], today)}"
 
 
-def _seen(finding: Finding, start: datetime, end: datetime) -> str:
+def _span_text(finding: Finding, start: datetime, end: datetime) -> str:
     """How much of the window scrapes cover, where that is not all of it."""
-    whole, seen = (end - start).total_seconds(), finding.evidence.get("duration_seconds")
-    if seen is None:
+    whole, observed = (end - start).total_seconds(), finding.evidence.get("duration_seconds")
+    if observed is None:
         return ", none of it seen"
-    if duration(seen) == duration(whole) or seen >= whole:
+    if duration(observed) == duration(whole) or observed >= whole:
         return ""
-    one, other = duration(seen), duration(whole)
+    one, other = duration(observed), duration(whole)
     same_unit = one.split(" ")[1:] == other.split(" ")[1:]
     return f", {one.split(' ')[0] if same_unit else one} of {other} seen"
 
@@ -227,7 +227,7 @@ def _moved(finding: Finding) -> dict[str, Any] | None:
     if finding.reference is None:
         return None
     before = finding.reference["values"]
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for column, name, unit in _MOVED:
         ratio = finding.evidence.get(f"{column}_ratio")
         entry: dict[str, Any] = {
@@ -238,25 +238,25 @@ def _moved(finding: Finding) -> dict[str, Any] | None:
         }
         if ratio is None:
             entry["reason"] = finding.reasons.get(f"{column}_ratio", "not in the reference")
-        found[name] = entry
-    return found
+        entries[name] = entry
+    return entries
 
 
 def _moved_text(finding: Finding) -> str:
     moved = _moved(finding)
     if moved is None:
         return ""
-    said = []
+    parts = []
     for name, entry in moved.items():
         if entry["ratio"] is None:
-            said.append(f"{name} unknown ({entry['reason']})")
+            parts.append(f"{name} unknown ({entry['reason']})")
             continue
         lengths = entry["unit"] == "tokens"
         factor = times(entry["ratio"], 3) if lengths else change(entry["ratio"])
-        said.append(
+        parts.append(
             f"{name} {factor} ({figure(entry['from'])} → {figure(entry['to'])} {entry['unit']})"
         )
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _before(finding: Finding) -> Mapping[str, Any]:
@@ -265,16 +265,16 @@ def _before(finding: Finding) -> Mapping[str, Any]:
 
 def _throughput(finding: Finding) -> dict[str, Any]:
     """The change of throughput and its factors; without them the reason."""
-    found = attribution(finding.evidence, _before(finding), finding.reasons)
-    if isinstance(found, str):
-        return {"ratio": None, "reason": found}
+    comparison = attribution(finding.evidence, _before(finding), finding.reasons)
+    if isinstance(comparison, str):
+        return {"ratio": None, "reason": comparison}
     return {
-        "unit": found.unit,
-        "from": plain(found.before),
-        "to": plain(found.now),
-        "ratio": found.ratio,
-        "factors": dict(found.factors),
-        "unknown": dict(found.unknown),
+        "unit": comparison.unit,
+        "from": plain(comparison.before),
+        "to": plain(comparison.now),
+        "ratio": comparison.ratio,
+        "factors": dict(comparison.factors),
+        "unknown": dict(comparison.unknown),
     }
 
 

@@ -32,18 +32,20 @@ def with_answer(
         incident: whose page it is.
         at: end of the minute that asked.
     """
-    told = evidence_json(finding, ("capacity",))
-    now = {name: told[name] for name in page["evidence"] if name in _CAPACITY and name in told}
+    evidence = evidence_json(finding, ("capacity",))
+    now = {
+        name: evidence[name] for name in page["evidence"] if name in _CAPACITY and name in evidence
+    }
     advised = finding.recommendation
-    made = {
+    new = {
         **page,
         "evidence": {**page["evidence"], **now},
         "recommendation": None if advised is None else recommendation_json(advised),
     }
     before = (page.get("recommendation") or {}).get("action")
     if before == "none" and advised is not None and advised.action != "none":
-        made["withdrawn"] = {"action": before, "at": page["times"]["evaluated_at"]}
-    return later(made, next_time(at) if finding.asked_again else None)
+        new["withdrawn"] = {"action": before, "at": page["times"]["evaluated_at"]}
+    return later(new, next_time(at) if finding.asked_again else None)
 
 
 _CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
@@ -51,11 +53,11 @@ _CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_secon
 
 def later(page: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:
     """The page, with when its question is asked again; None = it is not."""
-    made = {name: value for name, value in page.items() if name != AGAIN}
+    new = {name: value for name, value in page.items() if name != AGAIN}
     if at is not None:
-        made[AGAIN] = utc_text(at)
-    made["summary"] = headline(made)
-    return made
+        new[AGAIN] = utc_text(at)
+    new["summary"] = headline(new)
+    return new
 
 
 def what_changed(before: Mapping[str, Any] | None, now: Recommendation | None) -> str:
@@ -88,15 +90,15 @@ def says_less(before: Mapping[str, Any] | None, now: Recommendation | None) -> b
     return now.action == "none" and before.get("basis") == "simulation" != now.basis
 
 
-def _advice(said: Mapping[str, Any] | None) -> str:
+def _advice(recommendation: Mapping[str, Any] | None) -> str:
     """An answer in a few words."""
-    if said is None or said["action"] == "insufficient":
+    if recommendation is None or recommendation["action"] == "insufficient":
         return "none yet"
-    if said["action"] == "change":
-        return f"set {setting_change(said)}"
-    if said["action"] == "no_action":
+    if recommendation["action"] == "change":
+        return f"set {setting_change(recommendation)}"
+    if recommendation["action"] == "no_action":
         return "nothing to do"
-    instead = said.get("instead")
+    instead = recommendation.get("instead")
     return str(instead[0]).split(":")[0] if instead else "no setting helps"
 
 
@@ -114,11 +116,11 @@ def follow_up(
         at: end of the minute that brought it.
         changed: of ``advised``: what is otherwise than on the page before, in words.
     """
-    made = {**page, "event": event, "times": {**page["times"], "evaluated_at": utc_text(at)}}
+    new = {**page, "event": event, "times": {**page["times"], "evaluated_at": utc_text(at)}}
     if changed is not None:
         then = datetime.fromisoformat(page["times"]["evaluated_at"])
         # only the advice was asked again: how bad it is was measured when the page was made
         old = f"; how bad it is (line 1): as of {then:%H:%M} UTC" if then < at else ""
-        made["changed"] = changed + old
-    made["summary"] = headline(made)
-    return made
+        new["changed"] = changed + old
+    new["summary"] = headline(new)
+    return new

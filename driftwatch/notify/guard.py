@@ -31,14 +31,14 @@ def refused(address: str) -> bool:
     >>> refused("169.254.169.254"), refused("::ffff:169.254.169.254"), refused("127.0.0.1")
     (True, True, False)
     """
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
-        if inner is None and found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if inner is None and ip in _NAT64:
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             return refused(str(inner))
-    return found.is_link_local or found.is_multicast or found.is_unspecified or found in _METADATA
+    return ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip in _METADATA
 
 
 def connect(
@@ -61,18 +61,18 @@ def connect(
     ):
         if not allow_link_local and refused(str(target[0])):
             continue
-        made = socket.socket(family, kind, protocol)
+        opened = socket.socket(family, kind, protocol)
         try:
             if isinstance(timeout, int | float):
-                made.settimeout(timeout)
+                opened.settimeout(timeout)
             if source_address:
-                made.bind(source_address)
-            made.connect(target)
+                opened.bind(source_address)
+            opened.connect(target)
         except OSError as error:
-            made.close()
+            opened.close()
             failure = error
         else:
-            return made
+            return opened
     raise failure
 
 
@@ -88,15 +88,15 @@ class _TlsConnection(HTTPSConnection):
 
 def _opened(connection: HTTPConnection) -> socket.socket:
     try:
-        made = connect((connection.host, connection.port or 80), connection.timeout)
+        opened = connect((connection.host, connection.port or 80), connection.timeout)
     except AddressRefused:
         raise
     except TimeoutError:
         raise ConnectTimeoutError(connection, "timed out") from None
     except OSError as error:
         raise NewConnectionError(connection, type(error).__name__) from None
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return made
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
 
 
 class _PlainPool(HTTPConnectionPool):
@@ -115,9 +115,9 @@ class _GuardedAdapter(HTTPAdapter):
 
 def session(*, allow_link_local: bool = False) -> requests.Session:
     """A session without proxies, netrc or retries, whose connections are guarded."""
-    made = requests.Session()
-    made.trust_env = False
+    new = requests.Session()
+    new.trust_env = False
     if not allow_link_local:
         for scheme in ("http://", "https://"):
-            made.mount(scheme, _GuardedAdapter(max_retries=0))
-    return made
+            new.mount(scheme, _GuardedAdapter(max_retries=0))
+    return new

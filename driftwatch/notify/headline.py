@@ -74,14 +74,14 @@ def headline(page: Page) -> str:
     wheres.append(squeeze(name, SHORT_WHERE_LIMIT))
     word = state_word(page)
     if page["event"] == "verified":
-        said = verification_texts(page["verification"], evaluated(page).date())
-        texts = [f"{word} {where}: {text}" for text in said for where in wheres]
+        verdicts = verification_texts(page["verification"], evaluated(page).date())
+        texts = [f"{word} {where}: {text}" for text in verdicts for where in wheres]
     elif page["event"] == "resolved":
         texts = [text for where in wheres for text in _ended(page, f"{word} {where}")]
     else:
-        told = [f". {text}" for text in imperatives(page)] or [""]
+        advices = [f". {text}" for text in imperatives(page)] or [""]
         bads = complaints(page)
-        texts = [f"{word} {w}: {bad}{do}" for do in told for w in wheres for bad in bads]
+        texts = [f"{word} {w}: {bad}{do}" for do in advices for w in wheres for bad in bads]
     fitting = (text for text in texts if len(text) <= HEADLINE_LIMIT)
     return next(fitting, cut(texts[-1], HEADLINE_LIMIT))
 

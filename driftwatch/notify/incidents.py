@@ -207,11 +207,11 @@ def _step(
 
 def _verdict(before: Incident | None, observation: Observation) -> bool | None:
     """What was seen: of an incident that fires, or would, whether it is over decides."""
-    seen = observation.verdict
-    if before is None or seen or not observation.timing.has_until:
-        return seen
+    verdict = observation.verdict
+    if before is None or verdict or not observation.timing.has_until:
+        return verdict
     if before.state == "pending" and before.inhibited_by is None:
-        return seen
+        return verdict
     return None if observation.over is None else not observation.over
 
 
@@ -269,8 +269,8 @@ def _seen_false(
 def _merged(observations: Iterable[Observation]) -> dict[str, Observation]:
     merged: dict[str, Observation] = {}
     for observation in observations:
-        known = merged.get(observation.key)
-        merged[observation.key] = observation if known is None else _joined(known, observation)
+        earlier = merged.get(observation.key)
+        merged[observation.key] = observation if earlier is None else _joined(earlier, observation)
     return merged
 
 
@@ -278,9 +278,9 @@ def _joined(one: Observation, other: Observation) -> Observation:
     ends = (one.over, other.over)
     over = False if False in ends else None if None in ends else True
     one = replace(one, over=over, inhibited_by=one.inhibited_by or other.inhibited_by)
-    true = [seen for seen in (one, other) if seen.verdict is True]
+    true = [each for each in (one, other) if each.verdict is True]
     if true:
-        began = [seen.since for seen in true if seen.since is not None]
+        began = [each.since for each in true if each.since is not None]
         return replace(one, verdict=True, since=min(began, default=None))
     unknown = one.verdict is None or other.verdict is None
     return replace(one, verdict=None if unknown else False)

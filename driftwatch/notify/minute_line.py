@@ -41,10 +41,10 @@ def minute_line(row: Mapping[str, Any]) -> str:
     if row.get("engine_asleep"):
         return f"{clock}  asleep, {_waiting(row['waiting_requests'] or 0.0)} requests held{few}"
     pooling = row.get("engine_kind") == "pooling"
-    made = row["prompt_tokens_per_second" if pooling else "generation_tokens_per_second"]
-    if row["running_requests"] == 0 and made == 0:
+    tokens = row["prompt_tokens_per_second" if pooling else "generation_tokens_per_second"]
+    if row["running_requests"] == 0 and tokens == 0:
         return f"{clock}  idle{few}"
-    first, *rest = [*_said(row), *([few.removeprefix(", ")] if few else [])]
+    first, *rest = [*_cells(row), *([few.removeprefix(", ")] if few else [])]
     lines = [f"{clock}  {first}"]
     for fact in rest:
         longer = f"{lines[-1]}, {fact}"
@@ -57,23 +57,23 @@ def minute_line(row: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _said(row: Mapping[str, Any]) -> Iterator[str]:
+def _cells(row: Mapping[str, Any]) -> Iterator[str]:
     batch = "requests a pass"
     bound = "≥" if row["forward_passes_overcounted"] else ""
 
-    def told(column: str, name: str, say: Callable[[float], str]) -> str:
+    def cell(column: str, name: str, say: Callable[[float], str]) -> str:
         value = row[column]
         return f"{name} unknown" if value is None else say(value)
 
-    yield told("requests_per_forward_pass", batch, lambda v: f"{bound}{figure(v)} {batch}")
+    yield cell("requests_per_forward_pass", batch, lambda v: f"{bound}{figure(v)} {batch}")
     if row.get("engine_kind") == "pooling":
-        made = "prompt tokens/s (pooling)"
-        yield told("prompt_tokens_per_second", made, lambda v: f"{figure(v)} {made}")
+        unit = "prompt tokens/s (pooling)"
+        yield cell("prompt_tokens_per_second", unit, lambda v: f"{figure(v)} {unit}")
     else:
-        yield told("generation_tokens_per_second", "tokens/s", lambda v: f"{figure(v)} tokens/s")
-    yield told("batch_assembly_wait_seconds", "wait", lambda v: f"wait {_wait(v)}")
-    yield told("kv_cache_usage_ratio", "KV", lambda v: f"KV {whole_percent(v)}")
-    yield told("waiting_requests", "waiting", lambda v: f"{_waiting(v)} waiting")
+        yield cell("generation_tokens_per_second", "tokens/s", lambda v: f"{figure(v)} tokens/s")
+    yield cell("batch_assembly_wait_seconds", "wait", lambda v: f"wait {_wait(v)}")
+    yield cell("kv_cache_usage_ratio", "KV", lambda v: f"KV {whole_percent(v)}")
+    yield cell("waiting_requests", "waiting", lambda v: f"{_waiting(v)} waiting")
     if row["restarted"]:
         yield "restarted"
 
@@ -91,10 +91,10 @@ def gpu_line(row: Mapping[str, Any]) -> str | None:
 
     The count stands before it where it is known: ``2 GPUs (DCGM by pod): ...``.
     """
-    told = gpus_text(row)
-    if told is None:
+    gpus = gpus_text(row)
+    if gpus is None:
         return None
-    return told if row.get("gpu_count") is None else f"{gpu_count_text(row)}: {told}"
+    return gpus if row.get("gpu_count") is None else f"{gpu_count_text(row)}: {gpus}"
 
 
 def limit_line(row: Mapping[str, Any]) -> str:
@@ -109,18 +109,18 @@ def limit_line(row: Mapping[str, Any]) -> str:
     if share is None:
         return "unknown: no scrape shows who waits"
     n = row.get("scrapes_10m")
-    seen = f"the last {duration(min(row['observed_10m_seconds'] or 0.0, 600.0))}"
-    seen = f"{whole_percent(share)} of " + (seen if n is None else f"{count(n)} scrapes")
+    span = f"the last {duration(min(row['observed_10m_seconds'] or 0.0, 600.0))}"
+    span = f"{whole_percent(share)} of " + (span if n is None else f"{count(n)} scrapes")
     binding = row["binding_limit"]
     if binding == "none":
-        waited = "0 waiting" if share == 0 else f"waiting in {seen}"
+        waited = "0 waiting" if share == 0 else f"waiting in {span}"
         return f"none binds: {waited}{note}"
     if binding is None:
-        return f"one binds in {seen}, but which?{note}"
+        return f"one binds in {span}, but which?{note}"
     inferred = " (inferred)" if row["max_num_seqs_inferred"] and binding == "max_num_seqs" else ""
     value = row.get(binding)
     setting = "" if value is None else f" {knob(value)}"
-    return f"{clean(binding)}{setting}{inferred} binds in {seen}"
+    return f"{clean(binding)}{setting}{inferred} binds in {span}"
 
 
 _ARMING = "arming: "

@@ -127,8 +127,8 @@ def times(ratio: float, digits: int = 2) -> str:
     ('×2.3', '×2.34', '×0.66', '×1.00')
     """
     # after rounding: 0.998 beside 1.02 is ×1.00 beside ×1.02
-    shown = 1.0 if round(ratio, 2) == 1 else ratio
-    return f"×{figure(shown, 2 if shown < 1 else digits)}"
+    factor = 1.0 if round(ratio, 2) == 1 else ratio
+    return f"×{figure(factor, 2 if factor < 1 else digits)}"
 
 
 def bare_seconds(value: float, digits: int = 2) -> str:

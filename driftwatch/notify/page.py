@@ -144,8 +144,8 @@ def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
 
 def _peers(finding: Finding | None, incident: Incident) -> dict[str, Any]:
     """How the others of its pool do, where that is known."""
-    found = (incident.page or {}).get("peers") if finding is None else plain(finding.peers)
-    return {} if found is None else {"peers": found}
+    speeds = (incident.page or {}).get("peers") if finding is None else plain(finding.peers)
+    return {} if speeds is None else {"peers": speeds}
 
 
 def _content(
@@ -154,10 +154,12 @@ def _content(
     """What was found: from the finding, or as last sent."""
     if finding is None:
         last = incident.page or {}
-        found = {key: last.get(key) for key in ("slo", "diagnosis", "recommendation", "reference")}
+        content = {
+            key: last.get(key) for key in ("slo", "diagnosis", "recommendation", "reference")
+        }
         if last.get("verification") is not None:
-            found["verification"] = last["verification"]
-        return {"evidence": dict(last.get("evidence") or {}), **found}
+            content["verification"] = last["verification"]
+        return {"evidence": dict(last.get("evidence") or {}), **content}
     return {
         "evidence": evidence_json(finding, form.columns),
         "slo": _slo(slo, finding.evidence),
@@ -169,10 +171,10 @@ def _content(
     }
 
 
-def _advised(found: Recommendation | None, incident: Incident) -> dict[str, Any] | None:
-    if found is not None and incident.severity == "notice":
-        found = Recommendation("none", NOTICE_ADVISES_NOTHING)
-    return None if found is None else recommendation_json(found)
+def _advised(advice: Recommendation | None, incident: Incident) -> dict[str, Any] | None:
+    if advice is not None and incident.severity == "notice":
+        advice = Recommendation("none", NOTICE_ADVISES_NOTHING)
+    return None if advice is None else recommendation_json(advice)
 
 
 def evidence_json(finding: Finding, columns: Sequence[str] = ()) -> dict[str, Any]:
@@ -188,17 +190,17 @@ def evidence_json(finding: Finding, columns: Sequence[str] = ()) -> dict[str, An
 
 def _entry(column: str, finding: Finding) -> dict[str, Any]:
     raw = finding.evidence.get(column)
-    found = plain(raw)
-    entry: dict[str, Any] = {"value": found, "unit": BY_NAME[column].unit}
+    amount = plain(raw)
+    entry: dict[str, Any] = {"value": amount, "unit": BY_NAME[column].unit}
     reason = finding.reasons.get(column)
     # buckets bound a share whose target lies inside one of them
     most = plain(finding.evidence.get(column.replace("_10m_ratio", "_10m_upper_ratio")))
-    if column.endswith("in_target_10m_ratio") and None not in (found, most) and most > found:
+    if column.endswith("in_target_10m_ratio") and None not in (amount, most) and most > amount:
         entry["upper"] = most
         reason = reason or _INSIDE_BUCKET
-    if column == "gpus_lost" and found:
+    if column == "gpus_lost" and amount:
         entry |= _which_gpus(finding.evidence)
-    if found is None and not reason:
+    if amount is None and not reason:
         reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
     if reason:
         entry["reason"] = reason
@@ -217,7 +219,7 @@ def diagnosis_json(
     diagnosis: Diagnosis, reasons: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """The walk as JSON; ``reasons`` explain unknown columns where a step itself does not."""
-    known = reasons or {}
+    reason_of = reasons or {}
     return {
         "tree": diagnosis.tree,
         "leaf": diagnosis.leaf,
@@ -230,7 +232,7 @@ def diagnosis_json(
                 "question": step.question,
                 "answer": step.answer,
                 "evidence": plain(step.evidence),
-                "reason": step.reason or _unknown_reason(step, known),
+                "reason": step.reason or _unknown_reason(step, reason_of),
             }
             for step in diagnosis.path
         ],
@@ -242,11 +244,11 @@ def diagnosis_json(
 def _unknown_reason(step: Step, reasons: Mapping[str, str]) -> str | None:
     if step.answer not in ("unknown", "not asked"):
         return None
-    unknown = [name for name, found in step.evidence.items() if found is None]
-    said = [reasons[name] for name in unknown if name in reasons]
-    if not said:
-        said = [f"{', '.join(unknown) or 'its inputs'} unknown"]
-    return "; ".join(dict.fromkeys(said)) or None
+    unknown = [name for name, amount in step.evidence.items() if amount is None]
+    texts = [reasons[name] for name in unknown if name in reasons]
+    if not texts:
+        texts = [f"{', '.join(unknown) or 'its inputs'} unknown"]
+    return "; ".join(dict.fromkeys(texts)) or None
 
 
 def limit_json(limit: Limit) -> dict[str, Any]:
@@ -292,27 +294,27 @@ def recommendation_json(advised: Recommendation) -> dict[str, Any]:
     }
 
 
-def recommendation_of(said: Mapping[str, Any]) -> Recommendation:
+def recommendation_of(document: Mapping[str, Any]) -> Recommendation:
     """A recommendation as a page's JSON has it (:func:`recommendation_json`)."""
     return Recommendation(
-        action=said["action"],
-        reason=Reason(said["reason_code"], said["reason"]),
-        knob=said["knob"],
-        from_value=said["from"],
-        from_provenance=said["from_provenance"],
-        to_value=said["to"],
+        action=document["action"],
+        reason=Reason(document["reason_code"], document["reason"]),
+        knob=document["knob"],
+        from_value=document["from"],
+        from_provenance=document["from_provenance"],
+        to_value=document["to"],
         also=tuple(
             KnobMove(one["knob"], one["from"], one["to"], one.get("from_provenance"))
-            for one in said.get("also", ())
+            for one in document.get("also", ())
         ),
-        price=tuple(said["price"]),
-        undo=said["undo"],
-        wrong_if=said["wrong_if"],
-        effect=tuple(said.get("effect") or ()),
-        not_cured=tuple(said.get("not_cured") or ()),
-        instead=tuple(said.get("instead") or ()),
-        forecast=said.get("forecast"),
-        basis=said.get("basis"),
+        price=tuple(document["price"]),
+        undo=document["undo"],
+        wrong_if=document["wrong_if"],
+        effect=tuple(document.get("effect") or ()),
+        not_cured=tuple(document.get("not_cured") or ()),
+        instead=tuple(document.get("instead") or ()),
+        forecast=document.get("forecast"),
+        basis=document.get("basis"),
     )
 
 
@@ -367,9 +369,9 @@ def _links(
     names = ("instance", "engine") if instance else ("pool",)
     matchers = [f"alert={incident.alert}"]
     matchers += [
-        f"{name}={found}"
+        f"{name}={label}"
         for name in names
-        if (found := incident.target.get(name)) and (name, found) != ("engine", "0")
+        if (label := incident.target.get(name)) and (name, label) != ("engine", "0")
     ]
     return {
         "runbook": http_url(annotations.get("runbook_url")),

@@ -59,11 +59,11 @@ def short_reason(reason: str) -> str:
 
 
 def _step(question: str, answer: str, facts: list[str], ascii: bool) -> list[str]:
-    asked = f" {pad(spell(clean(question), ascii), _QUESTION_WIDTH)} {answer}"
-    line = spell(f"{asked:<{_QUESTION_WIDTH + 5}}  {'; '.join(facts)}".rstrip(), ascii)
+    head = f" {pad(spell(clean(question), ascii), _QUESTION_WIDTH)} {answer}"
+    line = spell(f"{head:<{_QUESTION_WIDTH + 5}}  {'; '.join(facts)}".rstrip(), ascii)
     if columns(line) <= 80:
         return [line]
-    return [*wrap(asked, 80, " "), *wrap(spell(_INDENT + "; ".join(facts), ascii), 80, _INDENT)]
+    return [*wrap(head, 80, " "), *wrap(spell(_INDENT + "; ".join(facts), ascii), 80, _INDENT)]
 
 
 def _facts(step: Any, reference: Values) -> Iterator[str]:
@@ -73,15 +73,15 @@ def _facts(step: Any, reference: Values) -> Iterator[str]:
         yield short_reason(reason)
     elif reason and step.answer == "no":
         yield f"not asked: {clean(reason)}"
-    for column, found in step.evidence.items():
-        if found is None or (column in _QUIET_AT_ZERO and found == 0):
+    for column, amount in step.evidence.items():
+        if amount is None or (column in _QUIET_AT_ZERO and amount == 0):
             continue
         if column == "preemptions_per_second":
-            yield preemptions(found)
+            yield preemptions(amount)
         elif column.endswith("_tokens_mean_ratio") and column[:-6] in step.evidence:
             continue  # the mean from → to says it
         else:
-            yield evidence_text(column, found, before=reference.get(column))
+            yield evidence_text(column, amount, before=reference.get(column))
 
 
 def render_limits(
@@ -104,14 +104,14 @@ def render_limits(
         name = LIMIT_WORDS.get(limit.name, clean(limit.name))
         sizes = (limit.allows_requests, limit.in_flight_requests)
         cells = ["unknown" if size is None else count(size) for size in sizes]
-        left = "unknown" if limit.margin_ratio is None else percent(limit.margin_ratio)
+        room = "unknown" if limit.margin_ratio is None else percent(limit.margin_ratio)
         notes = []
         if limit.binds:
             allows, running = sizes
-            known = limit.name == "max_num_seqs" and allows is not None and running is not None
+            has_cap = limit.name == "max_num_seqs" and allows is not None and running is not None
             # the mean of the scrapes in which it was full may be of two kinds
-            at_times = known and not near_cap(running or 0.0, allows or 0.0)
-            left = "0 %" if not at_times else left
+            at_times = has_cap and not near_cap(running or 0.0, allows or 0.0)
+            room = "0 %" if not at_times else room
             queue = "" if waiting is None else f"; {count(waiting)} requests queue"
             notes.append(f"{'full at times' if at_times else 'full'}{queue}")
         elif limit.binds is None and not limit.note:
@@ -120,7 +120,7 @@ def render_limits(
             notes.append(clean(limit.note))
         if limit.name == "kv_cache" and preempted is not None:
             notes.append(preemptions(preempted))
-        table.append((f" {name}", *cells, left, "; ".join(notes)))
+        table.append((f" {name}", *cells, room, "; ".join(notes)))
     sizes_of = [max(columns(row[at]) for row in table) for at in range(4)]
     out = []
     for name, *figures, remark in table:

@@ -114,31 +114,31 @@ def plan_deliveries(
     """
     routes = [(name, frozenset(severities)) for name, severities in receivers]
     silences = tuple(silences)
-    told = set(notified)
+    delivered = set(notified)
     planned: list[PlannedDelivery] = []
-    held: dict[str, str] = {}  # incident id → silence, for those that fired in this tick
+    silence_of: dict[str, str] = {}  # incident id → silence, for those that fired in this tick
     marked: list[Transition] = []
     for transition in transitions:
         incident = transition.incident
         if transition.event == "resolved":
-            names = [name for name, _ in routes if (incident.id, name) in told]
+            names = [name for name, _ in routes if (incident.id, name) in delivered]
             planned += _to(names, incident, "resolved", "resolved", now)
         elif transition.event != "firing":
             asks = transition.event == "advised"
             if not (asks and silenced_by(incident, silences, now)):
-                names = [name for name, _ in routes if (incident.id, name) in told]
+                names = [name for name, _ in routes if (incident.id, name) in delivered]
                 planned += _to(names, incident, transition.event, transition.event, now)
         elif (silence := silenced_by(incident, silences, now)) is not None:
-            held[incident.id] = silence
+            silence_of[incident.id] = silence
         else:
             names = [name for name, wanted in routes if incident.severity in wanted]
-            told |= {(incident.id, name) for name in names}
+            delivered |= {(incident.id, name) for name in names}
             planned += _to(names, incident, "firing", "first", now)
-        quiet = held.get(incident.id, incident.silenced_by)
+        quiet = silence_of.get(incident.id, incident.silenced_by)
         marked.append(replace(transition, incident=replace(incident, silenced_by=quiet)))
     after: dict[str, Incident] = {}
     for key, incident in sorted(open_incidents.items()):
-        silence = held.get(incident.id)
+        silence = silence_of.get(incident.id)
         if silence is None and incident.state == "firing" and incident.silenced_by is not None:
             silence = silenced_by(incident, silences, now)
             if silence is None:

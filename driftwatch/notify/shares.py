@@ -48,66 +48,66 @@ def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | Non
     common = sorted(set(was_edges) & set(now_edges))
     if len(common) < 3 or len(was) != len(was_edges) or len(now) != len(now_edges):
         return None
-    told = [
+    counted = [
         [cumulative[edges.index(edge)] for edge in common]
         for cumulative, edges in ((was, was_edges), (now, now_edges))
     ]
-    if not all(counts[-1] > 0 for counts in told):
+    if not all(counts[-1] > 0 for counts in counted):
         return None
     before, after = (
-        tuple((b - a) / counts[-1] for a, b in pairwise([0.0, *counts])) for counts in told
+        tuple((b - a) / counts[-1] for a, b in pairwise([0.0, *counts])) for counts in counted
     )
-    return Shares(tuple(common), before, after, told[0][-1], told[1][-1])
+    return Shares(tuple(common), before, after, counted[0][-1], counted[1][-1])
 
 
 _PARTS = ("buckets", "edges")
 
 
-def shares_json(found: Shares) -> dict[str, Any]:
+def shares_json(both: Shares) -> dict[str, Any]:
     """As JSON: an infinite edge is null."""
     return {
-        "edges_tokens": [None if edge == float("inf") else edge for edge in found.edges],
-        "reference_share": list(found.before),
-        "share": list(found.now),
-        "reference_requests": found.n_before,
-        "requests": found.n_now,
+        "edges_tokens": [None if edge == float("inf") else edge for edge in both.edges],
+        "reference_share": list(both.before),
+        "share": list(both.now),
+        "reference_requests": both.n_before,
+        "requests": both.n_now,
     }
 
 
-def shares_table(found: Shares, stem: str, evidence: Mapping[str, Any]) -> list[str]:
+def shares_table(both: Shares, stem: str, evidence: Mapping[str, Any]) -> list[str]:
     """The table of one length: three lines of at most 80 columns.
 
     Args:
-        found: both distributions.
+        both: both distributions.
         stem: prompt_tokens or generation_tokens.
         evidence: column → value: distances stand beside the shares.
     """
     for most in range(_MOST_CELLS, 1, -1):  # a number that is cut is a wrong one
-        lines = _table(found, stem, evidence, most)
+        lines = _table(both, stem, evidence, most)
         if max(map(len, lines)) <= _WIDTH:
             break
     return lines
 
 
-def _table(found: Shares, stem: str, evidence: Mapping[str, Any], most: int) -> list[str]:
-    edges, before, now = _few(found, most)
+def _table(both: Shares, stem: str, evidence: Mapping[str, Any], most: int) -> list[str]:
+    edges, before, now = _few(both, most)
     word = stem.split("_")[0]
     head = f"{word} tokens".ljust(_LABEL) + "".join(
         _edge(edge, edges).rjust(_CELL + 1) for edge in edges
     )
-    lines = [f"{head}  %, n {count(found.n_before)} | {count(found.n_now)}"]
+    lines = [f"{head}  %, n {count(both.n_before)} | {count(both.n_now)}"]
     js, w1 = evidence.get(f"{stem}_js_distance"), evidence.get(f"{stem}_w1_ratio")
-    said = [] if js is None else [f"JS {figure(js, 2)}"]
-    said += [] if w1 is None else [f"W1 {times(w1)}"]
+    distances = [] if js is None else [f"JS {figure(js, 2)}"]
+    distances += [] if w1 is None else [f"W1 {times(w1)}"]
     for name, row in (("before", before), ("now", now)):
         cells = "".join(f"{100 * share:.0f}".rjust(_CELL + 1) for share in row)
         lines.append(f" {name}".ljust(_LABEL) + cells)
-    return [*lines[:2], f"{lines[2]}  {', '.join(said)}".rstrip()]
+    return [*lines[:2], f"{lines[2]}  {', '.join(distances)}".rstrip()]
 
 
-def _few(found: Shares, most: int) -> tuple[list[float], list[float], list[float]]:
+def _few(both: Shares, most: int) -> tuple[list[float], list[float], list[float]]:
     """Cells that fit a line: those with the least in them are added to their neighbours."""
-    edges, before, now = list(found.edges), list(found.before), list(found.now)
+    edges, before, now = list(both.edges), list(both.before), list(both.now)
     while len(edges) > 2:
         weight = [one + other for one, other in zip(before, now, strict=True)]
         least = min(range(len(edges)), key=weight.__getitem__)

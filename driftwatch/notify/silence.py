@@ -84,10 +84,10 @@ def parse_matcher(text: str) -> Matcher:
     """
     if len(text) > LONGEST_MATCHER:
         raise UsageError(f"a matcher is at most {LONGEST_MATCHER} characters long")
-    found = _MATCHER.fullmatch(text)
-    if found is None:
+    match = _MATCHER.fullmatch(text)
+    if match is None:
         raise UsageError(f"{text!r} is not a matcher", help_text=_HELP)
-    name, operator, value = found.groups()
+    name, operator, value = match.groups()
     value = value.strip()
     if len(value) >= 2 and value[0] == value[-1] == '"':
         value = value[1:-1]
@@ -138,5 +138,5 @@ def silenced_by(incident: Incident, silences: Iterable[Silence], at: datetime) -
     Where several do, the one that lasts longest is named (then the smallest id).
     """
     labels = labels_of(incident)
-    held = [s for s in silences if s.active(at) and matches(s, labels)]
-    return min(held, key=lambda s: (-s.until.timestamp(), s.id)).id if held else None
+    in_force = [s for s in silences if s.active(at) and matches(s, labels)]
+    return min(in_force, key=lambda s: (-s.until.timestamp(), s.id)).id if in_force else None

@@ -83,10 +83,10 @@ def harmless(text: str) -> str:
     >>> harmless("*a* max_num_seqs _b_")
     '∗a∗ max_num_seqs ˍbˍ'
     """
-    shown = text.translate(_LOOK_ALIKE)
+    replaced = text.translate(_LOOK_ALIKE)
     inside = [
-        "ˍ" if ch == "_" and not (_is_word(shown, at - 1) and _is_word(shown, at + 1)) else ch
-        for at, ch in enumerate(shown)
+        "ˍ" if ch == "_" and not (_is_word(replaced, at - 1) and _is_word(replaced, at + 1)) else ch
+        for at, ch in enumerate(replaced)
     ]
     return escape("".join(inside))
 
@@ -105,8 +105,8 @@ def _line(page: Page, line: Line) -> tuple[int, str]:
     if line.at is not None:
         today = evaluated(page).date()
         same_day = line.at.date() == today
-        shown = "{time}" if same_day else "{date_short_pretty} {time}"
-        parts.append(f"<!date^{int(line.at.timestamp())}^{shown}|{moment(line.at, today)}>")
+        pattern = "{time}" if same_day else "{date_short_pretty} {time}"
+        parts.append(f"<!date^{int(line.at.timestamp())}^{pattern}|{moment(line.at, today)}>")
     if line.text:
         parts.append(harmless(line.text))
     return line.weight, f"*{line.label}* {'; '.join(parts)}"
@@ -114,10 +114,10 @@ def _line(page: Page, line: Line) -> tuple[int, str]:
 
 def _shed(weighed: list[tuple[int, str]], room: int) -> list[str]:
     """The lines, in order, without the lightest ones that do not fit."""
-    kept = list(weighed)
-    while kept and sum(len(text) + 1 for _, text in kept) > room:
-        kept.remove(min(kept, key=lambda pair: pair[0]))
-    return [text for _, text in kept]
+    staying = list(weighed)
+    while staying and sum(len(text) + 1 for _, text in staying) > room:
+        staying.remove(min(staying, key=lambda pair: pair[0]))
+    return [text for _, text in staying]
 
 
 def _commands(page: Page) -> str:
@@ -143,14 +143,14 @@ def report_blocks(document: Mapping[str, Any]) -> dict[str, Any]:
         document: the report as JSON, with ``links``.
     """
     title = cut(clean(document["week"]["title"]), _TITLE_LIMIT)
-    rows, left = [], _REPORT_LIMIT
+    rows, room = [], _REPORT_LIMIT
     for line in document["lines"]:
         label = f"*{line['label']}* " if line["label"] else "    "
         text = label + harmless(cut(clean(line["text"]), _REPORT_LINE_LIMIT))
-        if len(text) + 1 > left:
+        if len(text) + 1 > room:
             break
         rows.append(text)
-        left -= len(text) + 1
+        room -= len(text) + 1
     links = document.get("links") or {}
     where = [f"whole report: {links['report']}"] if links.get("report") else []
     where += [links["command"]] if links.get("command") else []

@@ -59,9 +59,9 @@ def _line(page: Page, line: Line) -> str:
 
 
 def _about(page: Page) -> str:
-    shown = dict(page["target"])
-    about = {"model": shown.pop("model_name", None), "pool": given_pool(page)}
-    about |= {k: v for k, v in shown.items() if k not in ("instance", "engine", "pool")}
+    labels = dict(page["target"])
+    about = {"model": labels.pop("model_name", None), "pool": given_pool(page)}
+    about |= {k: v for k, v in labels.items() if k not in ("instance", "engine", "pool")}
     rest = "".join(f", {clean(k)} {clean(str(v))}" for k, v in about.items() if v)
     return f"{'Rule':<{_LABEL_WIDTH}}{clean(page['alert'])} ({page['severity']}){rest}"
 

@@ -58,7 +58,7 @@ def _own(finding: Finding, advice: Recommendation) -> Iterator[str]:
     page = {
         "severity": "page",
         "summary": "",
-        "evidence": {name: {"value": found} for name, found in finding.evidence.items()},
+        "evidence": {name: {"value": amount} for name, amount in finding.evidence.items()},
         "diagnosis": None if diagnosis is None else diagnosis_json(diagnosis, finding.reasons),
         "recommendation": recommendation_json(advice),
     }
@@ -90,5 +90,5 @@ def _advising(finding: Finding, incidents: Sequence[Incident]) -> list[Page]:
 def lacking(finding: Finding) -> list[str]:
     """Why there is no verdict, each reason once, without how to mend it; empty with a verdict."""
     missing = finding.diagnosis.missing if finding.diagnosis else ()
-    found = [f"{name_of(name)}: {reason_of(name, finding.reasons)}" for name in missing]
-    return [*dict.fromkeys(found)]
+    texts = [f"{name_of(name)}: {reason_of(name, finding.reasons)}" for name in missing]
+    return [*dict.fromkeys(texts)]

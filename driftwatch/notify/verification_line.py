@@ -36,13 +36,13 @@ def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     if verdict == "open":
         return f"verification open: {document['reason'] or 'waiting for minutes to compare'}"
     at = moment(datetime.fromisoformat(document["closed_at"]), today)
-    told = _told(document)
-    if not told or verdict == "INCONCLUSIVE":
+    effects = _effect_texts(document)
+    if not effects or verdict == "INCONCLUSIVE":
         return f"{verdict} {at}: {document['reason']}"
     edges = document.get("itl_p99_cell_seconds")
     cell = [] if edges is None else [cell_text(edges)]
     lead = "matched traffic" if verdict == "PASS" else f"{document['reason']}, matched traffic"
-    return f"{verdict} {at}, {lead}: {', '.join([*told, *cell])}"
+    return f"{verdict} {at}, {lead}: {', '.join([*effects, *cell])}"
 
 
 def verification_texts(document: Mapping[str, Any], today: date | None) -> list[str]:
@@ -66,7 +66,7 @@ def _setting(value: object) -> str:
     return knob(value) if isinstance(value, int | float) else clean(str(value))
 
 
-def _told(document: Mapping[str, Any]) -> list[str]:
+def _effect_texts(document: Mapping[str, Any]) -> list[str]:
     effects = list(document["effects"])
     first = effects[:1]
     beside = [e for e in effects[1:] if e["name"] in _BESIDE][: _LIMIT - 1]
@@ -78,11 +78,11 @@ def effect_text(effect: Mapping[str, Any]) -> str:
     one, other = value_text(effect["before"], effect), value_text(effect["after"], effect)
     unit = other.rpartition(" ")[2] if " " in other else ""
     short = one.removesuffix(f" {unit}") if unit else one
-    said = f"{WORDS.get(effect['name'], effect['name'])} {short} → {other}"
+    text = f"{WORDS.get(effect['name'], effect['name'])} {short} → {other}"
     if effect["forecast"] is not None:
-        told = value_text(effect["forecast"], effect)
-        said += f" (forecast {told.removesuffix(f' {unit}') if unit else told})"
-    return said
+        forecast = value_text(effect["forecast"], effect)
+        text += f" (forecast {forecast.removesuffix(f' {unit}') if unit else forecast})"
+    return text
 
 
 def value_text(value: float, effect: Mapping[str, Any]) -> str:

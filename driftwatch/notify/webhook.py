@@ -152,16 +152,16 @@ def _failed(name: str, error: Exception) -> DeliveryError:
 
 def _is_refused(error: BaseException) -> bool:
     """Whether a refused address is what a library's error wraps."""
-    seen: list[BaseException] = []
-    left: list[Any] = [error]
-    while left:
-        one = left.pop()
-        if not isinstance(one, BaseException) or one in seen:
+    visited: list[BaseException] = []
+    remaining: list[Any] = [error]
+    while remaining:
+        one = remaining.pop()
+        if not isinstance(one, BaseException) or one in visited:
             continue
         if isinstance(one, AddressRefused):
             return True
-        seen.append(one)
-        left += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
+        visited.append(one)
+        remaining += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
     return False
 
 

@@ -95,7 +95,7 @@ def advised(
     """
     plan, state = evaluation.plan, evaluation.state
     rules = {rule.id: rule for rule in plan.rules}
-    known: dict[str, Finding] = {}
+    findings_of: dict[str, Finding] = {}
     advices: list[TargetAdvice] = []
     questions: Counter[datetime] = Counter()
     for transition in sorted(firing, key=lambda t: _turn(t, findings[t.incident.id][1])):
@@ -110,22 +110,22 @@ def advised(
         if not asks:
             if own is None and finding.diagnosis is not None:
                 own = Recommendation("none", NOTICE_ADVISES_NOTHING)
-            known[incident.id] = replace(finding, recommendation=own)
+            findings_of[incident.id] = replace(finding, recommendation=own)
             if again or caught_up or questions[at] >= plan.replays:
                 continue
             if (room := _room(evaluation, finding, at)) is not None:
                 questions[at] += 1
-                known[incident.id] = replace(known[incident.id], peers=room)
+                findings_of[incident.id] = replace(findings_of[incident.id], peers=room)
             continue
         moment, pool = _moment(evaluation, finding, row, at)
         before = () if again else state.incidents.values()
-        if (same := answer_of_pool(pool, at, known, firing, before, row)) is not None:
-            known[incident.id] = replace(finding, recommendation=same)
+        if (same := answer_of_pool(pool, at, findings_of, firing, before, row)) is not None:
+            findings_of[incident.id] = replace(finding, recommendation=same)
             continue
         questions[at] += 1
         if questions[at] > plan.replays or caught_up:
             why = "caught up after a stop" if caught_up else f"{plan.replays} replays a minute"
-            known[incident.id] = replace(
+            findings_of[incident.id] = replace(
                 finding,
                 recommendation=_not_simulated(finding.target, why),
                 asked_again=plan.replays > 0,
@@ -134,8 +134,8 @@ def advised(
         leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
         answer = target_advice(moment, plan, leaf=leaf, incident_id=incident.id)
         advices.append(answer)
-        known[incident.id] = with_advice(finding, answer)
-    return known, tuple(advices)
+        findings_of[incident.id] = with_advice(finding, answer)
+    return findings_of, tuple(advices)
 
 
 def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
@@ -197,7 +197,7 @@ def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, f
 def answer_of_pool(
     pool: Collection[TargetKey],
     at: datetime,
-    known: Mapping[str, Finding],
+    findings: Mapping[str, Finding],
     firing: Sequence[Transition],
     before: Iterable[Incident],
     settings: Mapping[str, Any],
@@ -210,10 +210,10 @@ def answer_of_pool(
 
     Args:
         pool: servers that are asked about together; empty = one server by itself.
-        known: incident id → finding of the pages of these minutes that have their answer.
+        findings: incident id → finding of the pages of these minutes that have their answer.
     """
     for one in firing:
-        finding = known.get(one.incident.id)
+        finding = findings.get(one.incident.id)
         if finding is None or finding.target.key not in pool or not at - EVERY < one.at <= at:
             continue
         if _holds(finding.recommendation, settings):

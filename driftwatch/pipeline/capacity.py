@@ -104,17 +104,17 @@ def with_capacity(
     """
     rules = [rule for rule in plan.enabled if not rule.when.columns.isdisjoint(CAPACITY)]
     grid = pl.col("end").dt.truncate(EVERY).alias("at")
-    asked = rows.filter(pl.col("end") == grid)
-    if len(asked) and rules:
-        asked = asked.filter(decided_by_capacity(asked, rules))
+    due = rows.filter(pl.col("end") == grid)
+    if len(due) and rules:
+        due = due.filter(decided_by_capacity(due, rules))
     last = rows["end"].max()
-    if not isinstance(last, datetime) or ((asked.is_empty() or not rules) and before.is_empty()):
+    if not isinstance(last, datetime) or ((due.is_empty() or not rules) and before.is_empty()):
         return rows, before
     answers = before
     if plan.replays and rules:
-        for minute in asked["end"].unique().sort():
+        for minute in due["end"].unique().sort():
             asking = ask if after is None or minute > after else None
-            groups = _by_turn(asked.filter(pl.col("end") == minute), minute, answers)
+            groups = _by_turn(due.filter(pl.col("end") == minute), minute, answers)
             new: list[dict[str, Any]] = []
             for number, (group, waited) in enumerate(groups):
                 worst = group.row(0, named=True)
@@ -139,7 +139,7 @@ _Waited = Mapping[TargetKey, datetime]
 
 
 def _by_turn(
-    asked: pl.DataFrame, minute: datetime, answers: pl.DataFrame
+    due: pl.DataFrame, minute: datetime, answers: pl.DataFrame
 ) -> list[tuple[pl.DataFrame, _Waited]]:
     """Targets of one pool and configuration together, the worst of them first; who waited longest
     for an answer before the others, then who makes requests wait longest.
@@ -147,7 +147,7 @@ def _by_turn(
     # of the minute of the grid before this one alone, or the turns would depend on the ticks
     earlier = answers.filter(pl.col("at") == minute - EVERY, pl.col("asked_at").is_not_null())
     waited = {TargetKey(i, e): at for i, e, at in earlier.select(*_KEY, "asked_at").iter_rows()}
-    ordered = asked.sort(
+    ordered = due.sort(
         "limit_binding_share_10m_ratio",
         "queue_wait_estimate_10m_seconds",
         *_KEY,
@@ -157,8 +157,8 @@ def _by_turn(
 
     def turn(group: pl.DataFrame) -> tuple[bool, float]:
         keys = (TargetKey(*one) for one in group.select(_KEY).iter_rows())
-        known = [waited[key] for key in keys if key in waited]
-        return bool(known), max(known).timestamp() if known else 0.0
+        waits = [waited[key] for key in keys if key in waited]
+        return bool(waits), max(waits).timestamp() if waits else 0.0
 
     groups = sorted(ordered.partition_by(_ALIKE, maintain_order=True), key=turn)
     return [(group, waited) for group in groups]

@@ -39,7 +39,7 @@ _SOONEST, _LATEST = timedelta(seconds=90), timedelta(seconds=MAX_GAP_SECONDS)
 _TRAFFIC_KEPT = 2 * COMPARED + RETIRED_AFTER
 
 MOVED = "the target is gone (the rest of its pool carries its traffic)"
-GONE = f"the target is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
+NOT_LISTED = f"the target is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
 FORGOTTEN = f"the target is gone (not seen for {REMEMBERED.total_seconds() / 3600:.0f} h)"
 
 _Schema = dict[str, pl.DataType | type[pl.DataType]]
@@ -141,7 +141,7 @@ def absences(
         return pl.DataFrame(schema=ABSENT_SCHEMA)
     starts = pl.datetime_range(first, last, "1m", closed="left", eager=True).cast(TIME)
     minutes = pl.DataFrame({"start": starts}).with_columns(middle=_middle(pl.col("start")))
-    looked = (
+    answers = (
         scrapes.filter(pl.col("time") >= pl.lit(first, TIME))
         .select(*_KEY, start=pl.col("time").dt.truncate("1m"))
         .join(listing.select(*_KEY, "source"), on=_KEY)
@@ -151,7 +151,7 @@ def absences(
     return (
         gaps.join(minutes, how="cross")
         .filter(pl.col("middle").is_between("late_from", "until", closed="left"))
-        .join(looked, on=["source", "start"], how="left")
+        .join(answers, on=["source", "start"], how="left")
         .filter(pl.col("not_listed") | pl.col("looked").fill_null(False))
         .select(*_KEY, end=(pl.col("start") + _MINUTE).cast(TIME), since="time")
         .sort([*_KEY, "end"])
@@ -188,7 +188,7 @@ def unseen_rows(
         *_KEY, "end", reason=why + pl.col("source")
     )
     of_late = pl.DataFrame(
-        [(name, *said) for name, said in sorted(late.items())],
+        [(name, *texts) for name, texts in sorted(late.items())],
         schema={"origin": pl.String, "reason": pl.String, "until": TIME},
         orient="row",
     )
@@ -324,7 +324,7 @@ def judged(absent: pl.DataFrame, departures: Departures, pools: pl.DataFrame) ->
             .when(away >= REMEMBERED)
             .then(pl.lit(FORGOTTEN))
             .when((away >= RETIRED_AFTER) & ~lost)
-            .then(pl.lit(GONE)),
+            .then(pl.lit(NOT_LISTED)),
         )
     )
 

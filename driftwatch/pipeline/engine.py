@@ -109,16 +109,16 @@ def _known_model(*names: str | None) -> str | None:
     if len(reported) < 2:
         return reported[0] if reported else None
     tables = shipped_hardware()
-    known = (name for name in reported if find_model(tables, name)[0] is not None)
-    return next(known, reported[0])
+    in_tables = (name for name in reported if find_model(tables, name)[0] is not None)
+    return next(in_tables, reported[0])
 
 
 def _last(minutes: pl.DataFrame, name: str) -> Any:
     """The last value that is known of a column; None without one."""
     if name not in minutes.columns:
         return None
-    known = minutes[name].drop_nulls()
-    return known[-1] if len(known) else None
+    values = minutes[name].drop_nulls()
+    return values[-1] if len(values) else None
 
 
 def _labels(text: str | None) -> dict[str, str]:
@@ -224,10 +224,10 @@ def tokens_a_step(minutes: pl.DataFrame) -> float | None:
     vLLM (v1/metrics/stats.py) observes one inter-token time per request and step, however many
     tokens the step brought; the first token has none.
     """
-    known = minutes.select(
+    counts = minutes.select(
         "generation_tokens_total", "ttft_seconds_count", "itl_seconds_count"
     ).drop_nulls()
-    tokens, first, times = known.sum().row(0) if len(known) else (0.0, 0.0, 0.0)
+    tokens, first, times = counts.sum().row(0) if len(counts) else (0.0, 0.0, 0.0)
     if times < _ENOUGH_TOKENS:
         return None
     return float((tokens - first) / times)

@@ -61,31 +61,31 @@ def target_named(
         UsageError: nothing, or more than one target, answers to it; names the candidates.
         NoVerdict: there is no target at all.
     """
-    known = [targets[key] for key in sorted(targets)]
+    every = [targets[key] for key in sorted(targets)]
     if name is None:
-        found = known
+        matching = every
     else:
-        exact = [t for t in known if name in (t.key.text, f"{t.key.instance}/{t.key.engine}")]
-        found = exact or [
-            t for t in known if name in (t.key.instance, t.pool, t.labels.get("model_name"))
+        exact = [t for t in every if name in (t.key.text, f"{t.key.instance}/{t.key.engine}")]
+        matching = exact or [
+            t for t in every if name in (t.key.instance, t.pool, t.labels.get("model_name"))
         ]
-    if len(found) == 1:
-        return found[0]
-    if not known:
+    if len(matching) == 1:
+        return matching[0]
+    if not every:
         raise NoVerdict("there is no target here", help_text="is the recording or store empty?")
-    if not found:
-        listing = _listing(known, limit)
+    if not matching:
+        listing = _listing(every, limit)
         raise UsageError(f"no target {name!r}", help_text=f"known targets: {listing}")
     raise UsageError(
-        "name one target" if name is None else f"{name!r} names {len(found)} targets",
-        help_text=f"one of: {_listing(found, limit)}",
+        "name one target" if name is None else f"{name!r} names {len(matching)} targets",
+        help_text=f"one of: {_listing(matching, limit)}",
     )
 
 
 def _listing(targets: Sequence[Target], limit: int | None) -> str:
-    shown = ", ".join(target.key.text for target in targets[:limit])
+    names = ", ".join(target.key.text for target in targets[:limit])
     more = 0 if limit is None else len(targets) - limit
-    return f"{shown} and {more} more" if more > 0 else shown
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def measured_reference(
@@ -167,11 +167,11 @@ def explain(
     return _with_enough_observed(finding, window)
 
 
-def _with_enough_observed(found: Finding, window: Window) -> Finding:
+def _with_enough_observed(finding: Finding, window: Window) -> Finding:
     """The finding; without a cause where too little of the window was observed for one."""
-    seconds, diagnosis = found.evidence.get("duration_seconds"), found.diagnosis
+    seconds, diagnosis = finding.evidence.get("duration_seconds"), finding.diagnosis
     if seconds is None or seconds >= OBSERVED_SECONDS or diagnosis is None:
-        return found
+        return finding
     whole = (window.end - window.start).total_seconds()
     why = (
         f"scrapes of one process cover {seconds:.3g} of {whole:.4g} s, a cause needs "
@@ -185,7 +185,7 @@ def _with_enough_observed(found: Finding, window: Window) -> Finding:
         meaning=None,
         missing=("duration_seconds",),
     )
-    return replace(found, diagnosis=unknown, reasons={**found.reasons, "duration_seconds": why})
+    return replace(finding, diagnosis=unknown, reasons={**finding.reasons, "duration_seconds": why})
 
 
 def _carried_until(
@@ -278,12 +278,12 @@ class LastSeen:
     def text(self, today: date | None) -> str:
         """``last seen 15:20 UTC; not scraped by prometheus 0 since``."""
         if self.at is not None:
-            said = f"last seen {moment(self.at, today)}"
+            text = f"last seen {moment(self.at, today)}"
         elif self.since is not None:
-            said = f"not seen since {moment(self.since, today)}, where the scrapes begin"
+            text = f"not seen since {moment(self.since, today)}, where the scrapes begin"
         else:
-            said = "never seen"
-        return f"{said}; {clean(self.reason)}"
+            text = "never seen"
+        return f"{text}; {clean(self.reason)}"
 
 
 def last_seen(

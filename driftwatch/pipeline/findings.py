@@ -127,14 +127,14 @@ def peer_speeds(
     pool = of_minute.filter(own)["pool"].to_list()
     of_pool = of_minute.filter(pl.col("pool").is_in(pool))
     speed = of_pool.filter(~own, ~pl.col("slower_at_equal_load").fill_null(False))
-    known = speed["speed_at_equal_load_ratio"].drop_nulls()
-    if known.is_empty():
+    ratios = speed["speed_at_equal_load_ratio"].drop_nulls()
+    if ratios.is_empty():
         return None
     return {
         "of_targets": of_pool.height,
         "slower": int(of_pool.filter(own | pl.col("slower_at_equal_load")).height),
-        "speed_low_ratio": float(known.min()),  # type: ignore[arg-type]
-        "speed_high_ratio": float(known.max()),  # type: ignore[arg-type]
+        "speed_low_ratio": float(ratios.min()),  # type: ignore[arg-type]
+        "speed_high_ratio": float(ratios.max()),  # type: ignore[arg-type]
     }
 
 
@@ -243,10 +243,10 @@ def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, M
 
 def _nothing_scraped(concerned: pl.DataFrame, scrapes: pl.DataFrame) -> dict[str, str]:
     """Why no scrape of the targets was ok for as long as their first input is gone; else empty."""
-    gone = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
+    absent_for = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
     failed = (
         scrapes.select(*_KEY, "time", "ok", "reason")
-        .join(concerned.select(*_KEY, "end", since=pl.col("end") - gone), on=_KEY)
+        .join(concerned.select(*_KEY, "end", since=pl.col("end") - absent_for), on=_KEY)
         .filter(pl.col("time").is_between("since", "end", closed="left"))
         .sort(*_KEY, "time")
         .group_by(_KEY, maintain_order=True)

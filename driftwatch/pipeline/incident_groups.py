@@ -49,12 +49,12 @@ def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
     Of rules that inhibit each other the one that stands first in the files goes first.
     """
-    left, ordered = list(rules), []
-    while left:
-        alerts = {rule.alert for rule in left}
-        free = (r for r in left if alerts.isdisjoint(set(r.inhibited_by) - {r.alert}))
-        following = next(free, left[0])
-        left.remove(following)
+    remaining, ordered = list(rules), []
+    while remaining:
+        alerts = {rule.alert for rule in remaining}
+        free = (r for r in remaining if alerts.isdisjoint(set(r.inhibited_by) - {r.alert}))
+        following = next(free, remaining[0])
+        remaining.remove(following)
         ordered.append(following)
     return tuple(ordered)
 
@@ -96,23 +96,23 @@ class IncidentGroups:
         rule: Rule,
         incidents: Mapping[str, Incident],
         end: datetime,
-        seen: Sequence[Observation],
+        observations: Sequence[Observation],
     ) -> Sequence[Observation]:
         """The rule's observations, each with the alert that keeps it from firing."""
-        if not seen or not (rule.inhibited_by or rule.together):
-            return seen
+        if not observations or not (rule.inhibited_by or rule.together):
+            return observations
         by_target, by_pool = self._inhibiting(rule, incidents, end)
         if not by_target and not by_pool:
-            return seen
+            return observations
         senior = self._senior(rule)
-        told = []
-        for one in seen:
+        linked = []
+        for one in observations:
             if instance := one.target.get("instance"):
                 by = by_target.get(TargetKey(instance, one.target["engine"]))
             else:
                 by = by_pool.get(one.target["pool"])
-            told.append(replace(one, inhibited_by=by, superseded_by=by if by in senior else None))
-        return told
+            linked.append(replace(one, inhibited_by=by, superseded_by=by if by in senior else None))
+        return linked
 
     def _senior(self, rule: Rule) -> frozenset[str]:
         """Alerts as severe that inhibit a rule's and are not inhibited by it."""
@@ -136,9 +136,9 @@ class IncidentGroups:
         by_target: dict[TargetKey, str] = {}
         by_pool: dict[str, str] = {}
         senior = self._senior(rule)
-        known = {one.id: one for one in self.rules}
+        rule_by_id = {one.id: one for one in self.rules}
         for _, incident in sorted(incidents.items()):
-            of = known.get(incident.rule)
+            of = rule_by_id.get(incident.rule)
             own_pool = of is rule and rule.together is not None and not _instance(incident)
             named = incident.alert in rule.inhibited_by
             if incident.state != "firing" or of is None or not (named or own_pool):
@@ -186,7 +186,7 @@ class IncidentGroups:
         open_ = {
             i.target["pool"] for i in incidents.values() if i.rule == rule.id and not _instance(i)
         }
-        told = list(happened)
+        transitions = list(happened)
         since = end - timedelta(seconds=rule.together.within_seconds)
         for pool in sorted({*open_, *filter(None, map(self._pool_of, fired))}):
             members = self._members(rule, incidents, pool)
@@ -205,11 +205,13 @@ class IncidentGroups:
                     inhibited_by=rule.alert,
                     true_seconds=0.0,
                 )
-            told = [t for t in told if t.event != "firing" or t.incident.key not in now]
-            seen = self._of_pool(rule, pool, many, members)
+            transitions = [
+                t for t in transitions if t.event != "firing" or t.incident.key not in now
+            ]
+            observation = self._of_pool(rule, pool, many, members)
             by = self._taken_over(rule, incidents, end, pool)
-            seen = replace(seen, inhibited_by=by, superseded_by=by)
-            told += [
+            observation = replace(observation, inhibited_by=by, superseded_by=by)
+            transitions += [
                 replace(
                     transition,
                     concerned=tuple(sorted(_key(i) for i in members)),
@@ -218,9 +220,9 @@ class IncidentGroups:
                         sorted(_key(i) for i in members if i.firing_at and i.key not in now)
                     ),
                 )
-                for transition in step(incidents, end, [seen])
+                for transition in step(incidents, end, [observation])
             ]
-        return told
+        return transitions
 
     def _taken_over(
         self, rule: Rule, incidents: Mapping[str, Incident], end: datetime, pool: str
@@ -237,8 +239,8 @@ class IncidentGroups:
             and (i.state == "firing" or i.inhibited_by in waits_for)
         ]
         by_target, _ = self._inhibiting(rule, incidents, end)
-        found = [by for key in open_ if (by := by_target.get(key)) in senior]
-        return found[0] if found and 2 * len(found) >= len(open_) else None
+        inhibitors = [by for key in open_ if (by := by_target.get(key)) in senior]
+        return inhibitors[0] if inhibitors and 2 * len(inhibitors) >= len(open_) else None
 
     def _of_pool(
         self, rule: Rule, pool: str, many: bool, members: Sequence[Incident]

@@ -90,8 +90,8 @@ def advanced(
     for end in sorted(minutes):
         happened: list[Transition] = []
         for rule in ordered:
-            seen = minutes[end].get(rule.id, ())
-            observations = groups.with_inhibitors(rule, after, end, seen)
+            observed = minutes[end].get(rule.id, ())
+            observations = groups.with_inhibitors(rule, after, end, observed)
             happened += groups.together(rule, after, end, step(after, end, observations))
         transitions += sorted(happened, key=lambda t: t.incident.key)
     return {key: after[key] for key in sorted(after)}, tuple(transitions)
@@ -100,7 +100,7 @@ def advanced(
 def closed_for(
     rules: Sequence[Rule],
     incidents: Mapping[str, Incident],
-    left: Mapping[TargetKey, Target],
+    remaining: Mapping[TargetKey, Target],
     reasons: Mapping[TargetKey, str],
     minute_end: datetime,
     before: Mapping[TargetKey, Target] | None = None,
@@ -113,9 +113,9 @@ def closed_for(
     closing: dict[str, str] = {}
     per = {rule.id: rule.per for rule in rules}
     together = {rule.id for rule in rules if rule.together is not None}
-    pools = {target.pool for target in left.values()}
+    pools = {target.pool for target in remaining.values()}
     # after a start nobody has a pool until a source lists him: then none is gone
-    pools_known = None not in pools and bool(left or reasons)
+    pools_known = None not in pools and bool(remaining or reasons)
     for key, incident in incidents.items():
         instance, pool = incident.target.get("instance"), incident.target.get("pool")
         is_per = "pool" if not instance else "target"
@@ -123,19 +123,21 @@ def closed_for(
         if per.get(incident.rule, is_per) != is_per and not as_pool:
             closing[key] = NOW_PER.format(per[incident.rule])
         elif instance:
-            gone = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
-            if gone is not None:
-                closing[key] = gone
+            reason = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
+            if reason is not None:
+                closing[key] = reason
         elif pool not in pools and pools_known:
-            closing[key] = _pool_gone(pool, left, before or {})
+            closing[key] = _pool_gone(pool, remaining, before or {})
     return close(incidents, minute_end, closing)
 
 
 def _pool_gone(
-    pool: str | None, left: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target]
+    pool: str | None, remaining: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target]
 ) -> str:
     """Why a pool has no target: where those are that it had."""
-    now = {left[k].pool or "" for k, old in before.items() if old.pool == pool and k in left}
+    now = {
+        remaining[k].pool or "" for k, old in before.items() if old.pool == pool and k in remaining
+    }
     return NOW_ELSEWHERE.format(", ".join(sorted(now))) if now else NO_TARGET_LEFT
 
 
@@ -154,13 +156,13 @@ def _of_targets(
 ) -> _Observed:
     """The verdicts that can change anything: of keys that are open or become true."""
     wanted = judged.filter("verdict").select(_KEY)
-    known = [
+    concerned = [
         (incident.target["instance"], incident.target["engine"])
         for incident in _open(rule, incidents)
         if incident.target.get("instance")
     ]
-    if known:
-        also = pl.DataFrame(known, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    if concerned:
+        also = pl.DataFrame(concerned, schema=dict.fromkeys(_KEY, pl.String), orient="row")
         wanted = pl.concat([wanted, also])
     if wanted.is_empty():
         return

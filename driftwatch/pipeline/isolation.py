@@ -102,8 +102,8 @@ def _refused(
         scrapes = pl.concat([scrape_frame([]), one.scrapes.filter(~theirs), failed], how="diagonal")
         refused.append(replace(one, scrapes=scrapes))
     state = replace(state, scrapes=state.scrapes.filter(~theirs))
-    gone = [key for key in state.targets if forget and key.instance in instances]
-    return without(state, gone), refused
+    leaving = [key for key in state.targets if forget and key.instance in instances]
+    return without(state, leaving), refused
 
 
 def _in_words(error: Exception) -> str:

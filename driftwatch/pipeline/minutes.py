@@ -140,11 +140,11 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
     for verdict, ratio in _SPEED.items():
         if verdict not in past.columns or values.get(verdict) is not None:
             continue
-        known = past.filter(pl.col(verdict).is_not_null())
-        if len(known) and known[verdict][-1]:
+        judged = past.filter(pl.col(verdict).is_not_null())
+        if len(judged) and judged[verdict][-1]:
             values[verdict] = True
             if ratio in past.columns and values.get(ratio) is None:
-                values[ratio] = known[ratio][-1]
+                values[ratio] = judged[ratio][-1]
     return values
 
 

@@ -45,8 +45,8 @@ def with_pages(
     """
     state, plan = evaluation.state, evaluation.plan
     firing = [t for t in happened if t.event == "firing"]
-    known = [t for t in firing if t.incident.rule in evaluation.verdicts.columns]
-    findings, advices = advised(evaluation, known, findings_of(evaluation, known))
+    of_rules = [t for t in firing if t.incident.rule in evaluation.verdicts.columns]
+    findings, advices = advised(evaluation, of_rules, findings_of(evaluation, of_rules))
     fired = paged(firing, state, plan, findings)
     ended = [t for t in happened if t.event == "resolved"]
     span = (evaluation.first, evaluation.last)
@@ -167,10 +167,10 @@ def asked_again(
         if here:
             findings, new = ask([Transition(one.incident, "advised", at) for one in here])
         answers += new
-        answered = {answer.incident_id for answer in new}
+        with_answers = {answer.incident_id for answer in new}
         for one in here:
             id_ = one.incident.id
-            finding = findings.get(id_) if id_ in answered else None
+            finding = findings.get(id_) if id_ in with_answers else None
             page, changed = _updated(one.incident, finding, at)
             one.incident = replace(one.incident, page=page)
             pages[id_] = page

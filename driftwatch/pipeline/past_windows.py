@@ -68,13 +68,13 @@ def explain_past(
     """
     rows = _rows_of(store, window, [target.key])
     if rows.is_empty() or not (rows["scrapes"] > 0).any():
-        kept = store.minutes_span(target.key)
+        stored = store.minutes_span(target.key)
         raise NoVerdict(
             f"{target.key.text}: no minute with a usable scrape from "
             f"{moment(window.start, today)} to {moment(window.end, today)} is in the store",
             help_text="nothing of this target is stored"
-            if kept is None
-            else f"its minutes reach from {moment(kept[0], today)} to {moment(kept[1], today)}",
+            if stored is None
+            else f"its minutes reach from {moment(stored[0], today)} to {moment(stored[1], today)}",
         )
     declared = plan.declared_reference([target])
     row = past_row(rows, target, plan, combined(reference, declared))
@@ -124,8 +124,8 @@ def reference_from_store(
 
 def detected_from_store(store: Store, key: TargetKey, end: datetime) -> pl.DataFrame:
     """What the detectors said of the last minute that had ended then; without a row if unknown."""
-    found = store.past(end - timedelta(minutes=1), end, [key]).tail(1)
-    return found if len(found) else store.past(end - _TWO_MINUTES, end, [key]).tail(1)
+    newest = store.past(end - timedelta(minutes=1), end, [key]).tail(1)
+    return newest if len(newest) else store.past(end - _TWO_MINUTES, end, [key]).tail(1)
 
 
 def _rows_of(store: Store, window: Window, keys: list[TargetKey]) -> pl.DataFrame:
@@ -171,9 +171,9 @@ def past_row(
     )
     serving = _serving(own, target, plan)
     evidence = base_columns(_as_totals(own), serving)
-    kept = [c for c in STORED_SCHEMA if c in BY_NAME and c not in evidence.columns]
+    columns = [c for c in STORED_SCHEMA if c in BY_NAME and c not in evidence.columns]
     beside = ("gpu_reasons", "gpus_lost_names", "binding_requests")
-    evidence = evidence.with_columns(own.select(*kept, *beside))
+    evidence = evidence.with_columns(own.select(*columns, *beside))
     evidence = evidence.with_columns(
         *[own[c] for c in GAUGED if c in BY_NAME],
         *slo_columns(last_10m, serving),
@@ -205,8 +205,8 @@ def _since_last_change(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last(rows: pl.DataFrame, end: datetime, span: timedelta) -> pl.DataFrame:
-    found = rows.filter(pl.col("end") > end - span)
-    return found if len(found) else rows.tail(1)
+    recent = rows.filter(pl.col("end") > end - span)
+    return recent if len(recent) else rows.tail(1)
 
 
 def _total(rows: pl.DataFrame) -> pl.DataFrame:

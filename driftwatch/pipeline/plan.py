@@ -54,7 +54,7 @@ class Pool:
     tuned_for: TunedFor = field(default_factory=TunedFor)
     gpus_per_replica: float | None = None
     gpu_uuids: tuple[str, ...] = ()
-    told: Fingerprint = field(default_factory=Fingerprint)
+    reported: Fingerprint = field(default_factory=Fingerprint)
     model: str | None = None
     gpu: str | None = None
     tensor_parallel: int | None = None
@@ -118,7 +118,7 @@ class Plan:
     own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None
     detection: DetectSettings = field(default_factory=DetectSettings)
-    told: Mapping[str, Fingerprint] = field(default_factory=dict)
+    reported: Mapping[str, Fingerprint] = field(default_factory=dict)
     replays: int = 3
 
     @property
@@ -144,7 +144,7 @@ class Plan:
                 return pool
         named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
         return Pool(
-            "/".join(named) or "default", serving=self.default_serving, told=self.default_told
+            "/".join(named) or "default", serving=self.default_serving, reported=self.default_told
         )
 
     def serving_of(self, target: Target) -> Serving:
@@ -160,17 +160,17 @@ class Plan:
         One whose labels are those of ``before`` keeps its pool; where nothing changed at all this
         very mapping is returned.
         """
-        known = before or {}
-        same = len(known) == len(targets)
+        previous = before or {}
+        same = len(previous) == len(targets)
         assigned: dict[TargetKey, Target] = {}
         for key, target in targets.items():
-            old = known.get(key)
+            old = previous.get(key)
             if old is not None and old.pool is not None and old.labels == target.labels:
                 assigned[key] = old
             else:
                 assigned[key] = replace(target, pool=self.pool_of(target).name)
                 same = False
-        return known if same else {key: assigned[key] for key in sorted(assigned)}
+        return previous if same else {key: assigned[key] for key in sorted(assigned)}
 
     def slo_of(self, target: Target) -> Slo | None:
         """The latency targets of a target's pool; None where none are configured."""

@@ -85,8 +85,8 @@ def replay(
 
 def _relabelled(sources: Sequence[Source]) -> list[datetime]:
     """When labels of targets changed, where a source knows."""
-    told = (getattr(source, "relabelled_at", tuple) for source in sources)
-    return sorted(at for times in told for at in times())
+    changes = (getattr(source, "relabelled_at", tuple) for source in sources)
+    return sorted(at for times in changes for at in times())
 
 
 def _skipped(sources: Sequence[Source], now: datetime) -> datetime:
@@ -159,7 +159,7 @@ def detected_until(
     pins: Pins | None = None,
     reference: pl.DataFrame | None = None,
     progress: Callable[[float, float], None] | None = None,
-    seen: Callable[[pl.DataFrame], None] | None = None,
+    on_rows: Callable[[pl.DataFrame], None] | None = None,
 ) -> pl.DataFrame:
     """The last whole minute before ``at`` of a target, with the detectors' columns.
 
@@ -168,7 +168,7 @@ def detected_until(
 
     Args:
         progress: told how many seconds of how many are done.
-        seen: given the evidence rows of the target's pool, minute by minute in order.
+        on_rows: given the evidence rows of the target's pool, minute by minute in order.
 
     Returns:
         One evidence row; none where no whole minute lies before ``at``.
@@ -190,7 +190,7 @@ def detected_until(
         return pl.DataFrame()
     whole = (end - start).total_seconds()
 
-    def told(now: datetime) -> None:
+    def on_minute(now: datetime) -> None:
         if progress is not None:
             progress((now - start).total_seconds(), whole)
 
@@ -198,9 +198,9 @@ def detected_until(
     own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     last: Outcome | None = None
     for outcome in replay(
-        [source], (start, end), plan, pins=pins, reference=reference, progress=told
+        [source], (start, end), plan, pins=pins, reference=reference, progress=on_minute
     ):
         last = outcome if len(outcome.rows) else last
-        if seen is not None and len(outcome.rows):
-            seen(outcome.rows)
+        if on_rows is not None and len(outcome.rows):
+            on_rows(outcome.rows)
     return pl.DataFrame() if last is None else last.rows.filter(own).tail(1)

@@ -33,7 +33,7 @@ class Sources:
     """
 
     names: tuple[str, ...] = ()
-    known: frozenset[str] = frozenset()
+    configured: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
     late: Mapping[str, str] | None = None
 
@@ -44,7 +44,7 @@ class Sources:
         """All of the ``sources``, of which those of ``names`` brought something."""
         return cls(
             names=tuple(names),
-            known=frozenset(source.name for source in sources),
+            configured=frozenset(source.name for source in sources),
             fixed=frozenset(source.name for source in sources if isinstance(source, PagesSource)),
             late=late,
         )
@@ -67,7 +67,7 @@ class Roster:
     targets: Mapping[TargetKey, Target]
     origins: Mapping[TargetKey, str]
     not_listed: frozenset[TargetKey] = frozenset()
-    gone: Mapping[TargetKey, str] = field(default_factory=dict)
+    departed: Mapping[TargetKey, str] = field(default_factory=dict)
     reborn: frozenset[TargetKey] = frozenset()
     retired: frozenset[TargetKey] = frozenset()
     away: Mapping[TargetKey, Target] = field(default_factory=dict)
@@ -94,35 +94,35 @@ def roster(
         listed.update(brought.targets)
         origins.update(dict.fromkeys(brought.targets, name))
     retired = set(departures.retired)
-    if sources.known == set(sources.names):
+    if sources.configured == set(sources.names):
         retired &= listed.keys()
     away = {key: listed.pop(key) for key in sorted(retired & listed.keys())}
     missing = {key: target for key, target in before.items() if key not in listed}
-    answered = {name for name, c in zip(sources.names, collected, strict=True) if c.silent is None}
-    not_listed = {key for key in missing if origins.get(key) in answered}
+    answering = {name for name, c in zip(sources.names, collected, strict=True) if c.silent is None}
+    not_listed = {key for key in missing if origins.get(key) in answering}
     unconfigured = {
         key
         for key in missing
         if (origin := origins.get(key)) is not None
         and (
-            (sources.known and origin not in sources.known)
+            (sources.configured and origin not in sources.configured)
             or (key in not_listed and origin in sources.fixed)
         )
     }
-    gone = dict.fromkeys(_never_scraped(not_listed, scrapes), NEVER)
-    gone |= dict.fromkeys(unconfigured, UNCONFIGURED)
+    departed = dict.fromkeys(_never_scraped(not_listed, scrapes), NEVER)
+    departed |= dict.fromkeys(unconfigured, UNCONFIGURED)
     reborn = frozenset(k for k, t in listed.items() if k in before and _is_another(before[k], t))
-    known = {
+    present = {
         key: target if key in reborn else _as_known(target, before.get(key))
         for key, target in listed.items()
     }
-    staying = {key: target for key, target in missing.items() if key not in gone}
-    targets = plan.assign(known | staying, before)
+    staying = {key: target for key, target in missing.items() if key not in departed}
+    targets = plan.assign(present | staying, before)
     return Roster(
         targets=targets,
         origins={key: origin for key, origin in origins.items() if key in targets or key in away},
-        not_listed=frozenset(not_listed - gone.keys()),
-        gone=gone,
+        not_listed=frozenset(not_listed - departed.keys()),
+        departed=departed,
         reborn=reborn,
         retired=frozenset(retired),
         away=away,
@@ -145,8 +145,8 @@ def _never_scraped(keys: Collection[TargetKey], scrapes: pl.DataFrame) -> set[Ta
     """Those without any scrape, even a failed one: there is nothing that could be missed."""
     if not keys:
         return set()
-    known = scrapes.select(_KEY).join(_keys(keys), on=_KEY, how="semi").unique()
-    return set(keys) - {TargetKey(*row) for row in known.iter_rows()}
+    scraped = scrapes.select(_KEY).join(_keys(keys), on=_KEY, how="semi").unique()
+    return set(keys) - {TargetKey(*row) for row in scraped.iter_rows()}
 
 
 def _is_another(old: Target, new: Target) -> bool:

@@ -25,7 +25,7 @@ def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
     ``/version`` names the release; ``/server_info``, where it is served (vLLM's development mode),
     settings, model and driver. A server's answer stands until it restarts.
     """
-    served, told = dict(plan.served), dict(plan.told)
+    served, reported = dict(plan.served), dict(plan.reported)
     for source in sources:
         if not isinstance(source, PagesSource):
             continue
@@ -36,15 +36,15 @@ def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
             if answer is not None:
                 served[instance] = from_server_info(answer)
                 runs = merged(runs, fingerprint_from_server_info(answer))
-            told[instance] = runs
-    if served == plan.served and told == plan.told:
+            reported[instance] = runs
+    if served == plan.served and reported == plan.reported:
         return plan
-    return replace(plan, served=served, told=told)
+    return replace(plan, served=served, reported=reported)
 
 
 def reports_memory(plan: Plan) -> dict[str, bytes]:
     """The reports, for commands that ask no server."""
-    reports = {instance: asdict(runs) for instance, runs in plan.told.items()}
+    reports = {instance: asdict(runs) for instance, runs in plan.reported.items()}
     return {_MEMORY: orjson.dumps(reports, option=orjson.OPT_SORT_KEYS)}
 
 

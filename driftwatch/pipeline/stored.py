@@ -128,10 +128,10 @@ def _of_targets(
     keys = pl.DataFrame(
         [tuple(key) for key in targets], schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row"
     )
-    known = scrapes.select(KEY_COLUMNS).join(
+    of_keys = scrapes.select(KEY_COLUMNS).join(
         keys.with_columns(known=True), on=list(KEY_COLUMNS), how="left", maintain_order="left"
     )
-    return scrapes.filter(known["known"].fill_null(False) | (pl.col("time") >= evaluated))
+    return scrapes.filter(of_keys["known"].fill_null(False) | (pl.col("time") >= evaluated))
 
 
 def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
@@ -199,7 +199,9 @@ class LastCheckpoint:
         """What the next process needs besides the checkpoint."""
         return {_FORGOTTEN: to_arrow(self.forgotten)}
 
-    def after(self, state: State, gone: pl.DataFrame) -> tuple[LastCheckpoint, Checkpoint | None]:
+    def after(
+        self, state: State, leaving: pl.DataFrame
+    ) -> tuple[LastCheckpoint, Checkpoint | None]:
         """What the store is to have after a tick, with a new checkpoint where one is due."""
         at, pins = state.evaluated_until, self.pins
         if state.pinned.made_of is not None:  # else they are looked at anew with the next minute
@@ -207,9 +209,9 @@ class LastCheckpoint:
         due = self.at is None or (at is not None and at - self.at >= CHECKPOINT_EVERY)
         if at is not None and (due or pins != self.pins):
             return LastCheckpoint(at, pins), Checkpoint(at, state.detection.frames())
-        if gone.is_empty():
+        if leaving.is_empty():
             return self, None
-        return replace(self, forgotten=pl.concat([self.forgotten, gone])), None
+        return replace(self, forgotten=pl.concat([self.forgotten, leaving])), None
 
 
 def _pin_names(pins: Pins) -> _PinNames:
@@ -222,26 +224,26 @@ def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoi
     if until is None:
         return state, LastCheckpoint()
     stored = store.memory().get(_FORGOTTEN)
-    gone = forgotten() if stored is None else from_arrow(stored)
+    leavers = forgotten() if stored is None else from_arrow(stored)
     checkpoint, memory, at = store.checkpoint(), Memory(), None
     if checkpoint is not None and checkpoint.at <= until:
         memory, at = memory_from(checkpoint.frames), checkpoint.at
     pins = pinned(state.pins, plan.assign(state.targets), plan, state.gpus).pins
-    for first, last in _spans(at or until - CHECKPOINT_EVERY, until, gone):
+    for first, last in _spans(at or until - CHECKPOINT_EVERY, until, leavers):
         minutes = store.minutes(first, last)
         if len(minutes):
             _, memory = detect(minutes, memory, pins, plan.detection)
-        leaving = gone.filter(pl.col("at") == last).select("instance", "engine")
+        leaving = leavers.filter(pl.col("at") == last).select("instance", "engine")
         if len(leaving):
             memory = memory.without(leaving)
-    return replace(state, detection=memory), LastCheckpoint(at, _pin_names(pins), gone)
+    return replace(state, detection=memory), LastCheckpoint(at, _pin_names(pins), leavers)
 
 
 def _spans(
-    since: datetime, until: datetime, gone: pl.DataFrame
+    since: datetime, until: datetime, leavers: pl.DataFrame
 ) -> Iterable[tuple[datetime, datetime]]:
     """(since, until] in steps that end where a target was forgotten."""
-    ends = {at for at in gone["at"] if since < at <= until}
+    ends = {at for at in leavers["at"] if since < at <= until}
     while since < until:
         step = min([since + _STEP, until, *(at for at in ends if at > since)])
         yield since, step

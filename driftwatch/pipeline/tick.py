@@ -116,9 +116,9 @@ def _evaluated(
     """Every complete minute, in pieces of the same targets."""
     scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    known = pl.concat([state.scrapes, scrapes])
-    there = roster(state.targets, state.departures, collected, sources, known, plan)
-    forgets = [forgotten({*there.reborn, *there.gone}, state.evaluated_until)]
+    every = pl.concat([state.scrapes, scrapes])
+    there = roster(state.targets, state.departures, collected, sources, every, plan)
+    forgets = [forgotten({*there.reborn, *there.departed}, state.evaluated_until)]
     state, first, closed = _arrived(state, there, scrapes, gpus, until, plan)
     transitions = list(paged(closed, state, plan))
 
@@ -143,7 +143,7 @@ def _evaluated(
         scrapes=scrapes,
         problems=tuple(p for c in collected for p in c.problems),
         unseen=pl.concat([empty_scrapes(), *(p.unseen for p in pieces)]),
-        retired={**there.gone, **{key: why for p in pieces for key, why in p.retired.items()}},
+        retired={**there.departed, **{key: why for p in pieces for key, why in p.retired.items()}},
         reborn=there.reborn,
         gpus=gpus,
         forgotten=pl.concat([*forgets, *(forgotten(p.retired, p.until) for p in pieces)]),
@@ -174,11 +174,11 @@ def _arrived(
     elif isinstance(earliest, datetime):
         first = _floor(earliest)
     incidents, closed = closed_for(
-        plan.rules, state.incidents, there.targets, there.gone, first or until, state.targets
+        plan.rules, state.incidents, there.targets, there.departed, first or until, state.targets
     )
     since = (state.evaluated_until or until - CATCH_UP) - HISTORY
     state = replace(
-        without(state, there.gone),
+        without(state, there.departed),
         gpus=gpus_once([state.gpus, gpus], since),
         targets=there.targets,
         departures=replace(state.departures, origins=there.origins, retired=there.retired),
@@ -263,9 +263,9 @@ def _piece(
     detected, memory = detect(own, state.detection, state.pinned.pins, plan.detection)
     rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
     rows = with_refusals(rows, state.pinned.frame)
-    known = with_rows(past, state.recent, own, rows)
+    with_past = with_rows(past, state.recent, own, rows)
     rows, capacity = with_capacity(
-        rows, state.capacity, known, plan, state.targets, state.gpus, after=state.replays_after
+        rows, state.capacity, with_past, plan, state.targets, state.gpus, after=state.replays_after
     )
 
     # diagnose: verdicts, and the incidents that they make
@@ -286,7 +286,7 @@ def _piece(
         reference=signals.reference,
         rows=rows,
         verdicts=verdicts,
-        past=known,
+        past=with_past,
     )
     transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents)
 
@@ -302,7 +302,7 @@ def _piece(
         incidents=incidents,
         targets=staying if retired else state.targets,
         departures=departures.after(retired, there.not_listed, last),
-        recent=known.frame.filter(pl.col("end") > last - CARRIED),
+        recent=with_past.frame.filter(pl.col("end") > last - CARRIED),
         capacity=capacity,
     )
     after = without(after, retired, before=last)
@@ -325,19 +325,21 @@ def _verdicts(rows: pl.DataFrame, judgements: pl.DataFrame, plan: Plan) -> pl.Da
     """
     missing = judgements.filter(~pl.col("lost")).select(*_KEY, "end", missing=True)
     joined = rows.join(missing, on=[*_KEY, "end"], how="left", maintain_order="left")
-    known = pl.col("missing").is_null()
+    has_inputs = pl.col("missing").is_null()
     return joined.select(
-        (pl.when(known).then(rule.verdict) if _OF_COVERAGE in rule.columns else rule.verdict).alias(
-            rule.id
-        )
+        (
+            pl.when(has_inputs).then(rule.verdict) if _OF_COVERAGE in rule.columns else rule.verdict
+        ).alias(rule.id)
         for rule in plan.enabled
     )
 
 
 def _ever_seen(carried: Carried) -> pl.DataFrame:
     """instance, engine, ``ever_seen``: whether any input of a target was ever on its page."""
-    seen = [pl.col(c).is_not_null() for c in carried.inputs_seen.columns if c.startswith("seen_")]
-    return carried.inputs_seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *seen))
+    any_seen = [
+        pl.col(c).is_not_null() for c in carried.inputs_seen.columns if c.startswith("seen_")
+    ]
+    return carried.inputs_seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *any_seen))
 
 
 def _floor(time: datetime) -> datetime:

@@ -7,57 +7,66 @@ from typing import Any
 
 from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
 from driftwatch.detect.reference import MIN_REQUESTS
-from driftwatch.evidence import BY_NAME
+from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.model import Reason
 from driftwatch.pipeline.question import CAPACITY
 from driftwatch.signals.gpus.words import reasons_of
 
 
 def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     """Why a column is unknown, or why a known one is only a bound: the one reason that holds."""
-    found = {
-        name: column.disabled_by or "not on the page"
-        for name, column in BY_NAME.items()
-        if row.get(name) is None
+    unknown = {
+        name: _by_itself(column) for name, column in BY_NAME.items() if row.get(name) is None
     }
-    found |= reasons_of(row.get("gpu_reasons"))
-    found |= {name: why for name, why in _not_compared(row).items() if name in found}
+    if on_own_proposal(row):
+        unknown = {
+            n: _PROPOSED if why.code == _PROPOSED.code else why for n, why in unknown.items()
+        }
+    reason_of = {name: why.text for name, why in unknown.items()}
+    reason_of |= reasons_of(row.get("gpu_reasons"))
+    reason_of |= {name: why for name, why in _not_compared(row).items() if name in reason_of}
     if speed := row.get("speed_unknown_reason"):
-        told = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
-        found |= dict.fromkeys((name for name in told if name in found), speed)
-    if unknown := row.get("capacity_unknown_reason"):
-        found |= {name: unknown for name in CAPACITY if name in found}
+        speeds = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
+        reason_of |= dict.fromkeys((name for name in speeds if name in reason_of), speed)
+    if capacity := row.get("capacity_unknown_reason"):
+        reason_of |= {name: capacity for name in CAPACITY if name in reason_of}
     if trend := row.get("trend_unknown_reason"):
         slow = ("latency_creeps", "speed_slope_14d_ratio")
-        found |= dict.fromkeys((name for name in slow if name in found), trend)
-    if "tokens_per_second_per_gpu" in found and row.get("gpu_count") is not None:
-        found["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
-    if "slo_missed" in found:
-        found["slo_missed"] = _slo_unknown(row, "ttft", "tpot")
+        reason_of |= dict.fromkeys((name for name in slow if name in reason_of), trend)
+    if "tokens_per_second_per_gpu" in reason_of and row.get("gpu_count") is not None:
+        reason_of["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
+    if "slo_missed" in reason_of:
+        reason_of["slo_missed"] = _slo_unknown(row, "ttft", "tpot")
     for name in ("ttft", "tpot"):
-        if f"{name}_missed" in found:
-            found[f"{name}_missed"] = _slo_unknown(row, name)
+        if f"{name}_missed" in reason_of:
+            reason_of[f"{name}_missed"] = _slo_unknown(row, name)
     if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
-        found["binding_limit"] = _which_limit(row)
+        reason_of["binding_limit"] = _which_limit(row)
     if row.get("forward_passes_overcounted"):
         for name in (
             "requests_per_forward_pass",
             "tokens_per_forward_pass",
         ):
-            found[name] = "a lower bound: several API servers count each step once each"
-        found["forward_passes_per_second"] = (
+            reason_of[name] = "a lower bound: several API servers count each step once each"
+        reason_of["forward_passes_per_second"] = (
             "an upper bound: several API servers count each step once each"
         )
     if row.get("max_num_seqs_inferred"):
-        found["max_num_seqs"] = "inferred from the plateau of running requests"
-    if on_own_proposal(row):
-        found = {n: OWN_PROPOSAL if why.startswith("no pin") else why for n, why in found.items()}
-    return found
+        reason_of["max_num_seqs"] = "inferred from the plateau of running requests"
+    return reason_of
 
 
 _PROVISIONAL = "provisional"
 # where nobody is there to accept a pin: a replay, explain and recommend on a recording
 OWN_PROPOSAL = "driftwatch's own proposal stands for a pin, and it tells the speed alone"
+_PROPOSED = Reason("no_pin", OWN_PROPOSAL)
+
+
+def _by_itself(column: Column) -> Reason:
+    """Why a column is unknown where nothing else says it."""
+    code = "no_pin" if column.pin_only else "no_input"
+    return Reason(code, column.disabled_by or "not on the page")
 
 
 def on_own_proposal(row: Mapping[str, Any]) -> bool:
@@ -79,30 +88,30 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
         "generation_tokens_mean_2m_ratio": "generation_tokens_mean",
         "generation_tokens_mean_10m_ratio": "generation_tokens_mean",
     }
-    found = {}
+    reason_of = {}
     for ratio, column in ratios.items():
         if kind is None:
-            found[ratio] = (
+            reason_of[ratio] = (
                 "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
             )
         elif row.get(f"reference_{column}") is None:
-            found[ratio] = (
+            reason_of[ratio] = (
                 f"tuned_for does not say {column}"
                 if kind == "tuned_for"
                 else f"the baseline has no {column}"
             )
         elif row.get(column) is None:
-            found[ratio] = f"{column} unknown"
+            reason_of[ratio] = f"{column} unknown"
         else:
             spans = {"_2m_": "the 2 min", "_10m_": "the 10 min"}
             span = next((text for part, text in spans.items() if part in ratio), "the window")
-            found[ratio] = f"fewer than 100 finished requests in {span}"
+            reason_of[ratio] = f"fewer than 100 finished requests in {span}"
     for name in ("prompt_tokens", "generation_tokens"):
-        found[f"{name}_usual_ratio"] = _no_swings(row, name)
-        found |= dict.fromkeys(
+        reason_of[f"{name}_usual_ratio"] = _no_swings(row, name)
+        reason_of |= dict.fromkeys(
             (f"{name}_{statistic}" for statistic in STATISTICS), _no_distance(row, name)
         )
-    return found
+    return reason_of
 
 
 def _no_swings(row: Mapping[str, Any], name: str) -> str:
@@ -144,8 +153,8 @@ def _which_limit(row: Mapping[str, Any]) -> str:
         return f"requests wait, but {' and '.join(unknown)} unknown"
     running = row.get("binding_running_requests")
     level = "" if running is None else f" while {running:.3g} run"
-    said = " and ".join(f"{name} {row[name]:.0f}" for name in COLUMN_KNOBS)
-    return f"requests wait{level}, yet {said} are not full: does the server run with these?"
+    limits = " and ".join(f"{name} {row[name]:.0f}" for name in COLUMN_KNOBS)
+    return f"requests wait{level}, yet {limits} are not full: does the server run with these?"
 
 
 def _slo_unknown(row: Mapping[str, Any], *names: str) -> str:

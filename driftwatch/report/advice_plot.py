@@ -89,10 +89,10 @@ def axis_of(advice: Advice) -> Axis | None:
 
 def by_knobs(candidates: Sequence[Candidate]) -> Mapping[tuple[str, ...], Sequence[Candidate]]:
     """Candidates by which knobs they move, in the order in which they come."""
-    found: dict[tuple[str, ...], list[Candidate]] = {}
+    groups: dict[tuple[str, ...], list[Candidate]] = {}
     for candidate in candidates:
-        found.setdefault(tuple(sorted(candidate.knobs)), []).append(candidate)
-    return found
+        groups.setdefault(tuple(sorted(candidate.knobs)), []).append(candidate)
+    return groups
 
 
 def gain(now: Candidate | None, then: Candidate) -> tuple[float, float] | None:
@@ -103,8 +103,8 @@ def gain(now: Candidate | None, then: Candidate) -> tuple[float, float] | None:
         (now.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
         (now.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
     )
-    known = [after / before - 1 for before, after in pairs if before and after is not None]
-    return (min(known), max(known)) if known else None
+    gains = [after / before - 1 for before, after in pairs if before and after is not None]
+    return (min(gains), max(gains)) if gains else None
 
 
 def _knobs(advice: Advice, swept: Sequence[Candidate]) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def _is(candidate: Candidate, advised: Candidate | None) -> bool:
     return advised is not None and dict(candidate.knobs) == dict(advised.knobs)
 
 
-_Drawn = tuple[int, Point, float]  # place on the axis, point, value
+_Mark = tuple[int, Point, float]  # place on the axis, point, value
 
 HEADER = ("", "in target", "capacity, req/s", "TTFT p95", "ITL p99", "KV peak")
 
@@ -149,16 +149,20 @@ def draw_advice(
 
     with mpl.rc_context({"svg.hashsalt": "driftwatch", "svg.fonttype": "none"}):
         page = plot_advice(advice, name=name, table=table)
-        title, said = title_of(advice, name), alt_text(advice)
+        title, description = title_of(advice, name), alt_text(advice)
         image = BytesIO()
-        about = {"Title": title, "Description": said, **({"Date": None} if kind == "svg" else {})}
+        about = {
+            "Title": title,
+            "Description": description,
+            **({"Date": None} if kind == "svg" else {}),
+        }
         page.savefig(image, format=kind, metadata=about, dpi=150)
-    drawn = image.getvalue()
+    file = image.getvalue()
     if kind == "svg":
-        head, mark, rest = drawn.partition(b"<metadata>")
-        alt = f"<title>{escape(title)}</title>\n <desc>{escape(said)}</desc>\n "
-        drawn = head + alt.encode() + mark + rest
-    return drawn
+        head, mark, rest = file.partition(b"<metadata>")
+        alt = f"<title>{escape(title)}</title>\n <desc>{escape(description)}</desc>\n "
+        file = head + alt.encode() + mark + rest
+    return file
 
 
 def plot_advice(advice: Advice, *, name: str = "", table: bool = True) -> Figure:
@@ -167,9 +171,9 @@ def plot_advice(advice: Advice, *, name: str = "", table: bool = True) -> Figure
     from matplotlib.figure import Figure
 
     axis = _axis(advice)
-    shown = axis.points[:_MOST]
-    share = 0.4 + 0.2 * len(shown)
-    page = Figure(figsize=(7.0, 6.2 + (0.25 * len(shown) if table else 0)), layout="constrained")
+    points = axis.points[:_MOST]
+    share = 0.4 + 0.2 * len(points)
+    page = Figure(figsize=(7.0, 6.2 + (0.25 * len(points) if table else 0)), layout="constrained")
     FigureCanvasAgg(page)
     if table:
         rate, late, numbers = page.subplots(3, 1, height_ratios=(2.8, 2.8, share))
@@ -187,13 +191,15 @@ def plot_advice(advice: Advice, *, name: str = "", table: bool = True) -> Figure
 
 def title_of(advice: Advice, name: str = "") -> str:
     """The finding."""
-    said = advice.recommendation
+    advised = advice.recommendation
     where = f"{name}: " if name else ""
-    if said.moves:
-        brings = f": {said.effect[0]}" if said.effect else ""
-        return f"{where}{change_text(said)}{brings}"
-    word = {"none": "no knob helps", "no_action": "change nothing"}.get(said.action, "no verdict")
-    return f"{where}{word}: {said.reason.text}"
+    if advised.moves:
+        brings = f": {advised.effect[0]}" if advised.effect else ""
+        return f"{where}{change_text(advised)}{brings}"
+    word = {"none": "no knob helps", "no_action": "change nothing"}.get(
+        advised.action, "no verdict"
+    )
+    return f"{where}{word}: {advised.reason.text}"
 
 
 def rows(advice: Advice) -> tuple[tuple[str, ...], ...]:
@@ -207,13 +213,13 @@ def alt_text(advice: Advice) -> str:
     """What the picture shows, in words."""
     axis = _axis(advice)
     names = ", ".join(axis.knobs) or "today's settings"
-    said = [
+    sentences = [
         f"{row[0]}: capacity {row[2]} requests/s, TTFT p95 {row[3]}, ITL p99 {row[4]}"
         for row in rows(advice)
     ]
     offered = advice.offered_requests_per_second
     rate = "" if offered is None else f"; offered {figure(offered)} requests/s"
-    return f"Capacity and latency over {names}{rate}. {'. '.join(said)}."
+    return f"Capacity and latency over {names}{rate}. {'. '.join(sentences)}."
 
 
 def _axis(advice: Advice) -> Axis:
@@ -248,14 +254,14 @@ def _cells(c: Candidate) -> tuple[str, ...]:
 
 def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
     """Capacity with its band, the offered rate dashed."""
-    drawn = _drawn(axis, "capacity_requests_per_second")
-    if drawn:
-        for at, low, high in _bands(drawn):
+    series = _marks(axis, "capacity_requests_per_second")
+    if series:
+        for at, low, high in _bands(series):
             panel.fill_between(at, low, high, color=_BLUE, alpha=0.25, linewidth=0)
         # without a target it is the rate of a server that is always full
         of = "when full" if advice.slo is None else "in target"
-        _line(panel, drawn, _BLUE, "-", "o", f"capacity {of} (band: 3 models)")
-        for x, point, value in drawn:
+        _line(panel, series, _BLUE, "-", "o", f"capacity {of} (band: 3 models)")
+        for x, point, value in series:
             if point.now or point.advised:
                 panel.annotate(
                     f"{'now' if point.now else 'advised'} {figure(value)}",
@@ -289,9 +295,9 @@ def _latency(panel: Any, axis: Axis, advice: Advice) -> None:
         ("itl_p99_seconds", "ITL p99", _BLUE, "--", "^", None),
         ("tpot_p95_seconds", "TPOT p95", _BLACK, ":", "v", later),
     ):
-        drawn = [d for d in _drawn(axis, name) if d[2] > 0]
-        if drawn:
-            _line(panel, drawn, colour, style, marker, label)
+        series = [d for d in _marks(axis, name) if d[2] > 0]
+        if series:
+            _line(panel, series, colour, style, marker, label)
         if target is not None:
             panel.axhline(target, color=colour, linestyle=(0, (1, 3)), linewidth=0.8)
             panel.annotate(
@@ -311,20 +317,20 @@ def _latency(panel: Any, axis: Axis, advice: Advice) -> None:
     _legend(panel)
 
 
-def _drawn(axis: Axis, name: str) -> list[_Drawn]:
+def _marks(axis: Axis, name: str) -> list[_Mark]:
     """Place on the axis, point and value; what is not known is left out."""
-    found = []
+    series = []
     for place, point in enumerate(axis.points):
         value = getattr(point.candidate, name)
         if value is not None and point.candidate.refused is None:
-            found.append((place, point, value))
-    return found
+            series.append((place, point, value))
+    return series
 
 
-def _bands(drawn: Sequence[_Drawn]) -> Iterator[tuple[list[int], list[float], list[float]]]:
+def _bands(series: Sequence[_Mark]) -> Iterator[tuple[list[int], list[float], list[float]]]:
     """Places, lowest and highest capacity, of each stretch without a gap."""
-    stretches: list[list[_Drawn]] = []
-    for one in drawn:
+    stretches: list[list[_Mark]] = []
+    for one in series:
         if stretches and one[0] == stretches[-1][-1][0] + 1:
             stretches[-1].append(one)
         else:
@@ -338,15 +344,15 @@ def _bands(drawn: Sequence[_Drawn]) -> Iterator[tuple[list[int], list[float], li
 
 
 def _line(
-    panel: Any, drawn: Sequence[_Drawn], colour: str, style: str, marker: str, label: str
+    panel: Any, series: Sequence[_Mark], colour: str, style: str, marker: str, label: str
 ) -> None:
     """A line whose marker is hollow at today's value, large and filled at the advised one."""
     # what is not known is a gap, not a line drawn through
-    known = {place: value for place, _, value in drawn}
-    at = range(min(known), max(known) + 1)
-    values = [known.get(place, math.nan) for place in at]
+    value_at = {place: value for place, _, value in series}
+    at = range(min(value_at), max(value_at) + 1)
+    values = [value_at.get(place, math.nan) for place in at]
     panel.plot(at, values, color=colour, linestyle=style, marker=marker, markersize=4, label=label)
-    for place, point, value in drawn:
+    for place, point, value in series:
         if point.now or point.advised:
             panel.plot(
                 [place],
@@ -376,14 +382,14 @@ def _knob_axis(panel: Any, axis: Axis) -> None:
 
 def _numbers(panel: Any, advice: Advice) -> None:
     panel.axis("off")
-    drawn = panel.table(
+    grid = panel.table(
         cellText=[list(row) for row in rows(advice)],
         colLabels=list(HEADER),
         loc="upper center",
         cellLoc="center",
     )
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(8)
+    grid.auto_set_font_size(False)
+    grid.set_fontsize(8)
 
 
 def _time(value: float) -> str:

@@ -117,7 +117,7 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
     """
     if rows.is_empty():
         return no_cells()
-    told = rows.with_columns(_over_target(rows, slos)).with_columns(
+    judged = rows.with_columns(_over_target(rows, slos)).with_columns(
         end=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate(CELL)
         + pl.duration(minutes=10),
         reason=_reason(),
@@ -125,7 +125,7 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
     )
     weight = pl.col("duration_seconds").fill_null(0.0)
     return (
-        told.group_by(*KEY_COLUMNS, "end", maintain_order=True)
+        judged.group_by(*KEY_COLUMNS, "end", maintain_order=True)
         .agg(
             pl.col("pool").last(),
             pl.col("seconds").sum(),
@@ -153,16 +153,16 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
 
 def _reason() -> pl.Expr:
     """Why a row has no verdict; NULL where it has one."""
-    said = pl.col("speed_unknown_reason")
+    reason = pl.col("speed_unknown_reason")
     kinds = pl.lit("inputs missing")
     for begins, kind in _BEGINS.items():
-        kinds = pl.when(said.str.starts_with(begins)).then(pl.lit(kind)).otherwise(kinds)
+        kinds = pl.when(reason.str.starts_with(begins)).then(pl.lit(kind)).otherwise(kinds)
     return (
         pl.when(~(pl.col("scrapes") > 0).fill_null(False))
         .then(pl.lit("no data"))
-        .when(pl.col("slower_at_equal_load").is_not_null() & said.is_null())
+        .when(pl.col("slower_at_equal_load").is_not_null() & reason.is_null())
         .then(None)
-        .when(said.is_null())
+        .when(reason.is_null())
         .then(pl.lit("too few minutes"))
         .otherwise(kinds)
     )
@@ -179,11 +179,11 @@ def _known_sum(name: str) -> pl.Expr:
 
 
 def _mean(name: str, weight: pl.Expr) -> pl.Expr:
-    known = pl.col(name).is_not_null()
-    total = weight.filter(known).sum()
+    has_value = pl.col(name).is_not_null()
+    total = weight.filter(has_value).sum()
     return (
         pl.when(total > 0)
-        .then((pl.col(name) * weight).filter(known).sum() / total)
+        .then((pl.col(name) * weight).filter(has_value).sum() / total)
         .otherwise(pl.col(name).mean())
         .alias(name)
     )
@@ -228,7 +228,7 @@ def _losses() -> dict[str, pl.Expr]:
 
 def _over_target(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> list[pl.Series]:
     """How many requests of each row were over each target, as the bounds that buckets allow."""
-    found = []
+    columns = []
     for name in ("ttft", "tpot"):
         targets = {pool: getattr(slo, f"{name}_seconds") for pool, slo in slos.items()}
         target = rows.select(
@@ -242,5 +242,5 @@ def _over_target(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> list[pl.Series]
             over = pl.DataFrame({"s": shares[share], "n": count, "nobody": nobody}).select(
                 pl.when("nobody").then(0.0).otherwise((1.0 - pl.col("s")) * pl.col("n"))
             )
-            found.append(over.to_series().alias(f"{name}_over_{bound}"))
-    return found
+            columns.append(over.to_series().alias(f"{name}_over_{bound}"))
+    return columns

@@ -27,8 +27,8 @@ def decisions(material: Material) -> list[dict[str, Any]]:
     that was advised and not seen), ``verification`` (no verdict, or a change that failed), ``pin``
     (proposed and not accepted).
     """
-    found = [*_open(material), *_advice(material), *_verified(material), *_pins(material)]
-    return sorted(found, key=lambda d: (_KINDS.index(d["kind"]), d["since"], d["subject"]))
+    every = [*_open(material), *_advice(material), *_verified(material), *_pins(material)]
+    return sorted(every, key=lambda d: (_KINDS.index(d["kind"]), d["since"], d["subject"]))
 
 
 def _decision(kind: str, subject: str, text: str, since: datetime) -> dict[str, Any]:
@@ -59,39 +59,39 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
         yield _decision(one.severity, name(one), text, since)
 
 
-def _todo(said: list[str]) -> str:
+def _todo(texts: list[str]) -> str:
     """What the page says is to be done: the longest that fits, never "change nothing" alone."""
-    return next((text for text in said if len(text) <= _WHY_LIMIT), said[-1] if said else "")
+    return next((text for text in texts if len(text) <= _WHY_LIMIT), texts[-1] if texts else "")
 
 
 def _advice(material: Material) -> Iterator[dict[str, Any]]:
     """Changes that were advised in the week, whose knob nobody was seen to change since."""
-    told = {
+    pages = {
         (one.target.get("pool"), ((one.page or {}).get("recommendation") or {}).get("knob"))
         for one in of_week(material)
         if is_open(one, material.until) and one.severity != "notice"
     }
     newest: dict[tuple[str, str], AdviceGiven] = {}
     for one in sorted(material.advice, key=lambda a: a.at):
-        said = one.recommendation
-        if said.get("action") == "change" and material.since <= one.at < material.until:
-            newest[(one.pool, str(said.get("knob")))] = one
+        advised = one.recommendation
+        if advised.get("action") == "change" and material.since <= one.at < material.until:
+            newest[(one.pool, str(advised.get("knob")))] = one
     names = short_names([*targets_of(material), *(one.target for one in newest.values())])
     for (pool, what), one in sorted(newest.items()):
-        if (pool, what) in told or _changed(material, pool, what, one.at):
+        if (pool, what) in pages or _changed(material, pool, what, one.at):
             continue
-        said = one.recommendation
-        step = ", ".join(map(_step, (said, *said.get("also", ()))))
+        advised = one.recommendation
+        step = ", ".join(map(_step, (advised, *advised.get("also", ()))))
         text = f"{clean(step)} was advised, not seen changed, {_age(one.at, material)}"
         yield _decision("advice", names[one.target], text, one.at)
 
 
-def _step(said: Mapping[str, Any]) -> str:
+def _step(change: Mapping[str, Any]) -> str:
     """One setting, by the recommendation's own names or a page's."""
-    before = said.get("from_value", said.get("from"))
-    after = said.get("to_value", said.get("to"))
+    before = change.get("from_value", change.get("from"))
+    after = change.get("to_value", change.get("to"))
     words = ["?" if value is None else knob(value) for value in (before, after)]
-    return f"{said.get('knob')} {words[0]} → {words[1]}"
+    return f"{change.get('knob')} {words[0]} → {words[1]}"
 
 
 def _changed(material: Material, pool: str, what: str, at: datetime) -> bool:

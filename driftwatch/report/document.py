@@ -26,7 +26,7 @@ def week_document(material: Material) -> dict[str, Any]:
         material: of the week.
     """
     week = material.week
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "event": "report",
         "rule": "weekly report",
@@ -56,11 +56,11 @@ def week_document(material: Material) -> dict[str, Any]:
             "disabled": material.rules.disabled,
         },
     }
-    found = {name: rounded(value) for name, value in found.items()}
-    found["quiet"] = is_quiet(found)
-    found["summary"] = summary(found)
-    found["lines"] = message_lines(found)
-    return found
+    document = {name: rounded(value) for name, value in document.items()}
+    document["quiet"] = is_quiet(document)
+    document["summary"] = summary(document)
+    document["lines"] = message_lines(document)
+    return document
 
 
 def rounded(value: Any) -> Any:
@@ -78,22 +78,22 @@ def rounded(value: Any) -> Any:
 
 def is_quiet(document: dict[str, Any]) -> bool:
     """Whether the top screen says all: nobody was told, nothing drifted, nothing is to be done."""
-    told = document["pages"]
+    pages = document["pages"]
     return not (
         document["for_you"]
         or document["drift"]
         or document["incidents"]
-        or told["pages"]
-        or told["silenced"]
+        or pages["pages"]
+        or pages["silenced"]
     )
 
 
 def _whole_cost(material: Material) -> dict[str, Any]:
     """Of the whole week and fleet, whether or not anybody was told of it."""
-    found = cost(material, "all", material.cells)
-    found.pop("kind")
+    whole = cost(material, "all", material.cells)
+    whole.pop("kind")
     price = material.price
-    found["gpu_hour_price"] = (
+    whole["gpu_hour_price"] = (
         None if price is None else {"amount": price.amount, "currency": price.currency}
     )
-    return found
+    return whole

@@ -35,11 +35,11 @@ _LIMITS: Mapping[str, str] = {
 def drift_rows(material: Material) -> list[dict[str, Any]]:
     """The drift table as JSON values, the costliest first."""
     name = namer(material)
-    found = [one for one in of_week(material) if drifts(one)]
+    episodes = [one for one in of_week(material) if drifts(one)]
     # what a pool's own page tells it tells of its targets, who were told of before or after it
-    pooled = {family_of(one) + _pool(one) for one in found if not one.target.get("instance")}
+    pooled = {family_of(one) + _pool(one) for one in episodes if not one.target.get("instance")}
     groups: dict[tuple[str, str], list[Incident]] = {}
-    for one in found:
+    for one in episodes:
         family = family_of(one)
         whole = family == "traffic" or family + _pool(one) in pooled
         groups.setdefault((family, _pool(one) if whole else _target(one)), []).append(one)
@@ -55,37 +55,39 @@ def _target(incident: Incident) -> str:
     return f"{incident.target['instance']} {incident.target.get('engine', '0')}"
 
 
-def _row(material: Material, family: str, found: Sequence[Incident], name: Any) -> dict[str, Any]:
-    cells = ground(material, found)
-    subjects = {name(one) for one in found}
-    pool = clean(found[0].target.get("pool") or found[0].key)
+def _row(
+    material: Material, family: str, episodes: Sequence[Incident], name: Any
+) -> dict[str, Any]:
+    cells = ground(material, episodes)
+    subjects = {name(one) for one in episodes}
+    pool = clean(episodes[0].target.get("pool") or episodes[0].key)
     subject = subjects.pop() if len(subjects) == 1 else pool
-    changed = verifications_of(found, material.verifications, material.until)
-    still = [one for one in found if is_open(one, material.until)]
+    changed = verifications_of(episodes, material.verifications, material.until)
+    still = [one for one in episodes if is_open(one, material.until)]
     return {
         "subject": subject,
-        "pool": found[0].target.get("pool"),
+        "pool": episodes[0].target.get("pool"),
         "family": family,
-        "figure": _figure(family, found, cells),
-        "alerts": sorted({one.alert for one in found}),
-        "incidents": [one.id for one in found],
-        "from": min(one.started_at for one in found).isoformat().replace("+00:00", "Z"),
+        "figure": _figure(family, episodes, cells),
+        "alerts": sorted({one.alert for one in episodes}),
+        "incidents": [one.id for one in episodes],
+        "from": min(one.started_at for one in episodes).isoformat().replace("+00:00", "Z"),
         "open": bool(still),
         "cost": cost(material, family, cells),
-        "done": _done(found, changed),
+        "done": _done(episodes, changed),
         "verifications": [one.id for one in changed],
-        "result": result_text(changed, material.until) or _result(material, family, found),
+        "result": result_text(changed, material.until) or _result(material, family, episodes),
     }
 
 
-def _figure(family: str, found: Sequence[Incident], cells: pl.DataFrame) -> str:
+def _figure(family: str, episodes: Sequence[Incident], cells: pl.DataFrame) -> str:
     """What moved, in a few words: ``prompts ×2.3``, ``19 % slower``, ``budget full``."""
-    pages = [one.page for one in found if one.page is not None]
+    pages = [one.page for one in episodes if one.page is not None]
     if family == "traffic":
         ratios = [(s, length_ratio(p, s)) for p in pages for s in ("prompt", "generation")]
-        known = [(stem, r) for stem, r in ratios if r and not is_as_before(r)]
-        if known:
-            stem, ratio = max(known, key=lambda pair: max(pair[1], 1 / pair[1]))
+        moved = [(stem, r) for stem, r in ratios if r and not is_as_before(r)]
+        if moved:
+            stem, ratio = max(moved, key=lambda pair: max(pair[1], 1 / pair[1]))
             return f"{stem}s {times(ratio)}"
         binds = (_LIMITS.get(str(value(p, "binding_limit"))) for p in pages)
         return next((text for text in binds if text), "waits")
@@ -95,14 +97,14 @@ def _figure(family: str, found: Sequence[Incident], cells: pl.DataFrame) -> str:
         loss = lost / slow if slow and lost else 1 - min((r for r in speeds if r), default=1.0)
         return f"{100 * loss:.0f} % slower" if loss > 0 else "slower"
     texts = [complaints(p)[-1] for p in pages]
-    return clean(texts[0]) if texts else clean(found[0].alert)
+    return clean(texts[0]) if texts else clean(episodes[0].alert)
 
 
 def cost(material: Material, family: str, cells: pl.DataFrame) -> dict[str, Any]:
     """What cells cost: requests over target, GPU-hours lost, and money where a price is known."""
     over, unknown = requests_over(material, cells)
     lost, gpus_unknown = gpu_hours_lost(cells)
-    found: dict[str, Any] = {
+    costs: dict[str, Any] = {
         "requests_over_target_low": over[0],
         "requests_over_target_high": over[1],
         "requests_over_target_reason": unknown,
@@ -115,9 +117,9 @@ def cost(material: Material, family: str, cells: pl.DataFrame) -> dict[str, Any]
         "currency": None,
     }
     if material.price is not None and lost is not None:
-        found |= {"money": lost * material.price.amount, "currency": material.price.currency}
-    found["kind"] = "gpu_hours" if family in ("speed", "stuck") else "requests"
-    return found
+        costs |= {"money": lost * material.price.amount, "currency": material.price.currency}
+    costs["kind"] = "gpu_hours" if family in ("speed", "stuck") else "requests"
+    return costs
 
 
 def requests_over(
@@ -145,8 +147,8 @@ def requests_over(
 
 def gpu_hours_lost(cells: pl.DataFrame) -> tuple[float | None, str | None]:
     """Σ (1 - r) · GPUs · h; None where no minute tells the speed, or nobody counted the GPUs."""
-    known = float(cells["verdict_seconds"].sum()) + float(cells["lost_seconds"].sum())
-    if not known:
+    seconds = float(cells["verdict_seconds"].sum()) + float(cells["lost_seconds"].sum())
+    if not seconds:
         return None, "no verdict on the speed"
     unknown = (cells["lost_seconds"] > 0) & cells["lost_gpu_seconds"].is_null()
     if unknown.any():
@@ -164,36 +166,36 @@ def _waited(cells: pl.DataFrame) -> float | None:
     return None if waited.is_null().all() else float(waited.sum()) / HOUR_SECONDS
 
 
-def _weight(found: Mapping[str, Any]) -> float:
+def _weight(costs: Mapping[str, Any]) -> float:
     """Which of two costs comes first; GPU-hours and requests are only roughly comparable."""
-    hours = found["server_hours_lost"]
-    return float(found["requests_over_target_high"] or 0.0) + 3600.0 * float(hours)
+    hours = costs["server_hours_lost"]
+    return float(costs["requests_over_target_high"] or 0.0) + 3600.0 * float(hours)
 
 
-def cost_text(found: Mapping[str, Any]) -> str:
+def cost_text(costs: Mapping[str, Any]) -> str:
     """A cost in a cell of the table.
 
     >>> cost_text({"kind": "gpu_hours", "gpu_hours_lost": 0.3, "money": None})
     '0.30 GPU-hours lost'
     """
-    if found["kind"] == "gpu_hours":
-        lost = found["gpu_hours_lost"]
+    if costs["kind"] == "gpu_hours":
+        lost = costs["gpu_hours_lost"]
         if lost is None:
-            hours, why = found["server_hours_lost"], found["gpu_hours_lost_reason"]
+            hours, why = costs["server_hours_lost"], costs["gpu_hours_lost_reason"]
             return f"{hours_text(hours)} server-hours lost, {why}" if hours else f"unknown: {why}"
-        if found["money"] is not None:
-            return f"{hours_text(lost)} GPU-hours lost, {money_text(found)}"
+        if costs["money"] is not None:
+            return f"{hours_text(lost)} GPU-hours lost, {money_text(costs)}"
         return f"{hours_text(lost)} GPU-hours lost"
-    if (why := found["requests_over_target_reason"]) is not None:
-        waited = found["waited_hours"]
-        said = "waits unknown" if waited is None else f"requests waited {hours_text(waited)} h"
-        return f"{said}; {why}"
-    low, high = (compact(found[f"requests_over_target_{b}"]) for b in ("low", "high"))
+    if (why := costs["requests_over_target_reason"]) is not None:
+        waited = costs["waited_hours"]
+        waits = "waits unknown" if waited is None else f"requests waited {hours_text(waited)} h"
+        return f"{waits}; {why}"
+    low, high = (compact(costs[f"requests_over_target_{b}"]) for b in ("low", "high"))
     over = low if low == high else f"{low}–{high}"
     # nobody asked for that target: twice the pin's p95
     return (
         f"{over} requests missed twice the baseline's p95"
-        if found["targets_derived"]
+        if costs["targets_derived"]
         else f"{over} requests missed"
     )
 
@@ -203,9 +205,9 @@ def hours_text(hours: float) -> str:
     return "0" if hours == 0 else f"{hours:.2f}" if hours < 1 else figure(hours)
 
 
-def money_text(found: Mapping[str, Any]) -> str:
+def money_text(costs: Mapping[str, Any]) -> str:
     """An amount with its currency."""
-    return f"{figure(found['money'])} {clean(str(found['currency']))}"
+    return f"{figure(costs['money'])} {clean(str(costs['currency']))}"
 
 
 def compact(value: float | None) -> str:
@@ -221,25 +223,25 @@ def compact(value: float | None) -> str:
     return f"{figure(value / 1e6)}M" if value >= 999_500 else f"{figure(value / 1e3)}k"
 
 
-def _done(found: Sequence[Incident], changed: Sequence[Any]) -> str:
+def _done(episodes: Sequence[Incident], changed: Sequence[Any]) -> str:
     if changed:
         return done_text(changed)
-    reasons = [(one.page or {}).get("resolved_reason") for one in found]
-    gone = [reason for reason in reasons if reason]
-    if gone:
-        return clean(str(gone[-1]).split(" (")[0])
-    acked = sorted({one.acknowledged_by for one in found if one.acknowledged_by})
+    reasons = [(one.page or {}).get("resolved_reason") for one in episodes]
+    ends = [reason for reason in reasons if reason]
+    if ends:
+        return clean(str(ends[-1]).split(" (")[0])
+    acked = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
     return f"acked by {clean(acked[0])}" if acked else "none seen"
 
 
-def _result(material: Material, family: str, found: Sequence[Incident]) -> str:
+def _result(material: Material, family: str, episodes: Sequence[Incident]) -> str:
     """Without a verification: how long it lasted, or how fast the engine is at the week's end."""
-    still = [one for one in found if is_open(one, material.until)]
+    still = [one for one in episodes if is_open(one, material.until)]
     if still:
         since = min(one.started_at for one in still)
         return f"open {short_duration((material.until - since).total_seconds())}"
-    if family == "speed" and found[-1].target.get("instance"):
-        key = key_of(found[-1])
+    if family == "speed" and episodes[-1].target.get("instance"):
+        key = key_of(episodes[-1])
         mine = material.cells.filter(
             (pl.col("instance") == key.instance)
             & (pl.col("engine") == key.engine)
@@ -247,13 +249,13 @@ def _result(material: Material, family: str, found: Sequence[Incident]) -> str:
         )
         if len(mine):
             return f"speed {100 * mine['speed_at_equal_load_ratio'][-1]:.0f} %"
-    return f"over after {duration(_covered(material, found))}"
+    return f"over after {duration(_covered(material, episodes))}"
 
 
-def _covered(material: Material, found: Sequence[Incident]) -> float:
+def _covered(material: Material, episodes: Sequence[Incident]) -> float:
     """Seconds in which any of them was open; what overlaps counts once."""
     covered, last = 0.0, None
-    for one in sorted(found, key=lambda i: i.started_at):
+    for one in sorted(episodes, key=lambda i: i.started_at):
         end = one.resolved_at or material.until
         began = one.started_at if last is None else max(one.started_at, last)
         covered += clock_seconds(began, end) if end > began else 0.0

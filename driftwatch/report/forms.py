@@ -51,7 +51,9 @@ def as_html(document: Document) -> str:
         str(
             _templates()
             .get_template("week.html.j2")
-            .render(**_top(document), below=[*_drawn(document)], most_rows=_MOST_ROWS)
+            .render(
+                **_top(document), below=[*_sections_with_figures(document)], most_rows=_MOST_ROWS
+            )
         )
         + "\n"
     )
@@ -68,11 +70,11 @@ def as_markdown(document: Document) -> str:
 def _templates() -> Any:
     from jinja2 import Environment, PackageLoader, select_autoescape
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("driftwatch.report"), autoescape=select_autoescape(("html.j2",))
     )
-    made.filters["plain"] = plain
-    return made
+    environment.filters["plain"] = plain
+    return environment
 
 
 def _top(document: Document) -> dict[str, Any]:
@@ -99,15 +101,15 @@ def plain(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text.replace("\r", " ").replace("\n", " "))
 
 
-def _drawn(document: Document) -> Iterator[tuple[Section, list[Figure], str]]:
+def _sections_with_figures(document: Document) -> Iterator[tuple[Section, list[Figure], str]]:
     """The sections, two of them with plots, and how many pools are not drawn."""
     drifted = {row["pool"] for row in document["drift"]}
     pools = sorted(
         document["pools"],
         key=lambda p: (p["pool"] not in drifted, -(p["finished_requests"] or 0.0), p["pool"]),
     )
-    left = len(pools) - MOST_PLOTTED
-    note = f"{many(left, 'pool')} not drawn; the table has them." if left > 0 else ""
+    not_plotted = len(pools) - MOST_PLOTTED
+    note = f"{many(not_plotted, 'pool')} not drawn; the table has them." if not_plotted > 0 else ""
     for section in below(document):
         figures: list[Figure] = []
         if section.key == "lengths":
@@ -143,18 +145,18 @@ def _mean(value: float | None) -> str:
 
 
 def _latency_plot(pool: Mapping[str, Any]) -> Iterator[Figure]:
-    known = [band for band in pool["bands"] if band["itl_seconds_mean"] is not None]
-    if len(known) < 2:
+    bands = [band for band in pool["bands"] if band["itl_seconds_mean"] is not None]
+    if len(bands) < 2:
         return
     from driftwatch.report.plots import latency_by_batch
 
-    ends = [known[0], known[-1]]
+    ends = [bands[0], bands[-1]]
     itl = " → ".join(milliseconds(band["itl_seconds_mean"]) for band in ends)
     batch = " to ".join(figure(band["requests_mean"]) for band in ends)
-    rows = tuple((figure(b["requests_mean"]), milliseconds(b["itl_seconds_mean"])) for b in known)
+    rows = tuple((figure(b["requests_mean"]), milliseconds(b["itl_seconds_mean"])) for b in bands)
     numbers = Section("", "", ("requests a pass, mean", "ITL mean"), rows)
     caption = f"{clean(pool['pool'])}: ITL {itl} from {batch} requests a pass"
-    yield _figure(caption, latency_by_batch(known), numbers)
+    yield _figure(caption, latency_by_batch(bands), numbers)
 
 
 def _figure(caption: str, svg: str, numbers: Section) -> Figure:

@@ -45,20 +45,20 @@ def key_of(incident: Incident) -> TargetKey:
 
 def fired_in(material: Material, since: datetime, until: datetime) -> list[Incident]:
     """Incidents that fired in a stretch, in order of time."""
-    found = [one for one in material.incidents if one.firing_at and since <= one.firing_at < until]
-    return sorted(found, key=lambda one: (one.firing_at or one.started_at, one.key))
+    fired = [one for one in material.incidents if one.firing_at and since <= one.firing_at < until]
+    return sorted(fired, key=lambda one: (one.firing_at or one.started_at, one.key))
 
 
 def of_week(material: Material) -> list[Incident]:
     """Incidents that fired before the week's end and were open in some of it."""
-    found = [
+    incidents = [
         one
         for one in material.incidents
         if one.firing_at is not None
         and one.firing_at < material.until
         and (one.resolved_at is None or one.resolved_at > material.since)
     ]
-    return sorted(found, key=lambda one: (one.started_at, one.key))
+    return sorted(incidents, key=lambda one: (one.started_at, one.key))
 
 
 def is_open(incident: Incident, at: datetime) -> bool:
@@ -110,9 +110,9 @@ def incident_rows(material: Material) -> list[dict[str, Any]]:
     """The incidents of the week as JSON values, pages and tickets first."""
     name = namer(material)
     rank = {"page": 0, "ticket": 1, "notice": 2}
-    found = sorted(of_week(material), key=lambda i: (rank[i.severity], i.started_at, i.key))
+    incidents = sorted(of_week(material), key=lambda i: (rank[i.severity], i.started_at, i.key))
     rows = []
-    for one in found:
+    for one in incidents:
         still = is_open(one, material.until)
         page = one.page or {}
         ended = None if still or one.resolved_at is None else one.resolved_at
@@ -152,14 +152,14 @@ def short_names(keys: Iterable[TargetKey]) -> dict[TargetKey, str]:
     >>> list(names.values())
     ['chat-8b-5', 'chat-8b-6/1']
     """
-    found = sorted(set(keys))
-    hosts = {key: key.instance.rpartition(":") for key in found}
+    distinct = sorted(set(keys))
+    hosts = {key: key.instance.rpartition(":") for key in distinct}
     ports = {port for _, _, port in hosts.values()}
     named = {host for host, colon, _ in hosts.values() if colon and host}
-    instances = {key.instance for key in found}
+    instances = {key.instance for key in distinct}
     alike = len(ports) == 1 and len(named) == len(instances) and len(instances) > 1
     names = {}
-    for key in found:
+    for key in distinct:
         instance = hosts[key][0] if alike else key.instance
         names[key] = clean(instance if key.engine == "0" else f"{instance}/{key.engine}")
     return names

@@ -52,7 +52,7 @@ class AdviceGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SilencedTime:
     """A silence that held back pages in the week.
 
     Attributes:
@@ -163,7 +163,7 @@ class Material:
     advice: Sequence[AdviceGiven] = ()
     references: Sequence[Reference] = ()
     proposed: Sequence[Proposed] = ()
-    silences: Sequence[Held] = ()
+    silences: Sequence[SilencedTime] = ()
     marks: Mapping[str, Marked] = field(default_factory=dict)
     slos: Mapping[str, Slo] = field(default_factory=dict)
     derived: frozenset[str] = frozenset()

@@ -81,8 +81,8 @@ def result_text(verifications: Sequence[Verification], until: datetime) -> str |
     if verdict == "open":
         return word
     last = verifications[-1]
-    told = effect_text(main_effect(last.effects))
-    return f"{word}, {told}" if told else word
+    effect = effect_text(main_effect(last.effects))
+    return f"{word}, {effect}" if effect else word
 
 
 def main_effect(effects: Sequence[Effect]) -> Effect | None:

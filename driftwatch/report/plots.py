@@ -47,9 +47,9 @@ def lengths_by_day(days: Sequence[Mapping[str, Any]], reference: Mapping[str, fl
             ("generation_tokens_mean", "generations", VERMILLION, "--", "s"),
         ):
             values = [row[column] for row in days]
-            known = [(d, v) for d, v in zip(at, values, strict=True) if v is not None]
-            if known:
-                x, y = zip(*known, strict=True)
+            points = [(d, v) for d, v in zip(at, values, strict=True) if v is not None]
+            if points:
+                x, y = zip(*points, strict=True)
                 axes.plot(
                     x, y, color=colour, linestyle=style, marker=marker, markersize=4, label=label
                 )
@@ -67,11 +67,11 @@ def latency_by_batch(bands: Sequence[Mapping[str, Any]]) -> str:
     """Inter-token latency over requests per forward pass, at the mean of each power of two."""
 
     def draw(axes: Any) -> None:
-        known = [b for b in bands if b["itl_seconds_mean"] is not None]
-        at = [b["requests_mean"] for b in known]
+        points = [b for b in bands if b["itl_seconds_mean"] is not None]
+        at = [b["requests_mean"] for b in points]
         axes.plot(
             at,
-            [1000 * b["itl_seconds_mean"] for b in known],
+            [1000 * b["itl_seconds_mean"] for b in points],
             color=BLUE,
             marker="o",
             markersize=4,
@@ -94,8 +94,8 @@ def _from_zero(axes: Any) -> None:
 def _days_below(axes: Any, at: Sequence[date]) -> None:
     """At most six dates, so that they stay apart."""
     step = max(1, -(-len(at) // 6))
-    shown = sorted(set(at))[::step]
-    axes.set_xticks(shown, [f"{d.day} {d:%b}" for d in shown])
+    ticks = sorted(set(at))[::step]
+    axes.set_xticks(ticks, [f"{d.day} {d:%b}" for d in ticks])
 
 
 def _legend(axes: Any, *, dotted: bool) -> None:
@@ -124,15 +124,15 @@ def _svg(draw: Any) -> str:
     return image.getvalue().decode()
 
 
-def inlined(drawn: str, prefix: str, label: str) -> str:
+def inlined(file: str, prefix: str, label: str) -> str:
     """An SVG file as an element of a page.
 
     Args:
-        drawn: the file.
+        file: the file.
         prefix: before each of its ids, so that two plots of a page have none in common.
         label: what a screen reader says, escaped for an attribute.
     """
-    text = drawn[drawn.index("<svg ") :].rstrip()
+    text = file[file.index("<svg ") :].rstrip()
     text = _OWN_STYLE.sub("", _METADATA.sub("", text))
     text = _ID.sub(lambda m: f'id="{prefix}{m[1]}"', text)
     text = _REFERENCE.sub(lambda m: f"{m[1]}{prefix}{m[2]}", text)

@@ -28,16 +28,16 @@ def lengths(pools: Pools) -> Table:
     rows = []
     for pool in pools:
         for stem, word in (("prompt_tokens", "prompt"), ("generation_tokens", "generation")):
-            found = pool[stem]
-            ratio, before = found["ratio"], found["reference_mean"]
+            length = pool[stem]
+            ratio, before = length["ratio"], length["reference_mean"]
             rows.append(
                 (
                     clean(pool["pool"]),
                     word,
-                    compact(found["n"]) if found["n"] is not None else UNKNOWN,
-                    _tokens(found["mean"]) or found["reason"] or UNKNOWN,
-                    _cell(found, "p50"),
-                    _cell(found, "p95"),
+                    compact(length["n"]) if length["n"] is not None else UNKNOWN,
+                    _tokens(length["mean"]) or length["reason"] or UNKNOWN,
+                    _cell(length, "p50"),
+                    _cell(length, "p95"),
                     _tokens(before) or "no reference",
                     "not compared" if ratio is None else times(ratio, 3),
                     clean(pool["tuned_for"] or "no pin, no tuned_for"),
@@ -55,12 +55,12 @@ def _tokens(mean: float | None) -> str | None:
     return None if mean is None else count(mean) if mean >= 100 else figure(mean)
 
 
-def _cell(found: Mapping[str, Any], name: str) -> str:
+def _cell(length: Mapping[str, Any], name: str) -> str:
     """``1.2k in (1k, 2k]``."""
-    value = found[name]
+    value = length[name]
     if value is None:
         return UNKNOWN
-    low, high = found[f"{name}_lower"], found[f"{name}_upper"]
+    low, high = length[f"{name}_lower"], length[f"{name}_upper"]
     upper = "∞" if high is None else _short(high)
     return f"{_short(value)} in ({_short(low or 0.0)}, {upper}]"
 
@@ -73,17 +73,17 @@ def batch(pools: Pools) -> Table:
     """Quantiles of requests per forward pass beside the pin's mean."""
     rows = []
     for pool in pools:
-        found = pool["requests_per_forward_pass"]
-        shown = [
-            figure(found[q]) if found[q] is not None else UNKNOWN for q in ("p05", "p50", "p95")
+        passes = pool["requests_per_forward_pass"]
+        cells = [
+            figure(passes[q]) if passes[q] is not None else UNKNOWN for q in ("p05", "p50", "p95")
         ]
-        before = found["reference_mean"]
+        before = passes["reference_mean"]
         rows.append(
             (
                 clean(pool["pool"]),
-                *shown,
+                *cells,
                 "no pin" if before is None else figure(before),
-                found["reason"] or "",
+                passes["reason"] or "",
             )
         )
     header = ("pool", "p05", "p50", "p95", "pin's mean", "")
@@ -91,7 +91,7 @@ def batch(pools: Pools) -> Table:
     return header, tuple(rows), notes, frozenset({1, 2, 3, 4})
 
 
-def month(found: Pools) -> Table:
+def month(pools: Pools) -> Table:
     """A row a pool and week; means weigh requests or minutes, quantiles are of a usual day."""
     rows = tuple(
         (
@@ -107,7 +107,7 @@ def month(found: Pools) -> Table:
             UNKNOWN if row["ttft_seconds_p95"] is None else seconds(row["ttft_seconds_p95"]),
             UNKNOWN if row["slo_missed_ratio"] is None else percent(row["slo_missed_ratio"]),
         )
-        for row in found
+        for row in pools
     )
     header = (
         "pool",
@@ -176,10 +176,10 @@ def _or(value: float | None, write: Any) -> str:
     return UNKNOWN if value is None else str(write(value))
 
 
-def _then(found: Mapping[str, Any], told: str) -> str:
+def _then(settings: Mapping[str, Any], now: str) -> str:
     """What the cap was changed to, where the minutes do not show it."""
-    since = found["max_num_seqs_since"]
-    same = since is None or since.split(" ")[0] in told.split(", ")
+    since = settings["max_num_seqs_since"]
+    same = since is None or since.split(" ")[0] in now.split(", ")
     return "" if same else f", then {clean(since)}"
 
 
@@ -187,21 +187,21 @@ def caps(pools: Pools) -> Table:
     """How far the caps and the KV cache were used."""
     rows = []
     for pool in pools:
-        found = pool["caps"]
-        inferred = " (inferred)" if found["max_num_seqs_inferred"] else ""
-        seqs = ", ".join(knob(cap) for cap in found["max_num_seqs"])
-        running, kv = found["running_requests_peak"], found["kv_cache_usage_peak_ratio"]
-        never = found["never_reached"]
+        limits = pool["caps"]
+        inferred = " (inferred)" if limits["max_num_seqs_inferred"] else ""
+        seqs = ", ".join(knob(cap) for cap in limits["max_num_seqs"])
+        running, kv = limits["running_requests_peak"], limits["kv_cache_usage_peak_ratio"]
+        never = limits["never_reached"]
         rows.append(
             (
                 clean(pool["pool"]),
-                f"{seqs}{inferred}{_then(found, seqs)}" if seqs else UNKNOWN,
+                f"{seqs}{inferred}{_then(limits, seqs)}" if seqs else UNKNOWN,
                 UNKNOWN if running is None else count(running),
-                hours_text(found["queued_hours"]),
-                found["max_num_seqs_reason"] or ("never reached" if never else "reached"),
-                ", ".join(knob(b) for b in found["max_num_batched_tokens"]) or UNKNOWN,
+                hours_text(limits["queued_hours"]),
+                limits["max_num_seqs_reason"] or ("never reached" if never else "reached"),
+                ", ".join(knob(b) for b in limits["max_num_batched_tokens"]) or UNKNOWN,
                 UNKNOWN if kv is None else percent(kv),
-                _or(found["preemptions"], count),
+                _or(limits["preemptions"], count),
             )
         )
     header = (

@@ -77,8 +77,8 @@ def _reference(references: Sequence[Reference], pool: str) -> Reference | None:
     names = sorted({name for one in of_pool for name in one.values})
     means = {}
     for name in names:
-        known = [one.values[name] for one in of_pool if name in one.values]
-        means[name] = sum(known) / len(known)
+        means_of_pins = [one.values[name] for one in of_pool if name in one.values]
+        means[name] = sum(means_of_pins) / len(means_of_pins)
     many = f"{len(of_pool)} pins of its servers" if len(of_pool) > 1 else of_pool[0].said_by
     return Reference(pool, None, many, means)
 
@@ -102,7 +102,7 @@ def _length(
     n = _total(cells, f"{stem}_count")
     mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
     before = None if reference is None else reference.values.get(f"{stem}_mean")
-    found: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "mean": mean,
         "n": n,
         "reference_mean": before,
@@ -110,31 +110,35 @@ def _length(
         "reason": None if mean else "no finished request",
     }
     for q in (0.5, 0.95):
-        told = _quantile_of(days, stem, q)
-        found |= {name.removeprefix(f"{stem}_"): value for name, value in told.items()}
-    return found
+        estimates = _quantile_of(days, stem, q)
+        entry |= {name.removeprefix(f"{stem}_"): value for name, value in estimates.items()}
+    return entry
 
 
 def _quantile_of(days: pl.DataFrame, stem: str, q: float) -> dict[str, float | None]:
     """A quantile of the days' histograms added up, with the cell that it lies in."""
     counts, edges = _added(days, stem)
-    told = quantile(counts, edges, q)
+    estimate = quantile(counts, edges, q)
     name = f"{stem}_p{round(100 * q)}"
-    found = {name: told.value, f"{name}_lower": told.lower, f"{name}_upper": told.upper}
-    return {key: values[0] if len(counts) else None for key, values in found.items()}
+    estimates = {
+        name: estimate.value,
+        f"{name}_lower": estimate.lower,
+        f"{name}_upper": estimate.upper,
+    }
+    return {key: values[0] if len(counts) else None for key, values in estimates.items()}
 
 
 def _added(days: pl.DataFrame, stem: str) -> tuple[pl.Series, pl.Series]:
     """Histograms of days added up; those of other edges than most of them are left out."""
     empty = pl.Series([], dtype=pl.List(pl.Float64))
-    known = days.filter(pl.col(f"{stem}_buckets").list.len().fill_null(0) > 0).select(
+    histograms = days.filter(pl.col(f"{stem}_buckets").list.len().fill_null(0) > 0).select(
         buckets=f"{stem}_buckets", edges=f"{stem}_edges"
     )
-    if known.is_empty():
+    if histograms.is_empty():
         return empty, empty
     groups: dict[tuple[float, ...], list[float]] = {}
     weight: dict[tuple[float, ...], float] = {}
-    for buckets, edges in known.iter_rows():
+    for buckets, edges in histograms.iter_rows():
         key = tuple(edges)
         added = groups.setdefault(key, [0.0] * len(key))
         for at, count in enumerate(buckets):
@@ -153,22 +157,22 @@ def _batch(cells: pl.DataFrame, reference: Reference | None) -> dict[str, Any]:
         batch=_OUTPUTS / _PASSES, passes=_PASSES
     )
     before = None if reference is None else reference.values.get("requests_per_forward_pass")
-    found: dict[str, Any] = {"reference_mean": before, "cells": busy.height}
+    entry: dict[str, Any] = {"reference_mean": before, "cells": busy.height}
     total = float(busy["passes"].sum()) if busy.height else 0.0
     ordered = busy.sort("batch").with_columns(share=pl.col("passes").cum_sum() / (total or 1.0))
     for q in QUANTILES:
         above = ordered.filter(pl.col("share") >= q)["batch"]
-        found[f"p{round(100 * q):02d}"] = float(above[0]) if len(above) else None
-    found["reason"] = None if busy.height else "no forward pass was counted"
-    return found
+        entry[f"p{round(100 * q):02d}"] = float(above[0]) if len(above) else None
+    entry["reason"] = None if busy.height else "no forward pass was counted"
+    return entry
 
 
 def _caps(cells: pl.DataFrame) -> dict[str, Any]:
     """How far the caps and the KV cache were used; means of ten minutes, so peaks are higher."""
 
     def most(name: str) -> float | None:
-        found = cells[name].max()
-        return float(found) if isinstance(found, int | float) else None
+        highest = cells[name].max()
+        return float(highest) if isinstance(highest, int | float) else None
 
     running, kv = most("running_requests"), most("kv_cache_usage_ratio")
     caps = cells["max_num_seqs"].drop_nulls().unique().sort().to_list()
@@ -270,12 +274,12 @@ def month(material: Material) -> list[dict[str, Any]]:
     days = material.days
     if not days.width or days.is_empty():
         return []
-    found = []
+    pools = []
     for name in sorted(days["pool"].drop_nulls().unique().to_list()):
         mine = days.filter(pl.col("pool") == name)
         for week in sorted({week_of(day) for day in mine["day"]}, key=lambda w: w.start):
             rows = mine.filter((pl.col("day") >= week.start) & (pl.col("day") < week.end))
-            found.append(
+            pools.append(
                 {
                     "pool": name,
                     "week": week.name,
@@ -285,7 +289,7 @@ def month(material: Material) -> list[dict[str, Any]]:
                     **_quantile_of(rows, "ttft_seconds", 0.95),
                 }
             )
-    return found
+    return pools
 
 
 def by_day(material: Material) -> list[dict[str, Any]]:
@@ -294,18 +298,18 @@ def by_day(material: Material) -> list[dict[str, Any]]:
     if not days.width or days.is_empty():
         return []
     columns = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_forward_pass_p50")
-    found = []
+    entries = []
     for (name, day), rows in days.sort("pool", "day").group_by("pool", "day", maintain_order=True):
-        told = {c: _weighted(rows, c) for c in columns}
-        found.append({"pool": name, "day": utc_text(day)[:10], **told})
-    return found
+        means = {c: _weighted(rows, c) for c in columns}
+        entries.append({"pool": name, "day": utc_text(day)[:10], **means})
+    return entries
 
 
 def _weighted(rows: pl.DataFrame, column: str) -> float | None:
     by = "finished_requests" if column.endswith("_tokens_mean") else "minutes"
-    known = rows.filter(pl.col(column).is_not_null() & (pl.col(by) > 0))
-    total = float(known[by].sum()) if known.height else 0.0
-    return float((known[column] * known[by]).sum()) / total if total else None
+    weighed = rows.filter(pl.col(column).is_not_null() & (pl.col(by) > 0))
+    total = float(weighed[by].sum()) if weighed.height else 0.0
+    return float((weighed[column] * weighed[by]).sum()) / total if total else None
 
 
 MONTH_LENGTH = timedelta(days=28)

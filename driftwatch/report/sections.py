@@ -60,27 +60,27 @@ def time_text(text: str | None) -> str:
 
 
 def _decisions(document: Document) -> Iterator[Section]:
-    found = document["for_you"]
-    if len(found) > MOST_DECISIONS:
-        rows = tuple((d["subject"], d["text"], time_text(d["since"])) for d in found)
+    decisions = document["for_you"]
+    if len(decisions) > MOST_DECISIONS:
+        rows = tuple((d["subject"], d["text"], time_text(d["since"])) for d in decisions)
         yield Section("decisions", "For you", ("subject", "what", "since"), rows)
 
 
 def _drift(document: Document) -> Iterator[Section]:
     rows = []
     for row in document["drift"]:
-        found = row["cost"]
-        low, high = (compact(found[f"requests_over_target_{b}"]) for b in ("low", "high"))
-        over = found["requests_over_target_reason"] or (low if low == high else f"{low}–{high}")
-        lost = found["gpu_hours_lost"]
+        costs = row["cost"]
+        low, high = (compact(costs[f"requests_over_target_{b}"]) for b in ("low", "high"))
+        over = costs["requests_over_target_reason"] or (low if low == high else f"{low}–{high}")
+        lost = costs["gpu_hours_lost"]
         hours = (
             hours_text(lost)
             if lost is not None
-            else f"{hours_text(found['server_hours_lost'])} server-h (GPU count unknown)"
-            if found["server_hours_lost"]
-            else f"unknown: {found['gpu_hours_lost_reason']}"
+            else f"{hours_text(costs['server_hours_lost'])} server-h (GPU count unknown)"
+            if costs["server_hours_lost"]
+            else f"unknown: {costs['gpu_hours_lost_reason']}"
         )
-        waited = found["waited_hours"]
+        waited = costs["waited_hours"]
         rows.append(
             (
                 f"{row['subject']} {row['figure']}",
@@ -115,20 +115,20 @@ def _drift(document: Document) -> Iterator[Section]:
         yield Section("drift", "Drift and its cost", header, tuple(rows), tuple(notes))
 
 
-def _cost_line(found: Document) -> str | None:
+def _cost_line(costs: Document) -> str | None:
     """The whole week's cost in a sentence."""
     parts = []
-    if found["requests_over_target_reason"] is None:
-        low, high = (compact(found[f"requests_over_target_{b}"]) for b in ("low", "high"))
+    if costs["requests_over_target_reason"] is None:
+        low, high = (compact(costs[f"requests_over_target_{b}"]) for b in ("low", "high"))
         parts.append(f"{low if low == high else f'{low}–{high}'} requests over target")
-    if found["gpu_hours_lost"] is not None:
-        money = "" if found["money"] is None else f" = {money_text(found)}"
-        parts.append(f"{hours_text(found['gpu_hours_lost'])} GPU-hours lost{money}")
-    elif found["server_hours_lost"]:
-        hours = hours_text(found["server_hours_lost"])
-        parts.append(f"{hours} server-hours lost ({found['gpu_hours_lost_reason']})")
+    if costs["gpu_hours_lost"] is not None:
+        money = "" if costs["money"] is None else f" = {money_text(costs)}"
+        parts.append(f"{hours_text(costs['gpu_hours_lost'])} GPU-hours lost{money}")
+    elif costs["server_hours_lost"]:
+        hours = hours_text(costs["server_hours_lost"])
+        parts.append(f"{hours} server-hours lost ({costs['gpu_hours_lost_reason']})")
     else:
-        parts.append(f"GPU-hours lost unknown ({found['gpu_hours_lost_reason']})")
+        parts.append(f"GPU-hours lost unknown ({costs['gpu_hours_lost_reason']})")
     return f"The whole week and fleet: {', '.join(parts)}." if parts else None
 
 
@@ -141,10 +141,10 @@ def _incidents(document: Document) -> Iterator[Section]:
             began = datetime.fromisoformat(one["started_at"])
             seconds = clock_seconds(began, datetime.fromisoformat(ended))
             lasted = duration(seconds)
-        held = " (silenced)" if one["silenced"] else ""
+        silenced = " (silenced)" if one["silenced"] else ""
         rows.append(
             (
-                one["severity"] + held,
+                one["severity"] + silenced,
                 one["alert"],
                 one["subject"],
                 time_text(one["started_at"]),
@@ -172,72 +172,74 @@ def _useful(one: Document) -> str:
 
 def _pools(document: Document) -> Iterator[Section]:
     pools = document["pools"]
-    for key, title, made in (
+    for key, title, table in (
         ("lengths", "Lengths against the pin and tuned_for", lengths(pools)),
         ("batch", "Requests a forward pass", batch(pools)),
         ("month", "The last four weeks", month(document["month"])),
         ("latency", "Latency by batch", latency(pools)),
         ("caps", "Caps and KV cache", caps(pools)),
     ):
-        header, rows, notes, numeric = made
+        header, rows, notes, numeric = table
         if rows:
             yield Section(key, title, header, rows, notes, numeric)
 
 
 def _advice(document: Document) -> Iterator[Section]:
-    told = document["advice"]
+    record = document["advice"]
     rows = []
-    for name, found in told["forecast_errors"].items():
+    for name, error in record["forecast_errors"].items():
         share = name.endswith("in_target_ratio")
-        off, signed = (100 * found[n] for n in ("median_ratio", "median_signed_ratio"))
+        off, signed = (100 * error[n] for n in ("median_ratio", "median_signed_ratio"))
         unit = "points" if share else "%"
         rows.append(
             (
                 "in target" if share else effect_name(name),
                 f"{figure(off)} {unit}",
                 f"{'+' if signed > 0 else ''}{figure(signed)} {unit}",
-                str(found["n"]),
+                str(error["n"]),
             )
         )
     notes = [
-        f"{told['weeks']} weeks: "
-        + ", ".join(f"{n} {name}" for name, n in told["verdicts"].items())
-        + f", {told['open']} open; {many(told['changes_not_advised'], 'change')} that nobody had "
-        "advised."
+        f"{record['weeks']} weeks: "
+        + ", ".join(f"{n} {name}" for name, n in record["verdicts"].items())
+        + f", {record['open']} open; {many(record['changes_not_advised'], 'change')} that nobody "
+        "had advised."
     ]
     header = ("forecast of", "off, median", "signed", "n")
     yield Section("advice", "Advice: the track record", header, tuple(rows), tuple(notes))
 
 
 def _blind(document: Document) -> Iterator[Section]:
-    told = document["blind"]
+    blind = document["blind"]
     rows = tuple(
-        (name, tenths(share), f"{share * told['server_minutes'] / 60:,.1f}")
-        for name, share in told["by_reason"].items()
+        (name, tenths(share), f"{share * blind['server_minutes'] / 60:,.1f}")
+        for name, share in blind["by_reason"].items()
         if share
     )
-    cannot = told["cannot_show_doubled_lengths"]
+    cannot = blind["cannot_show_doubled_lengths"]
     notes = [
-        f"Of {many(told['servers'], 'server')} {cannot['prompt_tokens']} cannot show prompts ×2 "
+        f"Of {many(blind['servers'], 'server')} {cannot['prompt_tokens']} cannot show prompts ×2 "
         f"and {cannot['generation_tokens']} cannot show generations ×2, or it is not known yet."
     ]
-    if told["longest_gap_hours"]:
-        notes.append(f"Nobody watched for {hours_text(told['longest_gap_hours'])} h at a stretch.")
+    if blind["longest_gap_hours"]:
+        notes.append(f"Nobody watched for {hours_text(blind['longest_gap_hours'])} h at a stretch.")
     header = ("without verdict", "% of server-minutes", "server-hours")
     yield Section("blind", "Blind spots", header, rows, tuple(notes), frozenset({1, 2}))
 
 
 def _held_back(document: Document) -> Iterator[Section]:
-    told = document["suppressed"]
-    rows = [("silenced", one["alert"], f"silence {one['silence']}") for one in told["silenced"]]
+    suppressed = document["suppressed"]
+    rows = [
+        ("silenced", one["alert"], f"silence {one['silence']}") for one in suppressed["silenced"]
+    ]
     rows += [
         ("silence", one["matchers"], f"by {one['by']}: {one['comment'] or 'no comment'}")
-        for one in told["silences"]
+        for one in suppressed["silences"]
     ]
-    rows += [("inhibited", one["alert"], f"by {one['by']}") for one in told["inhibited_now"]]
+    rows += [("inhibited", one["alert"], f"by {one['by']}") for one in suppressed["inhibited_now"]]
     rows += [
         ("no answer", one["reason"], "once" if one["times"] == 1 else f"{one['times']} times")
-        for one in told["abstained"]
+        for one in suppressed["abstained"]
     ]
     cleaned = tuple(tuple(clean(str(cell)) for cell in row) for row in rows)
     if rows:
@@ -245,6 +247,6 @@ def _held_back(document: Document) -> Iterator[Section]:
 
 
 def _rules(document: Document) -> Iterator[Section]:
-    told = document["rules"]
-    text = f"{told['enabled']} rules enabled, {told['disabled']} off; sha256 {told['sha256']}."
+    rules = document["rules"]
+    text = f"{rules['enabled']} rules enabled, {rules['disabled']} off; sha256 {rules['sha256']}."
     yield Section("rules", "Rules", notes=(text,))

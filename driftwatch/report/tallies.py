@@ -36,13 +36,13 @@ def pages(material: Material) -> dict[str, Any]:
     servers = len(targets_of(material))
     days = (material.until - material.since) / timedelta(days=1)
     budget = material.false_episodes_per_server_month * servers * days / _MONTH_DAYS
-    told = _told(now)
+    by_severity = _by_severity(now)
     return {
-        "pages": told["page"],
-        "pages_last_week": _told(last)["page"],
-        "tickets": told["ticket"],
-        "tickets_last_week": _told(last)["ticket"],
-        "notices": told["notice"],
+        "pages": by_severity["page"],
+        "pages_last_week": _by_severity(last)["page"],
+        "tickets": by_severity["ticket"],
+        "tickets_last_week": _by_severity(last)["ticket"],
+        "notices": by_severity["notice"],
         "silenced": sum(1 for one in now if one.silenced_by is not None),
         "budget_false_episodes": budget,
         "false_episodes_per_server_month": material.false_episodes_per_server_month,
@@ -62,7 +62,7 @@ def _marked(material: Material, fired: Iterable[Incident]) -> dict[str, Any]:
     }
 
 
-def _told(incidents: Iterable[Incident]) -> Counter[str]:
+def _by_severity(incidents: Iterable[Incident]) -> Counter[str]:
     return Counter(one.severity for one in incidents if one.silenced_by is None)
 
 
@@ -74,12 +74,12 @@ def advice_record(material: Material) -> dict[str, Any]:
         for one in material.verifications
         if one.closed_at is not None and since <= one.closed_at < material.until
     ]
-    found = track_record(closed)
-    counts = Counter(one.name for one in found.forecasts)
+    record = track_record(closed)
+    counts = Counter(one.name for one in record.forecasts)
     return {
         "weeks": TRACK_WEEKS,
-        "verdicts": {name: found.advised[name] for name in VERDICTS},
-        "changes_not_advised": sum(found.others.values()),
+        "verdicts": {name: record.advised[name] for name in VERDICTS},
+        "changes_not_advised": sum(record.others.values()),
         "open": sum(
             1
             for one in material.verifications
@@ -89,10 +89,10 @@ def advice_record(material: Material) -> dict[str, Any]:
         "forecast_errors": {
             name: {
                 "median_ratio": error,
-                "median_signed_ratio": found.median_signed_error[name],
+                "median_signed_ratio": record.median_signed_error[name],
                 "n": counts[name],
             }
-            for name, error in sorted(found.median_error.items())
+            for name, error in sorted(record.median_error.items())
         },
     }
 
@@ -136,11 +136,11 @@ def _nobody_watched(material: Material) -> float:
     spans = material.cells.group_by("instance", "engine").agg(
         first=pl.col("end").min(), last=pl.col("end").max()
     )
-    found = 0.0
+    total = 0.0
     for began, ended in gaps:
         there = spans.filter((pl.col("first") <= began) & (pl.col("last") > ended)).height
-        found += there * (ended - began).total_seconds()
-    return found
+        total += there * (ended - began).total_seconds()
+    return total
 
 
 def _longest_gap(material: Material) -> float:
@@ -178,12 +178,12 @@ def suppressed(material: Material) -> dict[str, Any]:
         if diagnosis.get("leaf") == "undetermined":
             missing: Mapping[str, Any] | list[str] = diagnosis.get("missing") or []
             abstained[f"no leaf: {', '.join(missing) or 'its inputs'} unknown"] += 1
-    for given in material.advice:
-        if material.since <= given.at < material.until:
-            said = given.recommendation
-            if said.get("action") == "insufficient":
-                abstained[f"no advice: {said.get('reason') or 'no reason given'}"] += 1
-    held = [one for one in fired if one.silenced_by is not None]
+    for advice in material.advice:
+        if material.since <= advice.at < material.until:
+            recommendation = advice.recommendation
+            if recommendation.get("action") == "insufficient":
+                abstained[f"no advice: {recommendation.get('reason') or 'no reason given'}"] += 1
+    silenced = [one for one in fired if one.silenced_by is not None]
     waiting = [
         one
         for one in material.incidents
@@ -193,7 +193,7 @@ def suppressed(material: Material) -> dict[str, Any]:
     ]
     return {
         "silenced": [
-            {"alert": one.alert, "silence": one.silenced_by, "id": one.id} for one in held
+            {"alert": one.alert, "silence": one.silenced_by, "id": one.id} for one in silenced
         ],
         "silences": [
             {"id": s.id, "matchers": s.matchers, "by": s.by, "comment": s.comment}

@@ -92,52 +92,52 @@ def drift_cells(document: Document, most: int = MOST_DRIFTS) -> list[tuple[str, 
     ]
 
 
-def pages_text(told: Document) -> str:
+def pages_text(pages: Document) -> str:
     """Pages against last week, and the noise budget."""
-    parts = [f"{told['pages']} (last week {told['pages_last_week']})"]
-    if told["marked_not_useful"] is not None:
-        parts.append(f"{told['marked_not_useful']} marked not useful")
-    elif told["pages"]:
+    parts = [f"{pages['pages']} (last week {pages['pages_last_week']})"]
+    if pages["marked_not_useful"] is not None:
+        parts.append(f"{pages['marked_not_useful']} marked not useful")
+    elif pages["pages"]:
         parts.append("none marked useful or not")
-    if told["silenced"]:
-        parts.append(f"{told['silenced']} silenced")
-    budget = told["budget_false_episodes"]
-    said = f"budget {figure(budget, 2)} a week" if budget else "no budget without servers"
-    return f"{parts[0]}; {', '.join([*parts[1:], said])}"
+    if pages["silenced"]:
+        parts.append(f"{pages['silenced']} silenced")
+    budget = pages["budget_false_episodes"]
+    allowed = f"budget {figure(budget, 2)} a week" if budget else "no budget without servers"
+    return f"{parts[0]}; {', '.join([*parts[1:], allowed])}"
 
 
-def advice_text(told: Document) -> str:
+def advice_text(record: Document) -> str:
     """The track record of advice, and how far its forecasts were off."""
-    verdicts = [f"{n} {name}" for name, n in told["verdicts"].items() if n]
-    weeks = f"{told['weeks']} weeks: "
+    verdicts = [f"{n} {name}" for name, n in record["verdicts"].items() if n]
+    weeks = f"{record['weeks']} weeks: "
     text = weeks + (", ".join(verdicts) or "no advised change verified")
-    errors = told["forecast_errors"]
+    errors = record["forecast_errors"]
     # what people ask about first, else what was forecast most often
     first = sorted(errors, key=lambda n: (not n.startswith("ttft"), -errors[n]["n"], n))
     if first:
-        found = errors[first[0]]
-        off = percent(found["median_ratio"])
+        error = errors[first[0]]
+        off = percent(error["median_ratio"])
         unit = off.replace("%", "points") if first[0].endswith("in_target_ratio") else off
         name = "in target" if first[0].endswith("in_target_ratio") else effect_name(first[0])
         text += f"; {name} forecast off {unit} median"
-        text += f" (n {found['n']})" if found["n"] < _MEDIAN_OF_FEW else ""
-    if told["open"]:
-        text += f"; {told['open']} open"
+        text += f" (n {error['n']})" if error["n"] < _MEDIAN_OF_FEW else ""
+    if record["open"]:
+        text += f"; {record['open']} open"
     return text
 
 
-def blind_text(told: Document) -> str:
+def blind_text(blind: Document) -> str:
     """Where nothing could be seen, largest reason first."""
-    if told["without_verdict_ratio"] is None:
-        return f"not judged: {told['without_verdict_reason']}"
+    if blind["without_verdict_ratio"] is None:
+        return f"not judged: {blind['without_verdict_reason']}"
     reasons = sorted(
-        ((r, s) for r, s in told["by_reason"].items() if s >= _SHOWN_RATIO),
+        ((r, s) for r, s in blind["by_reason"].items() if s >= _SHOWN_RATIO),
         key=lambda pair: -pair[1],
     )
     inside = ", ".join(f"{REASON_WORDS.get(name, name)} {tenths(share)}" for name, share in reasons)
-    text = f"{tenths(told['without_verdict_ratio'])} % of server-minutes not judged"
+    text = f"{tenths(blind['without_verdict_ratio'])} % of server-minutes not judged"
     text += f": {inside}" if inside else ""
-    cannot = told["cannot_show_doubled_lengths"]["either"]
+    cannot = blind["cannot_show_doubled_lengths"]["either"]
     return f"{text}; on {many(cannot, 'server')} length ×2 would be missed" if cannot else text
 
 
@@ -186,19 +186,19 @@ def summary(document: Document) -> str:
     ...     "pages": {"pages": 4, "pages_last_week": 6}})
     'Report 2026-W47: 1 for you, no drift, 4 pages (last week 6)'
     """
-    told, drifts = document["pages"], len(document["drift"])
+    pages, drifts = document["pages"], len(document["drift"])
     return (
         f"Report {document['week']['name']}: {len(document['for_you']) or 'nothing'} for you, "
         f"{many(drifts, 'drift') if drifts else 'no drift'}, "
-        f"{many(told['pages'], 'page')} (last week {told['pages_last_week']})"
+        f"{many(pages['pages'], 'page')} (last week {pages['pages_last_week']})"
     )
 
 
 def message_lines(document: Document) -> list[dict[str, str]]:
     """The top screen as labelled lines, for receivers that know no columns."""
-    found = []
+    lines = []
     for label, texts in sections(document):
         if label == MOVED and document["drift"]:
             texts = [f"{a}; {b}; {c}; {d}" for a, b, c, d in drift_cells(document)] + texts
-        found += [{"label": label if at == 0 else "", "text": t} for at, t in enumerate(texts)]
-    return found
+        lines += [{"label": label if at == 0 else "", "text": t} for at, t in enumerate(texts)]
+    return lines

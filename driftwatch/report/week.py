@@ -93,11 +93,11 @@ def week_named(text: str) -> Week:
     Raises:
         UsageError: it is none, or that year has no such week.
     """
-    found = _NAME.fullmatch(text.strip().upper())
+    match = _NAME.fullmatch(text.strip().upper())
     help_text = "write 2026-W47: the year and the week of ISO 8601"
-    if found is None:
+    if match is None:
         raise UsageError(f"--week: {text!r} names no week", help_text=help_text)
-    year, number = int(found[1]), int(found[2])
+    year, number = int(match[1]), int(match[2])
     try:
         date.fromisocalendar(year, number, 1)
         date.fromisocalendar(year, number, 7)

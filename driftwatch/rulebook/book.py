@@ -69,14 +69,14 @@ def read_rulebook(
     """The same, never raising; ``receivers`` are the names rules may use (None = any)."""
     problems: list[Problem] = []
     files: list[YamlFile] = []
-    read: list[ReadRule] = []
+    rules_read: list[ReadRule] = []
     trees: dict[str, Tree] = {}
     places: dict[str, str] = {}
     of_trees: list[tuple[YamlFile, Entries]] = []
-    seen = 0
+    written = 0
     for path in _files(paths or (shipped("rules"),), problems):
         file = read_yaml(path)
-        file.path = _shown(path)
+        file.path = _display(path)
         file.problems = [replace(p, path=file.path) for p in file.problems]
         files.append(file)
         root = file.root
@@ -87,23 +87,23 @@ def read_rulebook(
         elif "tree" in root.entries or "nodes" in root.entries:
             of_trees.append((file, root))
         else:
-            read += read_rules(file, root)
-            seen += count_rules(root)
+            rules_read += read_rules(file, root)
+            written += count_rules(root)
     _read_trees(of_trees, trees, places)
-    rules = with_ids(tuple(read))
-    _check_names(read, trees, receivers)
+    rules = with_ids(tuple(rules_read))
+    _check_names(rules_read, trees, receivers)
     for file in files:
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
-    return Reading(Rulebook(rules, trees), tuple(problems), len(files), seen)
+    return Reading(Rulebook(rules, trees), tuple(problems), len(files), written)
 
 
 def _check_names(
-    read: Sequence[ReadRule], trees: dict[str, Tree], receivers: Collection[str] | None
+    rules: Sequence[ReadRule], trees: dict[str, Tree], receivers: Collection[str] | None
 ) -> None:
     """Trees, alerts and receivers that rules name exist; shipped trees are added where named."""
     ours: Mapping[str, Tree] | None = None
-    alerts = {one.alert for one in read if one.alert is not None}
-    for one in read:
+    alerts = {one.alert for one in rules if one.alert is not None}
+    for one in rules:
         name = one.tree
         if name is not None and name not in trees:
             ours = shipped_trees() if ours is None else ours
@@ -160,14 +160,14 @@ def shipped_trees() -> Mapping[str, Tree]:
         file = read_yaml(path)
         if isinstance(file.root, Entries):
             files.append((file, file.root))
-    found: dict[str, Tree] = {}
-    _read_trees(files, found, {}, alone=True)
-    return found
+    trees: dict[str, Tree] = {}
+    _read_trees(files, trees, {}, alone=True)
+    return trees
 
 
 def _files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
     """Every file that is meant, each once, folders and globs in name order."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = [
@@ -180,12 +180,12 @@ def _files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
             inside = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207
         if not inside:
             message = "no rule file is here (*.yaml)"
-            problems.append(Problem(_shown(path), None, None, "no-files", message))
-        found += inside
-    return list(dict.fromkeys(found))
+            problems.append(Problem(_display(path), None, None, "no-files", message))
+        files += inside
+    return list(dict.fromkeys(files))
 
 
-def _shown(path: Path) -> str:
+def _display(path: Path) -> str:
     """As short as it stays true: relative to here where it lies below."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

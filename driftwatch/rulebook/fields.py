@@ -60,11 +60,11 @@ class Fields:
 
     def get(self, name: str, *, required: bool = False) -> Node | None:
         """The value of a key, None where it is absent or null."""
-        found = self.node.entries.get(name)
-        if found is not None and not (isinstance(found[1], Scalar) and found[1].value is None):
-            return found[1]
+        entry = self.node.entries.get(name)
+        if entry is not None and not (isinstance(entry[1], Scalar) and entry[1].value is None):
+            return entry[1]
         if required:
-            place = found[0] if found else self.place
+            place = entry[0] if entry else self.place
             self.file.add(place, "missing-key", f"{self.what} has no {name}")
         return None
 
@@ -81,9 +81,9 @@ class Fields:
 
         ``inner`` is the item or key inside the value that is meant.
         """
-        found = self.node.entries.get(name)
-        place = found[1].place if found else self.place
-        value = found[1] if found else None
+        entry = self.node.entries.get(name)
+        place = entry[1].place if entry else self.place
+        value = entry[1] if entry else None
         if isinstance(value, Entries) and inner in value.entries:
             place = value.entries[inner][0]
         elif isinstance(value, Items):
@@ -145,20 +145,20 @@ class Fields:
         node = self.get(name)
         if node is None or (entries := entries_of(self.file, node, name)) is None:
             return {}
-        found = {}
+        texts = {}
         for key, (_, value) in entries.entries.items():
             text = self._text(value, f"{name}.{key}")
             if text is not None:
-                found[key] = text
-        return found
+                texts[key] = text
+        return texts
 
     def names(self, name: str) -> tuple[str, ...]:
         """A list of texts."""
         node = self.get(name)
         if node is None:
             return ()
-        found = (self._text(item, name) for item in items_of(self.file, node, name))
-        return tuple(text for text in found if text is not None)
+        texts = (self._text(item, name) for item in items_of(self.file, node, name))
+        return tuple(text for text in texts if text is not None)
 
     def condition(
         self, name: str, false_when_unknown: Collection[str] = (), *, required: bool = True
@@ -172,9 +172,9 @@ class Fields:
             return None
         text = str(node.raw if not isinstance(node.value, str) else node.value).rstrip()
         try:
-            found = parse_condition(text, columns=BY_NAME, false_when_unknown=false_when_unknown)
-            if found.columns:
-                return found
+            condition = parse_condition(text, columns=BY_NAME, false_when_unknown=false_when_unknown)
+            if condition.columns:
+                return condition
             help_text = "name an evidence column: driftwatch evidence"
             self.file.add(node.place, "constant", f"{name} reads no column", help_text)
         except ConditionError as error:

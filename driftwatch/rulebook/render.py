@@ -52,8 +52,8 @@ def verdict(
     warnings = len(problems) - errors
     counts = [_count(errors, "error")] if errors or not warnings else []
     counts += [_count(warnings, "warning")] if warnings else []
-    read = len({problem.path for problem in problems}) if files is None else files
-    text = f"{', '.join(counts)} in {_count(read, 'file')}"
+    files_read = len({problem.path for problem in problems}) if files is None else files
+    text = f"{', '.join(counts)} in {_count(files_read, 'file')}"
     return text if rules is None else f"{text}, {_count(rules, 'rule')}"
 
 

@@ -125,7 +125,7 @@ class Rule:
     group: str
     severity: Severity
     when: Condition
-    given: Condition | None = None
+    precondition: Condition | None = None
     until: Condition | None = None
     for_seconds: float = 0.0
     keep_firing_for_seconds: float = 0.0
@@ -155,13 +155,13 @@ class Rule:
     @property
     def columns(self) -> frozenset[str]:
         """Every evidence column that it reads."""
-        parts = (self.when, self.given, self.until)
+        parts = (self.when, self.precondition, self.until)
         return frozenset().union(*(part.columns for part in parts if part is not None))
 
     def _where_given(self, condition: Condition) -> pl.Expr:
-        if self.given is None:
+        if self.precondition is None:
             return condition.expression
-        return pl.when(self.given.expression).then(condition.expression)
+        return pl.when(self.precondition.expression).then(condition.expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def read_rules(file: YamlFile, root: Entries) -> tuple[ReadRule, ...]:
     groups = top.get("groups", required=True)
     if groups is None:
         return ()
-    found: list[ReadRule] = []
+    accepted: list[ReadRule] = []
     names: set[str] = set()
     for node in items_of(file, groups, "groups"):
         entries = entries_of(file, node, "a group")
@@ -209,8 +209,8 @@ def read_rules(file: YamlFile, root: Entries) -> tuple[ReadRule, ...]:
         for item in items_of(file, rules, "rules") if rules is not None else ():
             rule = _read_rule(file, item, name or "", form or PageForm())
             if rule is not None:
-                found.append(rule)
-    return tuple(found)
+                accepted.append(rule)
+    return tuple(accepted)
 
 
 def _read_rule(file: YamlFile, node: Node, group: str, usual: PageForm) -> ReadRule | None:
@@ -230,7 +230,7 @@ def _read_rule(file: YamlFile, node: Node, group: str, usual: PageForm) -> ReadR
     # With `expr` instead, the unknown key was named already.
     instead = "expr" in entries.entries and "when" not in entries.entries
     when = None if instead else fields.condition("when")
-    given = fields.condition("given", required=False)
+    precondition = fields.condition("given", required=False)
     until = fields.condition("until", required=False)
     severity = fields.choice("severity", get_args(Severity), required=True)
     enabled, reason = fields.flag("enabled", True), fields.text("reason")
@@ -267,7 +267,7 @@ def _read_rule(file: YamlFile, node: Node, group: str, usual: PageForm) -> ReadR
         group=group,
         severity=cast("Severity", severity),
         when=when,
-        given=given,
+        precondition=precondition,
         until=until,
         for_seconds=for_seconds,
         keep_firing_for_seconds=keep_firing_for,
@@ -307,30 +307,30 @@ def _read_group(file: YamlFile, fields: Fields) -> Group | None:
 def count_rules(root: Entries) -> int:
     """How many rules a file holds, readable or not."""
     groups = root.entries.get("groups")
-    found = 0
+    count = 0
     for group in groups[1].items if groups and isinstance(groups[1], Items) else ():
         rules = group.entries.get("rules") if isinstance(group, Entries) else None
-        found += len(rules[1].items) if rules and isinstance(rules[1], Items) else 0
-    return found
+        count += len(rules[1].items) if rules and isinstance(rules[1], Items) else 0
+    return count
 
 
-def with_ids(read: tuple[ReadRule, ...]) -> tuple[Rule, ...]:
+def with_ids(rules: tuple[ReadRule, ...]) -> tuple[Rule, ...]:
     """The rules with their identities; two that cannot be told apart are a problem."""
-    plain = Counter(_identity(r.rule, severity=False) for r in read if r.rule is not None)
-    found: dict[str, Rule] = {}
-    for one in read:
+    plain = Counter(_identity(r.rule, severity=False) for r in rules if r.rule is not None)
+    by_id: dict[str, Rule] = {}
+    for one in rules:
         if (rule := one.rule) is None:
             continue
         needs_severity = plain[_identity(rule, severity=False)] > 1
         rule_id = _identity(rule, severity=needs_severity)
-        if rule_id in found:
-            first = found[rule_id]
+        if rule_id in by_id:
+            first = by_id[rule_id]
             message = f"a second rule {rule_id}, first in {first.path}:{first.line}"
             help_text = "rules of one alert differ in labels or severity"
             one.fields.problem("alert", "duplicate", message, help_text)
             continue
-        found[rule_id] = replace(rule, id=rule_id)
-    return tuple(found.values())
+        by_id[rule_id] = replace(rule, id=rule_id)
+    return tuple(by_id.values())
 
 
 def _identity(rule: Rule, *, severity: bool) -> str:

@@ -29,21 +29,21 @@ UNDETERMINED = "undetermined"  # where an unknown ends a walk; no file names it
 
 
 def read_tree(
-    file: YamlFile, root: Entries, known: Mapping[str, Tree] | None = None
+    file: YamlFile, root: Entries, trees: Mapping[str, Tree] | None = None
 ) -> Tree | None:
     """The tree of one file; None where a problem was noted.
 
     Args:
         file: problems are noted there.
         root: what it holds.
-        known: trees that it may continue, by name.
+        trees: trees that it may continue, by name.
     """
     before = len(file.problems)
     top = Fields(file, root, "the tree", root.place)
     top.allow(TREE_KEYS)
     name = top.text("tree", required=True)
     start = top.text("start", required=True)
-    base = _base(top, known or {})
+    base = _base(top, trees or {})
     leaf_fields = _each(file, top, "leaves", "leaf", required=base is None)
     node_fields = _each(file, top, "nodes", "node")
     leaves = {n: leaf for n, f in leaf_fields.items() if (leaf := _read_leaf(n, f)) is not None}
@@ -53,11 +53,11 @@ def read_tree(
         node = _read_node(n, fields) if again is None else _read_again(again, fields)
         if node is not None:
             nodes[n] = node
-    taken = {} if base is None else {**base.nodes, **base.leaves}
-    for twice in sorted(leaf_fields.keys() & (node_fields.keys() | taken.keys())):
+    inherited = {} if base is None else {**base.nodes, **base.leaves}
+    for twice in sorted(leaf_fields.keys() & (node_fields.keys() | inherited.keys())):
         there = "a node and a leaf" if twice in node_fields else f"in {base and base.name} already"
         file.add(leaf_fields[twice].place, "duplicate", f"{twice} is {there}")
-    targets = list(dict.fromkeys([*node_fields, *leaf_fields, *taken]))
+    targets = list(dict.fromkeys([*node_fields, *leaf_fields, *inherited]))
     for fields in node_fields.values():
         for edge in ("yes", "no"):
             _check_target(fields, edge, targets)
@@ -79,16 +79,16 @@ def read_tree(
 
 def continued_by(root: Entries) -> str | None:
     """The tree that a file's tree continues, as far as it can be read."""
-    found = root.entries.get("continues")
-    return getattr(found[1], "value", None) if found else None
+    entry = root.entries.get("continues")
+    return getattr(entry[1], "value", None) if entry else None
 
 
-def _base(top: Fields, known: Mapping[str, Tree]) -> Tree | None:
+def _base(top: Fields, trees: Mapping[str, Tree]) -> Tree | None:
     """The continued tree; a problem where there is none of that name, or no end to it."""
     name = top.text("continues")
-    base = known.get(name) if name is not None else None
+    base = trees.get(name) if name is not None else None
     if name is not None and base is None:
-        help_text = near(name, known)
+        help_text = near(name, trees)
         top.problem("continues", "unknown-tree", f"there is no tree {name}", help_text)
     elif base is not None and base.continues is not None:
         message = f"{name} continues {base.continues} itself: continue that one"
@@ -110,12 +110,12 @@ def _each(
 ) -> dict[str, Fields]:
     node = top.get(key, required=required)
     entries = entries_of(file, node, key) if node is not None else None
-    found = {}
+    children = {}
     for name, (place, child) in entries.entries.items() if entries is not None else ():
         child_entries = entries_of(file, child, f"{what} {name}")
         if child_entries is not None:
-            found[name] = Fields(file, child_entries, f"{what} {name}", place)
-    return found
+            children[name] = Fields(file, child_entries, f"{what} {name}", place)
+    return children
 
 
 def _read_leaf(name: str, fields: Fields) -> Leaf | None:
@@ -179,12 +179,12 @@ def _read_again(there: Node, fields: Fields) -> Node:
     )
 
 
-def _check_target(fields: Fields, edge: str, known: list[str]) -> None:
-    found = fields.node.entries.get(edge)
-    target = getattr(found[1], "value", None) if found else None
-    if not isinstance(target, str) or target in known:
+def _check_target(fields: Fields, edge: str, names: list[str]) -> None:
+    entry = fields.node.entries.get(edge)
+    target = getattr(entry[1], "value", None) if entry else None
+    if not isinstance(target, str) or target in names:
         return
-    help_text = near(target, known)
+    help_text = near(target, names)
     if target == UNDETERMINED:
         help_text = "an unknown answer goes there by itself"
     fields.problem(edge, "unknown-node", f"there is no node or leaf {target}", help_text)

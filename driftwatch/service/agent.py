@@ -29,7 +29,7 @@ _READING_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _Reading:
     """A reading and when it was complete, on the monotonic clock."""
 
     collected: Collected
@@ -56,7 +56,7 @@ class Agent:
         self._clock = clock
         self._log = structlog.get_logger()
         self._told: Mapping[str, str] | None = None
-        self._read: _Read | None = None
+        self._read: _Reading | None = None
         self._begun = time.monotonic()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="driftwatch-agent", daemon=True)
@@ -75,11 +75,11 @@ class Agent:
 
     def last(self) -> tuple[Collected | None, float | None]:
         """The last reading and its age in seconds; no reading where the last one is too old."""
-        read = self._read
-        if read is None:
+        newest = self._read
+        if newest is None:
             return None, None
-        age = time.monotonic() - read.at
-        return (read.collected if age <= self._oldest else None), age
+        age = time.monotonic() - newest.at
+        return (newest.collected if age <= self._oldest else None), age
 
     def why_unhealthy(self) -> str | None:
         """Why the process should be restarted; None = it should not. No GPU is no reason."""
@@ -109,7 +109,7 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - the agent outlives whatever a driver does
             self._tell({self._source.name: f"{type(error).__name__}: {error}"}, 0)
             return
-        self._read = _Read(collected, time.monotonic())
+        self._read = _Reading(collected, time.monotonic())
         self._tell({p.where: p.reason for p in collected.problems}, collected.gpus.height)
 
     def _tell(self, problems: Mapping[str, str], gpus: int) -> None:

@@ -89,53 +89,53 @@ def _pool(pool: PoolSettings) -> Pool:
         else TunedFor(tuned.prompt_tokens, tuned.generation_tokens),
         gpus_per_replica=pool.gpus_per_replica,
         gpu_uuids=pool.gpu_uuids,
-        told=_told(pool.serving),
+        reported=_fingerprint(pool.serving),
         model=pool.serving.model,
         gpu=pool.serving.gpu,
         tensor_parallel=pool.serving.tensor_parallel,
     )
 
 
-def _told(said: ServingSettings) -> Fingerprint:
+def _fingerprint(settings: ServingSettings) -> Fingerprint:
     """What runs, as the arguments say, then the start-up log."""
-    found = []
-    if said.arguments is not None:
-        found.append(fingerprint_from_arguments(_words(said.arguments)))
-    if said.startup_log is not None:
+    parts = []
+    if settings.arguments is not None:
+        parts.append(fingerprint_from_arguments(_words(settings.arguments)))
+    if settings.startup_log is not None:
         # that it can be read is known: its settings were
-        text = said.startup_log.read_text(encoding="utf-8", errors="replace")
-        found.append(fingerprint_from_startup_log(text))
-    return merged(*found)
+        text = settings.startup_log.read_text(encoding="utf-8", errors="replace")
+        parts.append(fingerprint_from_startup_log(text))
+    return merged(*parts)
 
 
 def _words(arguments: str | tuple[str, ...]) -> list[str]:
     return arguments.split() if isinstance(arguments, str) else list(arguments)
 
 
-def serving_said(said: ServingSettings) -> list[Serving]:
+def serving_said(settings: ServingSettings) -> list[Serving]:
     """What the file says, then the vLLM arguments, then the start-up log.
 
     Raises:
         UsageError: the start-up log cannot be read, or the arguments are none of vLLM's.
     """
-    found = [
+    parts = [
         from_config(
             {
                 name: value
                 for name in _SETTINGS_OF_VLLM
-                if (value := getattr(said, name, None)) is not None
+                if (value := getattr(settings, name, None)) is not None
             }
         )
     ]
-    if said.arguments is not None:
-        found.append(from_arguments(_words(said.arguments)))
-    if said.startup_log is not None:
+    if settings.arguments is not None:
+        parts.append(from_arguments(_words(settings.arguments)))
+    if settings.startup_log is not None:
         try:
-            text = said.startup_log.read_text(encoding="utf-8", errors="replace")
+            text = settings.startup_log.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
-            raise UsageError(f"{said.startup_log}: {error.strerror}") from error
-        found.append(from_startup_log(text, path=str(said.startup_log)))
-    return found
+            raise UsageError(f"{settings.startup_log}: {error.strerror}") from error
+        parts.append(from_startup_log(text, path=str(settings.startup_log)))
+    return parts
 
 
 def sources_of(settings: Settings, clock: Clock) -> list[Source]:
@@ -207,7 +207,7 @@ def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
         "basic_auth": None if auth is None else (auth.username, auth.read_password()),
     }
     name = f"prometheus {number}"
-    made: list[Source] = [
+    sources: list[Source] = [
         PrometheusSource(
             source.prometheus,
             selector=dict(source.match),
@@ -218,7 +218,7 @@ def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
         )
     ]
     if source.dcgm:
-        made.append(
+        sources.append(
             DcgmPrometheusSource(
                 PrometheusAsker(source.prometheus, **api),
                 selector=source.dcgm_match,
@@ -226,4 +226,4 @@ def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
                 name=f"{name} dcgm",
             )
         )
-    return made
+    return sources

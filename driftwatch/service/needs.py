@@ -25,24 +25,24 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
     """
     file = read_yaml(path)
     root = file.root
-    for location, read in _files(settings):
-        reason = _why_not(read)
+    for location, reader in _files(settings):
+        reason = _why_not(reader)
         if reason is not None and isinstance(root, Entries):
             file.add(place_of(root, location), "file", reason)
-    found = [without_secrets(problem) for problem in file.problems]
+    problems = [without_secrets(problem) for problem in file.problems]
     if not settings.sources:
         help_text = "sources: [{pages: [http://host:8000/metrics]}]"
-        found.append(_warning(path, "no-sources", "no sources: nothing is watched", help_text))
+        problems.append(_warning(path, "no-sources", "no sources: nothing is watched", help_text))
     if not settings.receivers:
         help_text = "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]"
-        found.append(_warning(path, "no-receivers", "no receivers: nobody is told", help_text))
-    return found
+        problems.append(_warning(path, "no-receivers", "no receivers: nobody is told", help_text))
+    return problems
 
 
 def receiver_files(settings: Settings) -> Iterator[tuple[str, str | None]]:
     """Receiver name → why a secret of it cannot be read, None where all can."""
     for number, receiver in enumerate(settings.receivers):
-        reasons = (_why_not(read) for read in _of_receiver(settings, number).values())
+        reasons = (_why_not(reader) for reader in _of_receiver(settings, number).values())
         yield receiver.name, next((reason for reason in reasons if reason is not None), None)
 
 
@@ -70,31 +70,31 @@ def _files(settings: Settings) -> Iterator[tuple[Location, Callable[[], object]]
 def _of_receiver(settings: Settings, number: int) -> dict[Location, Callable[[], object]]:
     receiver = settings.receivers[number]
     slack, webhook = receiver.slack, receiver.webhook
-    found: dict[Location, Callable[[], object]] = {}
+    readers: dict[Location, Callable[[], object]] = {}
     if slack is not None and slack.webhook_url_file is not None:
-        found["receivers", number, "slack", "webhook_url_file"] = slack.read_url
+        readers["receivers", number, "slack", "webhook_url_file"] = slack.read_url
     if webhook is not None and webhook.url_file is not None:
-        found["receivers", number, "webhook", "url_file"] = webhook.read_url
+        readers["receivers", number, "webhook", "url_file"] = webhook.read_url
     if webhook is not None and webhook.secret_file is not None:
-        found["receivers", number, "webhook", "secret_file"] = webhook.read_secret
-    return found
+        readers["receivers", number, "webhook", "secret_file"] = webhook.read_secret
+    return readers
 
 
 def _readable(path: Path, *, folder_too: bool = False) -> Callable[[], object]:
     """Open it, read one byte (a folder that may be one: list it)."""
 
-    def read() -> object:
+    def reader() -> object:
         if folder_too and path.is_dir():
             return next(path.iterdir(), None)
         with path.open("rb") as opened:
             return opened.read(1)
 
-    return read
+    return reader
 
 
-def _why_not(read: Callable[[], object]) -> str | None:
+def _why_not(reader: Callable[[], object]) -> str | None:
     try:
-        read()
+        reader()
     except ConfigError as error:
         problem = error.problems[0]
         return f"{problem.path}: {problem.message}"

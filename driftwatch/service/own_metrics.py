@@ -120,18 +120,18 @@ class OwnMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Open:
     """What one tick left open."""
 
     count: Tally[tuple[str, str]]
-    shown: tuple[tuple[str, ...], ...]
+    values: tuple[tuple[str, ...], ...]
 
 
 class IncidentMetrics(Collector):
     """A collector of prometheus_client over the incidents that the last tick left open."""
 
     def __init__(self) -> None:
-        self._known: _Known | None = None
+        self._known: _Open | None = None
 
     def note(self, incidents: Iterable[Incident]) -> None:
         """Take the incidents of a complete tick; resolved ones are left out."""
@@ -140,9 +140,9 @@ class IncidentMetrics(Collector):
             (incident.severity, incident.state) for incident in still
         )
         # a rule's own labels may make two alike; a page with a series twice is refused as a whole
-        shown = dict.fromkeys(_values(incident) for incident in still[:MOST_INCIDENTS])
+        values = dict.fromkeys(_values(incident) for incident in still[:MOST_INCIDENTS])
         # one assignment: a scrape sees the tick before or this one
-        self._known = _Known(count, tuple(shown))
+        self._known = _Open(count, tuple(values))
 
     def describe(self) -> Iterable[Metric]:
         """Both families, empty."""
@@ -153,15 +153,15 @@ class IncidentMetrics(Collector):
         return _families(self._known)
 
 
-def _families(known: _Known | None) -> Iterable[Metric]:
+def _families(open_now: _Open | None) -> Iterable[Metric]:
     number = Metric(OPEN, "Open incidents.", "gauge")
     each = Metric(ONE, "1 for each open incident.", "gauge")
-    if known is not None:
+    if open_now is not None:
         for severity in _SEVERITIES:
             for state in _STATES:
                 labels = {"severity": severity, "state": state}
-                number.add_sample(OPEN, labels, float(known.count[severity, state]))
-        for values in known.shown:
+                number.add_sample(OPEN, labels, float(open_now.count[severity, state]))
+        for values in open_now.values:
             each.add_sample(ONE, dict(zip(_LABELS, values, strict=True)), 1.0)
     yield number
     yield each

@@ -38,15 +38,15 @@ def source_said(
     Raises:
         UsageError: with everything that is wrong.
     """
-    said: dict[str, Any] = {"prometheus": url, **keys}
+    options: dict[str, Any] = {"prometheus": url, **keys}
     if basic_auth is not None:
-        said["basic_auth"] = {"username": basic_auth[0], "password_file": basic_auth[1]}
-    return _valid(PrometheusSource, said)
+        options["basic_auth"] = {"username": basic_auth[0], "password_file": basic_auth[1]}
+    return _valid(PrometheusSource, options)
 
 
-def _valid(kind: type[_P], said: Mapping[str, Any]) -> _P:
+def _valid(kind: type[_P], options: Mapping[str, Any]) -> _P:
     try:
-        return kind.model_validate(said)
+        return kind.model_validate(options)
     except ValidationError as error:
         wrong = [
             f"{'.'.join(map(str, one['loc'])) or 'source'}: "
@@ -115,16 +115,16 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
                 labels,
                 tuple(good["engine"]),
                 tuple(caches),
-                serving=_answered(info.get(str(instance))),
+                serving=_serving(info.get(str(instance))),
             )
         )
-    found = Inventory(
+    inventory = Inventory(
         tuple(servers), tuple(silent), frozenset(present), problems=collected.problems
     )
-    return found, addresses
+    return inventory, addresses
 
 
-def _answered(info: Mapping[str, Any] | None) -> Serving:
+def _serving(info: Mapping[str, Any] | None) -> Serving:
     try:
         return Serving() if info is None else from_server_info(info)
     except UsageError:

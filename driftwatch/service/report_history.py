@@ -80,9 +80,9 @@ def _judge_open(
 ) -> None:
     """No minute follows: what is open gets the verdict that all there is allows, or none."""
     judged = []
-    for kept in store.open_verifications():
-        target = targets[TargetKey(kept.instance, kept.engine)]
-        opened = VERIFICATION.value(kept.document)
+    for stored in store.open_verifications():
+        target = targets[TargetKey(stored.instance, stored.engine)]
+        opened = VERIFICATION.value(stored.document)
         judged.append(asked_now(opened, StoredMinutes(store), end, plan.slo_of(target)))
     for one in verification_rows(judged):
         store.write_verification(one)

@@ -60,21 +60,21 @@ class Schedule:
 
 def schedule_of(settings: Settings) -> Schedule | None:
     """What a configuration says of reports; None where it wants none."""
-    said, price = settings.report, settings.gpu_hour_price
-    if said is None:
+    report, price = settings.report, settings.gpu_hour_price
+    if report is None:
         return None
     return Schedule(
-        weekday=said.weekday,
-        hour=said.hour,
-        receivers=said.receivers or tuple(one.name for one in settings.receivers),
-        directory=said.directory,
+        weekday=report.weekday,
+        hour=report.hour,
+        receivers=report.receivers or tuple(one.name for one in settings.receivers),
+        directory=report.directory,
         price=None if price is None else Price(price.amount, price.currency),
         external_url=settings.external_url,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class WrittenReport:
     """A report that was made.
 
     Attributes:
@@ -86,29 +86,29 @@ class Made:
     problem: str | None = None
 
 
-def due_weeks(schedule: Schedule, known: Sequence[str], now: datetime) -> list[Week]:
+def due_weeks(schedule: Schedule, names: Sequence[str], now: datetime) -> list[Week]:
     """Weeks whose report is due and was not made, oldest first."""
     newest = last_whole(now)
     if schedule.due_at(newest) > now:
         newest = newest.before
-    made = [week_named(name).start for name in known]
-    if not made:
+    starts = [week_named(name).start for name in names]
+    if not starts:
         recent = now - schedule.due_at(newest) < FIRST_WITHIN
         return [newest] if recent else []
-    found: list[Week] = []
-    while newest.start > max(made) and len(found) < MOST_MISSED:
-        found.append(newest)
+    weeks: list[Week] = []
+    while newest.start > max(starts) and len(weeks) < MOST_MISSED:
+        weeks.append(newest)
         newest = newest.before
-    return found[::-1]
+    return weeks[::-1]
 
 
-def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> list[Made]:
+def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> list[WrittenReport]:
     """Make every report that is due; a week without a minute has none.
 
     Raises:
         StoreError: the store does not serve; what was made before is kept.
     """
-    found = []
+    reports = []
     for week in due_weeks(schedule, store.report_weeks(), now):
         try:
             material = gather(store, plan, week, price=schedule.price)
@@ -116,11 +116,11 @@ def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> lis
             continue
         document = week_document(material)
         file, problem = _written(schedule.directory, document)
-        said = {**document, "links": _links(schedule, week, file)}
+        linked = {**document, "links": _links(schedule, week, file)}
         # the file first: it can be written again, a report that was sent cannot be sent again
-        if store.write_report(week.name, said, schedule.receivers, now):
-            found.append(Made(week, file, problem))
-    return found
+        if store.write_report(week.name, linked, schedule.receivers, now):
+            reports.append(WrittenReport(week, file, problem))
+    return reports
 
 
 def _written(directory: Path | None, document: dict[str, Any]) -> tuple[Path | None, str | None]:

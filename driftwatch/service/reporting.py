@@ -21,13 +21,13 @@ from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.days import days_of, kept_days, no_days
 from driftwatch.report.material import (
     AdviceGiven,
-    Held,
     Marked,
     Material,
     Price,
     Proposed,
     Reference,
     RuleSet,
+    SilencedTime,
 )
 from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.week import Week
@@ -73,8 +73,8 @@ class Folded:
     @property
     def cells(self) -> pl.DataFrame:
         """All of them, by instance, engine and end."""
-        found = pl.concat([no_cells(), *self._cells])
-        return found.sort("instance", "engine", "end")
+        every = pl.concat([no_cells(), *self._cells])
+        return every.sort("instance", "engine", "end")
 
     @property
     def days(self) -> pl.DataFrame:
@@ -96,7 +96,7 @@ def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> 
 
     As recommendations are judged (:func:`driftwatch.recommend.advice.targets_of`).
     """
-    found: dict[str, Slo] = {}
+    slos: dict[str, Slo] = {}
     by_pool: dict[str, list[Reference]] = {}
     for one in references:
         if one.pool not in configured:
@@ -105,11 +105,11 @@ def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> 
         whole = [one for one in several if one.instance is None] or several
         means = []
         for name in ("ttft_seconds_p95", "tpot_seconds_p95"):
-            known = [value for one in whole if (value := one.values.get(name))]
-            means.append(DERIVED_TIMES * sum(known) / len(known) if known else None)
+            values = [value for one in whole if (value := one.values.get(name))]
+            means.append(DERIVED_TIMES * sum(values) / len(values) if values else None)
         if any(means):
-            found[pool] = Slo(ttft_seconds=means[0], tpot_seconds=means[1])
-    return found
+            slos[pool] = Slo(ttft_seconds=means[0], tpot_seconds=means[1])
+    return slos
 
 
 def gather(
@@ -147,20 +147,20 @@ def gather(
     if end < week.end and folded.last is not None:
         # not by whose clock it is told, but by what is known: the last minute's end belongs to it
         end = min(end, folded.last + timedelta(microseconds=1))
-    kept = kept_days(store.days(since, end))
+    stored_days = kept_days(store.days(since, end))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     first = end - timedelta(weeks=TRACK_WEEKS)
     return Material(
         week=week,
         until=end,
         cells=cells,
-        days=pl.concat([kept, folded.days]).sort("day", "instance", "engine"),
-        incidents=_told(incidents, end),
+        days=pl.concat([stored_days, folded.days]).sort("day", "instance", "engine"),
+        incidents=_incidents_until(incidents, end),
         verifications=[VERIFICATION.value(v.document) for v in store.verifications(first, end)],
-        advice=_given(store, first, end),
+        advice=_advice(store, first, end),
         references=references,
         proposed=list(_proposed(store, end)),
-        silences=list(_held(store, week.start, end)),
+        silences=list(_silenced(store, week.start, end)),
         marks=_marks(store, incidents),
         slos=slos,
         derived=frozenset(derived),
@@ -176,7 +176,7 @@ def _midnight(at: datetime) -> datetime:
     return day if day == at else day + _DAY
 
 
-def _given(store: Store, since: datetime, until: datetime) -> list[AdviceGiven]:
+def _advice(store: Store, since: datetime, until: datetime) -> list[AdviceGiven]:
     return [
         AdviceGiven(
             TargetKey(one.instance, one.engine),
@@ -209,7 +209,7 @@ def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime, *, kee
         at += step
 
 
-def _told(incidents: Iterable[Incident], until: datetime) -> list[Incident]:
+def _incidents_until(incidents: Iterable[Incident], until: datetime) -> list[Incident]:
     """Incidents that had begun, as they stood then."""
     return [_as_of(one, until) for one in incidents if one.started_at < until]
 
@@ -223,8 +223,8 @@ def _as_of(incident: Incident, at: datetime) -> Incident:
 
 def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
     """Whenever they were made: a page is judged after it, often on Monday."""
-    found = store.marks([one.id for one in incidents])
-    return {id_: Marked(m.mark == USEFUL, m.by, m.because) for id_, m in found.items()}
+    mark_of = store.marks([one.id for one in incidents])
+    return {id_: Marked(m.mark == USEFUL, m.by, m.because) for id_, m in mark_of.items()}
 
 
 def _of_pins(store: Store, at: datetime) -> Iterator[Reference]:
@@ -238,8 +238,8 @@ def _of_pins(store: Store, at: datetime) -> Iterator[Reference]:
 def reference_of_pin(pin: Pin) -> Reference:
     """What a pin says was good."""
     hours = (pin.until - pin.since).total_seconds() / 3600
-    said = f"pin {pin.since:%Y-%m-%d} {hours:.0f} h"
-    return Reference(pin.pool, pin.instance, said, _reference_values(pin.reference))
+    text = f"pin {pin.since:%Y-%m-%d} {hours:.0f} h"
+    return Reference(pin.pool, pin.instance, text, _reference_values(pin.reference))
 
 
 def _reference_values(reference: pl.DataFrame) -> dict[str, float]:
@@ -271,24 +271,24 @@ def _declared(plan: Plan) -> Iterator[Reference]:
 
 def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
     """Baselines that were proposed and that no pin was made of."""
-    said = store.proposals()
-    if said is None:
+    proposals = store.proposals()
+    if proposals is None:
         return
-    taken = {
+    pinned = {
         (pin.since, pin.until) for row in store.baselines(retired=True) for pin in [pin_of_row(row)]
     }
-    for one in orjson.loads(said):
+    for one in orjson.loads(proposals):
         since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))
-        if end <= until and (since, end) not in taken:
+        if end <= until and (since, end) not in pinned:
             yield Proposed(str(one["id"]), str(one["name"]), since, end)
 
 
-def _held(store: Store, since: datetime, until: datetime) -> Iterator[Held]:
+def _silenced(store: Store, since: datetime, until: datetime) -> Iterator[SilencedTime]:
     for one in store.silences():
         ended = min(one.until, one.expired_at or one.until)
         if one.created_at < until and ended > since:
             matchers = ", ".join(m.text for m in one.matchers)
-            yield Held(one.id, matchers, one.created_by, one.comment)
+            yield SilencedTime(one.id, matchers, one.created_by, one.comment)
 
 
 def rules_of(plan: Plan) -> RuleSet:
@@ -298,7 +298,7 @@ def rules_of(plan: Plan) -> RuleSet:
             "id": rule.id,
             "enabled": rule.enabled,
             "severity": rule.severity,
-            "conditions": [c and c.text for c in (rule.when, rule.given, rule.until)],
+            "conditions": [c and c.text for c in (rule.when, rule.precondition, rule.until)],
             "for": rule.for_seconds,
             "keep_firing_for": rule.keep_firing_for_seconds,
             "per": rule.per,
@@ -317,7 +317,7 @@ def rules_of(plan: Plan) -> RuleSet:
         }
         for name, t in plan.trees.items()
     }
-    said: dict[str, Any] = {"rules": rules, "trees": trees}
-    digest = hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    content: dict[str, Any] = {"rules": rules, "trees": trees}
+    digest = hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
     enabled = len(plan.enabled)
     return RuleSet(digest, enabled, len(plan.rules) - enabled)

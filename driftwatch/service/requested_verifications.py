@@ -71,8 +71,8 @@ def recorded(
     labelled = list[Mapping[TargetKey, Target]]()
     advices, incidents = list[AdviceRow](), list[Incident]()
     targets: dict[TargetKey, Target] = {}
-    told = replay(sources, span, plan, baseline=baseline, pins=pins, progress=progress)
-    for outcome in told:
+    outcomes = replay(sources, span, plan, baseline=baseline, pins=pins, progress=progress)
+    for outcome in outcomes:
         frames.append(stored_rows(outcome.rows))
         peaks.append(with_peaks(frames[-1], outcome.scrapes))
         targets |= outcome.targets
@@ -85,20 +85,20 @@ def recorded(
         return there
 
     def advised(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[PastAdvice]:
-        kept = [one for one in advices if since <= one.at < until]
-        return answers_for(kept, key, pool) or paged_for(incidents, key, pool, since, until)
+        fitting = [one for one in advices if since <= one.at < until]
+        return answers_for(fitting, key, pool) or paged_for(incidents, key, pool, since, until)
 
     around = surroundings(plan, targets, there.past, advised)
-    state, kept = VerificationState(), dict[str, Verification]()
-    for labels, seen in _alike(labelled, peaks):
+    state, fitting = VerificationState(), dict[str, Verification]()
+    for labels, stretch in _alike(labelled, peaks):
         # a release that only labels tell is what they said in those minutes
-        state, found = step(state, seen, replace(around, targets=labels))
-        kept |= {one.id: one for one in found}
+        state, new = step(state, stretch, replace(around, targets=labels))
+        fitting |= {one.id: one for one in new}
     for key, opened in state.opened.items():
         one = opened.verification
         target = targets[key]
-        kept[one.id] = asked_now(one, there.past, span[1], around.slo_of(target))
-    return replace(there, verifications=tuple(kept.values()))
+        fitting[one.id] = asked_now(one, there.past, span[1], around.slo_of(target))
+    return replace(there, verifications=tuple(fitting.values()))
 
 
 def _alike(
@@ -143,8 +143,8 @@ def of_stretches(
         NoVerdict: nothing is known of one of them.
     """
     minutes = [past.minutes(target.key, one.start, one.end) for one in (before, after)]
-    for window, found in zip((before, after), minutes, strict=True):
-        _something(target.key, found, window)
+    for window, frame in zip((before, after), minutes, strict=True):
+        _something(target.key, frame, window)
     change = _between(minutes[0], minutes[1], rows) or Change("knobs", after.start, {})
     return verified(
         Verification(
@@ -185,10 +185,10 @@ def of_servers(
         NoVerdict: nothing is known of one of them.
     """
     minutes = [past.minutes(one.key, window.start, window.end) for one in (other, target)]
-    for one, found in zip((other, target), minutes, strict=True):
-        _something(one.key, found, window)
-    told = _between(minutes[0], minutes[1], rows)
-    change = Change("A/B", window.end, {} if told is None else told.what)
+    for one, frame in zip((other, target), minutes, strict=True):
+        _something(one.key, frame, window)
+    difference = _between(minutes[0], minutes[1], rows)
+    change = Change("A/B", window.end, {} if difference is None else difference.what)
     stretch = Stretch(window.start, window.end)
     return verified(
         Verification(
@@ -229,14 +229,14 @@ def _between(before: pl.DataFrame, after: pl.DataFrame, rows: pl.DataFrame | Non
 
 def _last(frame: pl.DataFrame, rows: pl.DataFrame | None) -> dict[str, object]:
     """The last minute that was seen, with its ``cache_config`` where rows have it."""
-    seen = frame.filter(pl.col("scrapes") > 0).tail(1)
-    found = (
-        seen
+    scraped = frame.filter(pl.col("scrapes") > 0).tail(1)
+    newest = (
+        scraped
         if rows is None
-        else seen.join(
+        else scraped.join(
             rows.select("instance", "engine", "end", "cache_config"),
             on=["instance", "engine", "end"],
             how="left",
         )
     )
-    return found.row(0, named=True)
+    return newest.row(0, named=True)

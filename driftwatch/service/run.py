@@ -33,9 +33,9 @@ from driftwatch.service.outbox import Attempt, deliver_due
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
-    Made,
     ReportOutbox,
     Schedule,
+    WrittenReport,
     make_due,
 )
 from driftwatch.service.scrape_failures import ScrapeFailures
@@ -197,16 +197,16 @@ class Service:
         self.metrics.undelivered.set(undelivered)
         return attempts
 
-    def report_once(self) -> list[Made]:
+    def report_once(self) -> list[WrittenReport]:
         """Make the weekly reports that are due; those that were made."""
         if self._reports is None:
             return []
-        found = make_due(self._store, self._plan, self._reports, self._clock.now())
-        for made in found:
-            self._log.info("report made", week=made.week.name, file=str(made.file or ""))
-            if made.problem is not None:
-                self._log.error("report not written", reason=made.problem)
-        return found
+        reports = make_due(self._store, self._plan, self._reports, self._clock.now())
+        for one in reports:
+            self._log.info("report made", week=one.week.name, file=str(one.file or ""))
+            if one.problem is not None:
+                self._log.error("report not written", reason=one.problem)
+        return reports
 
     def prune(self) -> None:
         """Forget what is past its retention, pack the hours that are over, keep finished days."""
@@ -223,9 +223,9 @@ class Service:
 
     def _keep_days(self, days: pl.DataFrame) -> None:
         """Write down the days that are over, once."""
-        known = set(self._store.day_starts())
+        stored = set(self._store.day_starts())
         for (day,), rows in days.group_by("day", maintain_order=True):
-            if isinstance(day, datetime) and day.astimezone(UTC) not in known:
+            if isinstance(day, datetime) and day.astimezone(UTC) not in stored:
                 self._store.write_day(day, rows)
 
     def start(self) -> None:
@@ -360,8 +360,8 @@ class Service:
         metrics.retired.inc(len(outcome.retired))
         for key, why in sorted(outcome.retired.items()):
             self._log.info("target retired", target=key.text, reason=why)
-        told = pl.concat([outcome.scrapes, outcome.unseen])
-        for change in self._failures.changes(told):
+        rows = pl.concat([outcome.scrapes, outcome.unseen])
+        for change in self._failures.changes(rows):
             if change.reason is None:
                 self._log.info("answers again", target=change.instance)
             else:

@@ -41,13 +41,13 @@ class ScrapeFailures:
             .unique(["instance", "time"], keep="first", maintain_order=True)
         )
         for instance, time, ok, why in rows.iter_rows():
-            known = self.reasons.get(instance)
-            if ok and known is not None:
+            before = self.reasons.get(instance)
+            if ok and before is not None:
                 del self.reasons[instance]
                 yield Change(instance, time, None)
             elif not ok:
                 reason = str(why)
                 kind = re.sub(r"\d+", "N", reason)
-                if kind != known:
+                if kind != before:
                     self.reasons[instance] = kind
                     yield Change(instance, time, reason)

@@ -90,27 +90,27 @@ class Collecting:
             wait_seconds: how long to wait for them.
         """
         deadline = time.monotonic() + wait_seconds
-        asked: set[str] = set()
+        waiting: set[str] = set()
         with self._changed:
             for source in self._sources:
                 since = collected_until.get(source.name, now - HISTORY)
                 edge = now - timedelta(seconds=source.settle_seconds)
                 self._first_asked.setdefault(source.name, now)
                 if source.name in self._busy or source.name in self._answers:
-                    asked.add(source.name)
+                    waiting.add(source.name)
                 elif edge > since and not self._ended:
                     self._ask(source, since, edge)
-                    asked.add(source.name)
+                    waiting.add(source.name)
             self._changed.wait_for(
-                lambda: self._ended or not (asked & self._busy),
+                lambda: self._ended or not (waiting & self._busy),
                 timeout=max(0.0, deadline - time.monotonic()),
             )
-            came, self._answers = self._answers, {}
+            answers, self._answers = self._answers, {}
         until = dict(collected_until)
-        for name, answer in came.items():
+        for name, answer in answers.items():
             if answer.until is not None:
                 until[name] = answer.until
-        return self._gathered(came, until, now)
+        return self._gathered(answers, until, now)
 
     def free(self, name: str) -> bool:
         """Nothing is under way at this source: another question may be put to it."""
@@ -144,7 +144,7 @@ class Collecting:
         self._asks[name].put(ask)
 
     def _gathered(
-        self, came: Mapping[str, _Answer], until: Mapping[str, datetime], now: datetime
+        self, answers: Mapping[str, _Answer], until: Mapping[str, datetime], now: datetime
     ) -> Gathered:
         late: dict[str, str] = {}
         edges: list[datetime] = []
@@ -159,15 +159,15 @@ class Collecting:
                 edges.append(until[name])
             else:
                 edges.append(now - HISTORY)
-        names = tuple(source.name for source in self._sources if source.name in came)
+        names = tuple(source.name for source in self._sources if source.name in answers)
         return Gathered(
             names=names,
-            collected=tuple(came[name].collected for name in names),
+            collected=tuple(answers[name].collected for name in names),
             collected_until=until,
             complete=min(edges, default=now),
             late=late,
-            seconds={n: took for n in names if (took := came[n].seconds) is not None},
-            failed=tuple(name for name in names if came[name].failed),
+            seconds={n: took for n in names if (took := answers[n].seconds) is not None},
+            failed=tuple(name for name in names if answers[name].failed),
         )
 
 
@@ -183,11 +183,11 @@ def _answer(source: Source, since: datetime, edge: datetime) -> _Answer:
     try:
         collected = source.collect(since, edge)
     except Exception as error:  # noqa: BLE001 - whatever a source raises must not end the tick
-        said = (
+        text = (
             str(error) if isinstance(error, DriftwatchError) else f"{type(error).__name__}: {error}"
         )
-        problem = SourceProblem(source.name, said[:300], edge)
-        nothing = Collected(empty_scrapes(), {}, (problem,), silent=said[:300])
+        problem = SourceProblem(source.name, text[:300], edge)
+        nothing = Collected(empty_scrapes(), {}, (problem,), silent=text[:300])
         return _Answer(nothing, None, time.monotonic() - began, failed=True)
     # a grid coarser than the tick has nothing to ask for in most ticks
     seconds = time.monotonic() - began if collected.was_asked else None

@@ -129,22 +129,22 @@ def _families(minute: _Minute | None) -> Iterable[Metric]:
     if minute is not None:
         left_out.add_sample(LEFT_OUT, {}, float(minute.left_out))
     yield left_out
-    shown = minute is not None and len(minute.rows) > 0
+    has_rows = minute is not None and len(minute.rows) > 0
     labels = (
         [dict(zip(_LABELS, row, strict=True)) for row in minute.rows.select(_LABELS).iter_rows()]
-        if minute is not None and shown
+        if minute is not None and has_rows
         else []
     )
     for column in TARGET_COLUMNS:
         name = PREFIX + column
         family = Metric(name, meaning(column), "gauge")
-        if minute is not None and shown:
+        if minute is not None and has_rows:
             for label, value in zip(labels, minute.rows[column], strict=True):
                 if value is not None:
                     family.add_sample(name, label, value)
         yield family
     binds = Metric(LIMIT_BINDS, binds_meaning(), "gauge")
-    if minute is not None and shown:
+    if minute is not None and has_rows:
         for label, limit in zip(labels, minute.rows["binding_limit"], strict=True):
             if limit is not None:
                 for each in LIMITS:
@@ -154,9 +154,9 @@ def _families(minute: _Minute | None) -> Iterable[Metric]:
 
 def meaning(column: str) -> str:
     """Help text of a column's gauge: its definition and unit."""
-    found = BY_NAME[column]
-    unit = "" if found.unit == "1" else f" ({found.unit})"
-    return f"Newest minute: {found.meaning}{unit}."
+    definition = BY_NAME[column]
+    unit = "" if definition.unit == "1" else f" ({definition.unit})"
+    return f"Newest minute: {definition.meaning}{unit}."
 
 
 def binds_meaning() -> str:

@@ -38,7 +38,7 @@ ONE_CHANGE = timedelta(minutes=10)
 ADVICE_HOLDS = timedelta(days=14)
 
 _MINUTE = timedelta(minutes=1)
-_READ = (
+_COLUMNS = (
     "scrapes",
     *COLUMN_KNOBS,
     "max_num_seqs_inferred",
@@ -119,7 +119,7 @@ class Surroundings:
     past: PastMinutes
     advice: Advice
     targets: Mapping[TargetKey, Target]
-    told: Callable[[Target], Fingerprint]
+    fingerprint_of: Callable[[Target], Fingerprint]
     slo_of: Callable[[Target], Slo | None]
     failed: Callable[[str], None] | None = None
 
@@ -143,9 +143,9 @@ def step(
     if scrapes is not None:
         rows = with_peaks(rows, scrapes)
     book = _Book(dict(state.running), dict(state.started), dict(state.opened))
-    told: dict[str, Verification] = {}
+    changed: dict[str, Verification] = {}
     fingerprints: dict[TargetKey, Fingerprint] = {}
-    columns = [c for c in (*_READ, *_FLAGS) if c in rows.columns]
+    columns = [c for c in (*_COLUMNS, *_FLAGS) if c in rows.columns]
     ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
     last_read: dict[TargetKey, tuple[Any, ...]] = {}
     for row in ordered.iter_rows(named=True):
@@ -154,15 +154,15 @@ def step(
         if target is None:
             continue
         if key not in fingerprints:
-            fingerprints[key] = around.told(target)
+            fingerprints[key] = around.fingerprint_of(target)
         busy = key in book.started or key in book.opened or any(row.get(f) for f in _FLAGS)
-        read = tuple(row.get(name) for name in _READ if not name.startswith("running"))
-        if not busy and last_read.get(key) == read:
+        values = tuple(row.get(name) for name in _COLUMNS if not name.startswith("running"))
+        if not busy and last_read.get(key) == values:
             continue
-        last_read[key] = read
-        for found in book.minute(target, row, fingerprints[key], around):
-            told[found.id] = found
-    return VerificationState(book.running, book.started, book.opened), tuple(told.values())
+        last_read[key] = values
+        for verification in book.minute(target, row, fingerprints[key], around):
+            changed[verification.id] = verification
+    return VerificationState(book.running, book.started, book.opened), tuple(changed.values())
 
 
 def with_peaks(rows: pl.DataFrame, scrapes: pl.DataFrame) -> pl.DataFrame:
@@ -202,19 +202,19 @@ class _Book:
     ) -> Iterator[Verification]:
         """One minute of one target; what was opened, looked at or closed in it."""
         key, end = target.key, row["end"]
-        known = self.running.get(key)
-        if any(row.get(flag) for flag in _FLAGS) and known is not None:
+        last = self.running.get(key)
+        if any(row.get(flag) for flag in _FLAGS) and last is not None:
             begun = self.started.get(key)
             if begun is None or end - begun.at > ONE_CHANGE:
-                self.started[key] = Started(end, known)
+                self.started[key] = Started(end, last)
                 # of the same server a new start may read everything anew
-                known = Running(inferred_max_num_seqs=None)
-        now = running(row, fingerprint, known)
+                last = Running(inferred_max_num_seqs=None)
+        now = running(row, fingerprint, last)
         self.running[key] = now
         begun = self.started.get(key)
         if begun is not None:
-            seen = (row.get("running_requests"), row.get("running_requests_max"))
-            most = max(begun.running_max, *(value or 0.0 for value in seen))
+            requests = (row.get("running_requests"), row.get("running_requests_max"))
+            most = max(begun.running_max, *(value or 0.0 for value in requests))
             self.started[key] = begun = replace(begun, running_max=most)
             change = changed(begun.before, now, begun.at, most)
             if change is not None:
@@ -222,7 +222,7 @@ class _Book:
             if end - begun.at > SHOWS_WITHIN:
                 del self.started[key]
         if key in self.opened and self.opened[key].next_at <= end:
-            yield self._looked(target, end, around)
+            yield self._look_or_close(target, end, around)
 
     def _open(
         self, target: Target, change: Change, end: datetime, around: Surroundings
@@ -232,14 +232,14 @@ class _Book:
         there = self.opened.get(key)
         if there is not None and there.verification.change.at == change.at:
             if there.verification.change != change:
-                again = _held(replace(there.verification, change=change), target, around)
+                again = _with_forecast(replace(there.verification, change=change), target, around)
                 self.opened[key] = replace(there, verification=again)
                 yield again
             return
         if there is not None:
             yield superseded(there.verification, end)
         pool = target.pool or "default"
-        found = Verification(
+        verification = Verification(
             id=verification_id(key, change),
             instance=key.instance,
             engine=key.engine,
@@ -247,11 +247,11 @@ class _Book:
             change=change,
             opened_at=end,
         )
-        found = _held(found, target, around)
-        self.opened[key] = OpenVerification(found, 0, change.at + LOOKS[0] * _MINUTE)
-        yield found
+        verification = _with_forecast(verification, target, around)
+        self.opened[key] = OpenVerification(verification, 0, change.at + LOOKS[0] * _MINUTE)
+        yield verification
 
-    def _looked(self, target: Target, end: datetime, around: Surroundings) -> Verification:
+    def _look_or_close(self, target: Target, end: datetime, around: Surroundings) -> Verification:
         """A look; one that fails closes its verification, as the next one would fail as well."""
         try:
             return self._look(target, end, around)
@@ -287,34 +287,36 @@ class _Book:
                 there, verification=waits, next_at=min(end + missing * _MINUTE, at + LONGEST)
             )
             return waits
-        found = look(there.verification, before, after, end, slo=around.slo_of(target))
-        if found.closed_at is not None:
+        verification = look(there.verification, before, after, end, slo=around.slo_of(target))
+        if verification.closed_at is not None:
             del self.opened[key]
             self.started.pop(key, None)
-            return found
-        if not found.effects:
+            return verification
+        if not verification.effects:
             # too little matched to be judged: no look was spent, it is tried again soon
             looks, missing = there.looks, max(1, len(after) // 10)
         else:
             looks = max(there.looks + 1, looks_done(len(after)))
             missing = LOOKS[looks] - len(after) if looks < len(LOOKS) else 60
         self.opened[key] = OpenVerification(
-            found, looks, min(end + missing * _MINUTE, at + LONGEST)
+            verification, looks, min(end + missing * _MINUTE, at + LONGEST)
         )
-        return found
+        return verification
 
 
-def _held(found: Verification, target: Target, around: Surroundings) -> Verification:
+def _with_forecast(
+    verification: Verification, target: Target, around: Surroundings
+) -> Verification:
     """The verification with the forecast of the newest advice that asked for its change."""
-    at = found.change.at
-    asked = around.advice(target.key, found.pool, at - ADVICE_HOLDS, at)
-    fitting = [one for one in asked if advised_by(found.change, one.recommendation)]
+    at = verification.change.at
+    advices = around.advice(target.key, verification.pool, at - ADVICE_HOLDS, at)
+    fitting = [one for one in advices if advised_by(verification.change, one.recommendation)]
     own = [o for o in fitting if (o.instance, o.engine) == target.key]
     newest = max(own or fitting, key=lambda one: one.at, default=None)
     if newest is None:
-        return replace(found, forecast=None, incident_id=None)
+        return replace(verification, forecast=None, incident_id=None)
     return replace(
-        found,
+        verification,
         forecast=dict(newest.recommendation.get("forecast") or {}),
         incident_id=newest.incident_id,
     )

@@ -84,7 +84,7 @@ class Past:
     marks: tuple[pl.DataFrame, ...] = ()
     # per target and ``time`` (that of its last scrape) the last known values of what is compared
     # with the next
-    known: pl.DataFrame = field(
+    last_values: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(
             schema={
                 "target": pl.UInt32,
@@ -117,7 +117,7 @@ class JoinedScrapes:
     def alive(self) -> pl.DataFrame:
         """``epochs`` with what was known before of requests and tokens."""
         joint = self.epochs.with_columns(waiting_requests=_waiting())
-        return with_known(joint, self.past.known, ALIVE)
+        return with_known(joint, self.past.last_values, ALIVE)
 
 
 def joined(scrapes: pl.DataFrame, past: Past) -> JoinedScrapes:
@@ -138,7 +138,7 @@ def joined(scrapes: pl.DataFrame, past: Past) -> JoinedScrapes:
     is_known = led & (pl.col("time") < pl.col("base_time"))
     is_base = led & (pl.col("time") == pl.col("base_time"))
     of_base = ["base_time", "base_epoch", "base_serial"]
-    epochs = with_epochs(new.drop(of_base), past.known)
+    epochs = with_epochs(new.drop(of_base), past.last_values)
     joint = epochs.select("target", "time", "epoch").join(
         targets.select("target", *of_base), on="target", how="left", maintain_order="left"
     )
@@ -206,7 +206,7 @@ def _renumbered(past: Past, scrapes: pl.DataFrame) -> Past:
         past,
         targets=numbered.with_columns(target="number").drop("number"),
         scrapes=renumbered(past.scrapes),
-        known=renumbered(past.known),
+        last_values=renumbered(past.last_values),
     )
 
 
@@ -246,7 +246,7 @@ def left_behind(joint: JoinedScrapes, until: datetime, since: datetime) -> Past:
         # what is too old goes when the next scrapes come: now it would be one more copy
         scrapes=only(joint.scrapes.select(_NARROW.keys()), pl.col("time") < until),
         marks=tuple(marks),
-        known=_last_known(joint.epochs, last, joint.past.known),
+        last_values=_last_known(joint.epochs, last, joint.past.last_values),
         serials=max(joint.past.serials, newest + 1 if isinstance(newest, int) else 0),
         since=since,
     )

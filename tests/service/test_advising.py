@@ -104,7 +104,7 @@ def test_what_a_pool_says_of_its_engine_goes_first(
         "a",
         serving=from_startup_log(log, path="log"),
         gpus_per_replica=4.0,
-        told=fingerprint_from_startup_log(log),
+        reported=fingerprint_from_startup_log(log),
         model="meta-llama/Llama-3.1-8B",
         gpu="NVIDIA H100 80GB HBM3",
     )
@@ -117,7 +117,7 @@ def test_what_a_pool_says_of_its_engine_goes_first(
     assert (found.tensor_parallel, found.weight_bytes, found.release) == (1, 4.0, "0.32.0")
     asked = server_of(target, replace(PLAN, pools=(pool,)), stored, model="x", gpu="y")
     assert (asked.model, asked.gpu) == ("x", "y")
-    silent = replace(pool, told=Fingerprint(), model=None, gpu=None)
+    silent = replace(pool, reported=Fingerprint(), model=None, gpu=None)
     found = server_of(target, replace(PLAN, pools=(silent,)), stored)
     assert (found.model, found.gpu, found.tensor_parallel) == ("tiny-llama", None, 4)
 
@@ -127,7 +127,7 @@ def test_a_path_gives_way_to_a_served_name_that_is_known(
 ) -> None:
     target, _, stored = seen
     told = Fingerprint(identity={"model": "/mnt/weights/v7"})
-    plan = replace(PLAN, told={target.key.instance: told})
+    plan = replace(PLAN, reported={target.key.instance: told})
     served = replace(target, labels={**target.labels, "model_name": "meta-llama/Llama-3.1-8B"})
     assert server_of(served, plan, stored).model == "meta-llama/Llama-3.1-8B"
     assert server_of(target, plan, stored).model == "/mnt/weights/v7"  # nobody knows either
@@ -143,7 +143,7 @@ def test_what_no_replay_knows_is_named(seen: tuple[Target, pl.DataFrame, pl.Data
         identity={"pipeline_parallel_size": "2"},
         knobs={"enable_lora": "True", "speculative_config": "given"},
     )
-    plan = replace(PLAN, told={target.key.instance: told})
+    plan = replace(PLAN, reported={target.key.instance: told})
     assert server_of(target, plan, stored).unsupported == (
         "speculative decoding",
         "LoRA",

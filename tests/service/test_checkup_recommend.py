@@ -37,7 +37,7 @@ def test_what_the_tables_do_not_know_is_named_and_nothing_else_is_in_the_way(
 
 def test_what_no_replay_knows_is_a_warning(shared_data: Path) -> None:
     told = Fingerprint(knobs={"enable_lora": "True"}, identity={"pipeline_parallel_size": "2"})
-    found = _checks(page_text(shared_data), replace(COMPLETE, told=told))
+    found = _checks(page_text(shared_data), replace(COMPLETE, reported=told))
     said = [check.what for check in found if check.status == "WARNING"]
     assert said == [
         "runs LoRA, which is not simulated",

@@ -14,7 +14,7 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.departures import FORGOTTEN, GONE, MOVED
+from driftwatch.pipeline.departures import FORGOTTEN, MOVED, NOT_LISTED
 from driftwatch.pipeline.plan import Pool
 from driftwatch.pipeline.roster import UNCONFIGURED, Sources
 from driftwatch.pipeline.tick import evaluate, tick
@@ -81,7 +81,7 @@ def test_one_of_many_is_retired_after_15_minutes_whatever_it_carried() -> None:
     servers = [Server(f"s{i}:8000", steady(100), until=900 if i < 1 else 9e9) for i in range(8)]
     state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
     assert events(outcomes) == []
-    assert retired(outcomes) == {"s0:8000": GONE}
+    assert retired(outcomes) == {"s0:8000": NOT_LISTED}
     (gone,) = [o for o in outcomes if o.retired]
     assert gone.forgotten["at"].to_list() == [BEGIN + timedelta(minutes=30)]
     assert len(state.targets) == 7
@@ -198,7 +198,7 @@ def test_who_never_answered_is_missed_by_nobody() -> None:
     ]
     _, outcomes = watched([FleetSource(servers, 40)], 40, PLAN)
     assert events(outcomes) == []
-    assert retired(outcomes) == {"a:8000": GONE}
+    assert retired(outcomes) == {"a:8000": NOT_LISTED}
 
 
 def test_a_source_that_cannot_say_has_nobody_leave() -> None:
@@ -402,8 +402,8 @@ def test_a_page_that_is_taken_out_of_the_configuration_is_let_go() -> None:
     left = FleetSource(servers[1:], 30)
     collected = left.collect(BEGIN + timedelta(minutes=10), BEGIN + timedelta(minutes=11))
     for told_of in (
-        Sources(names=("fleet",), known=frozenset({"fleet"}), fixed=frozenset({"fleet"})),
-        Sources(names=("other",), known=frozenset({"other"})),
+        Sources(names=("fleet",), configured=frozenset({"fleet"}), fixed=frozenset({"fleet"})),
+        Sources(names=("other",), configured=frozenset({"other"})),
     ):
         after, outcome = evaluate(state, [collected], BEGIN + timedelta(minutes=11), PLAN, told_of)
         assert outcome.retired == {TargetKey("s0:8000", "0"): UNCONFIGURED}

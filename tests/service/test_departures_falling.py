@@ -8,7 +8,7 @@ import pytest
 from pool_cases import FleetSource, Server, one_pool, retired, told, watched
 from service_cases import shipped_plan
 
-from driftwatch.pipeline.departures import GONE, MOVED
+from driftwatch.pipeline.departures import MOVED, NOT_LISTED
 
 PLAN = one_pool(shipped_plan())
 
@@ -34,7 +34,7 @@ def test_replicas_that_follow_a_falling_demand(minutes: int) -> None:
     state, outcomes = watched([FleetSource(servers, over)], over, PLAN, every=5)
     assert told(outcomes) == []
     assert retired(outcomes).keys() == {f"s{k:02}:8000" for k in range(8)}
-    assert set(retired(outcomes).values()) <= {GONE, MOVED}
+    assert set(retired(outcomes).values()) <= {NOT_LISTED, MOVED}
     assert len(state.targets) == 2
 
 
@@ -55,4 +55,4 @@ def test_a_second_loss_after_the_first_looks_like_a_falling_demand() -> None:
     servers = [Server(f"s{i}:8000", lambda _: 100.0, until=end) for i, end in enumerate(until)]
     _, outcomes = watched([FleetSource(servers, 50)], 50, PLAN, every=5)
     assert [(event, alert) for event, alert, _ in told(outcomes)] == [("firing", "CoverageLost")]
-    assert retired(outcomes) == dict.fromkeys(("s2:8000", "s3:8000"), GONE)
+    assert retired(outcomes) == dict.fromkeys(("s2:8000", "s3:8000"), NOT_LISTED)

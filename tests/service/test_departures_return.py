@@ -13,7 +13,7 @@ from service_cases import shipped_plan
 from driftwatch.collect.schema import Collected, empty_scrapes
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Incident, Target, TargetKey
-from driftwatch.pipeline.departures import GONE, MOVED, Departures, judged, retirements
+from driftwatch.pipeline.departures import MOVED, NOT_LISTED, Departures, judged, retirements
 from driftwatch.pipeline.incidents import NO_TARGET_LEFT, NOW_ELSEWHERE, closed_for
 from driftwatch.pipeline.roster import Sources, roster
 from driftwatch.pipeline.state import State
@@ -53,7 +53,7 @@ def test_pod_and_model_outlast_a_tick_without_them() -> None:
     reborn = []
     for labels in ({"pod": "p-0", "model_name": "m"}, {}, {"pod": "p-1", "model_name": "m"}):
         brought = Collected(empty_scrapes(), {KEY: Target(KEY, labels)})
-        sources = Sources(names=("fleet",), known=frozenset({"fleet"}))
+        sources = Sources(names=("fleet",), configured=frozenset({"fleet"}))
         there = roster(state.targets, state.departures, [brought], sources, empty_scrapes(), PLAN)
         reborn.append(there.reborn)
         state = replace(state, targets=there.targets)
@@ -81,7 +81,7 @@ def test_a_pool_that_is_gone_closes_its_incidents() -> None:
     for left, reasons, before, said in (
         ({KEY: new}, {}, {KEY: old}, NOW_ELSEWHERE.format("new")),
         ({KEY: new}, {}, {KEY: replace(old, pool=None)}, NO_TARGET_LEFT),
-        ({}, {KEY: GONE}, {KEY: old}, NO_TARGET_LEFT),
+        ({}, {KEY: NOT_LISTED}, {KEY: old}, NO_TARGET_LEFT),
     ):
         after, closed = closed_for(PLAN.rules, open_ticket(), left, reasons, BEGIN, before)
         assert after == {}
@@ -143,4 +143,4 @@ def test_those_that_left_together_are_compared_with_the_pool_before_the_first() 
     found = judged(absent, Departures(traffic=traffic, last=last), pools)
     # 360 of 400 lack; with c's 400 counted in, or with b's 590, it would seem moved
     assert set(found.filter("lost")["instance"]) == {"a", "b"}
-    assert retirements(found) == (at(27), {TargetKey("c", "0"): GONE})
+    assert retirements(found) == (at(27), {TargetKey("c", "0"): NOT_LISTED})

@@ -276,7 +276,7 @@ def test_a_service_takes_up_a_pin_while_it_runs(
 
 
 def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) -> None:
-    plan = replace(PLAN, told={KEY.instance: Fingerprint(release={"vllm": "0.32.0"})})
+    plan = replace(PLAN, reported={KEY.instance: Fingerprint(release={"vllm": "0.32.0"})})
     with Store.open(tmp_path / "d.db") as store:
         assert stored_reports(store) == {}
         store.commit_tick(
@@ -288,7 +288,7 @@ def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) ->
             until=START,
             memory=reports_memory(plan),
         )
-        assert stored_reports(store) == plan.told
+        assert stored_reports(store) == plan.reported
 
 
 def test_a_proposal_stops_at_a_restart(shared_data: Path) -> None:

@@ -54,7 +54,7 @@ def import_command(file: Path, place: Place) -> int:
     pins = read_export(file)
     plan = place.plan
     with place.store() as store:
-        plan = replace(plan, told=stored_reports(store))
+        plan = replace(plan, reported=stored_reports(store))
         targets = plan.assign(stored_targets(store))
         now = SystemClock().now()
         models = gpu_models(targets, plan, store.gpus(now - _RECENT, now))

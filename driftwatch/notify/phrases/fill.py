@@ -25,11 +25,11 @@ from driftwatch.notify.phrases.speed import (
     drift_14d,
     drift_interval,
     first_gone,
-    gone,
     gpu_names,
     gpus,
     gpus_of_server,
     meaning,
+    missing_reason,
     peers,
     slower,
     slower_than_peers,
@@ -38,10 +38,10 @@ from driftwatch.notify.phrases.speed import (
 from driftwatch.notify.phrases.traffic import (
     baseline,
     began,
-    kept,
     lengths,
     means,
     moved,
+    unchanged,
 )
 
 
@@ -56,15 +56,15 @@ def fill(page: Page, templates: Iterable[str]) -> Iterator[str]:
 def _text(page: Page, name: str) -> str | None:
     if name in PHRASES:
         return PHRASES[name](page)
-    found = value(page, name) if name in BY_NAME else None
-    return None if found is None else evidence_value(name, found)
+    amount = value(page, name) if name in BY_NAME else None
+    return None if amount is None else evidence_value(name, amount)
 
 
 PHRASES: Mapping[str, Callable[[Page], str | None]] = {
     function.__name__: function
     for function in (
-        began, missed, queueing, limit, full, present, moved, kept, means, lengths, slower,
-        slower_than_peers, step_time, peers, drift_14d, drift_interval, gone, first_gone, gpus,
+        began, missed, queueing, limit, full, present, moved, means, lengths, slower,
+        slower_than_peers, step_time, peers, drift_14d, drift_interval, first_gone, gpus,
         gpu_names, gpus_of_server, load, meaning, target_kept, baseline, no_limit_full,
     )
-}  # fmt: skip
+} | {"kept": unchanged, "gone": missing_reason}  # fmt: skip

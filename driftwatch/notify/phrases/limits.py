@@ -34,7 +34,7 @@ def missed(page: Page) -> str | None:
     """``99 % of requests miss TTFT 1.0 s``: a range where the target lies inside a bucket."""
     if value(page, "slo_missed") is not True:
         return None
-    slo, known = page["slo"] or {}, []
+    slo, targets = page["slo"] or {}, []
     for stem, write in (("ttft", seconds), ("tpot", milliseconds)):
         column = f"{stem}_in_target_10m_ratio"
         least, target = value(page, column), slo.get(f"{stem}_seconds")
@@ -43,8 +43,8 @@ def missed(page: Page) -> str | None:
         most = page["evidence"][column].get("upper", least)
         if most < slo["share"]:
             share = percent_range(1 - most, 1 - least)
-            known.append((most, f"{share} of requests miss {stem.upper()} {write(target)}"))
-    return min(known)[1] if known else "the latency target is missed"
+            targets.append((most, f"{share} of requests miss {stem.upper()} {write(target)}"))
+    return min(targets)[1] if targets else "the latency target is missed"
 
 
 def queueing(page: Page) -> str | None:
@@ -103,13 +103,15 @@ def limit(page: Page) -> str | None:
     if share is not None:
         of = "the scrapes" if scrapes is None else f"{count(scrapes)} scrapes"
         often = f" in {percent(share)} of {of}"
-    said = f"{' and '.join(map(_article, names))} {'is' if len(names) == 1 else 'are'} full{often}"
+    sentence = (
+        f"{' and '.join(map(_article, names))} {'is' if len(names) == 1 else 'are'} full{often}"
+    )
     others = [text for name in LIMIT_WORDS if name not in names and (text := _use(page, name))]
     preempted = value(page, "preemptions_per_second")
     if preempted is not None:
         others.append(preemptions(preempted))
-    said += f": {', '.join(numbers)}" if numbers else ""
-    return f"{said}. {', '.join(others)}" if others else said
+    sentence += f": {', '.join(numbers)}" if numbers else ""
+    return f"{sentence}. {', '.join(others)}" if others else sentence
 
 
 def _use(page: Page, name: str, *, own: bool = False) -> str | None:
@@ -154,14 +156,14 @@ def preemptions(rate: float) -> str:
 def waiting_requests(page: Page) -> float | None:
     """How many requests wait: while the limit was full where that is known, else the mean."""
     bound = value(page, "binding_waiting_requests")
-    found = value(page, "waiting_requests") if bound is None else bound
-    return None if found is None else float(found)
+    waiting = value(page, "waiting_requests") if bound is None else bound
+    return None if waiting is None else float(waiting)
 
 
 def present(page: Page) -> str | None:
     """``12 requests present``."""
-    found = (value(page, "running_requests") or 0) + (value(page, "waiting_requests") or 0)
-    return f"{plural(found, 'request')} present" if found else None
+    requests = (value(page, "running_requests") or 0) + (value(page, "waiting_requests") or 0)
+    return f"{plural(requests, 'request')} present" if requests else None
 
 
 def load(page: Page) -> str | None:
@@ -171,8 +173,8 @@ def load(page: Page) -> str | None:
         return None
     of = "" if size is None else f" of {figure(size)} req/s"
     rate, ratio = reference_values(page).get("requests_per_second"), value(page, "capacity_ratio")
-    known = size and ratio and isinstance(rate, int | float)
-    before = f" (baseline {percent(float(rate) * ratio / size)})" if known and rate else ""
+    has_baseline = size and ratio and isinstance(rate, int | float)
+    before = f" (baseline {percent(float(rate) * ratio / size)})" if has_baseline and rate else ""
     return f"load {percent(used)} of the capacity{of}{before}"
 
 
@@ -203,8 +205,8 @@ def target_kept(page: Page) -> str | None:
 def no_limit_full(page: Page) -> str | None:
     """``no limit is full, all requests in target``; None where one is, or nobody knows."""
     limits = (page["diagnosis"] or {}).get("limits", ())
-    known = any(x["binds"] is False for x in limits) or value(page, "binding_limit") == "none"
-    if not known or any(x["binds"] for x in limits) or value(page, "slo_missed"):
+    is_measured = any(x["binds"] is False for x in limits) or value(page, "binding_limit") == "none"
+    if not is_measured or any(x["binds"] for x in limits) or value(page, "slo_missed"):
         return None
-    kept = target_kept(page)
-    return f"no limit is full{'' if kept is None else f', {kept}'}"
+    in_target = target_kept(page)
+    return f"no limit is full{'' if in_target is None else f', {in_target}'}"

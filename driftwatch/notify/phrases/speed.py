@@ -60,8 +60,8 @@ def step_time(page: Page) -> str | None:
         )
     if itl is None:
         return f"the engine runs at {percent(ratio)} of the speed expected at this load"
-    said = f"a step takes {figure(itl * 1000)} ms where this load used to take "
-    said += f"{figure(itl * ratio * 1000)} ms"
+    text = f"a step takes {figure(itl * 1000)} ms where this load used to take "
+    text += f"{figure(itl * ratio * 1000)} ms"
     before = reference_values(page)
     batch, was_batch = value(page, "effective_batch_size"), before.get("effective_batch_size")
     for column, unit in (
@@ -72,27 +72,27 @@ def step_time(page: Page) -> str | None:
         if not (now and was and batch and was_batch) or not is_as_before(now / was):
             continue
         if batch / was_batch > 1 and not is_as_before(batch / was_batch):
-            said += f". Throughput looks normal ({figure(now)} {unit}) only because its batch grew "
-            return said + f"from {figure(was_batch)} to {figure(batch)}"
-    return said
+            text += f". Throughput looks normal ({figure(now)} {unit}) only because its batch grew "
+            return text + f"from {figure(was_batch)} to {figure(batch)}"
+    return text
 
 
 def peers(page: Page) -> str | None:
     """``1 of 8 replicas; the others run at 99 to 101 % of the expected speed``."""
-    found: Mapping[str, Any] | None = page.get("peers")
+    speeds: Mapping[str, Any] | None = page.get("peers")
     concerned = page.get("concerned")
     if concerned is not None and concerned["targets"] >= concerned["of_targets"]:
         return None  # there are no others, and line 1 counts the targets
-    if not found:
+    if not speeds:
         median = value(page, "pool_speed_at_equal_load_ratio")
         return median and f"the others run at {percent(median)} of the expected speed"
-    slow = found["slower"] if concerned is None else concerned["targets"]
-    said = f"{slow} of {found['of_targets']} replicas"
-    if slow >= found["of_targets"]:
-        return said
-    low, high = (f"{found[f'speed_{end}_ratio'] * 100:.0f}" for end in ("low", "high"))
+    slow = speeds["slower"] if concerned is None else concerned["targets"]
+    text = f"{slow} of {speeds['of_targets']} replicas"
+    if slow >= speeds["of_targets"]:
+        return text
+    low, high = (f"{speeds[f'speed_{end}_ratio'] * 100:.0f}" for end in ("low", "high"))
     span = low if low == high else f"{low} to {high}"
-    return f"{said}; the others run at {span} % of the expected speed"
+    return f"{text}; the others run at {span} % of the expected speed"
 
 
 def drift_14d(page: Page) -> str | None:
@@ -102,8 +102,8 @@ def drift_14d(page: Page) -> str | None:
 
 def drift_interval(page: Page) -> str | None:
     """The same with its interval."""
-    found = next(_trends(page), None)
-    return found and f"{found[0]} (95 % interval {found[1]})"
+    trend = next(_trends(page), None)
+    return trend and f"{trend[0]} (95 % interval {trend[1]})"
 
 
 def _trends(page: Page) -> Iterator[tuple[str, str]]:
@@ -118,7 +118,7 @@ def _trends(page: Page) -> Iterator[tuple[str, str]]:
         yield f"{word} {tenth_percent(slope)} in 14 days", interval
 
 
-def gone(page: Page) -> str | None:
+def missing_reason(page: Page) -> str | None:
     """Why nothing is seen of any target of the page; None where a part is seen.
 
     A reason stands beside the names of the missing inputs only where those are all there were.
@@ -158,5 +158,5 @@ def gpus_of_server(page: Page) -> str | None:
 
 def meaning(page: Page) -> str | None:
     """What the leaf means."""
-    found = (page["diagnosis"] or {}).get("meaning")
-    return clean(found) if found else None
+    text = (page["diagnosis"] or {}).get("meaning")
+    return clean(text) if text else None

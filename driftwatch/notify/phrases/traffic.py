@@ -26,8 +26,8 @@ _STEMS = ("prompt", "generation")
 
 def length_ratio(page: Page, stem: str) -> float | None:
     """A mean length over the one that the rule compares with."""
-    found = value(page, f"{stem}_tokens_{form_of(page)['lengths']}_ratio")
-    return None if found is None else float(found)
+    ratio = value(page, f"{stem}_tokens_{form_of(page)['lengths']}_ratio")
+    return None if ratio is None else float(ratio)
 
 
 def _stems(page: Page) -> list[str]:
@@ -47,8 +47,8 @@ def _rate(page: Page) -> str | None:
 
 def moved(page: Page) -> str | None:
     """``prompts are ×2.3 longer``; the rate where no length moved."""
-    known = [(stem, length_ratio(page, stem)) for stem in _stems(page)]
-    ratios = [(stem, ratio) for stem, ratio in known if ratio is not None and _is_moved(ratio)]
+    every = [(stem, length_ratio(page, stem)) for stem in _stems(page)]
+    ratios = [(stem, ratio) for stem, ratio in every if ratio is not None and _is_moved(ratio)]
     parts = []
     for longer in (True, False):
         these = [f"{stem}s are {times(r)}" for stem, r in ratios if (r > 1) is longer]
@@ -58,7 +58,7 @@ def moved(page: Page) -> str | None:
     return ", ".join(parts) or _rate(page)
 
 
-def kept(page: Page) -> str | None:
+def unchanged(page: Page) -> str | None:
     """``generations unchanged``."""
     same = [stem for stem in _stems(page) if length_ratio(page, stem) is not None]
     same = [f"{stem}s" for stem in same if not _is_moved(length_ratio(page, stem))]
@@ -91,7 +91,7 @@ def lengths(page: Page) -> str | None:
             detail.append(plural(n, "request"))
         verb = "grew" if ratio > 1 else "shrank to"
         parts.append(f"{stem}s {verb} {times(ratio, 3)}" + f" ({', '.join(detail)})" * bool(detail))
-    parts += [text for text in (kept(page), _rate(page)) if text]
+    parts += [text for text in (unchanged(page), _rate(page)) if text]
     return ", ".join(parts) or None
 
 
