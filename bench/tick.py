@@ -49,9 +49,9 @@ from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.state import HISTORY, Outcome, State
-from driftwatch.pipeline.stored import memory_of
+from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 

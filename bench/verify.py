@@ -39,7 +39,7 @@ from driftwatch.fleet.generate import generate
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import targets_of
 from driftwatch.model import Slo
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import minutes
 from driftwatch.verify.compare import Comparison, compare
 from driftwatch.verify.figures import Parts, parts

@@ -15,7 +15,7 @@ from driftwatch.fleet.servers import targets_of
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.traffic.observed import Server
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import minutes
 
 _HOUR = timedelta(hours=1)

@@ -41,7 +41,7 @@ from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.server_reports import stored_reports
-from driftwatch.pipeline.stored import newest, stored_targets
+from driftwatch.pipeline.stored_state import newest, stored_targets
 from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes
 from driftwatch.store.store import Store
 

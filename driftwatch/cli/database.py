@@ -93,7 +93,7 @@ def last_scraped(store: Store) -> datetime:
 
     Raises NoVerdict: it holds none.
     """
-    from driftwatch.pipeline.stored import newest
+    from driftwatch.pipeline.stored_state import newest
 
     last = newest(store)
     if last is None:

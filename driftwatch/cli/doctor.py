@@ -151,7 +151,7 @@ def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple
 
 
 def _places_of_settings(settings: Settings) -> dict[str, Sequence[Serving]]:
-    from driftwatch.service.configured import serving_said
+    from driftwatch.service.configuration import serving_said
 
     return {pool.name: serving_said(pool.serving) for pool in settings.pools}
 

@@ -52,7 +52,7 @@ def command(
         click.get_current_context().exit(_list_columns(term, as_json))
 
     from driftwatch.cli.recording_history import from_recording
-    from driftwatch.notify.explained import explained_json
+    from driftwatch.notify.explanation import explained_json
     from driftwatch.pipeline.explain import Window as Asked
     from driftwatch.pipeline.explain import explain, measured_reference, target_named
 

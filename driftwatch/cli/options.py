@@ -171,9 +171,9 @@ def plan_from(
         ConfigError: the configuration or a rule file has problems.
         UsageError: the start-up log or the process cannot be read, or B < S.
     """
-    from driftwatch.service import configured
+    from driftwatch.service import configuration
 
-    plan = configured.plan_of_rules(()) if config is None else configured.plan_of(config)
+    plan = configuration.plan_of_rules(()) if config is None else configuration.plan_of(config)
     typed = Serving(
         max_num_seqs=_from_option(max_num_seqs),
         max_num_batched_tokens=_from_option(max_num_batched_tokens),

@@ -93,7 +93,7 @@ def _from_store(
     chosen: Week | None, at: datetime | None, db: str | None, serving: Mapping[str, Any]
 ) -> Material:
     from driftwatch.report.week import last_whole
-    from driftwatch.service.reporting import gather
+    from driftwatch.service.report_material import gather
     from driftwatch.store import Store
 
     config = serving["config"] or config_here()

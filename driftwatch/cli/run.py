@@ -44,7 +44,7 @@ def command(config: Path, once: bool) -> None:
     from driftwatch.cli.logs import configure_logs
     from driftwatch.clock import SystemClock
     from driftwatch.notify.senders import build_senders
-    from driftwatch.service.configured import plan_of_settings, sources_of
+    from driftwatch.service.configuration import plan_of_settings, sources_of
     from driftwatch.service.report_schedule import schedule_of
     from driftwatch.service.run import Receiver, Service
     from driftwatch.settings import RecordingSource, load_settings

@@ -211,7 +211,7 @@ def chosen_target(
 def _stored(where: past.Origin, length: timedelta) -> History:
     from driftwatch.cli.database import last_scraped, named_store
     from driftwatch.cli.recording_history import print_other_servers
-    from driftwatch.pipeline.stored import stored_origins, stored_targets
+    from driftwatch.pipeline.stored_state import stored_origins, stored_targets
 
     with named_store(where.db, where.config) as store:
         last = last_scraped(store)

@@ -21,7 +21,7 @@ from driftwatch.doctor.scrapes import SourceAnswer
 from driftwatch.doctor.server_clock import clock_offset, clock_offsets
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
-from driftwatch.service.configured import sources_of
+from driftwatch.service.configuration import sources_of
 from driftwatch.service.probes import asker_of
 from driftwatch.settings import (
     DcgmSource,

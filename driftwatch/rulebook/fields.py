@@ -172,7 +172,9 @@ class Fields:
             return None
         text = str(node.raw if not isinstance(node.value, str) else node.value).rstrip()
         try:
-            condition = parse_condition(text, columns=BY_NAME, false_when_unknown=false_when_unknown)
+            condition = parse_condition(
+                text, columns=BY_NAME, false_when_unknown=false_when_unknown
+            )
             if condition.columns:
                 return condition
             help_text = "name an evidence column: driftwatch evidence"

@@ -136,7 +136,7 @@ def gpus_of(
 ) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
     """The GPU table of the last two minutes, as far as the API has DCGM series."""
     from driftwatch.collect.prometheus.source import PrometheusSource as OfServers
-    from driftwatch.service.configured import sources_of
+    from driftwatch.service.configuration import sources_of
 
     frames = [empty_gpus()]
     problems: list[SourceProblem] = []

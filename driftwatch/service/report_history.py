@@ -15,10 +15,10 @@ from driftwatch.pipeline.minutes import StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored import advice_rows
+from driftwatch.pipeline.stored_state import advice_rows
 from driftwatch.report.material import Material, Price
 from driftwatch.report.week import Week
-from driftwatch.service.reporting import gather
+from driftwatch.service.report_material import gather
 from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.store.minute_columns import stored_rows

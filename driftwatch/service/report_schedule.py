@@ -22,7 +22,7 @@ from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
 from driftwatch.report.material import Price
 from driftwatch.report.week import Week, last_whole, week_named
-from driftwatch.service.reporting import gather
+from driftwatch.service.report_material import gather
 from driftwatch.settings import Settings
 from driftwatch.store.store import Store
 

@@ -17,7 +17,7 @@ from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
-from driftwatch.pipeline.stored import advice_rows
+from driftwatch.pipeline.stored_state import advice_rows
 from driftwatch.service.stored_verifications import answers_for, paged_for, surroundings
 from driftwatch.service.verifications import PastAdvice, VerificationState, step, with_peaks
 from driftwatch.signals.minutes import MINUTE_SCHEMA

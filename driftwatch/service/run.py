@@ -27,7 +27,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory, with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
-from driftwatch.pipeline.stored import advice_rows, memory_of, resumed, state_from
+from driftwatch.pipeline.stored_state import advice_rows, memory_of, resumed, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.outbox import Attempt, deliver_due
 from driftwatch.service.own_metrics import OwnMetrics

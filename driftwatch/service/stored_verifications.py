@@ -19,7 +19,7 @@ from driftwatch.notify.follow_up import follow_up
 from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes, StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored import advice_rows
+from driftwatch.pipeline.stored_state import advice_rows
 from driftwatch.service.verifications import (
     OpenVerification,
     PastAdvice,

@@ -16,7 +16,7 @@ import pytest
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, Recording, Source
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 

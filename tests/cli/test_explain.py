@@ -15,7 +15,7 @@ from driftwatch.collect.pages.parser import PageParser
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.state import State
-from driftwatch.pipeline.stored import memory_of
+from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.store import Store
 
 Run = Callable[..., tuple[int, str, str]]

@@ -15,7 +15,7 @@ from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import UsageError
-from driftwatch.service.configured import sources_of
+from driftwatch.service.configuration import sources_of
 from driftwatch.settings import Settings
 from driftwatch.testing.loopback import Answer, Request
 from driftwatch.testing.prometheus_api import PrometheusApi, Series

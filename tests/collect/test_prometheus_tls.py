@@ -14,7 +14,7 @@ from driftwatch.clock import SystemClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import AuthFailed, Unavailable
-from driftwatch.service.configured import sources_of
+from driftwatch.service.configuration import sources_of
 from driftwatch.settings import load_settings
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
 

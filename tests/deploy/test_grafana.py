@@ -19,7 +19,7 @@ from prometheus_client.exposition import generate_latest
 
 from driftwatch.clock import ManualClock
 from driftwatch.notify.stdout import StdoutSender
-from driftwatch.service.configured import plan_of_settings, sources_of
+from driftwatch.service.configuration import plan_of_settings, sources_of
 from driftwatch.service.run import Receiver, Service
 from driftwatch.service.target_metrics import TARGET_COLUMNS
 from driftwatch.settings import load_settings

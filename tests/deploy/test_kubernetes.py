@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from driftwatch import __version__
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.configured import plan_of_settings
+from driftwatch.service.configuration import plan_of_settings
 from driftwatch.settings import ENVIRONMENT, load_settings
 
 FOLDER = DEPLOY / "kubernetes"

@@ -12,7 +12,7 @@ from driftwatch.fleet.scenario.file import (
     scenario_named,
     shipped_scenarios,
 )
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 
 GOOD = """\
 name: mine

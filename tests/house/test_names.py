@@ -66,12 +66,7 @@ NOUNS = frozenset(
 UNCLEAR_MODULES: frozenset[str] = frozenset(
     {
         "compiling",
-        "configured",
-        "explained",
         "observed",
-        "pinned",
-        "reporting",
-        "stored",
         "unfinished",
     }
 )

@@ -13,7 +13,7 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.testing import victoria_metrics_server
 from driftwatch.testing.exposition_server import Page, read_pages
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill

@@ -15,7 +15,7 @@ from driftwatch.collect.dcgm.pages import DcgmPagesSource
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.service.configured import sources_of
+from driftwatch.service.configuration import sources_of
 from driftwatch.settings import Settings
 from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
 from driftwatch.testing.exposition_server import read_pages

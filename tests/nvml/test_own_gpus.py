@@ -22,7 +22,7 @@ from driftwatch.collect.pages.source import PagesSource
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import tick
-from driftwatch.service.configured import plan_of_settings, sources_of
+from driftwatch.service.configuration import plan_of_settings, sources_of
 from driftwatch.settings import load_settings
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 

@@ -15,7 +15,7 @@ from driftwatch.pipeline.question import question_for
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Question
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import minutes
 
 

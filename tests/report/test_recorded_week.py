@@ -32,7 +32,7 @@ from driftwatch.report.forms import MOST_BYTES, as_html, as_json_text, as_markdo
 from driftwatch.report.material import Material, RuleSet
 from driftwatch.report.plots import BLACK, BLUE, GREY, VERMILLION
 from driftwatch.report.text import top_screen
-from driftwatch.service.reporting import gather, rules_of
+from driftwatch.service.report_material import gather, rules_of
 from driftwatch.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

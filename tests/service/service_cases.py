@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 
 
 class FrameSource:

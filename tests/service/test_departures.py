@@ -360,7 +360,7 @@ def test_a_pool_of_which_nobody_is_left_closes_its_ticket() -> None:
 
 
 def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
-    from driftwatch.pipeline.stored import memory_of, state_from
+    from driftwatch.pipeline.stored_state import memory_of, state_from
     from driftwatch.store.store import Store
 
     gone = [Server(f"s{i}:8000", steady(100), until=900) for i in range(3)]

@@ -19,12 +19,12 @@ from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Target, TargetKey
-from driftwatch.notify.explained import explained_json, render_explained
+from driftwatch.notify.explanation import explained_json, render_explained
 from driftwatch.pipeline.explain import Window, explain, measured_reference
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored import resumed, state_from
+from driftwatch.pipeline.stored_state import resumed, state_from
 from driftwatch.pipeline.tick import tick
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store

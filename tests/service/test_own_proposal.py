@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from driftwatch.model import Finding, Target, TargetKey
-from driftwatch.notify.explained import render_explained
+from driftwatch.notify.explanation import render_explained
 from driftwatch.pipeline.unknown_reasons import OWN_PROPOSAL, reasons
 
 END = datetime(2026, 11, 21, 9, 20, tzinfo=UTC)

@@ -32,7 +32,7 @@ from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import MinutesInMemory, StoredMinutes
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored import advice_rows
+from driftwatch.pipeline.stored_state import advice_rows
 from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice

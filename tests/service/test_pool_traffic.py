@@ -25,7 +25,7 @@ from driftwatch.model import (
 from driftwatch.notify.page import recommendation_json, recommendation_of
 from driftwatch.pipeline.advice import answer_of_pool
 from driftwatch.pipeline.question import peers_of, pooled, question_for
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
 
 AT = datetime(2026, 11, 18, 3, tzinfo=UTC)

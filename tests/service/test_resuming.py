@@ -16,7 +16,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.evidence import DETECTED
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline import stored
+from driftwatch.pipeline import stored_state
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 
@@ -82,7 +82,7 @@ def test_a_restart_changes_no_column(
     fleet: FrameSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints after 1, 8 and 15 minutes; targets are forgotten between two of them."""
-    monkeypatch.setattr(stored, "CHECKPOINT_EVERY", timedelta(minutes=7))
+    monkeypatch.setattr(stored_state, "CHECKPOINT_EVERY", timedelta(minutes=7))
     expected, as_well = watched(fleet, tmp_path / "through.db", ())
     rows, retired = watched(fleet, tmp_path / "restarted.db", (1, 4, 8, 13, 14))
     assert retired == as_well == {TargetKey(name, "0") for name in GONE}

@@ -9,7 +9,7 @@ import pytest
 
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import ConfigError
-from driftwatch.service.configured import plan_of
+from driftwatch.service.configuration import plan_of
 from driftwatch.settings import load_settings
 
 

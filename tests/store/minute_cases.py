@@ -11,7 +11,7 @@ from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
 
 

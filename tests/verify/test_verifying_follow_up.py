@@ -23,7 +23,7 @@ from driftwatch.notify.terminal import render
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.service import verifications as verifying
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
 

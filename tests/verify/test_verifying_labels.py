@@ -8,7 +8,7 @@ from pathlib import Path
 from driftwatch.collect.recordings import open_recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.requested_verifications import recorded
 
 UPGRADE = {

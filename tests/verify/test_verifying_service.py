@@ -17,7 +17,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.model import TargetKey
 from driftwatch.notify.verification_line import verification_line
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store

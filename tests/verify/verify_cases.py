@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.service.configured import plan_of_rules
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.requested_verifications import Recorded, recorded
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.verify.matching import comparable, with_traffic

@@ -49,7 +49,7 @@ def import_command(file: Path, place: Place) -> int:
     from driftwatch.baselines.in_force import fingerprint, gpu_models
     from driftwatch.baselines.rows import of_others, row_of
     from driftwatch.pipeline.server_reports import stored_reports
-    from driftwatch.pipeline.stored import stored_targets
+    from driftwatch.pipeline.stored_state import stored_targets
 
     pins = read_export(file)
     plan = place.plan

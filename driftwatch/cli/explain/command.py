@@ -71,7 +71,7 @@ def _explain(
     evaluated = scope.evaluated()
     finding, window = _advised(scope, evaluated), evaluated.window
     if as_json:
-        from driftwatch.notify.explained import explained_json
+        from driftwatch.notify.explanation import explained_json
 
         click.echo(explained_json(finding, window.start, window.end))
     else:
@@ -119,7 +119,7 @@ def _print_page(
 ) -> None:
     """The page on stdout; commands that it names look at the moment ``at``."""
     from driftwatch.cli.next_options import repeat_options
-    from driftwatch.notify.explained import render_explained
+    from driftwatch.notify.explanation import render_explained
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
     click.echo(

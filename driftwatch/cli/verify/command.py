@@ -210,7 +210,7 @@ def _of_store(
     """
     from driftwatch.cli.database import config_here, open_store
     from driftwatch.pipeline.minutes import StoredMinutes
-    from driftwatch.pipeline.stored import newest, stored_targets
+    from driftwatch.pipeline.stored_state import newest, stored_targets
     from driftwatch.service.requested_verifications import asked_now
     from driftwatch.verify.verification import VERIFICATION
 

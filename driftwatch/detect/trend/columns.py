@@ -14,7 +14,7 @@ from driftwatch.detect.trend.creep import reasons
 from driftwatch.detect.trend.daily import at_hour
 from driftwatch.detect.trend.hours import sums_of, with_minutes
 from driftwatch.detect.trend.memory import HOLD, HOURLY_COLUMNS, Memory, memory_from
-from driftwatch.detect.trend.pinned import FACTORS, Pinned, attributed, pinned
+from driftwatch.detect.trend.pins import FACTORS, Pinned, attributed, pinned
 
 __all__ = ["Memory", "columns", "memory_from"]
 

@@ -17,7 +17,7 @@ from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
 from driftwatch.detect.trend.creep import trend_columns
 from driftwatch.detect.trend.memory import BATCH, LENGTHS, LN_SPEED, SIGNALS, SUM, TRENDS, Memory
-from driftwatch.detect.trend.pinned import Pinned
+from driftwatch.detect.trend.pins import Pinned
 from driftwatch.signals.histograms import quantile
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

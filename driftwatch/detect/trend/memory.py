@@ -17,7 +17,7 @@ from driftwatch.detect.memory import Array, Arrays, Field, arrays_from, named, n
 from driftwatch.detect.null import Bins
 
 if TYPE_CHECKING:
-    from driftwatch.detect.trend.pinned import Pinned
+    from driftwatch.detect.trend.pins import Pinned
 
 
 _RELATIVE_ERROR = 0.01

@@ -17,7 +17,7 @@ from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import part_of_week
 from driftwatch.detect.trend.memory import HOLD, HOURS, LENGTHS, PAST_DAYS, SIGNALS, Memory
-from driftwatch.detect.trend.pinned import SCALARS, Pinned
+from driftwatch.detect.trend.pins import SCALARS, Pinned
 
 # Usual distance of 24 h from other 24 h before five days of it are known: the largest of a day from
 # the days before it in real client traffic (ServeGen m-small, days 1-7; Azure's is 0.005).

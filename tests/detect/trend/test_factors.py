@@ -15,7 +15,7 @@ from trend_cases import MINUTE, PLAIN, folded, pin_of, recorded
 from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.speed.load_model import LoadModel, fit
 from driftwatch.detect.stage import Memory, detect
-from driftwatch.detect.trend.pinned import FACTORS
+from driftwatch.detect.trend.pins import FACTORS
 from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.signals.minutes import no_minutes
 
