@@ -228,8 +228,8 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     assert answers == ()
     assert drained.recommendation is not None
     assert drained.recommendation.why == "Do not change a knob; drain it"
-    assert drained.twins is not None
-    assert 0.3 < drained.twins["utilization_ratio"] < 3.0
+    assert drained.peers is not None
+    assert 0.3 < drained.peers["utilization_ratio"] < 3.0
 
 
 def test_pages_before_tickets_long_waits_first_and_notices_never(
