@@ -70,14 +70,19 @@ def no_verdict(page: Page) -> str | None:
     if advised is not None and advised["action"] == "insufficient":
         # what a leaf or a rule says by itself holds without a replay
         return None if full_advice(page) else why_of(advised)
-    if advised is not None and advised["reason_code"] == "undetermined":
+    if advised is not None and _code(advised) == "undetermined":
         return clean(advised["reason"])
     return None
 
 
+def _code(advised: Mapping[str, Any]) -> str:
+    """The code of the reason; a stored page of 0.6 has none."""
+    return str(advised.get("reason_code", ""))
+
+
 def why_of(advised: Mapping[str, Any]) -> str:
     """The reason of a page's recommendation, as a sentence of its own."""
-    return clean(with_lead(Reason(advised["reason_code"], advised["reason"])))
+    return clean(with_lead(Reason(_code(advised), advised["reason"])))
 
 
 def full_advice(page: Page) -> str | None:
@@ -86,7 +91,7 @@ def full_advice(page: Page) -> str | None:
     form = form_of(page)
     text = diagnosis["advice"] if diagnosis is not None else None
     if text is None and advised is not None and advised["action"] == "none":
-        text = why_of(advised) if advised["reason_code"] in _ADVICE_CODES else _KEEP_SETTINGS
+        text = why_of(advised) if _code(advised) in _ADVICE_CODES else _KEEP_SETTINGS
     if many(page) and leaf(page) == "replica_slow":
         text = None  # what is said of one of several is no advice for all
     text = text or (many(page) and form["advice_of_many"]) or form["advice"]
@@ -132,7 +137,7 @@ def advice_lines(page: Page) -> Iterator[Line]:
         yield Line(
             "Do", ". ".join(filter(None, (advice, more and more[:1].upper() + more[1:]))), weight=8
         )
-    if advised is not None and advised["reason_code"] not in _ADVICE_CODES:
+    if advised is not None and _code(advised) not in _ADVICE_CODES:
         reason = why_of(advised)
         if reason not in page["summary"] and reason.lower() != advice.lower():
             yield Line("Why", reason, weight=6)

@@ -298,7 +298,7 @@ def recommendation_of(document: Mapping[str, Any]) -> Recommendation:
     """A recommendation as a page's JSON has it (:func:`recommendation_json`)."""
     return Recommendation(
         action=document["action"],
-        reason=Reason(document["reason_code"], document["reason"]),
+        reason=Reason(document.get("reason_code", ""), document["reason"]),
         knob=document["knob"],
         from_value=document["from"],
         from_provenance=document["from_provenance"],
