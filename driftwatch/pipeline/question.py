@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Literal
@@ -36,55 +36,77 @@ _LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
 CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """What is asked about a target at a time, as the pipeline knows it.
+
+    Attributes:
+        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more
+            columns; other targets and later minutes are left out.
+        row: the evidence row of a window that ends then, with the ``reference_*`` columns; empty =
+            none.
+        beside: minutes of its peers: with them the question is the pool's; None = it has none, or
+            is asked about alone.
+        replicas: of its pool; None = unknown.
+    """
+
+    target: Target
+    at: datetime
+    minutes: pl.DataFrame
+    row: Mapping[str, Any] = field(default_factory=dict)
+    beside: pl.DataFrame | None = None
+    replicas: int | None = None
+    gpus: pl.DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """What a person says besides.
+
+    Attributes:
+        window: how far back; None = an hour.
+        slo: targets of the command line; None = those of the pool.
+        what_if: knob → value asked about besides.
+        log: the requests themselves; None = rebuilt from the minutes.
+        model, gpu: names; None = as configured, reported or read.
+    """
+
+    window: timedelta | None = None
+    slo: Slo | None = None
+    objective: Objective = "throughput"
+    what_if: Mapping[str, float] = field(default_factory=dict)
+    log: Requests | None = None
+    model: str | None = None
+    gpu: str | None = None
+    seed: int = 0
+
+
+_NO_OPTIONS = Options()
+
+
 def question_for(
-    target: Target,
-    plan: Plan,
-    at: datetime,
-    minutes: pl.DataFrame,
-    *,
-    row: Mapping[str, Any] | None = None,
-    reference: Mapping[str, Any] | None = None,
-    gpus: pl.DataFrame | None = None,
-    leaf: str | None = None,
-    window: timedelta | None = None,
-    slo: Slo | None = None,
-    objective: Objective = "throughput",
-    what_if: Mapping[str, float] | None = None,
-    log: Requests | None = None,
-    model: str | None = None,
-    gpu: str | None = None,
-    replicas: int | None = None,
-    seed: int = 0,
-    beside: pl.DataFrame | None = None,
+    moment: Moment, plan: Plan, leaf: str | None = None, options: Options = _NO_OPTIONS
 ) -> Question:
     """A question about one target.
 
     Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more
-            columns; other targets and later minutes are left out.
-        row: the evidence row of a window that ends then; None = no evidence.
-        reference: ``reference_*`` columns; None = those of ``row``.
         leaf: where the diagnosis ended; None = there is none.
-        window: how far back; None = an hour.
-        slo: targets of the command line; None = those of the pool.
-        what_if: knob → value asked about besides.
-        model, gpu: names; None = as configured, reported or read.
-        replicas: of the pool; None = unknown.
-        beside: minutes of its peers: with them the question is the pool's; None = its own.
 
     Raises:
-        NoVerdict: there is no minute of the target before ``at``.
+        NoVerdict: there is no minute of the target before the moment.
     """
+    target, at, row, log = moment.target, moment.at, moment.row, options.log
     key = target.key
     own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
-    inside = (pl.col("end") <= at) & (pl.col("end") > at - (window or WINDOW))
-    mine = minutes.filter(own & inside).sort("end")
+    inside = (pl.col("end") <= at) & (pl.col("end") > at - (options.window or WINDOW))
+    mine = moment.minutes.filter(own & inside).sort("end")
     if mine.is_empty():
         raise NoVerdict(f"{key.text}: no minute before {at:%Y-%m-%d %H:%M} UTC is known")
     every = mine
-    if beside is not None and log is None:
-        every = pl.concat([mine, beside.filter(inside & ~own)], how="diagonal")
+    if moment.beside is not None and log is None:
+        every = pl.concat([mine, moment.beside.filter(inside & ~own)], how="diagonal")
     used, *others = (one.select(*MINUTE_SCHEMA) for one in pooled(key, every, at).values())
+    slo = options.slo
     source: SloSource = "command line"
     if slo is None:
         slo = plan.slo_of(target)
@@ -93,43 +115,25 @@ def question_for(
         at=at,
         minutes=used,
         beside=tuple(others),
-        server=server_of(target, plan, mine, row=row, gpus=gpus, model=model, gpu=gpu),
+        server=server_of(
+            target, plan, mine, row=row, gpus=moment.gpus, model=options.model, gpu=options.gpu
+        ),
         slo=slo,
         slo_source=source,
-        reference=reference_in((row or {}) if reference is None else reference),
-        evidence=row or {},
+        reference=reference_in(row),
+        evidence=row,
         leaf=leaf,
-        objective=objective,
-        what_if=what_if or {},
+        objective=options.objective,
+        what_if=options.what_if,
         log=log,
-        replicas=replicas,
-        seed=seed,
+        replicas=moment.replicas,
+        seed=options.seed,
     )
 
 
 def reference_in(row: Mapping[str, Any]) -> dict[str, Any]:
     """The ``reference_*`` columns that are known in a row."""
     return {k: v for k, v in row.items() if k.startswith("reference_") and v is not None}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Moment:
-    """What is asked about a target at a time, as the pipeline knows it.
-
-    Attributes:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of the target, in order.
-        row: its evidence row, with the ``reference_*`` columns.
-        beside: minutes of its peers; None = it has none, or is asked about alone.
-        replicas: of its pool; None = unknown.
-    """
-
-    target: Target
-    at: datetime
-    minutes: pl.DataFrame
-    row: Mapping[str, Any]
-    beside: pl.DataFrame | None = None
-    replicas: int | None = None
-    gpus: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,17 +168,7 @@ def target_advice(
 
     at, failed = moment.at, None
     try:
-        question = question_for(
-            moment.target,
-            plan,
-            at,
-            moment.minutes,
-            row=moment.row,
-            leaf=leaf,
-            replicas=moment.replicas,
-            gpus=moment.gpus,
-            beside=moment.beside,
-        )
+        question = question_for(moment, plan, leaf)
         if ask == "advise":
             advice = advise.advise(question, table=False)
         else:

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Target
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import question_for
+from driftwatch.pipeline.question import Moment, question_for
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Question
@@ -37,4 +37,4 @@ def question_at(recording: Path, minute: int) -> Question:
     assert isinstance(first, datetime)
     at = first + timedelta(minutes=minute)
     known = rows.filter(pl.col("end") <= at)
-    return question_for(target, plan, at, minutes(known), row=known.row(-1, named=True))
+    return question_for(Moment(target, at, minutes(known), known.row(-1, named=True)), plan)

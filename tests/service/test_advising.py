@@ -16,7 +16,7 @@ from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.pipeline.engine import server_of, tokens_a_step
 from driftwatch.pipeline.plan import Pool
-from driftwatch.pipeline.question import question_for, reference_in
+from driftwatch.pipeline.question import Moment, Options, question_for, reference_in
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.scenarios import configurations_of
@@ -48,7 +48,7 @@ def test_a_page_asks_of_all_that_is_known_of_the_hour(
     target, rows, stored = seen
     at = after(stored, 11)
     row = rows.filter(pl.col("end") == at).row(0, named=True)
-    question = question_for(target, PLAN, at, stored, row=row, leaf="concurrency_cap_binding")
+    question = question_for(Moment(target, at, stored, row), PLAN, "concurrency_cap_binding")
     assert question.minutes["end"][-1] == at
     assert question.minutes["end"].to_list() == stored["end"].filter(stored["end"] <= at).to_list()
     server = question.server
@@ -72,7 +72,7 @@ def test_a_cap_inferred_before_a_restart_is_not_that_of_after(
     seen: tuple[Target, pl.DataFrame, pl.DataFrame],
 ) -> None:
     target, _, stored = seen
-    question = question_for(target, PLAN, after(stored, 25), stored)
+    question = question_for(Moment(target, after(stored, 25), stored), PLAN)
     assert question.server.serving.max_num_seqs is None
     observed = observed_from_minutes(question.minutes, question.server)
     assert configurations_of(question.server, observed).missing == ("max_num_seqs",)
@@ -159,13 +159,15 @@ def test_targets_and_reference_come_with_the_question(
     row = {**rows.row(-1, named=True), "reference_prompt_tokens_mean": 100.0}
     pools = (Pool("a", slo=Slo(ttft_seconds=1.0)),)
     configured = replace(PLAN, pools=pools)
-    question = question_for(target, configured, at, stored, row=row)
+    question = question_for(Moment(target, at, stored, row), configured)
     assert (question.slo, question.slo_source) == (Slo(ttft_seconds=1.0), "configuration")
     assert question.reference["reference_prompt_tokens_mean"] == 100.0
-    said = question_for(target, configured, at, stored, slo=Slo(tpot_seconds=0.05), reference={})
+    said = question_for(
+        Moment(target, at, stored), configured, options=Options(slo=Slo(tpot_seconds=0.05))
+    )
     assert (said.slo, said.slo_source) == (Slo(tpot_seconds=0.05), "command line")
     assert said.reference == {}
-    assert question_for(target, PLAN, at, stored).slo_source == "unknown"
+    assert question_for(Moment(target, at, stored), PLAN).slo_source == "unknown"
     assert reference_in({"reference_x": None, "reference_y": 1.0, "z": 2}) == {"reference_y": 1.0}
 
 
@@ -175,13 +177,15 @@ def test_a_named_window_is_taken_whole_and_minutes_alone_suffice(
     target, rows, stored = seen
     at = after(stored, 13)
     bare = minutes(rows)
-    question = question_for(target, PLAN, at, bare, window=timedelta(minutes=13))
+    question = question_for(
+        Moment(target, at, bare), PLAN, options=Options(window=timedelta(minutes=13))
+    )
     assert len(question.minutes) == 13
     # by the cache's tokens, in vLLM's own blocks
     assert (question.server.num_gpu_blocks, question.server.block_size) == (16_384, None)
     assert question.minutes.columns == bare.columns
     with pytest.raises(NoVerdict, match="no minute before"):
-        question_for(target, PLAN, after(stored, -100), stored)
+        question_for(Moment(target, after(stored, -100), stored), PLAN)
     other = Target(TargetKey("other:8000", "0"))
     with pytest.raises(NoVerdict, match="other:8000"):
-        question_for(other, PLAN, at, stored)
+        question_for(Moment(other, at, stored), PLAN)

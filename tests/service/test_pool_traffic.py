@@ -24,7 +24,7 @@ from driftwatch.model import (
 )
 from driftwatch.notify.page import recommendation_json, recommendation_of
 from driftwatch.pipeline.advice import answer_of_pool
-from driftwatch.pipeline.question import peers_of, pooled, question_for
+from driftwatch.pipeline.question import Moment, peers_of, pooled, question_for
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
 
@@ -70,7 +70,7 @@ def test_two_servers_of_one_pool_ask_the_same_question(asked: TargetKey) -> None
     plan, fleet = plan_of_rules(()), _fleet(A, B)
     frames = {A: _minutes(A, 100.0), B: _minutes(B, 110.0)}
     (twin,) = peers_of(fleet[asked], fleet, plan)
-    question = question_for(fleet[asked], plan, AT, frames[asked], beside=frames[twin])
+    question = question_for(Moment(fleet[asked], AT, frames[asked], beside=frames[twin]), plan)
     # the busiest of them, whoever is asked about
     assert question.minutes["instance"].unique().to_list() == [B.instance]
     assert [one["instance"].unique().to_list() for one in question.beside] == [[A.instance]]

@@ -99,26 +99,24 @@ def _question(
     what_if: dict[str, float],
     options: dict[str, Any],
 ) -> Question:
-    from driftwatch.pipeline.question import question_for
+    from driftwatch.pipeline.question import Moment, Options, question_for
     from driftwatch.simulate.workload import read_requests
 
     diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
     log = options.pop("log")
-    return question_for(
+    moment = Moment(
         scope.target,
-        scope.where.plan,
         scope.window.end,
         evaluated.minutes,
-        row=evaluated.row,
-        gpus=scope.history.gpus,
-        leaf=None if diagnosis is None else diagnosis.leaf,
-        window=length,
-        what_if=what_if,
-        log=None if log is None else read_requests(log, any_order=True),
-        replicas=scope.replicas,
-        beside=evaluated.beside,
-        **options,
+        evaluated.row,
+        evaluated.beside,
+        scope.replicas,
+        scope.history.gpus,
     )
+    requests = None if log is None else read_requests(log, any_order=True)
+    stated = Options(window=length, what_if=what_if, log=requests, **options)
+    leaf = None if diagnosis is None else diagnosis.leaf
+    return question_for(moment, scope.where.plan, leaf, stated)
 
 
 def _answer(question: Question, hardware: Path | None) -> Advice:
