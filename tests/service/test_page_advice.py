@@ -215,7 +215,7 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     assert isinstance(at, datetime)
     slow = replace(_walked("replica_slow"), advice="Do not change a knob; drain it")
     twins = {"of_targets": 2, "slower": 1, "speed_low_ratio": 1.0, "speed_high_ratio": 1.0}
-    finding = Finding("ReplicaSlow", here, at, {}, diagnosis=slow, twins=twins)
+    finding = Finding("ReplicaSlow", here, at, {}, diagnosis=slow, peers=twins)
     firing = Incident(
         "a" * 12, "k", "ReplicaSlow", "ReplicaSlow", "page", {}, "firing", at, at, firing_at=at
     )
