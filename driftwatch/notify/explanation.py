@@ -37,7 +37,7 @@ from driftwatch.notify.path import render_limits, render_path
 from driftwatch.notify.shares import shares, shares_json, shares_table
 from driftwatch.notify.todo import lacking, todo
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _WIDTH = 80
 _DATED = "%Y-%m-%d %H:%M:%S"
 

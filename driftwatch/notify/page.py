@@ -30,7 +30,7 @@ from driftwatch.notify.headline import headline
 from driftwatch.notify.numbers import utc_text
 from driftwatch.rulebook.page_form import PageForm
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SILENCE_FOR = "2h"
 # of a pool's incident so many targets are named, the others are counted

@@ -1,7 +1,8 @@
 """Minutes, scrapes and days in standard formats; calibrations are part of the advice.
 
 What earlier versions packed in a format of their own is not read any more: it is deleted.
-Incidents, baselines, advice, reports and the detectors' memory stay.
+So are verifications, whose documents have other fields now. Incidents, baselines, advice and
+reports stay; the detectors learn anew.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    for name in ("scrape_batches", "gpu_batches", "minute_batches", "day_batches"):
+    for name in (
+        *("scrape_batches", "gpu_batches", "minute_batches", "day_batches"),
+        "verifications",
+    ):
         op.execute(sa.delete(sa.table(name)))
     op.drop_index("ix_calibrations_at", table_name="calibrations")
     op.drop_table("calibrations")
