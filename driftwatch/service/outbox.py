@@ -69,23 +69,29 @@ def deliver_due(
             outbox.mark_failed(delivery.id, now, reason, None)
             results.append(Attempt(delivery.receiver, "dead", reason, *about))
             continue
+        failure = None
         try:
             sender.send(page)
         except DeliveryError as error:
-            again = (
-                None
-                if error.permanent
-                else next_attempt(
-                    delivery.attempts + 1,
-                    now,
-                    f"{delivery.incident_id}/{delivery.receiver}",
-                    error.retry_after_seconds,
-                )
-            )
-            outbox.mark_failed(delivery.id, now, error.message, again)
-            result: Literal["retried", "dead"] = "retried" if again else "dead"
-            results.append(Attempt(delivery.receiver, result, error.message, *about))
-        else:
+            failure = error
+        except Exception as error:  # noqa: BLE001 - one page that cannot be made holds up no other
+            message = f"not expected: {type(error).__name__}: {error}"
+            failure = DeliveryError(message, permanent=False)
+        if failure is None:
             outbox.mark_sent(delivery.id, now)
             results.append(Attempt(delivery.receiver, "sent", "", *about))
+            continue
+        again = (
+            None
+            if failure.permanent
+            else next_attempt(
+                delivery.attempts + 1,
+                now,
+                f"{delivery.incident_id}/{delivery.receiver}",
+                failure.retry_after_seconds,
+            )
+        )
+        outbox.mark_failed(delivery.id, now, failure.message, again)
+        result: Literal["retried", "dead"] = "retried" if again else "dead"
+        results.append(Attempt(delivery.receiver, result, failure.message, *about))
     return results
