@@ -1,8 +1,7 @@
 """An advice as a picture: capacity, and latency, over the knob; the same bytes for the same advice.
 
-Two panels: capacity with its band over the three step-time variants, the offered rate dashed; TTFT
-p95 and ITL p99 on a logarithmic axis with their targets. Today's value is hollow, the advised one
-filled; both are labelled. Colours are Okabe and Ito's, and each line has a marker of its own.
+Two panels: capacity with its band over three step-time variants, the offered rate dashed; TTFT p95
+and ITL p99 on a logarithmic axis with their targets. Today's value is hollow.
 """
 
 from __future__ import annotations
