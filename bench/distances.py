@@ -125,14 +125,14 @@ def judge(folder: Path, signal: str, false: float) -> None:
     counts, sums, edges = windows(folder, signal)
     known = np.nan_to_num(counts)
     own_sums = np.nan_to_num(sums)
-    twins = known.sum(axis=0, keepdims=True) - known
+    peers = known.sum(axis=0, keepdims=True) - known
     before, before_sums = np.zeros_like(known), np.zeros_like(own_sums)
     for back in range(1, HOUR + 1):
         before[:, back:] += known[:, :-back]
         before_sums[:, back:] += own_sums[:, :-back]
     everything = known.sum(axis=(0, 1))
     references = {
-        "twins": (twins, own_sums.sum(axis=0, keepdims=True) - own_sums),
+        "twins": (peers, own_sums.sum(axis=0, keepdims=True) - own_sums),
         "hour before": (before, before_sums),
     }
     for name, (other, other_sums) in references.items():

@@ -1,4 +1,4 @@
-"""How like the true traffic the rebuilt one is: both replayed under the same hidden law.
+"""How like the true traffic the rebuilt one is: both replayed under the same hidden engine.
 
     python bench/observed.py --seed 5 --cases 24 [--list]
 
@@ -45,7 +45,7 @@ class Seen:
 
 
 def seen(requests: Requests, case: Case, low: float, high: float) -> Seen:
-    """Replay under the hidden law; figures of the arrivals of [low, high)."""
+    """Replay under the hidden engine; figures of the arrivals of [low, high)."""
     pool = case.scenario.pool
     life = Runs(case.scenario, case.seed, (DRIFT_AT, DRIFT_AT + LASTING), (0,))._lives(0)[0]
     rows = simulate(

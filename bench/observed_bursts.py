@@ -6,8 +6,8 @@ Each case is a server of a hidden engine (bench/advice_truth/cases.py) that is s
 trace, ServeGen, Gamma gaps whose CV changes between 1 and 4 (BurstGPT's form), Poisson arrivals, or
 half as many more of these ("hot"), without a drift. Half ``a`` of a trace (ServeGen: its first
 week) is what was looked at while choosing; ``b`` is what is reported. Laws are fitted to the pages
-alone; every setting is run with the true requests under the hidden law, and forecast with the
-rebuilt ones under the fitted laws.
+alone; every setting is run with the true requests under the hidden engine, and forecast with the
+rebuilt ones under the fitted step-time models.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def figures(
     case: advice_cases.Case,
     requests: Requests,
     configuration: SchedulerConfiguration,
-    law: StepTime,
+    step_time: StepTime,
     window: tuple[float, float],
     disturbance: Disturbance | None = None,
 ) -> Figures:
@@ -160,7 +160,7 @@ def figures(
     slo = case.scenario.pool.slo
     assert slo is not None
     run = simulate(
-        requests, configuration, law, disturbance=disturbance, until_seconds=window[1] + 600.0
+        requests, configuration, step_time, disturbance=disturbance, until_seconds=window[1] + 600.0
     )
     rows = run.requests.filter(pl.col("arrival_seconds").is_between(*window))
     ttft = rows["ttft_seconds"].fill_null(np.inf).to_numpy()
@@ -190,10 +190,10 @@ def compared(case: advice_cases.Case) -> list[dict[str, float]]:
     true = replace(sent, arrival_seconds=at).take((at >= 0) & (at < low + observed.seconds))
     disturbance = disturbance_of(scenario, case.seed, 0)
     disturbance = replace(disturbance, factor_seconds=disturbance.factor_seconds - (began - low))
-    law = step_time_of(scenario.engine, scenario.pool, life.factor)
+    step_time = step_time_of(scenario.engine, scenario.pool, life.factor)
     found = []
     for _, setting in settings(configuration_of(scenario, life.serving)):
-        was = figures(case, true, setting, law, (low, low + observed.seconds), disturbance)
+        was = figures(case, true, setting, step_time, (low, low + observed.seconds), disturbance)
         window = (float(np.nextafter(0.0, 1.0)), observed.seconds)
         said = np.mean(
             [figures(case, rebuilt, setting, f.step_time, window) for f in made.fits], axis=0

@@ -1,4 +1,4 @@
-"""Advice on random servers with hidden laws: gain captured, harm, refusals, and what it costs.
+"""Advice on random servers with hidden engines: gain captured, harm, refusals, and what it costs.
 
     python bench/recommend.py --seed 5 --cases 60 --keep DIR --out FILE.json [--list]
     python bench/recommend.py --seed 5 --cases 60 --keep DIR --truths
@@ -6,7 +6,7 @@
     python bench/recommend.py --seed 5 --cases 60 --keep DIR --asked-after 5
 
 Each case is a server of the replayable fleet (step jitter, wander, stalls, CUDA-graph steps and a
-quadratic attention term: a law that no variant of the calibration has) whose lengths or demand
+quadratic attention term: a form that no variant of the calibration has) whose lengths or demand
 drift. What advise() sees is what its pages show. Truth is the hidden engine run again with the
 advised setting and with a ladder of one knob at a time.
 

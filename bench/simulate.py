@@ -137,11 +137,13 @@ def fleet_day() -> None:
         np.clip(rng.lognormal(5.5, 1.0, count).astype(int), 1, 4000),
         np.clip(rng.lognormal(4.8, 0.8, count).astype(int), 1, 2000),
     )
-    law = StepTime(0.012, 3e-5, 5e-5, 1e-7)
+    step_time = StepTime(0.012, 3e-5, 5e-5, 1e-7)
     c = SchedulerConfiguration(128, 2048, 20001, enable_prefix_caching=False)
     observe = Observe(np.arange(30.0, 86_400.0, 30.0), (0.01, 0.025, 0.05, 0.1), (8.0, 64.0, 512.0))
     seconds = seconds_of(
-        lambda: simulate(day, c, law, disturbance=Disturbance(jitter_sigma=0.1), observe=observe),
+        lambda: simulate(
+            day, c, step_time, disturbance=Disturbance(jitter_sigma=0.1), observe=observe
+        ),
         2,
     )
     say("server-day: 300,000 requests, jitter, 2,879 scrapes", seconds, 500)

@@ -2,7 +2,7 @@
 
     python bench/verify.py --seed 303 --servers 12 [--changed 4] [--json FILE]
 
-Servers of the replayable fleet (hidden law of 1.8 to 2.4 times the roofline, step jitter, a wander
+Servers of the replayable fleet (1.8 to 2.4 times as slow as the roofline, step jitter, a wander
 of 2 to 6 % that forgets in half an hour to four hours, stalls, real arrivals and lengths over two
 days' season). Each is run with the same requests and disturbances as it is, and with steps 0.6 to
 1.4 times as long. Verifications are opened at times of the day where

@@ -1,4 +1,4 @@
-"""Random servers whose traffic drifts: model, GPU, knobs, lengths, demand, targets, hidden law."""
+"""Random servers whose traffic drifts: model, GPU, knobs, lengths, demand, targets, engine."""
 
 from __future__ import annotations
 
@@ -150,17 +150,20 @@ def _before(
     """A demand that the server meets before the drift, and targets that are met then.
 
     The rate is a share of what a saturated server does; targets are some times the p95 that the
-    hidden law has at that rate, as of people who set them by what they saw.
+    hidden engine has at that rate, as of people who set them by what they saw.
     """
     scenario = Scenario.model_validate(said)
-    configuration, law = _configuration(scenario), step_time_of(scenario.engine, scenario.pool)
+    configuration, step_time = (
+        _configuration(scenario),
+        step_time_of(scenario.engine, scenario.pool),
+    )
     requests = PoolTraffic.of(scenario, int(rng.integers(2**31))).requests(0, 0.0, 1500.0)
     patient = replace(requests, cancel_seconds=np.full(len(requests), np.inf))
-    most = capacity_per_second(patient, configuration, law)
+    most = capacity_per_second(patient, configuration, step_time)
     load = float(rng.uniform(0.3, 0.75))
     if most is None or load * most < LEAST_RATE:
         return None
-    served = simulate_demand(paced(patient, load * most, rng), configuration, law)
+    served = simulate_demand(paced(patient, load * most, rng), configuration, step_time)
     if served.ttft_seconds_p95 is None or served.tpot_seconds_p95 is None:
         return None
     ttft = served.ttft_seconds_p95 * float(np.exp(rng.uniform(np.log(1.5), np.log(6.0))))

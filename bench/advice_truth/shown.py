@@ -57,7 +57,7 @@ def _rows(
 
 
 def _server(case: Case, row: Mapping[str, Any]) -> Server:
-    """As a configuration file and the page tell it; nothing of the hidden law."""
+    """As a configuration file and the page tell it; nothing of the hidden step-time model."""
     import json
 
     pool = case.scenario.pool

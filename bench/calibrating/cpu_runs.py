@@ -62,7 +62,7 @@ def _as_it_came(
 
 
 def forecast(observed: Observed, configuration: SchedulerConfiguration, fit: Fit) -> Seen:
-    """What these requests would see under a law and settings."""
+    """What these requests would see under a step-time model and settings."""
     times = np.arange(0.0, observed.seconds + 1e-9, 5.0)
     run = simulate(
         observed.requests,
@@ -145,7 +145,7 @@ def noise_of_mean(folder: Path, span: tuple[float, float]) -> tuple[float, float
 
 
 def report_main(folder: Path) -> bool:
-    """Print the figures of run_main: laws of the whole run, each phase's requests replayed."""
+    """Print the figures of run_main: models of the whole run, each phase simulated."""
     spans = {name: span for name, span in phases(folder).items() if name != "idle0"}
     parts = {
         name: rows_between(folder, span[0] + SETTLE_SECONDS, span[1])

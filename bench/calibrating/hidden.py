@@ -53,7 +53,7 @@ class Case:
     name: str
     server: Server
     configuration: SchedulerConfiguration
-    law: StepTime
+    step_time: StepTime
     disturbance: Disturbance
     requests: Requests
     seed: int
@@ -97,7 +97,7 @@ def cases(shared_data: Path, seed: int, count: int, seconds: float = HOUR) -> It
         )
         pool = Pool.model_validate({"model": name, "gpu": device, "gpus_per_replica": share})
         whole = step_time_of(engine, pool)
-        law = replace(
+        step_time = replace(
             whole,
             c0_seconds=whole.c0_seconds * float(rng.uniform(0.85, 1.3)),
             c2_seconds_per_decode_seq=float(rng.uniform(5e-6, 6e-5)),
@@ -116,14 +116,14 @@ def cases(shared_data: Path, seed: int, count: int, seconds: float = HOUR) -> It
             stall_durations_seconds=rng.uniform(0.5, 5.0, len(disturbance.stall_seconds)),
         )
         traffic = code if rng.random() < 0.4 else _servegen(clients, rng)
-        requests = _at_load(traffic, configuration, law, float(rng.uniform(0.3, 1.05)))
+        requests = _at_load(traffic, configuration, step_time, float(rng.uniform(0.3, 1.05)))
         if requests is None:
             continue
         server = Server(model=name, gpu=device, gpus=float(share), tensor_parallel=share)
         label = f"{name} {device} x{share} S{seqs} B{budget}"
         first = requests.take(requests.arrival_seconds < seconds)
         number = seed * 1000 + made
-        yield Case(label, server, configuration, law, disturbance, first, number, seconds)
+        yield Case(label, server, configuration, step_time, disturbance, first, number, seconds)
         made += 1
 
 
@@ -149,12 +149,12 @@ def _servegen(clients: ServeGen, rng: np.random.Generator) -> Requests:
 
 
 def _at_load(
-    requests: Requests, configuration: SchedulerConfiguration, law: StepTime, load: float
+    requests: Requests, configuration: SchedulerConfiguration, step_time: StepTime, load: float
 ) -> Requests | None:
     """Thinned or repeated so that the hour asks for ``load`` of what the engine can finish."""
     some = requests.take(np.linspace(0, len(requests) - 1, min(len(requests), 1500)).astype(int))
     at_once = replace(some, arrival_seconds=np.zeros(len(some)))
-    end = simulate(at_once, configuration, law).summary["end_seconds"]
+    end = simulate(at_once, configuration, step_time).summary["end_seconds"]
     wanted = int(load * len(some) / float(end) * HOUR)
     if not 600 <= wanted <= 60_000:
         return None
@@ -202,7 +202,7 @@ def _run(case: Case, configuration: SchedulerConfiguration, times: np.ndarray) -
     return simulate(
         case.requests,
         configuration,
-        case.law,
+        case.step_time,
         disturbance=case.disturbance,
         seed=case.seed,
         observe=Observe(times),

@@ -1,7 +1,7 @@
 """Whether the interval of a forecast capacity holds the truth, on hidden engines.
 
-The truth is the saturated rate of the hidden law under other settings, with the true requests; the
-forecast is that of every law an answer must hold in. What is judged is the capacity over today's
+The truth is the saturated rate of the hidden engine under other settings, with the true requests;
+the forecast is that of every model that an answer must hold in. Judged is the capacity over today's
 (what a change promises) and the capacity itself.
 """
 
@@ -54,10 +54,10 @@ class Interval:
         return self.gain_low <= self.truth / self.today_truth <= self.gain_high
 
 
-def laws_of(calibration: Calibration) -> list[StepTime]:
-    """Every law that an answer must hold in."""
+def step_times_of(calibration: Calibration) -> list[StepTime]:
+    """Every step-time model that an answer must hold in."""
     best = calibration.best
-    more = [law for law in (best.slower, best.faster) if law is not None]
+    more = [step_time for step_time in (best.slower, best.faster) if step_time is not None]
     return [*(fit.step_time for fit in calibration.fits), *more]
 
 
@@ -67,15 +67,15 @@ def intervals(case: hidden.Case, known: bool, seed: int = 0) -> Iterator[Interva
     server = case.server if known else replace(case.server, model="acme/unheard-of")
     prior = prior_of(server, observed, case.configuration)
     found = calibrate(observed, case.configuration, prior, at=hidden.AT, seed=seed)
-    laws = laws_of(found)
+    step_times = step_times_of(found)
     gates = fit_gates(found.best, saturated=ttft_is_skipped(observed), observed=observed)
     answered = found.identifiable and all(gate.passed for gate in gates)
     true, rebuilt = _some(case.requests), _some(observed.requests)
-    today = _rates(rebuilt, case.configuration, laws)
-    today_truth = capacity_per_second(true, case.configuration, case.law)
+    today = _rates(rebuilt, case.configuration, step_times)
+    today_truth = capacity_per_second(true, case.configuration, case.step_time)
     for knob, configuration in hidden.others(case.configuration):
-        truth = capacity_per_second(true, configuration, case.law)
-        said = _rates(rebuilt, configuration, laws)
+        truth = capacity_per_second(true, configuration, case.step_time)
+        said = _rates(rebuilt, configuration, step_times)
         if truth is None or today_truth is None:
             continue
         gains = said / today
@@ -99,9 +99,11 @@ def _some(requests: Requests) -> Requests:
 
 
 def _rates(
-    requests: Requests, configuration: SchedulerConfiguration, laws: list[StepTime]
+    requests: Requests, configuration: SchedulerConfiguration, step_times: list[StepTime]
 ) -> np.ndarray:
-    return np.array([capacity_per_second(requests, configuration, law) or 0.0 for law in laws])
+    return np.array(
+        [capacity_per_second(requests, configuration, step_time) or 0.0 for step_time in step_times]
+    )
 
 
 def _by_knob(found: list[Interval]) -> Iterator[str]:

@@ -94,8 +94,8 @@ def _seconds(text: str) -> float:
 
 def flags_of(run: Mapping[str, Any]) -> list[str]:
     """vLLM's flags of a run, as ``driftwatch simulate run`` takes them."""
-    law = run["step_time_coefficients"]
-    words = ["--step-time", ",".join(repr(value) for value in law.values())]
+    step_time = run["step_time_coefficients"]
+    words = ["--step-time", ",".join(repr(value) for value in step_time.values())]
     for key in (
         "max_num_seqs",
         "max_num_batched_tokens",

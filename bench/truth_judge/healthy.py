@@ -5,7 +5,7 @@ a regression over the healthy intervals of that server gives for the load they c
 per forward pass), P (computed prompt tokens per forward pass), KV use, their squares and n·P, by
 least squares of the relative error. It is the judge's own measure of how noisy the fleet is. It is
 fitted to the same intervals, so it follows a part of the wander; and it does not know the engine's
-law, so a part of the sd is its own misfit. The same servers without disturbance
+step-time model, so a part of the sd is its own misfit. The same servers without disturbance
 (:mod:`truth_judge.undisturbed`) say how large that part is.
 """
 
@@ -116,8 +116,8 @@ def wander_of(instance: str, at: Floats, load: Floats, itl: Floats) -> Wander:
     n, prefill = scaled[:, 0], scaled[:, 1]
     features = np.column_stack((np.ones(len(at)), scaled, scaled**2, n * prefill))
     weight = 1 / itl
-    law, *_ = np.linalg.lstsq(features * weight[:, None], itl * weight, rcond=None)
-    expected = np.maximum(features @ law, 0.05 * itl)
+    coefficients, *_ = np.linalg.lstsq(features * weight[:, None], itl * weight, rcond=None)
+    expected = np.maximum(features @ coefficients, 0.05 * itl)
     ln_r = np.log(itl / expected)
     middle = np.median(ln_r)
     return Wander(

@@ -70,7 +70,7 @@ def seconds(value: float) -> str:
 
 
 def _engine(rng: Random, least: float) -> Data:
-    """The hidden engine: the roofline in one half, any linear law with a hinge in the other."""
+    """The hidden engine: the roofline in one half, any hinged linear one in the other."""
     times = least * log_uniform(rng, 1.0, 2.0)
     found: Data = {
         "jitter_sigma": round(float(rng.uniform(0.03, 0.1)), 4),
@@ -82,14 +82,14 @@ def _engine(rng: Random, least: float) -> Data:
     }
     if chance(rng, 0.5):
         return {**found, "times_roofline": round(times, 3)}
-    law = {
+    step_time = {
         "c0_seconds": log_uniform(rng, 0.012, 0.05),
         "c1_seconds_per_prefill_token": log_uniform(rng, 2e-5, 1.5e-4),
         "c2_seconds_per_decode_seq": log_uniform(rng, 2e-5, 4e-4),
         "c3_seconds_per_kv_token": log_uniform(rng, 5e-9, 1.5e-7),
         "hinge_tokens": int(rng.choice([0, 0, 64, 128, 256])),
     }
-    return {**found, "law": law}
+    return {**found, "law": step_time}
 
 
 def roomy(rng: Random) -> Data:

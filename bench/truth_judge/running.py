@@ -432,7 +432,7 @@ def _folk(case: Case, episode: Episode, scrapes: pl.DataFrame) -> tuple[str, flo
 
 
 def _misfits(draw: Draw, case: Case, folder: Path) -> dict[str, float]:
-    """What the regression of ln r misses where the engine keeps to its law."""
+    """What the regression of ln r misses where the engine keeps to its step-time model."""
     numbers = servers_again(len(case.instances), case.end_seconds - case.start_seconds)
     told: dict[str, float] = _in_its_own_process("undisturbed", draw, folder, {"numbers": numbers})
     return told

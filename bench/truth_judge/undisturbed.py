@@ -1,7 +1,7 @@
 """A healthy server once more without jitter, wander and stalls: what its regression misses alone.
 
 The sd of ln r (:mod:`truth_judge.healthy`) holds two things: how much the engine wanders, and how
-badly a regression of the judge's describes its law. The same server under the same seed gets the
+badly a regression of the judge's describes the engine. The same server under the same seed gets the
 same requests and is scraped at the same times, so what is left without disturbance is the misfit.
 
     python -m truth_judge.undisturbed JOB.json
@@ -34,7 +34,7 @@ def servers_again(servers: int, seconds: float) -> tuple[int, ...]:
 
 
 def without_disturbance(scenario: Scenario) -> Scenario:
-    """The scenario with an engine that keeps to its law."""
+    """The scenario with an engine that keeps to its step-time model."""
     return scenario.model_copy(update={"engine": scenario.engine.model_copy(update=OFF)})
 
 

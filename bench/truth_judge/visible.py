@@ -80,7 +80,7 @@ def detectable(said: pl.DataFrame, case: Case, episode: Episode) -> bool | None:
     prompts, which it changes most.
     """
     if "TrafficShift" not in episode.notices:
-        return None  # against twins every replica has what it needs
+        return None  # against peers every replica has what it needs
     signal = "generation_tokens" if "generation" in episode.kind else "prompt_tokens"
     name = f"{signal}_smallest_detectable_ratio"
     if name not in said.columns:

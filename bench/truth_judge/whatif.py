@@ -1,4 +1,4 @@
-"""What the advised change would have done: the same traffic and hidden law, with another knob.
+"""What the advised change would have done: the same traffic and hidden engine, with another knob.
 
 For an episode the servers it concerns are run again through the fleet's hidden engine, once as they
 were, once with each advised setting and once with each setting of a ladder of one knob at a time.

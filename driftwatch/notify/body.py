@@ -74,8 +74,6 @@ def _resolved(page: Page) -> Iterator[Line]:
     yield Line("Since", "", instant(page, "started_at"), weight=6)
     if page.get("resolved_reason"):
         yield Line("Was", complaints(page)[0], weight=9)
-    elif page["severity"] != "notice" and (cause := _cause(page)) is not None:
-        yield Line("Cause", cause, weight=5)
     if (document := page.get("verification")) is not None:
         ended = instant(page, "resolved_at")
         today = ended.date() if ended is not None else None

@@ -147,14 +147,7 @@ def of_stretches(
         _something(target.key, frame, window)
     change = _between(minutes[0], minutes[1], rows) or Change("knobs", after.start, {})
     return verified(
-        Verification(
-            id=verification_id(target.key, change),
-            instance=target.key.instance,
-            engine=target.key.engine,
-            pool=target.pool or "default",
-            change=change,
-            opened_at=after.start,
-        ),
+        _opened(target, change, after.start),
         *minutes_of_stretches(
             minutes[0],
             minutes[1],
@@ -191,18 +184,24 @@ def of_servers(
     change = Change("A/B", window.end, {} if difference is None else difference.what)
     stretch = Stretch(window.start, window.end)
     return verified(
-        Verification(
-            id=verification_id(target.key, change, other.key.text),
-            instance=target.key.instance,
-            engine=target.key.engine,
-            pool=target.pool or "default",
-            change=change,
-            opened_at=window.end,
-            against=other.key.text,
-        ),
+        _opened(target, change, window.end, other.key.text),
         *minutes_of_stretches(minutes[0], minutes[1], stretch, stretch),
         window.end,
         slo=slo,
+    )
+
+
+def _opened(
+    target: Target, change: Change, at: datetime, against: str | None = None
+) -> Verification:
+    return Verification(
+        id=verification_id(target.key, change, against),
+        instance=target.key.instance,
+        engine=target.key.engine,
+        pool=target.pool or "default",
+        change=change,
+        opened_at=at,
+        against=against,
     )
 
 
