@@ -16,37 +16,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One scheduler setting.
+    """One scheduler setting."""
 
-    Attributes:
-        name: vLLM's argument in snake case, the same in ``SchedulerConfiguration``.
-        meaning: what it bounds.
-        words: how line 1 of a page calls it.
-        short: how a table's column calls it.
-        more: what a larger value does.
-        costs: what a larger value costs.
-        default: vLLM's own value, by release and device.
-        values: worth a simulation.
-        aliases: other spellings on a command line.
-        helm_key: of its own under ``vllmConfig`` in vLLM's production stack; None: ``extraArgs``.
-        is_column: evidence has a column of it, and the command line an option.
-        can_be_off: 0 turns it off.
-        not_advised: why no answer turns it; None where one may.
-    """
-
-    name: str
-    meaning: str
-    words: str
-    short: str
-    more: str
-    costs: str
-    default: str
-    values: tuple[int, ...] = ()
-    aliases: tuple[str, ...] = ()
+    name: str  # vLLM's argument in snake case, the same in ``SchedulerConfiguration``
+    meaning: str  # what it bounds
+    words: str  # how line 1 of a page calls it
+    short: str  # how a table's column calls it
+    more: str  # what a larger value does
+    costs: str  # what a larger value costs
+    default: str  # vLLM's own value, by release and device
+    values: tuple[int, ...] = ()  # worth a simulation
+    aliases: tuple[str, ...] = ()  # other spellings on a command line
+    # of its own under ``vllmConfig`` in vLLM's production stack; None: ``extraArgs``
     helm_key: str | None = None
-    is_column: bool = False
-    can_be_off: bool = False
-    not_advised: str | None = None
+    is_column: bool = False  # evidence has a column of it, and the command line an option
+    can_be_off: bool = False  # 0 turns it off
+    not_advised: str | None = None  # why no answer turns it; None where one may
 
     @property
     def flag(self) -> str:

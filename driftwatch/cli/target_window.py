@@ -24,43 +24,28 @@ _LEARNT = timedelta(hours=1)  # what an inferred max_num_seqs came from may lie 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """What was read.
+    """What was read."""
 
-    Attributes:
-        scrapes: scrape table, around the window and the baseline at least.
-        gpus: GPU readings of the same span.
-        targets: with their pools.
-        last: the last scrape.
-        incidents: open ones; a recording has none.
-        origins: target → name of the source that lists it.
-    """
-
-    scrapes: pl.DataFrame
-    gpus: pl.DataFrame
-    targets: Mapping[TargetKey, Target]
-    last: datetime
-    incidents: tuple[Incident, ...] = ()
+    scrapes: pl.DataFrame  # scrape table, around the window and the baseline at least
+    gpus: pl.DataFrame  # GPU readings of the same span
+    targets: Mapping[TargetKey, Target]  # with their pools
+    last: datetime  # the last scrape
+    incidents: tuple[Incident, ...] = ()  # open ones; a recording has none
+    # target → name of the source that lists it
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetWindow:
-    """A target in a window, before it is evaluated.
+    """A target in a window, before it is evaluated."""
 
-    Attributes:
-        where: store or recording, plan, baseline.
-        traffic: length of the minutes that an advice is made of, up to the window's end.
-        tree: where the walk begins.
-        today: the day whose times are printed without a date.
-    """
-
-    where: past.Origin
+    where: past.Origin  # store or recording, plan, baseline
     history: History
     target: Target
     window: Window
-    traffic: timedelta
-    tree: str
-    today: date
+    traffic: timedelta  # length of the minutes that an advice is made of, up to the window's end
+    tree: str  # where the walk begins
+    today: date  # the day whose times are printed without a date
 
     @property
     def source(self) -> str | None:
@@ -76,8 +61,7 @@ class TargetWindow:
     def explained(self, reference: pl.DataFrame, detected: pl.DataFrame) -> Finding:
         """What the window's scrapes say.
 
-        Raises:
-            NoVerdict: no usable scrape of the target lies in the window.
+        Raises NoVerdict: no usable scrape of the target lies in the window.
         """
         from driftwatch.pipeline.explain import explain
 
@@ -98,14 +82,10 @@ class TargetWindow:
     def evaluated(self, *, finding_needed: bool = True) -> Evaluated:
         """Evidence and minutes, of the store or of a recording.
 
-        Args:
-            finding_needed: without a usable scrape in the window there is no verdict; else no
-                finding: the minutes may still say something.
-
-        Raises:
-            ConfigError: the pins are no export, or some of it is wrong.
-            UsageError: the store knows nothing of the baseline.
-            NoVerdict: nothing of the target is known in the window.
+        ``finding_needed``: without a usable scrape in the window there is no verdict; else no
+        finding: the minutes may still say something. Raises ConfigError: the pins are no export, or
+        some of it is wrong; UsageError: the store knows nothing of the baseline; NoVerdict: nothing
+        of the target is known in the window.
         """
         in_store = self.where.recording is None
         return (_of_store if in_store else _of_recording)(self, finding_needed)
@@ -113,20 +93,14 @@ class TargetWindow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluated:
-    """What a window holds.
+    """What a window holds."""
 
-    Attributes:
-        finding: evidence, path, limits; None = no usable scrape.
-        window: what it is about: stored minutes are whole rows, the nearest to what was asked.
-        minutes: of the target: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
-            ``cache_config`` and ``model_name``.
-        beside: those of its peers.
-    """
-
-    finding: Finding | None
-    window: Window
+    finding: Finding | None  # evidence, path, limits; None = no usable scrape
+    window: Window  # what it is about: stored minutes are whole rows, the nearest to what was asked
+    # of the target: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with ``cache_config`` and
+    # ``model_name``
     minutes: pl.DataFrame
-    beside: pl.DataFrame
+    beside: pl.DataFrame  # those of its peers
 
     @property
     def row(self) -> dict[str, Any]:
@@ -150,21 +124,13 @@ def target_window(
 ) -> TargetWindow:
     """Which target and window are meant.
 
-    Args:
-        name: of a target or a pool; None = the only one.
-        where: store or recording, plan, baseline, the moment asked for.
-        length: of the window.
-        traffic: as :class:`TargetWindow` has it.
-        tree: where the walk begins.
-        today: the day whose times are printed without a date.
-        until_last: the window ends at the last scrape at the latest.
-
-    Raises:
-        RecordingError: the recording cannot be read.
-        StoreError: the store is missing or does not serve.
-        UsageError: no target answers to the name, or more than one that are no pool; the moment
-            lies after the last scrape by more than the window.
-        NoVerdict: there is no scrape, or no target at all.
+    ``name``: of a target or a pool; None = the only one; ``where``: store or recording, plan,
+    baseline, the moment asked for; ``length``: of the window; ``traffic``: as :class:`TargetWindow`
+    has it; ``tree``: where the walk begins; ``today``: the day whose times are printed without a
+    date; ``until_last``: the window ends at the last scrape at the latest. Raises RecordingError:
+    the recording cannot be read; StoreError: the store is missing or does not serve; UsageError: no
+    target answers to the name, or more than one that are no pool; the moment lies after the last
+    scrape by more than the window; NoVerdict: there is no scrape, or no target at all.
     """
     from driftwatch.pipeline.explain import window_ending
 
@@ -186,8 +152,7 @@ def chosen_target(
 ) -> Target:
     """The target that is named; of a pool of several the one with the longest queue at the end.
 
-    Raises:
-        UsageError: no target, or more than one that is no pool, answers to the name.
+    Raises UsageError: no target, or more than one that is no pool, answers to the name.
     """
     import polars as pl
 

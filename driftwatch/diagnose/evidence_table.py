@@ -328,11 +328,7 @@ def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Share of the pool's other targets that run and queue nothing, and are given less.
-
-    Less than half of the pool's mean of first tokens in 10 min: as a burst ends its servers run
-    empty at different minutes, and each of them had its share. NULL in a pool of one.
-    """
+    """Share of the pool's other targets that run and queue nothing, and are given less."""
     group = ["pool", "start", "end"]
     first_tokens = pl.col("first_tokens_10m")
     idle = (

@@ -78,13 +78,7 @@ def binding_of_scrape() -> pl.Expr:
 
 
 def _of_one_step() -> pl.Expr:
-    """How many requests wait for nothing but the next step, where any wait for that.
-
-    vLLM's gauge is read after a step has been scheduled, with what that step could not take; other
-    engines, and exporters of their own, count what came since as well. As many as begin in a step
-    (Poisson, two standard deviations above) wait three steps at most: that is no limit, unless
-    one that was preempted is among them, or three steps take a second, as long as pages.
-    """
+    """How many requests wait for nothing but the next step, where any wait for that."""
     of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
     most = _at_most(of_a_step)
     short = (pl.col("steps_per_second") > STEPS_OF_A_WAIT).fill_null(False)
@@ -115,11 +109,7 @@ def _full_steps() -> pl.Expr:
 
 
 def _only_the_budget() -> pl.Expr:
-    """Scrapes whose requests can wait for nothing but the budget, though its mean is not full.
-
-    The steps between two scrapes are in one mean: some that are full, and some that only decode.
-    Full ones are told from it where no other limit is near (a configured cap, the KV cache).
-    """
+    """Scrapes whose requests can wait for nothing but the budget, though its mean is not full."""
     far = (
         (pl.col("running") <= NOT_NEAR_RATIO * pl.col("max_num_seqs"))
         & ~pl.col("max_num_seqs_inferred").fill_null(False)
@@ -130,14 +120,8 @@ def _only_the_budget() -> pl.Expr:
 
 
 def _left_over() -> pl.Expr:
-    """The limit of an unknown scrape by elimination: only the cap, the KV cache and the budget
-    let a request wait for capacity.
-
-    The gauges are of one step, the tokens a mean of many. A step's running requests are read after
-    those that it ended have left: as many as begin in a step (:func:`_of_one_step`). Near a cap by
-    that much it is the cap, unless a third of the steps look full. Below what a cap could leave, or
-    half of what this process has let run where nobody knows how many leave, it is no cap; with the
-    KV cache half empty and nothing preempted it is the budget, unless one that is known looks free.
+    """The limit of an unknown scrape by elimination: only the cap, the KV cache and the budget let
+    a request wait for capacity.
     """
     running, cap, kv = pl.col("running"), pl.col("max_num_seqs"), pl.col("kv")
     leaving = _at_most(pl.col("first_tokens_per_step")).ceil()
@@ -214,10 +198,7 @@ def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
-    """Of the 90 % interval of a share of time that ``n`` scrapes have sampled (Wilson's score).
-
-    NULL below three: two of two prove nothing, and that is not "no".
-    """
+    """Of the 90 % interval of a share of time that ``n`` scrapes have sampled (Wilson's score)."""
     z2 = SHARE_Z**2
     spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
     low = (share + z2 / (2 * n) - SHARE_Z * spread) / (1 + z2 / n)
@@ -263,11 +244,7 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _began(holds: pl.Expr) -> pl.Expr:
-    """Where the run of held scrapes began: from there on at least half are held, at any time.
-
-    That is the beginning whose scrapes exceed the half by most. Where less than half of the window
-    is held, its own share takes the place of the half.
-    """
+    """Where the run of held scrapes began: from there on at least half are held, at any time."""
     holds, n = holds.fill_null(False), holds.count()
     score = 2 * n * holds.cast(pl.Int64) - pl.min_horizontal(n, 2 * holds.sum()).cast(pl.Int64)
     from_here = score.cum_sum(reverse=True)
@@ -275,10 +252,7 @@ def _began(holds: pl.Expr) -> pl.Expr:
 
 
 def _wanders(batch: pl.Expr) -> pl.Expr:
-    """Running requests hold no level over the scrapes in which a batch limit binds.
-
-    A level that is held looks like a cap that nobody configured: then the budget is not named.
-    """
+    """Running requests hold no level over the scrapes in which a batch limit binds."""
     own = batch & ~pl.col("repeats")  # a sample seen again is held by nobody
     top = pl.col("running").filter(own).max()
     at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(own)

@@ -37,12 +37,9 @@ _MOST_MORE_REPLICAS = 8
 def advise(question: Question, *, hardware: Hardware | None = None, table: bool = True) -> Advice:
     """Everything that can be said of a server's knobs.
 
-    Args:
-        hardware: GPUs and models by name; None = the shipped tables.
-        table: with every value of the knob in ``candidates``; a page prints none of them.
-
-    Raises:
-        WorkloadError: the request log contradicts the metrics.
+    ``hardware``: GPUs and models by name; None = the shipped tables; ``table``: with every value of
+    the knob in ``candidates``; a page prints none of them. Raises WorkloadError: the request log
+    contradicts the metrics.
     """
     engine = not_a_knob(question)
     if engine is not None:
@@ -93,10 +90,7 @@ def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
     """Today alone: its simulation, its capacity, and that at the reference's lengths; no sweep.
 
     The recommendation is ``insufficient`` as :func:`advise` has it, else ``no_action`` without a
-    verdict on knobs.
-
-    Raises:
-        WorkloadError: the request log contradicts the metrics.
+    verdict on knobs. Raises WorkloadError: the request log contradicts the metrics.
     """
     prepared = prepare(question, hardware)
     if isinstance(prepared, Refused):

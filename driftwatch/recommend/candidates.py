@@ -39,9 +39,8 @@ def candidate(
 ) -> Candidate:
     """Simulate one configuration in every scenario.
 
-    Args:
-        knobs: what is turned; empty = today.
-        judged_requests: the requests to find the capacity with; None = it is not looked for.
+    ``knobs``: what is turned; empty = today; ``judged_requests``: the requests to find the capacity
+    with; None = it is not looked for.
     """
     scenario = ground.scenarios[0]
     refused = refusal(scenario.configuration, knobs)
@@ -140,24 +139,19 @@ MARGIN = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a verdict is made of.
-
-    Attributes:
-        replicas: of the pool; None = unknown.
-        reference_capacity: at the reference's lengths; None = unknown.
-        reference_tokens_per_second: of one replica, in the reference; None = unknown.
-        met_in_window: target (``ttft``, ``tpot``) → whether the window's own p95 met it; what was
-            not observed is not in it.
-    """
+    """What a verdict is made of."""
 
     ground: Ground
     serving: Serving
     today: Candidate
     offered: float
-    replicas: int | None
-    reference_capacity: float | None
+    replicas: int | None  # of the pool; None = unknown
+    reference_capacity: float | None  # at the reference's lengths; None = unknown
+    # of one replica, in the reference; None = unknown
     reference_tokens_per_second: float | None = None
     saturated: bool = False
+    # target (``ttft``, ``tpot``) → whether the window's own p95 met it; what was not observed is
+    # not in it
     met_in_window: Mapping[str, bool] = field(default_factory=dict)
 
     @property

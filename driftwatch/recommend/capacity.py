@@ -116,8 +116,8 @@ def rate_within(
 ) -> Narrowing:
     """Capacity of a :func:`stretch` by one step-time model, to be narrowed; 0 where there is none.
 
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
+    Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be
+    served.
     """
     if len(requests) < FEWEST_REQUESTS:
         return Narrowing.of_rate(0.0)

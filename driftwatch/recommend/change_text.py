@@ -46,10 +46,8 @@ def vllm_arguments(moves: Sequence[KnobMove], *, undo: bool = False) -> tuple[st
 def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str, ...]:
     """Lines of a unified diff of the production stack's values; context begins with a blank.
 
-    Args:
-        moves: what changes; empty gives no line.
-        model: ``modelSpec[].modelURL`` that it is about, which the chart serves under that name;
-            None = unknown.
+    ``moves``: what changes; empty gives no line; ``model``: ``modelSpec[].modelURL`` that it is
+    about, which the chart serves under that name; None = unknown.
     """
     if not moves:
         return ()

@@ -87,9 +87,8 @@ def hits_known(observed: Observed) -> bool:
 def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
     """Who hit the prefix cache is known, or it makes no difference to today's simulation.
 
-    Args:
-        off: figure → today's simulation with whole prompts hit over the one with equal parts, minus
-            1; None = not needed.
+    ``off``: figure → today's simulation with whole prompts hit over the one with equal parts, minus
+    1; None = not needed.
     """
     hits = observed.prefix_hit_ratio
     if off is None:
@@ -142,9 +141,8 @@ def fit_gates(
 ) -> list[Gate]:
     """The simulation of today's settings against what was observed.
 
-    Args:
-        chance: figure → standard deviation of what is drawn; two of them may be added up to, but
-            never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
+    ``chance``: figure → standard deviation of what is drawn; two of them may be added up to, but
+    never more than :data:`MOST_CHANCE` times the bound; None = nothing is.
     """
     figures = _SATURATED if saturated else (*_ALWAYS, "ttft_seconds")
     gates = []
@@ -304,9 +302,8 @@ def spread_by_chance(
 ) -> Mapping[str, float]:
     """Figure → relative standard deviation of its mean over the window.
 
-    Args:
-        observed: the window; of a request log nothing is drawn, and nothing is left to chance.
-        arrivals: how they come inside a minute, as the calibration has it.
+    ``observed``: the window; of a request log nothing is drawn, and nothing is left to chance;
+    ``arrivals``: how they come inside a minute, as the calibration has it.
     """
     if observed.source != "metrics":
         return {}
@@ -368,8 +365,7 @@ def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Gr
 def as_whole_prompts(requests: Requests, block_size: int, rng: np.random.Generator) -> Requests:
     """As many cached tokens in all, but as whole prompts of requests drawn at random.
 
-    Args:
-        block_size: a hit is whole blocks, and never a prompt's last token.
+    ``block_size``: a hit is whole blocks, and never a prompt's last token.
     """
     total = int(np.maximum(requests.cached_tokens, 0).sum())
     whole = (requests.prompt_tokens - 1) // block_size * block_size

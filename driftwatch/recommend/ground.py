@@ -29,9 +29,8 @@ def served_alike(
 ) -> bool:
     """The further setting puts no more requests in target, as far as can be told.
 
-    Args:
-        nearer: share in target in each scenario; None = vLLM would refuse the setting.
-        ties: of the share in target: less is no difference anyway.
+    ``nearer``: share in target in each scenario; None = vLLM would refuse the setting; ``ties``: of
+    the share in target: less is no difference anyway.
     """
     more = []
     for one, other in zip(nearer, further, strict=True):
@@ -45,15 +44,7 @@ def served_alike(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ground:
-    """What every simulation of a sweep shares.
-
-    Attributes:
-        demands: times the observed rate, less and more, at which a change must still be right.
-        whole_hits: the same requests with prefix hits as whole prompts, for the scenarios that ask
-            for them; None where none does.
-        ttft_compared: today's simulated TTFT was held against the observed one; where it was not,
-            none is forecast.
-    """
+    """What every simulation of a sweep shares."""
 
     scenarios: Sequence[Scenario]
     requests: Requests
@@ -61,8 +52,12 @@ class Ground:
     blocks: BlockCount
     budget_known: bool
     objective: Literal["throughput", "latency"] = "throughput"
+    # times the observed rate, less and more, at which a change must still be right
     demands: tuple[float, ...] = (0.9, 1.1)
+    # the same requests with prefix hits as whole prompts, for the scenarios that ask for them; None
+    # where none does
     whole_hits: Requests | None = None
+    # today's simulated TTFT was held against the observed one; where it was not, none is forecast
     ttft_compared: bool = True
     memory: dict[tuple[object, ...], Measured | None] = field(default_factory=dict)
     limits: dict[tuple[object, ...], Narrowing] = field(default_factory=dict)
@@ -74,8 +69,7 @@ class Ground:
         """A simulation of the whole window; None where vLLM or the requests do not fit the
         settings.
 
-        Args:
-            scraped: with latencies, ITL, running and KV; else what is better is judged by alone.
+        ``scraped``: with latencies, ITL, running and KV; else what is better is judged by alone.
         """
         key = (*scenario.key, tuple(sorted(knobs.items())), demand)
         if key not in self.memory or (scraped and _unscraped(self.memory[key])):
@@ -154,8 +148,7 @@ class Ground:
     ) -> Narrowing:
         """Capacity in a scenario by a stretch of requests, to be narrowed from ``near`` requests/s.
 
-        Raises:
-            ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
+        Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
         """
         return rate_within(
             stretch(requests),
@@ -219,8 +212,7 @@ class Ground:
     def screened(self, knobs: Knobs, *, whole: bool = False) -> Measured | None:
         """A simulation of the first requests where they are many, in the first scenario alone.
 
-        Args:
-            whole: with latencies and the peak; else the share in target alone.
+        ``whole``: with latencies and the peak; else the share in target alone.
         """
         requests, judged = self.screening()
         return self._simulated(self.scenarios[0], knobs, requests, judged, False, whole=whole)

@@ -128,9 +128,7 @@ def recent(observed: Observed, minutes: pl.DataFrame, since: float) -> Observed:
     """The end of a window, as a window of its own.
 
     Requests that were there when it begins are not in it: it is what came that is judged.
-
-    Args:
-        since: second of its clock; the nearest edge of a row counts.
+    ``since``: second of its clock; the nearest edge of a row counts.
     """
     if since <= 0.0:
         return observed
@@ -176,9 +174,8 @@ def steady(
 ) -> tuple[Requests, float]:
     """Requests from second 0 on, and how long they last.
 
-    Args:
-        beside: windows of peers: theirs come in between, in turn, each for an equal part of the
-            time: what a server of the pool is offered.
+    ``beside``: windows of peers: theirs come in between, in turn, each for an equal part of the
+    time: what a server of the pool is offered.
     """
     if beside:
         return _in_turn([steady(one, seed) for one in (observed, *beside)])
@@ -279,11 +276,8 @@ def gain_interval(
     """The gain in target of some knobs by the best step-time model; None = unknown.
 
     What is not known of the step-time model is no question of the requests: every scenario is asked
-    by itself.
-
-    Args:
-        observed: the traffic that is judged; of a request log as of minutes.
-        demands: times the observed demand; None = those of the ground.
+    by itself. ``observed``: the traffic that is judged; of a request log as of minutes;
+    ``demands``: times the observed demand; None = those of the ground.
     """
     gains = []
     for requests, lasting in _windows(observed, seed):

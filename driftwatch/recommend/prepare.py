@@ -128,28 +128,21 @@ _EVEN_DRAWS = 4  # by as much as the waits of two of these differ nothing is mov
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A question that can be answered.
-
-    Attributes:
-        judged: the traffic going on, on a clock of its own.
-    """
+    """A question that can be answered."""
 
     advice: Advice
     observed: Observed
     ground: Ground
-    judged: Requests
+    judged: Requests  # the traffic going on, on a clock of its own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refused:
-    """A question that no simulation answers.
+    """A question that no simulation answers."""
 
-    Attributes:
-        advice: what is known so far, and which gates failed; or that nothing needs a simulation.
-        observed: the traffic since it is as it is now; None = it could not be rebuilt.
-    """
-
+    # what is known so far, and which gates failed; or that nothing needs a simulation
     advice: Advice
+    # the traffic since it is as it is now; None = it could not be rebuilt
     observed: Observed | None = None
 
 

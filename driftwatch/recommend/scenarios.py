@@ -25,21 +25,17 @@ from driftwatch.simulate.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One way the server may be.
-
-    Attributes:
-        fit: where the step-time model comes from; None where it is given.
-        whole_hits: prefix hits are taken as whole prompts of some requests, not as an equal part of
-            each: which of both it is no metric says.
-        is_end: its step-time model is an end of the best fit's 80 % interval, and not a fit of its
-            own: what is possible, not what is likely.
-    """
+    """One way the server may be."""
 
     configuration: SchedulerConfiguration
     step_time: StepTime
     variant: str
-    fit: Fit | None = None
+    fit: Fit | None = None  # where the step-time model comes from; None where it is given
+    # prefix hits are taken as whole prompts of some requests, not as an equal part of each: which
+    # of both it is no metric says
     whole_hits: bool = False
+    # its step-time model is an end of the best fit's 80 % interval, and not a fit of its own: what
+    # is possible, not what is likely
     is_end: bool = False
 
     @property
@@ -105,13 +101,10 @@ _TRUE = ("true", "1")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is known of today's settings.
+    """What is known of today's settings."""
 
-    Attributes:
-        configurations: today's; several where one setting is unknown and an answer must hold for
-            each value; empty where something is missing that cannot be ranged over.
-    """
-
+    # today's; several where one setting is unknown and an answer must hold for each value; empty
+    # where something is missing that cannot be ranged over
     configurations: tuple[SchedulerConfiguration, ...]
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -120,8 +113,7 @@ class Settings:
 def configurations_of(server: Server, observed: Observed) -> Settings:
     """Today's settings of a server.
 
-    Args:
-        observed: its traffic: whether prefix hits were given, how much the KV cache held.
+    ``observed``: its traffic: whether prefix hits were given, how much the KV cache held.
     """
     serving = server.serving
     if serving.max_num_seqs is None:

@@ -25,14 +25,10 @@ _ITL_EDGES = tuple(float(edge) for edge in np.geomspace(5e-4, 60.0, 400))  # cel
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Which requests of a simulation count, and by what.
+    """Which requests of a simulation count, and by what."""
 
-    Attributes:
-        slo: latency targets; None: by the wait for admission (:data:`WAIT_SECONDS`).
-        since_seconds: requests that arrived from then on count, those before only load the server.
-    """
-
-    slo: Slo | None
+    slo: Slo | None  # latency targets; None: by the wait for admission (:data:`WAIT_SECONDS`)
+    # requests that arrived from then on count, those before only load the server
     since_seconds: float
     until_seconds: float
     ttft_overhead_seconds: float = 0.0
@@ -40,31 +36,25 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of the requests that count; None = none finished, or none has it.
-
-    Attributes:
-        ttft_in_target_ratio: share of those that finished that meet the TTFT target; None = none.
-        peak_running_requests: most that held a place at a time (from admission to end).
-        itl_seconds: mean over tokens of the window; None where it was not scraped.
-        kv_cache_peak_ratio: over scrapes; None where blocks are unknown.
-        keeps_up: the wait for admission does not grow from the middle to the end.
-    """
+    """Of the requests that count; None = none finished, or none has it."""
 
     in_target_ratio: float
+    # share of those that finished that meet the TTFT target; None = none
     ttft_in_target_ratio: float | None = None
     tpot_in_target_ratio: float | None = None
     ttft_seconds: float | None = None
     ttft_p95_seconds: float | None = None
     tpot_p95_seconds: float | None = None
     e2e_seconds: float | None = None
-    peak_running_requests: int = 0
+    peak_running_requests: int = 0  # most that held a place at a time (from admission to end)
     preemptions: float = 0.0
+    # mean over tokens of the window; None where it was not scraped
     itl_seconds: float | None = None
     itl_p99_seconds: float | None = None
     generation_tokens_per_second: float | None = None
     running_requests: float | None = None
-    kv_cache_peak_ratio: float | None = None
-    keeps_up: bool = True
+    kv_cache_peak_ratio: float | None = None  # over scrapes; None where blocks are unknown
+    keeps_up: bool = True  # the wait for admission does not grow from the middle to the end
 
 
 def simulated(
@@ -77,14 +67,9 @@ def simulated(
 ) -> Measured:
     """Simulate requests and measure those that count.
 
-    Args:
-        requests: sorted by arrival.
-        scraped: with what a scraper would have seen (ITL, running requests, KV), which takes a
-            little longer.
-
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
-        NoVerdict: the engine makes no progress.
+    ``requests``: sorted by arrival; ``scraped``: with what a scraper would have seen (ITL, running
+    requests, KV), which takes a little longer. Raises ImpossibleConfiguration: vLLM would refuse
+    the settings, or a request can never be served; NoVerdict: the engine makes no progress.
     """
     observe = None
     if scraped:
@@ -100,11 +85,9 @@ def share_simulated(
 ) -> Measured:
     """``simulated``, but the share in target alone: the simulation ends once it is settled.
 
-    Where a queue only grows most of the time would go into serving what has missed long ago.
-
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
-        NoVerdict: the engine makes no progress.
+    Where a queue only grows most of the time would go into serving what has missed long ago. Raises
+    ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served;
+    NoVerdict: the engine makes no progress.
     """
     slo, overhead = judged.slo, judged.ttft_overhead_seconds
     counts = requests.arrival_seconds >= judged.since_seconds

@@ -24,18 +24,15 @@ _CLOSE = 0.1  # of the share in target: as far as the first pass may be off
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What some knobs bring over today, in every scenario and at every demand.
-
-    Attributes:
-        at: times the observed demand → share in target of today and then, mean over the scenarios.
-        latency_ratio: mean end-to-end time over today's, of the worst scenario and demand.
-    """
+    """What some knobs bring over today, in every scenario and at every demand."""
 
     knobs: Knobs
     mean: float
     least: float
     least_likely: float
+    # times the observed demand → share in target of today and then, mean over the scenarios
     at: Mapping[float, tuple[float, float]]
+    # mean end-to-end time over today's, of the worst scenario and demand
     latency_ratio: float = 1.0
 
     @property
@@ -170,8 +167,7 @@ def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:
 def gain_of(ground: Ground, knobs: Knobs, demands: Sequence[float] | None = None) -> Gain | None:
     """What some knobs bring; None = not to be said.
 
-    Args:
-        demands: times the observed demand; None = :attr:`Ground.levels`.
+    ``demands``: times the observed demand; None = :attr:`Ground.levels`.
     """
     rows, ratios = [], []
     for demand in demands or ground.levels:

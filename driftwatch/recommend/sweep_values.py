@@ -70,15 +70,11 @@ def token_budgets(today: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What bounds the values of a knob that are worth a simulation.
-
-    Attributes:
-        budget_known: max_num_batched_tokens is read, not assumed: only then it is turned.
-        peak: most requests that hold a place where max_num_seqs does not bind; None = unknown.
-    """
+    """What bounds the values of a knob that are worth a simulation."""
 
     today: SchedulerConfiguration
-    budget_known: bool
+    budget_known: bool  # max_num_batched_tokens is read, not assumed: only then it is turned
+    # most requests that hold a place where max_num_seqs does not bind; None = unknown
     peak: int | None = None
     longest_prompt: int = 0
 

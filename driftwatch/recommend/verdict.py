@@ -255,18 +255,13 @@ _SEQUENCES = ("max_num_seqs", "max_num_active_seqs")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is advised, or what kept the best of it from being advised.
+    """What is advised, or what kept the best of it from being advised."""
 
-    Attributes:
-        then: the change; None = none.
-        gain: what it brings; None = nothing is advised.
-        gate: the interval of the best one's forecast, where it is too wide; else None.
-        breaks: why a change that brings more is not advised: the target that it would break.
-    """
-
-    then: Candidate | None = None
-    gain: Gain | None = None
+    then: Candidate | None = None  # the change; None = none
+    gain: Gain | None = None  # what it brings; None = nothing is advised
+    # the interval of the best one's forecast, where it is too wide; else None
     gate: Gate | None = None
+    # why a change that brings more is not advised: the target that it would break
     breaks: str | None = None
 
 
@@ -275,8 +270,7 @@ def chosen(
 ) -> Choice:
     """The first that is worth a restart: by the share in target, else by the capacity.
 
-    Args:
-        seed: of the draws that tell how closely the forecast is known.
+    ``seed``: of the draws that tell how closely the forecast is known.
     """
     near, ground = case.today.capacity_requests_per_second, case.ground
     breaks: str | None = None

@@ -32,13 +32,10 @@ from driftwatch.simulate.step_time import StepTime
 
 
 class _Loss(NamedTuple):
-    """What the engine or its surroundings lost at a leaf of the shipped trees.
-
-    Attributes:
-        speed: evidence column that says how slow it is; None = it is no matter of speed.
-    """
+    """What the engine or its surroundings lost at a leaf of the shipped trees."""
 
     text: str
+    # evidence column that says how slow it is; None = it is no matter of speed
     speed: str | None = None
     unexplained: bool = False
 
@@ -172,20 +169,14 @@ _SEQS = "max_num_seqs"
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """What the minutes show while max_num_seqs is full; means, the KV cache's use at its most.
-
-    Attributes:
-        tokens_a_step: computed tokens of a forward pass; None = unknown.
-        context_tokens: of a running request; None = unknown.
-        tpot_p95_seconds: of the window; None = unknown.
-    """
+    """What the minutes show while max_num_seqs is full; means, the KV cache's use at its most."""
 
     running: float
     demand: float
     kv_use: float
-    tokens_a_step: float | None
-    context_tokens: float
-    tpot_p95_seconds: float | None
+    tokens_a_step: float | None  # computed tokens of a forward pass; None = unknown
+    context_tokens: float  # of a running request; None = unknown
+    tpot_p95_seconds: float | None  # of the window; None = unknown
 
 
 def safe_change(
@@ -193,9 +184,8 @@ def safe_change(
 ) -> Advice:
     """The refused answer with a safe change instead, where there is one.
 
-    Args:
-        observed: the traffic that was to be judged; None = it could not be rebuilt.
-        hardware: GPUs and models by name; None = the shipped tables.
+    ``observed``: the traffic that was to be judged; None = it could not be rebuilt; ``hardware``:
+    GPUs and models by name; None = the shipped tables.
     """
     serving = question.server.serving
     seqs = serving.max_num_seqs

@@ -43,21 +43,19 @@ OWN_LENGTHS_FROM = 5.0
 class Adjusted:
     """One side of one figure at the cells' middle.
 
-    Attributes:
-        expected: [minutes] what its cell is expected to be: the logarithm of it (a share: itself)
-            beside the side's level.
-        residual: [minutes] what is left of its logarithm (a share: of itself); 0 where unknown.
-        known: [minutes] the minute knows the figure.
-        speed: by how much its logarithm (a share: itself) moves with that of the engine's speed.
-        fitted: degrees of freedom that slopes and cells took of this side.
+    ``known``: [minutes] the minute knows the figure.
     """
 
     parts: Parts
+    # [minutes] what its cell is expected to be: the logarithm of it (a share: itself) beside the
+    # side's level
     expected: Floats
+    # [minutes] what is left of its logarithm (a share: of itself); 0 where unknown
     residual: Floats
     usable: Flags
+    # by how much its logarithm (a share: itself) moves with that of the engine's speed
     speed: float
-    fitted: float
+    fitted: float  # degrees of freedom that slopes and cells took of this side
 
 
 def adjusted(
@@ -65,9 +63,8 @@ def adjusted(
 ) -> tuple[Adjusted, Adjusted]:
     """Both sides of a figure, moved to the middle of each cell.
 
-    Args:
-        name: of the figure, in :data:`driftwatch.verify.figures.FIGURES`.
-        density: of a share, from :func:`driftwatch.verify.figures.log_densities`.
+    ``name``: of the figure, in :data:`driftwatch.verify.figures.FIGURES`; ``density``: of a share,
+    from :func:`driftwatch.verify.figures.log_densities`.
     """
     cells = len(matched.weights)
     side = np.repeat([0, 1], [len(matched.before_cell), len(matched.after_cell)])

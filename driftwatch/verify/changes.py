@@ -17,14 +17,11 @@ from driftwatch.verify.verification import Change, Kind
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known of what a server runs, at one time.
+    """What is known of what a server runs, at one time."""
 
-    Attributes:
-        fingerprint: what was read; what was inferred is not in it.
-        inferred_max_num_seqs: the cap that the plateau of running requests shows; None = none.
-    """
-
+    # what was read; what was inferred is not in it
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    # the cap that the plateau of running requests shows; None = none
     inferred_max_num_seqs: float | None = None
 
 
@@ -33,11 +30,10 @@ def running(
 ) -> Running:
     """What a minute knows of its server; what it does not say is as it was before.
 
-    Args:
-        row: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
-            ``max_num_batched_tokens`` and, where it is there, ``cache_config``.
-        fingerprint: settings and release as labels, the configuration, the server or its log say.
-        before: of the minute before, since the last start; None = not known.
+    ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
+    ``max_num_batched_tokens`` and, where it is there, ``cache_config``; ``fingerprint``: settings
+    and release as labels, the configuration, the server or its log say; ``before``: of the minute
+    before, since the last start; None = not known.
     """
     value = row.get("max_num_seqs")
     inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
@@ -62,9 +58,8 @@ def changed(
 ) -> Change | None:
     """The change between what ran before and what runs now; None where none is known.
 
-    Args:
-        running_max: most requests seen running since then; more than an inferred cap allowed are
-            another cap.
+    ``running_max``: most requests seen running since then; more than an inferred cap allowed are
+    another cap.
     """
     moved_settings = differences(before.fingerprint, now.fingerprint)
     what = {one.name: (one.before, one.now) for one in moved_settings if one.group != "identity"}
@@ -111,9 +106,7 @@ def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool
     """Whether a recommendation asked for this change: the same knobs in the same directions.
 
     A change of one knob of a pair is not what was advised: its forecast is for both.
-
-    Args:
-        recommendation: as pages have it (``action``, ``knob``, ``from``, ``to``, ``also``).
+    ``recommendation``: as pages have it (``action``, ``knob``, ``from``, ``to``, ``also``).
     """
     if recommendation is None or recommendation.get("action") != "change":
         return False

@@ -30,27 +30,22 @@ _DECILES = np.arange(1, 10) / 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """What came of matching.
+    """What came of matching."""
 
-    Attributes:
-        effects: of every figure known on both sides, in the order of
-            :data:`driftwatch.verify.figures.FIGURES`; empty where too little matched.
-        load: "same" where offered load was matched. Where it cannot be, lengths alone were, and the
-            later stretch carries more or less at every decile: what is better under more load, or
-            worse under less, is so all the more at the same.
-        load_before: offered requests/s, mean of the matched minutes; None without one.
-        requests: served in the matched minutes of the side that has fewer.
-        after_shares: figure → of the variance of its difference, what more minutes after lessen.
-    """
-
+    # of every figure known on both sides, in the order of
+    # :data:`driftwatch.verify.figures.FIGURES`; empty where too little matched
     effects: tuple[Effect, ...]
     matched: Matched
+    # "same" where offered load was matched. Where it cannot be, lengths alone were, and the later
+    # stretch carries more or less at every decile: what is better under more load, or worse under
+    # less, is so all the more at the same.
     load: Load
-    load_before: float | None
+    load_before: float | None  # offered requests/s, mean of the matched minutes; None without one
     load_after: float | None
-    requests: float
+    requests: float  # served in the matched minutes of the side that has fewer
     enough: bool
     saturated: tuple[float, float] = (0.0, 0.0)
+    # figure → of the variance of its difference, what more minutes after lessen
     after_shares: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -77,11 +72,9 @@ def compare(
 ) -> Comparison:
     """Compare two stretches at matched traffic.
 
-    Args:
-        before: from :func:`driftwatch.verify.matching.comparable`, by end.
-        after: the same, of the changed or of the other server.
-        slo: latency targets; None = no shares of requests in target.
-        forecast: figure → what was promised.
+    ``before``: from :func:`driftwatch.verify.matching.comparable`, by end; ``after``: the same, of
+    the changed or of the other server; ``slo``: latency targets; None = no shares of requests in
+    target; ``forecast``: figure → what was promised.
     """
     matched, load = _matched(before, after, fewest_minutes)
     by_figure: dict[str, Both] = {}

@@ -18,18 +18,12 @@ Better = Literal["higher", "lower", "neither"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What is compared: an evidence column or a share in target.
-
-    Attributes:
-        unit: base unit, "1" for ratios.
-        better: which way is good.
-        words: what a text calls it.
-    """
+    """What is compared: an evidence column or a share in target."""
 
     name: str
-    unit: str
-    better: Better
-    words: str
+    unit: str  # base unit, "1" for ratios
+    better: Better  # which way is good
+    words: str  # what a text calls it
 
 
 IN_TARGET = "in_target_ratio"
@@ -73,15 +67,10 @@ _RATIOS: dict[str, tuple[pl.Expr, pl.Expr]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """One figure of every minute.
+    """One figure of every minute."""
 
-    Attributes:
-        numerator: [minutes]; 0 where the figure is unknown.
-        denominator: [minutes]; 0 there too.
-    """
-
-    numerator: Floats
-    denominator: Floats
+    numerator: Floats  # [minutes]; 0 where the figure is unknown
+    denominator: Floats  # [minutes]; 0 there too
 
     @property
     def is_known(self) -> bool:
@@ -93,10 +82,8 @@ def parts(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, Parts]:
     """Figure → its parts, those of no minute left out.
 
     A share of requests in target counts, where the target lies inside a bucket, those below the
-    bucket: the same bound on both sides of a comparison.
-
-    Args:
-        slo: latency targets; None = no shares.
+    bucket: the same bound on both sides of a comparison. ``slo``: latency targets; None = no
+    shares.
     """
     by_figure: dict[str, Parts] = {}
     for name, (numerator, denominator) in _RATIOS.items():
@@ -164,11 +151,8 @@ def percentile_cell(
 ) -> tuple[float, float | None] | None:
     """The bucket that a quantile of all minutes together lies in: its edges, None = open.
 
-    Args:
-        histogram: of :data:`driftwatch.signals.minutes.BUCKETED`.
-
-    Returns:
-        None without an observation, or where edges changed between the minutes.
+    ``histogram``: of :data:`driftwatch.signals.minutes.BUCKETED`. Returns None without an
+    observation, or where edges changed between the minutes.
     """
     rows = minutes.filter(pl.col(f"{histogram}_buckets").is_not_null())
     edges = rows[f"{histogram}_edges"]

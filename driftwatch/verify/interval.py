@@ -45,32 +45,22 @@ def _combined(one: float, other: float, correlation: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One stretch of one figure in matched cells.
-
-    Attributes:
-        minute: [minutes] whole minutes since a start that both sides share.
-        cell: [minutes] number of each minute's cell.
-        weights: [cells] what a cell counts.
-    """
+    """One stretch of one figure in matched cells."""
 
     figure: Adjusted
-    minute: Integers
-    cell: Integers
-    weights: Floats
+    minute: Integers  # [minutes] whole minutes since a start that both sides share
+    cell: Integers  # [minutes] number of each minute's cell
+    weights: Floats  # [cells] what a cell counts
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """A figure of both sides.
-
-    Attributes:
-        correlation: of their errors: what they share of the engine's wander.
-        after_share: of the variance of the difference, what more minutes after would lessen.
-    """
+    """A figure of both sides."""
 
     before: Level
     after: Level
-    correlation: float = 0.0
+    correlation: float = 0.0  # of their errors: what they share of the engine's wander
+    # of the variance of the difference, what more minutes after would lessen
     after_share: float = 0.0
 
 

@@ -42,15 +42,11 @@ _PROMISES = (IN_TARGET, "ttft_seconds_mean", "generation_tokens_per_second", "it
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with its reason.
-
-    Attributes:
-        primary: the figure that decided; None without one.
-    """
+    """A verdict with its reason."""
 
     verdict: Verdict
     reason: str
-    primary: str | None = None
+    primary: str | None = None  # the figure that decided; None without one
 
 
 def promised(values: Mapping[str, Any] | None) -> dict[str, float]:
@@ -65,8 +61,7 @@ def promised(values: Mapping[str, Any] | None) -> dict[str, float]:
 def judge(comparison: Comparison, kind: Kind, forecast: Mapping[str, Any] | None) -> Judgement:
     """The verdict of a comparison.
 
-    Args:
-        forecast: what was promised; None = nobody advised it.
+    ``forecast``: what was promised; None = nobody advised it.
     """
     if not comparison.enough:
         return Judgement("INCONCLUSIVE", _too_little(comparison))
@@ -98,11 +93,8 @@ def judge(comparison: Comparison, kind: Kind, forecast: Mapping[str, Any] | None
 def load_not_met(comparison: Comparison, forecast: Mapping[str, Any] | None) -> str | None:
     """Why a forecast is not compared: it was made for another load than the one that was met.
 
-    Args:
-        forecast: with ``offered_requests_per_second``; without one nobody knows its load.
-
-    Returns:
-        One line; None where the loads are within a bin of each other, or one is not known.
+    ``forecast``: with ``offered_requests_per_second``; without one nobody knows its load. Returns
+    one line; None where the loads are within a bin of each other, or one is not known.
     """
     made_for, carried = (forecast or {}).get("offered_requests_per_second"), comparison.load_after
     if not made_for or not carried or max(carried / made_for, made_for / carried) <= LOAD_BIN:

@@ -48,13 +48,10 @@ TRAFFIC_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
     """Minutes with what was offered in them.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of one target, by end.
-
-    Returns:
-        The rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens
-        were not counted), its mean over twenty minutes, the two mean lengths (of five minutes
-        around; NULL without a finished request), ``saturated`` and ``carried``.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of one target, by end. Returns
+    the rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens were
+    not counted), its mean over twenty minutes, the two mean lengths (of five minutes around; NULL
+    without a finished request), ``saturated`` and ``carried``.
     """
     half = pl.duration(seconds=90)
     cut = pl.col("restarted").fill_null(False)
@@ -108,8 +105,7 @@ def _mean_length(name: str) -> pl.Expr:
 def before_change(minutes: pl.DataFrame, at: datetime, since: datetime) -> pl.DataFrame:
     """Minutes of the server as it was, back to ``since`` or to the change before this one.
 
-    Args:
-        minutes: from :func:`with_traffic`.
+    ``minutes``: from :func:`with_traffic`.
     """
     mine = minutes.filter(pl.col("end") > since, pl.col("end") < at)
     changed = pl.col("configuration_changed").fill_null(False) | pl.col(
@@ -124,8 +120,7 @@ def before_change(minutes: pl.DataFrame, at: datetime, since: datetime) -> pl.Da
 def after_change(minutes: pl.DataFrame, at: datetime, until: datetime) -> pl.DataFrame:
     """Minutes of the server as it is, without its warm-up and the backlog's drain.
 
-    Args:
-        minutes: from :func:`with_traffic`.
+    ``minutes``: from :func:`with_traffic`.
     """
     mine = minutes.filter(pl.col("end") > at, pl.col("end") <= until)
     return comparable(mine.filter(pl.col("end") > settled_at(mine, at)))
@@ -173,19 +168,13 @@ LENGTHS = ("prompt_tokens_mean", "generation_tokens_mean")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matched:
-    """Minutes of two stretches in common cells.
-
-    Attributes:
-        before_cell: [len(before)] number of the cell.
-        after_cell: [len(after)].
-        weights: [cells] what a cell counts, the same on both sides.
-    """
+    """Minutes of two stretches in common cells."""
 
     before: pl.DataFrame
     after: pl.DataFrame
-    before_cell: Integers
-    after_cell: Integers
-    weights: Floats
+    before_cell: Integers  # [len(before)] number of the cell
+    after_cell: Integers  # [len(after)]
+    weights: Floats  # [cells] what a cell counts, the same on both sides
     by: tuple[str, ...]
 
     @property
@@ -200,11 +189,8 @@ def matched(
     """Match two stretches.
 
     A cell with b and a minutes counts b·a/(b+a) (Cochran's weight: the inverse of the variance of
-    the difference where minutes are equally noisy).
-
-    Args:
-        before: from :func:`driftwatch.verify.matching.comparable`.
-        by: names of :data:`BINS`.
+    the difference where minutes are equally noisy). ``before``: from
+    :func:`driftwatch.verify.matching.comparable`; ``by``: names of :data:`BINS`.
     """
     cells_before, cells_after = _cells(before, after, by)
     # a scalar key: the combinations that occur, numbered
@@ -239,9 +225,7 @@ def _cells(
 def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> Integers:
     """[minutes, columns] bin numbers of minutes on the grid of a later stretch.
 
-    Args:
-        after: the stretch whose median is the middle of a bin.
-        by: names of :data:`BINS`.
+    ``after``: the stretch whose median is the middle of a bin; ``by``: names of :data:`BINS`.
     """
     integerss: list[Integers] = []
     for name in by:

@@ -49,17 +49,11 @@ _FROM, _TO = 20, 120
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Influence:
-    """What each minute of one stretch adds to the error of its figure.
+    """What each minute of one stretch adds to the error of its figure."""
 
-    Attributes:
-        minute: [minutes] whole minutes since any common start.
-        value: [minutes] influence: they add up to the error.
-        share: [minutes] what each minute counts; they add up to 1.
-    """
-
-    minute: Integers
-    value: Floats
-    share: Floats
+    minute: Integers  # [minutes] whole minutes since any common start
+    value: Floats  # [minutes] influence: they add up to the error
+    share: Floats  # [minutes] what each minute counts; they add up to 1
     fitted: float
 
     @property
@@ -101,8 +95,7 @@ def short(one: Influence, lag: int) -> Spread:
 def shorts(sides: tuple[Influence, Influence], lags: tuple[int, int]) -> tuple[Spread, Spread]:
     """Both sides' short noise, the shorter one's with what the longer one knows.
 
-    Args:
-        lags: of :func:`short`.
+    ``lags``: of :func:`short`.
     """
     spreads = [short(one, lag) for one, lag in zip(sides, lags, strict=True)]
     few = 0 if sides[0].effective < sides[1].effective else 1
@@ -133,9 +126,8 @@ class Wander:
 def wander(sides: tuple[Influence, Influence], speed: float) -> Wander:
     """The wander in a figure, of the time to forget that makes the difference least sure.
 
-    Args:
-        sides: both stretches of one figure, influences in the same unit.
-        speed: by how much the figure moves with the engine's speed.
+    ``sides``: both stretches of one figure, influences in the same unit; ``speed``: by how much the
+    figure moves with the engine's speed.
     """
     first = min(int(one.minute.min()) for one in sides)
     length = max(int(one.minute.max()) for one in sides) - first + 1

@@ -47,8 +47,7 @@ def minutes_of_change(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Comparable minutes before and after a change.
 
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the target, by end.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the target, by end.
     """
     rows = with_traffic(minutes)
     return before_change(rows, at, at - LOOK_BACK), after_change(rows, at, until)
@@ -77,8 +76,7 @@ def verified(
 ) -> Verification:
     """The verification with what the minutes say now; its verdict is never "open".
 
-    Args:
-        slo: latency targets; None = those that the forecast was made for.
+    ``slo``: latency targets; None = those that the forecast was made for.
     """
     slo = slo or targets_of(opened)
     comparison = compare(

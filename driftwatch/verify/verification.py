@@ -17,49 +17,30 @@ Kind = Literal["knobs", "release", "A/B"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became different, and when.
+    """What became different, and when."""
 
-    Attributes:
-        kind: knobs or release changed on one server, or two servers that differ.
-        what: name → (before, after) as text, "unknown" and "at least 53" among them.
-    """
-
-    kind: Kind
+    kind: Kind  # knobs or release changed on one server, or two servers that differ
     at: datetime
+    # name → (before, after) as text, "unknown" and "at least 53" among them
     what: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One figure at matched traffic.
+    """One figure at matched traffic."""
 
-    Attributes:
-        name: evidence column or ``in_target_ratio``.
-        forecast: what was promised; None without a promise.
-        unit: base unit, "1" for ratios.
-    """
-
-    name: str
+    name: str  # evidence column or ``in_target_ratio``
     before: float
     after: float
     low: float
     high: float
-    forecast: float | None
-    unit: str
+    forecast: float | None  # what was promised; None without a promise
+    unit: str  # base unit, "1" for ratios
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A change with its verdict.
-
-    Attributes:
-        closed_at: when the verdict fell; None while open.
-        forecast: the advice's forecast that it is held against; None = nobody had advised it.
-        incident_id: whose page had advised it; None = none.
-        itl_p99_cell_seconds: bucket of the 99th percentile of the time between tokens after; None =
-            unknown, or no upper edge.
-        against: instance/engine of the other server of an A/B; None else.
-    """
+    """A change with its verdict."""
 
     id: str
     instance: str
@@ -67,15 +48,18 @@ class Verification:
     pool: str
     change: Change
     opened_at: datetime
-    closed_at: datetime | None = None
+    closed_at: datetime | None = None  # when the verdict fell; None while open
     verdict: Verdict = "open"
     reason: str = ""
     effects: tuple[Effect, ...] = ()
     matched_minutes: tuple[int, int] = (0, 0)
+    # the advice's forecast that it is held against; None = nobody had advised it
     forecast: Mapping[str, Any] | None = None
-    incident_id: str | None = None
-    against: str | None = None
+    incident_id: str | None = None  # whose page had advised it; None = none
+    against: str | None = None  # instance/engine of the other server of an A/B; None else
     notes: tuple[str, ...] = ()
+    # bucket of the 99th percentile of the time between tokens after; None = unknown, or no upper
+    # edge
     itl_p99_cell_seconds: tuple[float, float | None] | None = None
 
 
@@ -94,35 +78,25 @@ VERIFICATION = Codec(Verification)
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """One forecast beside what was measured.
-
-    Attributes:
-        error: measured / forecast - 1; of a share of requests measured - forecast, in its unit.
-    """
+    """One forecast beside what was measured."""
 
     verification: str
     name: str
     forecast: float
     measured: float
-    error: float
+    error: float  # measured / forecast - 1; of a share of requests measured - forecast, in its unit
 
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """All of them.
+    """All of them."""
 
-    Attributes:
-        advised: verdict → how many changes that had been advised.
-        others: verdict → how many that nobody had advised.
-        forecasts: every forecast beside what was measured, in order of time.
-        median_error: figure → median size of its errors, those of shares in their unit.
-        median_signed_error: figure → median of its errors: above 0 where forecasts are too low.
-    """
-
-    advised: dict[str, int]
-    others: dict[str, int]
-    forecasts: tuple[Missed, ...]
+    advised: dict[str, int]  # verdict → how many changes that had been advised
+    others: dict[str, int]  # verdict → how many that nobody had advised
+    forecasts: tuple[Missed, ...]  # every forecast beside what was measured, in order of time
+    # figure → median size of its errors, those of shares in their unit
     median_error: dict[str, float]
+    # figure → median of its errors: above 0 where forecasts are too low
     median_signed_error: dict[str, float]
 
 
@@ -132,8 +106,7 @@ VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE", "open")
 def track_record(verifications: Iterable[Verification]) -> TrackRecord:
     """Verdicts and errors of forecasts.
 
-    Args:
-        verifications: in order of their opening; an A/B is no change and is left out.
+    ``verifications``: in order of their opening; an A/B is no change and is left out.
     """
     advised, others = (dict.fromkeys(VERDICTS, 0) for _ in range(2))
     missed: list[Missed] = []

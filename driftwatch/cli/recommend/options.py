@@ -139,8 +139,7 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
 def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
     """``--what-if`` texts as knob → value.
 
-    Raises:
-        UsageError: with every text that cannot be.
+    Raises UsageError: with every text that cannot be.
     """
     from driftwatch.recommend.candidates import WHAT_IFS
 
@@ -182,8 +181,7 @@ def _knob_value(name: str, amount: str) -> float | None:
 def check_plot(path: Path | None) -> None:
     """Refuse before anything runs what could not be drawn afterwards.
 
-    Raises:
-        UsageError: a suffix that says no format, or no such folder.
+    Raises UsageError: a suffix that says no format, or no such folder.
     """
     if path is None:
         return

@@ -52,19 +52,12 @@ _SETTLES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class AdviceContext:
-    """What is told of an advice besides itself.
+    """What is told of an advice besides itself."""
 
-    Attributes:
-        name: the target, as a person reads it.
-        model: name under which it is served; None = unknown.
-        today: the day whose times are told without a date.
-        next_command: what to type next.
-    """
-
-    name: str
-    model: str | None
-    today: date | None = None
-    next_command: str | None = None
+    name: str  # the target, as a person reads it
+    model: str | None  # name under which it is served; None = unknown
+    today: date | None = None  # the day whose times are told without a date
+    next_command: str | None = None  # what to type next
 
 
 def rendered(
@@ -72,11 +65,8 @@ def rendered(
 ) -> str:
     """The whole answer, verdict after the table, change last.
 
-    Args:
-        advice: the answer.
-        context: what it was asked of.
-        ascii: spell everything in ASCII.
-        piped: whole lines and rows between tabs instead of 80 columns.
+    ``advice``: the answer; ``context``: what it was asked of; ``ascii``: spell everything in ASCII;
+    ``piped``: whole lines and rows between tabs instead of 80 columns.
     """
     out = [*basis(advice, context, ascii=ascii, piped=piped), ""]
     out += _lines((*_verdict(advice), *_gates(advice)), " " * 9, ascii, piped)

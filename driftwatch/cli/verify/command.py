@@ -162,11 +162,7 @@ def configured_slo(plan: Plan, target: Target) -> Slo | None:
 def _of_recording(
     options: _Options, recording: Path, pins: Path | None, plan: Plan
 ) -> list[Verification]:
-    """What a recording says.
-
-    Raises:
-        NoVerdict: no setting and no release changed in it.
-    """
+    """What a recording says."""
     from driftwatch.cli.proposal_notice import with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.service.requested_verifications import recorded
@@ -203,11 +199,7 @@ def _of_recording(
 def _of_store(
     options: _Options, record: bool, db: Path | None, config: Path | None, plan: Plan
 ) -> list[Verification]:
-    """What the store says.
-
-    Raises:
-        NoVerdict: it has no verification of the target, or holds no scrape yet.
-    """
+    """What the store says."""
     from driftwatch.cli.database import config_here, open_store
     from driftwatch.pipeline.minutes import StoredMinutes
     from driftwatch.pipeline.stored_state import newest, stored_targets

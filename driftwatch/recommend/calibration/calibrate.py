@@ -65,10 +65,8 @@ def unlike(playback: Playback, played: Played) -> float:
 def may_burst(descent: Descent, start: Played, played: Played) -> bool:
     """Whether arrivals drawn evenly leave something to explain.
 
-    Args:
-        start: even arrivals under the prior's proportions at the observed interval.
-        played: … under the step-time model that was fitted to them; it may have bent to explain the
-            passes.
+    ``start``: even arrivals under the prior's proportions at the observed interval; ``played``: …
+    under the step-time model that was fitted to them; it may have bent to explain the passes.
     """
     if descent.playback.observed.source == "request log":
         return False
@@ -116,8 +114,7 @@ def _backlog(playback: Playback) -> np.ndarray:
 def with_bursts(observed: Observed, arrivals: Arrivals, *, seed: int = 0) -> Observed:
     """The observed traffic as the calibration found it to come; the same where it comes evenly.
 
-    Args:
-        arrivals: :attr:`driftwatch.recommend.calibration.fits.Calibration.arrivals`.
+    ``arrivals``: :attr:`driftwatch.recommend.calibration.fits.Calibration.arrivals`.
     """
     if arrivals == EVEN:
         return observed
@@ -152,15 +149,12 @@ def calibrate(
 ) -> Calibration:
     """Fit every variant of the prior by simulating the observed requests.
 
-    Args:
-        prior: step-time models to start from and how far they may be off.
-        seed: of the draws by which the noise of the residuals is measured.
-        before: of the same traffic under other settings, where requests came evenly: its step-time
-            model is where to start, and bursts are not looked for again; None = both are.
-
-    Raises:
-        NoVerdict: nothing in the window can be compared, or the simulation makes no progress.
-        ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
+    ``prior``: step-time models to start from and how far they may be off; ``seed``: of the draws by
+    which the noise of the residuals is measured; ``before``: of the same traffic under other
+    settings, where requests came evenly: its step-time model is where to start, and bursts are not
+    looked for again; None = both are. Raises NoVerdict: nothing in the window can be compared, or
+    the simulation makes no progress; ImpossibleConfiguration: vLLM would refuse the settings, or a
+    request never fits.
     """
     playback = None
     if len(observed.requests) and len(observed.chunks):

@@ -48,12 +48,9 @@ _NEAR = 0.03  # log of simulated over observed interval
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """A step-time model and what its simulation gave.
+    """A step-time model and what its simulation gave."""
 
-    Attributes:
-        x: log of each coefficient over the prior's, the overhead over its sd, the wander's logs.
-    """
-
+    # log of each coefficient over the prior's, the overhead over its sd, the wander's logs
     x: Floats
     step_time: StepTime
     played: Played

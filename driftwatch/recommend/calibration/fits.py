@@ -19,15 +19,11 @@ _SAME_TIME = 1e-12  # of a mean gap: gamma gaps of a large CV may be 0
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """How requests come inside a minute; as counted by the minute in any case.
+    """How requests come inside a minute; as counted by the minute in any case."""
 
-    Attributes:
-        gap_cv: coefficient of variation of the Gamma gaps; 1 is Poisson.
-        on_rate_ratio: requests come at so many times the rate of the busiest minute, in one stretch
-            of each minute, or not at all; None = in all of it, by ``gap_cv``.
-    """
-
-    gap_cv: float = 1.0
+    gap_cv: float = 1.0  # coefficient of variation of the Gamma gaps; 1 is Poisson
+    # requests come at so many times the rate of the busiest minute, in one stretch of each minute,
+    # or not at all; None = in all of it, by ``gap_cv``
     on_rate_ratio: float | None = None
 
 
@@ -41,8 +37,7 @@ FURTHER = (Arrivals(gap_cv=6.0), Arrivals(on_rate_ratio=2.5))
 def redrawn(requests: Requests, rng: np.random.Generator, arrivals: Arrivals = EVEN) -> Requests:
     """Other requests of which the metrics would have said the same.
 
-    Args:
-        requests: as observed, seconds from the window's start; those at 0 were inside already.
+    ``requests``: as observed, seconds from the window's start; those at 0 were inside already.
     """
     arrival = requests.arrival_seconds
     minute = np.floor(arrival / _MINUTE).astype(np.int64)
@@ -83,77 +78,51 @@ RESIDUALS = (
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed before the data.
+    """What is believed before the data."""
 
-    Attributes:
-        step-time models: variant (:data:`driftwatch.simulate.step-time models.VARIANTS`) →
-            step-time model.
-        log_sd: coefficient → standard deviation of its logarithm.
-        source: in words: "roofline of llama-3.1-8b on h100-sxm", or why there is none.
-    """
-
-    step_times: Mapping[str, StepTime]
-    log_sd: Mapping[str, float]
-    source: str
+    step_times: Mapping[str, StepTime]  # variant → step-time model
+    log_sd: Mapping[str, float]  # coefficient → standard deviation of its logarithm
+    source: str  # in words: "roofline of llama-3.1-8b on h100-sxm", or why there is none
     is_known: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LoadBand:
-    """How a fit does at one level of load.
-
-    Attributes:
-        off_ratio: simulated over observed, without the engine's own changes of speed, minus 1.
-        log_sd: of that by chance: what is drawn, and the engine's changes of speed.
-    """
+    """How a fit does at one level of load."""
 
     running_requests: float
     itl_seconds: float
-    off_ratio: float
-    log_sd: float
+    off_ratio: float  # simulated over observed, without the engine's own changes of speed, minus 1
+    log_sd: float  # of that by chance: what is drawn, and the engine's changes of speed
     tokens_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One variant.
-
-    Attributes:
-        residuals: name of :data:`RESIDUALS` → relative error over the whole window.
-        loss: mean squared weighted residual over the chunks; compares variants of one window.
-        log_sd: coefficient → standard deviation of its logarithm after the fit.
-        ttft_overhead_seconds: of every first token outside the engine (HTTP, tokenizer), which
-            vLLM's TTFT holds and a simulation does not: add it to a simulated TTFT.
-        slower: the step-time model by which a larger batch takes as long as its 90th percentile;
-            None = not known.
-        reach_log_sd: sd of the log of a step's time at four times the busiest batch observed; None
-            = not known.
-    """
+    """One variant."""
 
     variant: str
     step_time: StepTime
+    # name of :data:`RESIDUALS` → relative error over the whole window
     residuals: Mapping[str, float]
-    loss: float
+    loss: float  # mean squared weighted residual over the chunks; compares variants of one window
+    # coefficient → standard deviation of its logarithm after the fit
     log_sd: Mapping[str, float] = field(default_factory=dict)
+    # of every first token outside the engine (HTTP, tokenizer), which vLLM's TTFT holds and a
+    # simulation does not: add it to a simulated TTFT
     ttft_overhead_seconds: float = 0.0
+    # the step-time model by which a larger batch takes as long as its 90th percentile; None = not
+    # known
     slower: StepTime | None = None
     faster: StepTime | None = None
+    # sd of the log of a step's time at four times the busiest batch observed; None = not known
     reach_log_sd: float | None = None
     bands: tuple[LoadBand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Step-time models of one server in one window.
-
-    Attributes:
-        identifiable: changes of the batch can be forecast from these step-time models.
-        why_not: why they cannot, in words; None where they can.
-        wander_log_sd: the engine's own changes of speed between the chunks, sd of the log; the
-            residuals are those of a simulation that has them.
-        arrivals: how requests come inside a minute, as the window is explained best. Forecast with
-            :func:`driftwatch.recommend.calibration.calibrate.with_bursts`.
-    """
+    """Step-time models of one server in one window."""
 
     at: datetime
     seconds: float
@@ -161,10 +130,14 @@ class Calibration:
     prior: str
     prior_known: bool
     saturated: bool
-    identifiable: bool
-    why_not: str | None = None
+    identifiable: bool  # changes of the batch can be forecast from these step-time models
+    why_not: str | None = None  # why they cannot, in words; None where they can
     simulations: int = 0
+    # the engine's own changes of speed between the chunks, sd of the log; the residuals are those
+    # of a simulation that has them
     wander_log_sd: float = 0.0
+    # how requests come inside a minute, as the window is explained best. Forecast with
+    # :func:`driftwatch.recommend.calibration.calibrate.with_bursts`.
     arrivals: Arrivals = EVEN
 
     @property

@@ -37,14 +37,10 @@ _BACKLOG_REQUESTS = 1.0  # mean of num_requests_waiting
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """One simulation, chunk by chunk.
+    """One simulation, chunk by chunk."""
 
-    Attributes:
-        values: a row a chunk, a column a name of ``RESIDUALS``; NaN = nothing to say.
-        mean_composition: prefill tokens above 0, decoding requests and KV tokens read a step.
-    """
-
-    values: Floats
+    values: Floats  # a row a chunk, a column a name of ``RESIDUALS``; NaN = nothing to say
+    # prefill tokens above 0, decoding requests and KV tokens read a step
     mean_composition: tuple[float, float, float]
     steps: int
     waiting: Floats
@@ -52,25 +48,21 @@ class Played:
 
 @dataclass(slots=True, eq=False)
 class Playback:
-    """The same traffic under any step-time model; counts the simulations.
-
-    Attributes:
-        requests: those that are simulated: a part of a window that has too many.
-        waiting: observed mean of num_requests_waiting in each chunk; NaN = unknown.
-        measured: what was observed, as ``Played.values``.
-        counts: requests that each chunk is about: those that arrived, or were served on.
-    """
+    """The same traffic under any step-time model; counts the simulations."""
 
     observed: Observed
     configuration: SchedulerConfiguration
     simulations: int = 0
     seconds: float = field(init=False)
+    # those that are simulated: a part of a window that has too many
     requests: Requests = field(init=False)
     starts: Floats = field(init=False)
     ends: Floats = field(init=False)
-    measured: Floats = field(init=False)
+    measured: Floats = field(init=False)  # what was observed, as ``Played.values``
+    # observed mean of num_requests_waiting in each chunk; NaN = unknown
     waiting: Floats = field(init=False)
     tokens: Floats = field(init=False)
+    # requests that each chunk is about: those that arrived, or were served on
     counts: Floats = field(init=False)
     _times: Floats = field(init=False)
     _until: float = field(init=False)
@@ -184,11 +176,8 @@ class Playback:
     def play(self, step_time: StepTime, wander: Floats) -> Played:
         """One simulation of the observed requests.
 
-        Args:
-            wander: log of a factor on the step times of each chunk.
-
-        Raises:
-            NoVerdict: the engine makes no progress.
+        ``wander``: log of a factor on the step times of each chunk. Raises NoVerdict: the engine
+        makes no progress.
         """
         return self._figures_of(self._run(self._trial, step_time, wander), self._arrivals)
 
@@ -200,9 +189,8 @@ class Playback:
     def play_others(self, step_time: StepTime, wander: Floats, requests: Requests) -> Played:
         """One simulation of other requests.
 
-        Raises:
-            ImpossibleConfiguration: one of them never fits.
-            NoVerdict: the engine makes no progress.
+        Raises ImpossibleConfiguration: one of them never fits; NoVerdict: the engine makes no
+        progress.
         """
         return self._figures_of(
             self._run(self._ready(requests), step_time, wander), _later(requests)
@@ -306,8 +294,7 @@ def first_noise(playback: Playback) -> Floats:
 def noise_of(playback: Playback, played: Sequence[Floats]) -> Floats:
     """Sd of the log residuals, a row a chunk.
 
-    Args:
-        played: values of simulations of requests drawn anew; empty where nothing had to be drawn.
+    ``played``: values of simulations of requests drawn anew; empty where nothing had to be drawn.
     """
     stated = _stated(playback)
     if not played:

@@ -39,8 +39,7 @@ def prior_of(
 ) -> Prior:
     """The roofline of model and GPU; where a table does not know them, what the window itself says.
 
-    Args:
-        hardware: tables; None = the shipped ones.
+    ``hardware``: tables; None = the shipped ones.
     """
     tables = hardware or shipped_hardware()
     gpu, no_gpu = find_gpu(tables, server.gpu)

@@ -25,12 +25,9 @@ LONGEST_WINDOWS = 2.0
 def came_at(stretch: Clean, waiting_last: int, rng: np.random.Generator) -> Floats | None:
     """Arrival of every request that got a first token in the stretch, or waited when it ended.
 
-    Args:
-        waiting_last: how many waited when it ended: they came after the last that was served.
-
-    Returns:
-        Seconds on the stretch's clock, sorted; below 0 for those that waited when it began. None
-        where the times to first tokens are not on every page.
+    ``waiting_last``: how many waited when it ended: they came after the last that was served.
+    Returns seconds on the stretch's clock, sorted; below 0 for those that waited when it began.
+    None where the times to first tokens are not on every page.
     """
     found_in = histograms(stretch)
     if found_in is None:
@@ -93,11 +90,7 @@ _SAID_FROM_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flows:
-    """Counts of requests; edges are one more than rows.
-
-    Attributes:
-        came_at: when each of the arrived came, in seconds since the start; sorted.
-    """
+    """Counts of requests; edges are one more than rows."""
 
     arrived: Integers
     finished: Integers
@@ -105,7 +98,7 @@ class Flows:
     waiting_first: int
     running_last: int
     waiting_last: int
-    came_at: Floats
+    came_at: Floats  # when each of the arrived came, in seconds since the start; sorted
     notes: tuple[str, ...]
 
     @property
@@ -118,11 +111,8 @@ class Flows:
 def flows(stretch: Clean, rng: np.random.Generator | None = None) -> Flows:
     """Counts of one stretch.
 
-    Args:
-        rng: the randomness of where in a row a request came; None = that of seed 0.
-
-    Raises:
-        NoVerdict: neither first tokens nor finished requests are counted.
+    ``rng``: the randomness of where in a row a request came; None = that of seed 0. Raises
+    NoVerdict: neither first tokens nor finished requests are counted.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     first = stretch.column("ttft_seconds_count")

@@ -36,18 +36,12 @@ def observed_from_log(
 
     Arrivals from 2001 on are seconds since 1970; others are shifted to where the arrivals per
     minute fit the metrics best. What ran or waited when the window began is taken from the log
-    where it reaches back as far.
-
-    Args:
-        log: sorted by arrival.
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
-            stretch up to the last row counts.
-        seed: of what is drawn: how far those that ran at the start had come.
-
-    Raises:
-        WorkloadError: the log contradicts the metrics (span, requests, prompt or generation
-            tokens); every contradiction at once, each with both numbers.
-        NoVerdict: the minutes themselves say too little.
+    where it reaches back as far. ``log``: sorted by arrival; ``minutes``:
+    :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean stretch up to
+    the last row counts; ``seed``: of what is drawn: how far those that ran at the start had come.
+    Raises WorkloadError: the log contradicts the metrics (span, requests, prompt or generation
+    tokens); every contradiction at once, each with both numbers; NoVerdict: the minutes themselves
+    say too little.
     """
     stretch = clean(minutes)
     counts = flows(stretch)

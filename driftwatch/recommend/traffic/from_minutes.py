@@ -51,15 +51,9 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
     Arrivals are first tokens less the times to them (:mod:`.flows`), drawn evenly inside a row.
     Lengths are those of the histograms, to the token (:mod:`.lengths`). Requests that ran at the
     start arrive at second 0 with their rest: what they had is a cached prompt. Those that waited
-    arrive at second 0 behind them.
-
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine; the longest clean
-            stretch up to the last row counts.
-        server: for the longest request that can be, and the size of a block.
-
-    Raises:
-        NoVerdict: naming what is missing.
+    arrive at second 0 behind them. ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of
+    one engine; the longest clean stretch up to the last row counts; ``server``: for the longest
+    request that can be, and the size of a block. Raises NoVerdict: naming what is missing.
     """
     stretch = clean(minutes)
     rng = np.random.default_rng(seed)

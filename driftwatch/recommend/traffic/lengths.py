@@ -22,23 +22,18 @@ from driftwatch.simulate.workload.histograms import LengthHistogram, sample_leng
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Start:
-    """Those that were running when the stretch began: what they had, and their rest.
-
-    Attributes:
-        cached_tokens: all but the last token: what a scheduler does not compute again.
-    """
+    """Those that were running when the stretch began: what they had, and their rest."""
 
     prompt_tokens: Integers
     generation_tokens: Integers
-    cached_tokens: Integers
+    cached_tokens: Integers  # all but the last token: what a scheduler does not compute again
 
 
 def running_start(prompt: Integers, generation: Integers, done: Integers) -> Start:
     """What ran, as requests of which all but the rest is a cached prompt.
 
-    Args:
-        generation: whole generations.
-        done: what had been generated of each, below the generation.
+    ``generation``: whole generations; ``done``: what had been generated of each, below the
+    generation.
     """
     done = np.minimum(done, generation - 1)
     return Start(prompt + done, generation - done, np.maximum(prompt + done - 1, 0))
@@ -82,12 +77,9 @@ def paired(
 ) -> Integers:
     """The prompts, exchanged inside each row so that requests hold as much as was observed.
 
-    Args:
-        hit_ratio: prefix hits over queries. What is hit may be held once for many or by each for
-            itself; the pairing by chance stays where that explains the use.
-
-    Returns:
-        As near as a pairing can come to it.
+    ``hit_ratio``: prefix hits over queries. What is hit may be held once for many or by each for
+    itself; the pairing by chance stays where that explains the use. Returns as near as a pairing
+    can come to it.
     """
     if len(prompt) < 2:
         return prompt
@@ -151,31 +143,21 @@ NAMES = ("prompt_tokens", "generation_tokens")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lengths:
-    """Lengths of all requests, in the order in which they came.
-
-    Attributes:
-        generation_tokens: whole generations.
-        finished: in the stretch: of these the totals are those of the histograms.
-        done_tokens: of those that were running at the start, what they had generated.
-        clipped: rows whose ``_sum`` is outside what their buckets allow.
-        paired: prompts and generations are paired so that the KV cache holds what was observed.
-        abandoned: those whose clients left before the end: their generation is what they got.
-    """
+    """Lengths of all requests, in the order in which they came."""
 
     prompt_tokens: Integers
-    generation_tokens: Integers
-    finished: Flags
-    done_tokens: Integers
-    clipped: int
-    paired: bool
-    abandoned: Flags
+    generation_tokens: Integers  # whole generations
+    finished: Flags  # in the stretch: of these the totals are those of the histograms
+    done_tokens: Integers  # of those that were running at the start, what they had generated
+    clipped: int  # rows whose ``_sum`` is outside what their buckets allow
+    paired: bool  # prompts and generations are paired so that the KV cache holds what was observed
+    abandoned: Flags  # those whose clients left before the end: their generation is what they got
 
 
 def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:
     """The growth of one histogram in each row.
 
-    Raises:
-        NoVerdict: it is not on the page, or not in every row.
+    Raises NoVerdict: it is not on the page, or not in every row.
     """
     by_row = []
     rows = stretch.rows.select(f"{name}_buckets", f"{name}_edges", f"{name}_sum")
@@ -190,8 +172,7 @@ def histograms_of(stretch: Clean, name: str) -> list[LengthHistogram]:
 def check_open_cell(histograms: list[LengthHistogram], name: str, longest: int | None) -> None:
     """Refuse lengths above the last edge where nothing says how long they can be.
 
-    Raises:
-        NoVerdict: there are some and ``longest`` is None.
+    Raises NoVerdict: there are some and ``longest`` is None.
     """
     above = sum(int(one.counts[-1]) for one in histograms)
     if above and longest is None:
@@ -222,11 +203,8 @@ def lengths(
 ) -> Lengths:
     """Lengths of every request of a stretch.
 
-    Args:
-        longest: most tokens of one request; None = unknown.
-
-    Raises:
-        NoVerdict: a histogram is missing, nothing finished, or its last cell has no bound.
+    ``longest``: most tokens of one request; None = unknown. Raises NoVerdict: a histogram is
+    missing, nothing finished, or its last cell has no bound.
     """
     every = {name: histograms_of(stretch, name) for name in NAMES}
     finished = int(counts.finished.sum())

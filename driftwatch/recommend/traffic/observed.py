@@ -71,15 +71,11 @@ UNIT_SECONDS = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowWaits:
-    """The times to first token of one row, from the shortest to the longest.
-
-    Attributes:
-        drawn_seconds: a time inside each bucket, so that their sum is the histogram's.
-    """
+    """The times to first token of one row, from the shortest to the longest."""
 
     above_seconds: Floats
     below_seconds: Floats
-    drawn_seconds: Floats
+    drawn_seconds: Floats  # a time inside each bucket, so that their sum is the histogram's
 
     def of(self, many: int) -> RowWaits:
         """So many of them, evenly chosen: the others belong to requests that are not simulated."""
@@ -93,10 +89,7 @@ class RowWaits:
         """The least that simulated waits must be moved so that the row's buckets hold them.
 
         All are shifted by what their mean is off; those that the shift leaves in the wrong bucket
-        are spread over it.
-
-        Args:
-            simulated: as many as the row has, sorted.
+        are spread over it. ``simulated``: as many as the row has, sorted.
         """
         shifted = simulated + (self.drawn_seconds.mean() - simulated.mean())
         waits = self.drawn_seconds.copy()
@@ -121,26 +114,19 @@ class RowWaits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waits:
-    """Times to first token of a stretch.
+    """Times to first token of a stretch."""
 
-    Attributes:
-        edges: seconds at each edge of the rows.
-        waiting_first: how many of the first row's first tokens belong to requests that waited when
-            the stretch began.
-        bucket_edges: seconds, from 0 to inf.
-    """
-
-    edges: Floats
+    edges: Floats  # seconds at each edge of the rows
     rows: tuple[RowWaits, ...]
+    # how many of the first row's first tokens belong to requests that waited when the stretch began
     waiting_first: int
-    bucket_edges: Floats
+    bucket_edges: Floats  # seconds, from 0 to inf
 
     def as_if(self, arrival: Floats, token: Floats) -> Waits:
         """What the same pages would have told of other requests.
 
-        Args:
-            arrival: of each request; those at 0 were there before and are not counted.
-            token: when each got its first token; inf = not in the window.
+        ``arrival``: of each request; those at 0 were there before and are not counted; ``token``:
+        when each got its first token; inf = not in the window.
         """
         waited, rows = token - arrival, []
         for low, high in itertools.pairwise(self.edges):
@@ -154,35 +140,27 @@ class Waits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """Traffic of one engine in one window.
+    """Traffic of one engine in one window."""
 
-    Attributes:
-        start: when second 0 of the requests' clock was, UTC.
-        requests: sorted by arrival; those that waited or ran at the start arrive at second 0.
-        chunks: :data:`CHUNK_SCHEMA`, in order.
-        saturated: requests waited in most scrapes: TTFT cannot be simulated from counts.
-        prefix_hit_ratio: hits over queries; None = unknown.
-        ttft_p95_seconds: of the window's buckets, with its cell, as PromQL has it; None = unknown.
-        notes: what is not known and what was taken instead, in words.
-        carried_requests: the first so many requests waited or ran at the start; their own TTFT is
-            not that of the server.
-        came_seconds: when these came, on the same clock, before second 0; NaN = they had been
-            admitted by then. None = unknown of all.
-    """
-
-    start: datetime
+    start: datetime  # when second 0 of the requests' clock was, UTC
     seconds: float
+    # sorted by arrival; those that waited or ran at the start arrive at second 0
     requests: Requests
     source: Literal["metrics", "request log"]
-    chunks: pl.DataFrame
+    chunks: pl.DataFrame  # :data:`CHUNK_SCHEMA`, in order
     busy_windows: int
     finished_requests: int
-    saturated: bool
-    prefix_hit_ratio: float | None = None
+    saturated: bool  # requests waited in most scrapes: TTFT cannot be simulated from counts
+    prefix_hit_ratio: float | None = None  # hits over queries; None = unknown
+    # of the window's buckets, with its cell, as PromQL has it; None = unknown
     ttft_p95_seconds: float | None = None
     tpot_p95_seconds: float | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is not known and what was taken instead, in words
+    # the first so many requests waited or ran at the start; their own TTFT is not that of the
+    # server
     carried_requests: int = 0
+    # when these came, on the same clock, before second 0; NaN = they had been admitted by then.
+    # None = unknown of all.
     came_seconds: Floats | None = None
     waits: Waits | None = None
 
@@ -204,14 +182,9 @@ def reference_requests(
     Where the reference has a histogram, lengths are drawn from it, with its mean; where it has a
     mean alone (``tuned_for``), today's lengths are scaled to it; what it does not have stays as it
     is today. Those that were there at the start, half done, are left out. Prefix hits keep their
-    share of the prompt.
-
-    Args:
-        reference: ``reference_*`` columns; ``reference_prompt_tokens_buckets`` are cumulative
-            counts by ``reference_prompt_tokens_edges``, +Inf last.
-
-    Returns:
-        None where the reference has no length at all.
+    share of the prompt. ``reference``: ``reference_*`` columns; ``reference_prompt_tokens_buckets``
+    are cumulative counts by ``reference_prompt_tokens_edges``, +Inf last. Returns None where the
+    reference has no length at all.
     """
     arrived = observed.requests.take(slice(observed.carried_requests, None))
     if not len(arrived):

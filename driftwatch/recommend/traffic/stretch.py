@@ -26,15 +26,11 @@ _MINUTE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clean:
-    """Rows that can be read as one undisturbed stretch.
+    """Rows that can be read as one undisturbed stretch."""
 
-    Attributes:
-        rows: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, in order, at least one.
-        edges: observed seconds since the start at each edge of the rows, one more than rows. Gaps
-            between scrapes are not in them: counters say nothing of those.
-    """
-
-    rows: pl.DataFrame
+    rows: pl.DataFrame  # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, in order, at least one
+    # observed seconds since the start at each edge of the rows, one more than rows. Gaps between
+    # scrapes are not in them: counters say nothing of those.
     edges: Floats
     start: datetime
     notes: tuple[str, ...] = ()
@@ -53,14 +49,9 @@ def clean(minutes: pl.DataFrame) -> Clean:
     """The longest clean stretch that ends with the last row that has a scrape.
 
     A restart, a change of settings or release, and a gap end it; so does a change of the bucket
-    edges of the lengths.
-
-    Args:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one engine, in order; rows may
-            be longer than a minute.
-
-    Raises:
-        NoVerdict: no row has a usable scrape.
+    edges of the lengths. ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA` of one
+    engine, in order; rows may be longer than a minute. Raises NoVerdict: no row has a usable
+    scrape.
     """
     rows = minutes.sort("end")
     with_spans = rows.with_columns(

@@ -24,17 +24,11 @@ _MOST_FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unfinished:
-    """Those that had not finished when the window ended.
+    """Those that had not finished when the window ended."""
 
-    Attributes:
-        generation_tokens: whole generations: of those that ran, then of those that waited.
-        places: where each stands among the requests, in the order in which they came.
-        abandoned: those whose clients left: their generation is what they got.
-    """
-
-    generation_tokens: Integers
-    places: Integers
-    abandoned: Flags
+    generation_tokens: Integers  # whole generations: of those that ran, then of those that waited
+    places: Integers  # where each stands among the requests, in the order in which they came
+    abandoned: Flags  # those whose clients left: their generation is what they got
 
 
 def unfinished(
@@ -51,12 +45,9 @@ def unfinished(
 
     Seen at a random moment, a request that runs is drawn by its length and has any share of it
     done; both are scaled so that what they had done is what the counters leave for them. It got its
-    first token as many inter-token times ago as it has tokens.
-
-    Args:
-        shape: generation lengths of those that finished last.
-        finished_tokens: generation tokens of all that finished in the stretch.
-        longest: most tokens of one request; None = unknown.
+    first token as many inter-token times ago as it has tokens. ``shape``: generation lengths of
+    those that finished last; ``finished_tokens``: generation tokens of all that finished in the
+    stretch; ``longest``: most tokens of one request; None = unknown.
     """
     open_requests = max(counts.unfinished, 0)
     waiting = min(counts.waiting_last, open_requests)

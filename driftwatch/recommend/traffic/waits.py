@@ -73,18 +73,13 @@ def as_waited(
     """The observed traffic with its arrivals moved inside their minutes.
 
     The same where the times to first token are unknown, arrivals are those of a request log, or a
-    simulation waits as was observed already.
-
-    Args:
-        in_bursts: the same requests at other times inside their minutes, as a calibration has
-            them: begun with if they wait more like the observed ones.
-        evenly: the same requests drawn evenly inside their minutes, two or more times: where no two
-            of these differ by as much in their waits, it is not chance, and arrivals are moved.
-        wander_log_sd: of the engine's own speed between minutes, which makes others wait as well.
-
-    Raises:
-        ImpossibleConfiguration: a request never fits.
-        NoVerdict: the simulation makes no progress.
+    simulation waits as was observed already. ``in_bursts``: the same requests at other times inside
+    their minutes, as a calibration has them: begun with if they wait more like the observed ones;
+    ``evenly``: the same requests drawn evenly inside their minutes, two or more times: where no two
+    of these differ by as much in their waits, it is not chance, and arrivals are moved;
+    ``wander_log_sd``: of the engine's own speed between minutes, which makes others wait as well.
+    Raises ImpossibleConfiguration: a request never fits; NoVerdict: the simulation makes no
+    progress.
     """
     waits = observed.waits
     if waits is None or observed.source != "metrics" or not len(observed.requests):
