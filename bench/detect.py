@@ -34,8 +34,8 @@ import polars as pl
 from scipy import stats
 
 from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.distributions import js_and_w1, moved
-from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.stage import Memory, detect
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
@@ -188,14 +188,14 @@ def time_stage(targets: int, timed: int) -> None:
     settings = DetectSettings(accepts_proposals=True)
     border = start + timedelta(minutes=warm)
     started = time.perf_counter()
-    _, memory = detect(history.filter(pl.col("end") < border), Memory(), Pins(), settings)
+    _, memory = detect(history.filter(pl.col("end") < border), Memory(), Baselines(), settings)
     spent = time.perf_counter() - started
     print(f"stage   {warm} minutes of {targets:,} targets at once: {spent:.1f} s")
     took, cpu = [], []
     for i in range(timed):
         minute = history.filter(pl.col("end") == border + timedelta(minutes=i))
         started, busy = time.perf_counter(), time.process_time()
-        _, memory = detect(minute, memory, Pins(), settings)
+        _, memory = detect(minute, memory, Baselines(), settings)
         took.append(time.perf_counter() - started)
         cpu.append(time.process_time() - busy)
     print(

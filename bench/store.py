@@ -32,7 +32,7 @@ import polars as pl
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings.compact import CompactRecordingSource
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.stage import Memory, detect
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
@@ -89,7 +89,7 @@ def material(folder: Path, days: int) -> Material:
     until = min(until, since + timedelta(days=days))
     parts = [stored_rows(o.rows) for o in replay([source], (since, until), plan)]
     rows = pl.concat([p for p in parts if len(p)]).sort("instance", "engine", "end")
-    _, memory = detect(rows.select(*MINUTE_SCHEMA), Memory(), Pins(), plan.detection)
+    _, memory = detect(rows.select(*MINUTE_SCHEMA), Memory(), Baselines(), plan.detection)
     last = rows["end"].max()
     assert isinstance(last, datetime)
     end = last.replace(hour=0, minute=0)

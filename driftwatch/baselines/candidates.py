@@ -8,19 +8,19 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.in_force import pinned
-from driftwatch.baselines.rows import pins_from_store
+from driftwatch.baselines.in_force import in_force
+from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.baselines.windows import (
     Acceptance,
     Measured,
-    pin_id,
-    pin_of_pool,
-    pin_of_target,
+    baseline_id,
+    baseline_of_pool,
+    baseline_of_target,
     what_ran,
 )
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, Source
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.proposals import (
     BEFORE_SLOW,
     LONGEST,
@@ -66,7 +66,7 @@ class Material:
     gpus: pl.DataFrame = field(default_factory=empty_gpus)  # recent GPU readings
     # target → what is known of what runs there now
     ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)
-    pins: Pins = field(default_factory=Pins)  # in force
+    baselines: Baselines = field(default_factory=Baselines)  # in force
 
     def of(self, members: Iterable[Target]) -> pl.DataFrame:
         """The minutes of some targets."""
@@ -90,8 +90,8 @@ class Subject:
         """The id of its pin of a window."""
         one = self.members[0]
         if self.scope == "pool":
-            return pin_id("pool", one.pool or "", "", window)
-        return pin_id("target", one.key.instance, one.key.engine, window)
+            return baseline_id("pool", one.pool or "", "", window)
+        return baseline_id("target", one.key.instance, one.key.engine, window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,14 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     ``store``: of a service; ``plan``: pools.
     """
     plan = replace(plan, reported=stored_reports(store))
-    targets, until, pins = plan.assign(stored_targets(store)), newest(store), pins_from_store(store)
+    targets, until, baselines = (
+        plan.assign(stored_targets(store)),
+        newest(store),
+        baselines_from_store(store),
+    )
     path = store.path
     if until is None:
-        return Material(lambda _: _no_rows(), targets, plan, pins=pins)
+        return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
     troubles = troubles_of(store.incidents(since=since, limit=100_000))
 
@@ -128,7 +132,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     recent = store.past(until - _RECENT, until)
     gpus = store.gpus(until - _RECENT, until)
     ran = what_ran(recent, targets, plan, gpus)
-    return Material(load, targets, plan, until, gpus, ran, pins)
+    return Material(load, targets, plan, until, gpus, ran, baselines)
 
 
 def judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
@@ -142,7 +146,9 @@ def judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     if not rows["slower_at_equal_load"].null_count():
         return rows
     settings = replace(plan.detection, accepts_proposals=True)
-    speeds, _ = speed.columns(rows.select(list(MINUTE_SCHEMA)), speed.Memory(), Pins(), settings)
+    speeds, _ = speed.columns(
+        rows.select(list(MINUTE_SCHEMA)), speed.Memory(), Baselines(), settings
+    )
     return rows.with_columns(
         slower_at_equal_load=pl.coalesce("slower_at_equal_load", speeds["slower_at_equal_load"])
     )
@@ -152,7 +158,7 @@ def material_of_recording(
     sources: Sequence[Source],
     span: tuple[datetime, datetime],
     plan: Plan,
-    pins: Pins,
+    baselines: Baselines,
     progress: Callable[[datetime], None] | None = None,
 ) -> Material:
     """What recordings have: all of it goes through the tick, which knows incidents.
@@ -163,7 +169,7 @@ def material_of_recording(
     rows: list[pl.DataFrame] = []
     open_at: dict[str, Incident] = {}
     troubles: list[Incident] = []
-    for outcome in replay(sources, span, plan, pins=pins, progress=progress):
+    for outcome in replay(sources, span, plan, baselines=baselines, progress=progress):
         if len(outcome.rows):
             verdicts = outcome.rows.select(*_JUDGED)
             rows.append(minutes(outcome.rows).hstack(verdicts))
@@ -189,7 +195,7 @@ def material_of_recording(
     newest_end = done["end"].max()
     until = newest_end if isinstance(newest_end, datetime) else None
     ran = what_ran(done, targets, plan, gpus)
-    return Material(load, targets, plan, until, gpus, ran, pins)
+    return Material(load, targets, plan, until, gpus, ran, baselines)
 
 
 def troubles_of(incidents: Iterable[Incident]) -> list[Trouble]:
@@ -263,14 +269,14 @@ def described(material: Material, subject: Subject, window: Window) -> Proposal 
     return stretch(inside, first, last)
 
 
-def pinned_window(
+def accepted_window(
     material: Material,
     subject: Subject,
     window: Window,
     accepted: Acceptance,
     *,
     anyway: bool = False,
-) -> Pins | None:
+) -> Baselines | None:
     """The pin of a subject; minutes that are no baseline are left out of what it remembers.
 
     ``material``: minutes and what ran; ``subject``: what is pinned; ``window``: which span;
@@ -284,10 +290,10 @@ def pinned_window(
     members = {target.key: target for target in subject.members}
     measured = Measured(_good(inside), what_ran(inside, members, material.plan, material.gpus))
     if subject.scope == "pool":
-        pin = pin_of_pool(measured, window, subject.members, accepted)
+        baseline = baseline_of_pool(measured, window, subject.members, accepted)
     else:
-        pin = pin_of_target(measured, window, subject.members[0], accepted)
-    return None if pin is None else Pins((pin,))
+        baseline = baseline_of_target(measured, window, subject.members[0], accepted)
+    return None if baseline is None else Baselines((baseline,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +315,15 @@ class ArmingTarget:
         return f"arming: {self.lacking}{soonest}"
 
 
-def without_pin(material: Material) -> list[Target]:
+def without_baseline(material: Material) -> list[Target]:
     """Targets for which no pin is in force, by key."""
-    pins = pinned(material.pins, material.targets, material.plan, material.gpus).pins
+    baselines = in_force(
+        material.baselines, material.targets, material.plan, material.gpus
+    ).baselines
     return [
         target
         for key, target in sorted(material.targets.items())
-        if pins.of_target(key.instance, key.engine, target.pool or "") is None
+        if baselines.of_target(key.instance, key.engine, target.pool or "") is None
     ]
 
 
@@ -324,7 +332,7 @@ def arming(material: Material, targets: Iterable[Target]) -> list[ArmingTarget]:
 
     The time is a lower bound: nobody knows when load will spread.
 
-    ``material``: their minutes; ``targets``: which ones (:func:`without_pin`).
+    ``material``: their minutes; ``targets``: which ones (:func:`without_baseline`).
     """
     return [_arming(material, target) for target in targets]
 

@@ -23,7 +23,7 @@ from pydantic import (
 
 from driftwatch import __version__
 from driftwatch.baselines.checks import wrong_with_model, wrong_with_reference
-from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.detect.speed.load_model import model_from
 from driftwatch.documents import problems_of
@@ -57,7 +57,7 @@ class _Fingerprint(_Part):
     release: dict[str, str] = Field(default_factory=dict)
 
 
-class PinDocument(_Part):
+class BaselineDocument(_Part):
     """One pin, as JSON; times are ISO 8601 with a zone."""
 
     id: str = Field(min_length=4, max_length=12)
@@ -111,32 +111,32 @@ class PinDocument(_Part):
 class _Export(_Part):
     schema_version: Literal[1]
     driftwatch: str = ""
-    pins: tuple[PinDocument, ...]
+    baselines: tuple[BaselineDocument, ...] = Field(alias="pins")
 
 
 # a pin's load model is "law" in documents
-_SAME = tuple(name for name in PinDocument.model_fields if name != "load_model")
+_SAME = tuple(name for name in BaselineDocument.model_fields if name != "load_model")
 
 
-def document_of(pin: Pin) -> dict[str, Any]:
+def document_of(baseline: Baseline) -> dict[str, Any]:
     """A pin as JSON values."""
-    fields = {name: getattr(pin, name) for name in _SAME}
+    fields = {name: getattr(baseline, name) for name in _SAME}
     return fields | {
         **{name: _iso(fields[name]) for name in _WHEN},
-        "fingerprint": {name: dict(getattr(pin.fingerprint, name)) for name in _GROUPS},
-        "law": None if pin.model is None else pin.model.document(),
-        "reference": _reference_document(pin.reference),
+        "fingerprint": {name: dict(getattr(baseline.fingerprint, name)) for name in _GROUPS},
+        "law": None if baseline.model is None else baseline.model.document(),
+        "reference": _reference_document(baseline.reference),
     }
 
 
-def pin_of(document: PinDocument) -> Pin:
+def from_document(document: BaselineDocument) -> Baseline:
     """The pin that a checked document describes."""
     fields = {name: getattr(document, name) for name in _SAME}
     reference = no_reference()
     if document.reference is not None:
         names = (document.instance or document.pool, document.engine or "")
         reference = _reference_of(document.reference, *names)
-    return Pin(
+    return Baseline(
         **fields
         | {
             **{name: fields[name].astimezone(UTC) for name in _WHEN},
@@ -147,17 +147,17 @@ def pin_of(document: PinDocument) -> Pin:
     )
 
 
-def exported(pins: Sequence[Pin]) -> str:
+def exported(baselines: Sequence[Baseline]) -> str:
     """An export: JSON with sorted keys, a line each, the same bytes for the same pins."""
     document = {
         "schema_version": SCHEMA_VERSION,
         "driftwatch": __version__,
-        "pins": [document_of(pin) for pin in pins],
+        "pins": [document_of(baseline) for baseline in baselines],
     }
     return json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
-def read_export(path: Path) -> tuple[Pin, ...]:
+def read_export(path: Path) -> tuple[Baseline, ...]:
     """The pins of an export.
 
     Raises ConfigError: it cannot be read, is no export, or some of it is wrong: every problem, with
@@ -183,20 +183,22 @@ def read_export(path: Path) -> tuple[Pin, ...]:
     except ValidationError as error:
         raise ConfigError(_problems(path, error, len(data))) from None
     places: dict[str, int] = {}
-    for number, pin in enumerate(export.pins):
+    for number, baseline in enumerate(export.baselines):
         # a target has one pin: which of two was meant, only a person knows
-        place = pin.pool if pin.instance is None else f"{pin.instance}/{pin.engine}"
-        for what in (f"the id {pin.id}", f"the {pin.scope} {place}"):
+        place = (
+            baseline.pool if baseline.instance is None else f"{baseline.instance}/{baseline.engine}"
+        )
+        for what in (f"the id {baseline.id}", f"the {baseline.scope} {place}"):
             if what in places:
                 message = f"pins {places[what]} and {number} have {what}"
                 raise _unusable(name, "duplicate", message)
             places[what] = number
-    return tuple(pin_of(pin) for pin in export.pins)
+    return tuple(from_document(baseline) for baseline in export.baselines)
 
 
-def pins_of_file(path: Path) -> Pins:
+def baselines_of_file(path: Path) -> Baselines:
     """The pins of an export, as a tick takes them; errors as of :func:`read_export`."""
-    return Pins(tuple(sorted(read_export(path), key=lambda p: (p.accepted_at, p.id))))
+    return Baselines(tuple(sorted(read_export(path), key=lambda p: (p.accepted_at, p.id))))
 
 
 def _problems(path: Path, error: ValidationError, size: int) -> tuple[Problem, ...]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.fingerprints import (
     differences,
     fingerprint_of,
@@ -22,7 +23,6 @@ from driftwatch.detect.fingerprints import (
     release_text,
     without_knobs,
 )
-from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -30,7 +30,7 @@ from driftwatch.signals.gpus.joins import linked, servers
 
 _KEY = list(KEY_COLUMNS)
 
-PINNED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+IN_FORCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
     "release": pl.String,  # as it runs now; NULL: not known
@@ -58,34 +58,36 @@ def no_releases() -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class InForce:
     """What the pins say of each target now."""
 
-    pins: Pins = field(default_factory=Pins)  # with the targets that they are not in force for
-    # :data:`PINNED_SCHEMA`, one row per target
-    frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PINNED_SCHEMA))
+    baselines: Baselines = field(
+        default_factory=Baselines
+    )  # with the targets that they are not in force for
+    # :data:`IN_FORCE_SCHEMA`, one row per target
+    frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IN_FORCE_SCHEMA))
     # :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target with a pin that
     # remembers one
     reference: pl.DataFrame = field(default_factory=no_reference)
     # pins, targets and plan that it was made of
-    made_of: tuple[Pins, Mapping[TargetKey, Target], Plan] | None = field(
+    made_of: tuple[Baselines, Mapping[TargetKey, Target], Plan] | None = field(
         default=None, repr=False, compare=False
     )
 
-    def still(self, pins: Pins, targets: Mapping[TargetKey, Target], plan: Plan) -> bool:
+    def still(self, baselines: Baselines, targets: Mapping[TargetKey, Target], plan: Plan) -> bool:
         """It was made of these very objects."""
         inputs = self.made_of
         return inputs is not None and all(
-            one is other for one, other in zip(inputs, (pins, targets, plan), strict=True)
+            one is other for one, other in zip(inputs, (baselines, targets, plan), strict=True)
         )
 
 
-def pinned(
-    pins: Pins,
+def in_force(
+    baselines: Baselines,
     targets: Mapping[TargetKey, Target],
     plan: Plan,
     gpus: pl.DataFrame | None = None,
-) -> Pinned:
+) -> InForce:
     """Pins compared with what runs now.
 
     ``pins``: accepted ones; ``targets``: with their pools; ``plan``: what is configured, and what
@@ -95,31 +97,31 @@ def pinned(
     models = gpu_models(targets, plan, gpus)
     rows: list[tuple[str | bool | datetime | None, ...]] = []
     refused: set[tuple[str, str, str]] = set()
-    pairs: list[tuple[Pin, TargetKey]] = []
+    pairs: list[tuple[Baseline, TargetKey]] = []
     for key, target in targets.items():
         now = without_knobs(fingerprint(target, plan, models.get(key.instance, ())))
         why = None
         changed = until = None
         read_from = _release_sources(now, target, plan)
         comparison = None if now.release else NO_RELEASE_KNOWN
-        for pin in pins.naming(key.instance, key.engine, target.pool or ""):
-            changes = differences(pin.fingerprint, now)
+        for baseline in baselines.naming(key.instance, key.engine, target.pool or ""):
+            changes = differences(baseline.fingerprint, now)
             other = only(changes, "identity")
             if other:
-                refused.add((pin.id, *key))
-                why = why or refusal(pin, ", ".join(one.text for one in other))
+                refused.add((baseline.id, *key))
+                why = why or refusal(baseline, ", ".join(one.text for one in other))
                 continue
-            changed, comparison = _compared(pin.fingerprint, now, read_from)
-            until = pin.until
-            pairs.append((pin, key))
+            changed, comparison = _compared(baseline.fingerprint, now, read_from)
+            until = baseline.until
+            pairs.append((baseline, key))
             break
         release, source = release_text(now), ", ".join(sorted(set(read_from.values()))) or None
         rows.append((*key, release, source, changed, comparison, why, until))
-    return Pinned(
-        pins=replace(pins, not_for=frozenset(refused)) if refused else pins,
-        frame=pl.DataFrame(rows, schema=PINNED_SCHEMA, orient="row"),
+    return InForce(
+        baselines=replace(baselines, not_for=frozenset(refused)) if refused else baselines,
+        frame=pl.DataFrame(rows, schema=IN_FORCE_SCHEMA, orient="row"),
         reference=_references(pairs),
-        made_of=(pins, targets, plan),
+        made_of=(baselines, targets, plan),
     )
 
 
@@ -154,9 +156,9 @@ def _compared(
     return False, f"{same} as before"
 
 
-def refusal(pin: Pin, what: str) -> str:
+def refusal(baseline: Baseline, what: str) -> str:
     """Why a pin is not in force."""
-    return f"arming anew: pin {pin.id} is of another server ({what})"
+    return f"arming anew: pin {baseline.id} is of another server ({what})"
 
 
 def fingerprint(
@@ -208,7 +210,7 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     Where the pin knows no release, or there is no pin, a change that was seen counts: since the end
     of the pin's window, or within the last day.
 
-    ``rows``: evidence rows of any windows; ``frame``: :data:`PINNED_SCHEMA`; ``releases``:
+    ``rows``: evidence rows of any windows; ``frame``: :data:`IN_FORCE_SCHEMA`; ``releases``:
     :data:`RELEASES_SCHEMA`, up to the last of the windows.
     """
     names = [c for c in rows.columns if c not in _FILLED]
@@ -279,8 +281,8 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
 
     A part that is not known now stays as it was; the first one known of a target is no change.
 
-    ``releases``: :data:`RELEASES_SCHEMA`, of the minutes before; ``frame``: :data:`PINNED_SCHEMA`,
-    now; ``at``: end of the minute in which it is looked at.
+    ``releases``: :data:`RELEASES_SCHEMA`, of the minutes before; ``frame``:
+    :data:`IN_FORCE_SCHEMA`, now; ``at``: end of the minute in which it is looked at.
     """
     if "release_before" not in releases.columns:  # remembered by an earlier release
         releases = releases.with_columns(release_before=pl.lit(None, pl.String))
@@ -325,19 +327,19 @@ def _continued(before: str | None, now: str) -> tuple[str, bool]:
     return ", ".join(f"{name} {release[name]}" for name in sorted(release)), False
 
 
-def _references(pairs: list[tuple[Pin, TargetKey]]) -> pl.DataFrame:
+def _references(pairs: list[tuple[Baseline, TargetKey]]) -> pl.DataFrame:
     """What each target's pin remembers, under the target's own name."""
-    pins = {pin.id: pin for pin, _ in pairs if len(pin.reference)}
-    if not pins:
+    baselines = {baseline.id: baseline for baseline, _ in pairs if len(baseline.reference)}
+    if not baselines:
         return no_reference()
     names = [c for c in REFERENCE_SCHEMA if c not in KEY_COLUMNS]
-    remembered = pl.concat(pin.reference.head(1) for pin in pins.values())
-    remembered = remembered.select(names).with_columns(pin=pl.Series(list(pins)))
-    pin_of_target = pl.DataFrame(
-        [(*key, pin.id) for pin, key in pairs if pin.id in pins],
+    remembered = pl.concat(baseline.reference.head(1) for baseline in baselines.values())
+    remembered = remembered.select(names).with_columns(pin=pl.Series(list(baselines)))
+    baseline_of_target = pl.DataFrame(
+        [(*key, baseline.id) for baseline, key in pairs if baseline.id in baselines],
         schema=dict.fromkeys([*_KEY, "pin"], pl.String),
         orient="row",
     )
-    return pin_of_target.join(remembered, on="pin", how="left", maintain_order="left").select(
+    return baseline_of_target.join(remembered, on="pin", how="left", maintain_order="left").select(
         list(REFERENCE_SCHEMA)
     )

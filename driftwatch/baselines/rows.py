@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from driftwatch.baselines.documents import PinDocument, document_of, pin_of
+from driftwatch.baselines.documents import BaselineDocument, document_of, from_document
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.fingerprints import Difference, differences, only
-from driftwatch.detect.pins import Pin, Pins
 from driftwatch.documents import to_json
 from driftwatch.errors import StoreError
 from driftwatch.model import Fingerprint, Target, TargetKey
@@ -14,21 +14,21 @@ from driftwatch.store.baselines import BaselineRow
 from driftwatch.store.store import Store
 
 
-def pins_from_store(store: Store) -> Pins:
+def baselines_from_store(store: Store) -> Baselines:
     """The pins in force.
 
     Raises StoreError: one of them cannot be read; the others are no excuse.
     """
-    return Pins(tuple(pin_of_row(row) for row in store.baselines()))
+    return Baselines(tuple(baseline_of_row(row) for row in store.baselines()))
 
 
-def pin_of_row(row: BaselineRow) -> Pin:
+def baseline_of_row(row: BaselineRow) -> Baseline:
     """A stored pin.
 
     Raises StoreError: its document is no pin.
     """
     try:
-        return pin_of(PinDocument.model_validate_json(row.document))
+        return from_document(BaselineDocument.model_validate_json(row.document))
     except ValueError as error:
         raise StoreError(
             f"pin {row.id} in the database cannot be read: {str(error).splitlines()[0]}",
@@ -37,48 +37,53 @@ def pin_of_row(row: BaselineRow) -> Pin:
         ) from error
 
 
-def row_of(pin: Pin) -> BaselineRow:
+def row_of(baseline: Baseline) -> BaselineRow:
     """A pin as it is stored."""
     names = ("id", "scope", "instance", "engine", "pool", "accepted_at", "accepted_by")
     return BaselineRow(
-        **{name: getattr(pin, name) for name in names}, document=to_json(document_of(pin))
+        **{name: getattr(baseline, name) for name in names}, document=to_json(document_of(baseline))
     )
 
 
-def replacing(before: Sequence[Pin], new: Sequence[Pin]) -> tuple[Pin, ...]:
+def replacing(before: Sequence[Baseline], new: Sequence[Baseline]) -> tuple[Baseline, ...]:
     """Pins in force once new ones take the places of those of the same target or pool."""
 
-    def place(pin: Pin) -> tuple[str | None, ...]:
-        return (pin.scope, pin.instance, pin.engine, pin.pool if pin.scope == "pool" else None)
+    def place(baseline: Baseline) -> tuple[str | None, ...]:
+        return (
+            baseline.scope,
+            baseline.instance,
+            baseline.engine,
+            baseline.pool if baseline.scope == "pool" else None,
+        )
 
-    places = {place(pin) for pin in new}
-    return (*(pin for pin in before if place(pin) not in places), *new)
+    places = {place(baseline) for baseline in new}
+    return (*(baseline for baseline in before if place(baseline) not in places), *new)
 
 
 def of_others(
-    pins: Sequence[Pin], now: Mapping[TargetKey, tuple[Target, Fingerprint]]
-) -> list[tuple[Pin, str, tuple[Difference, ...]]]:
+    baselines: Sequence[Baseline], now: Mapping[TargetKey, tuple[Target, Fingerprint]]
+) -> list[tuple[Baseline, str, tuple[Difference, ...]]]:
     """Pins that are of another identity than what runs: pin, whose, and what is not the same.
 
     ``pins``: those to be looked at; ``now``: every target that is known, with its fingerprint.
     """
-    others: list[tuple[Pin, str, tuple[Difference, ...]]] = []
-    for pin in pins:
+    others: list[tuple[Baseline, str, tuple[Difference, ...]]] = []
+    for baseline in baselines:
         for key, (target, print_) in now.items():
             named = (
-                (pin.instance, pin.engine) == tuple(key)
-                if pin.scope == "target"
-                else pin.pool == target.pool
+                (baseline.instance, baseline.engine) == tuple(key)
+                if baseline.scope == "target"
+                else baseline.pool == target.pool
             )
-            other = only(differences(pin.fingerprint, print_), "identity") if named else ()
+            other = only(differences(baseline.fingerprint, print_), "identity") if named else ()
             if other:
-                others.append((pin, key.text, other))
+                others.append((baseline, key.text, other))
                 break
     return others
 
 
 def notes_on(
-    pins: Pins, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
+    baselines: Baselines, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
 ) -> dict[str, str]:
     """Pin id → what runs differently now: the pin is not in force, or it is and says so.
 
@@ -87,14 +92,14 @@ def notes_on(
     """
     notes: dict[str, str] = {}
     for key, target in targets.items():
-        for pin in pins.naming(key.instance, key.engine, target.pool or ""):
-            other = differences(pin.fingerprint, ran.get(key, Fingerprint()))
-            if not other or pin.id in notes:
+        for baseline in baselines.naming(key.instance, key.engine, target.pool or ""):
+            other = differences(baseline.fingerprint, ran.get(key, Fingerprint()))
+            if not other or baseline.id in notes:
                 continue
             texts = ", ".join(one.text for one in other)
-            which = f" ({key.text})" if pin.scope == "pool" else ""
+            which = f" ({key.text})" if baseline.scope == "pool" else ""
             if only(other, "identity"):
-                notes[pin.id] = f"not in force, another server now{which}: {texts}"
+                notes[baseline.id] = f"not in force, another server now{which}: {texts}"
             else:
-                notes[pin.id] = f"changed since{which}: {texts}"
+                notes[baseline.id] = f"changed since{which}: {texts}"
     return notes

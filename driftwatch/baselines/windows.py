@@ -11,8 +11,8 @@ import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint, gpu_models
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.fingerprints import common
-from driftwatch.detect.pins import Pin, Pins
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.detect.speed.load_model import Arming, LoadModel, fit
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
@@ -93,38 +93,40 @@ def what_ran(
     }
 
 
-def pins_of(
+def baselines_of(
     measured: Measured, window: Window, targets: Iterable[Target], accepted: Acceptance
-) -> Pins:
+) -> Baselines:
     """A pin for each target, or one for its pool where a target has too little for a law.
 
     ``measured``: what the window showed; ``window``: which span; ``targets``: those to be pinned,
     with their pools; ``accepted``: who accepts them.
     """
-    pins: list[Pin] = []
+    baselines: list[Baseline] = []
     pools: dict[str, list[Target]] = {}
     for target in targets:
-        pin = pin_of_target(measured, window, target, accepted)
-        if pin is not None:
-            pins.append(pin)
-            pools.setdefault(pin.pool, []).append(target)
-    lacking = {pin.pool for pin in pins if pin.model is None}
+        baseline = baseline_of_target(measured, window, target, accepted)
+        if baseline is not None:
+            baselines.append(baseline)
+            pools.setdefault(baseline.pool, []).append(target)
+    lacking = {baseline.pool for baseline in baselines if baseline.model is None}
     pooled = [
-        pin
+        baseline
         for pool, members in pools.items()
         if pool in lacking
         and len(members) > 1
-        and (pin := pin_of_pool(measured, window, members, accepted)) is not None
-        and pin.model is not None
+        and (baseline := baseline_of_pool(measured, window, members, accepted)) is not None
+        and baseline.model is not None
     ]
     # a target's pin without a law would stand before its pool's
-    have = {pin.pool for pin in pooled}
-    return Pins((*(p for p in pins if p.model is not None or p.pool not in have), *pooled))
+    have = {baseline.pool for baseline in pooled}
+    return Baselines(
+        (*(p for p in baselines if p.model is not None or p.pool not in have), *pooled)
+    )
 
 
-def pin_of_target(
+def baseline_of_target(
     measured: Measured, window: Window, target: Target, accepted: Acceptance
-) -> Pin | None:
+) -> Baseline | None:
     """The pin of one target; None where the window does not show it at all."""
     key = target.key
     own = measured.minutes.filter(
@@ -133,9 +135,9 @@ def pin_of_target(
     return _pin(own, [measured.ran.get(key, Fingerprint())], window, target, key, accepted)
 
 
-def pin_of_pool(
+def baseline_of_pool(
     measured: Measured, window: Window, members: Sequence[Target], accepted: Acceptance
-) -> Pin | None:
+) -> Baseline | None:
     """The pin of a pool: a law fitted on all of its targets; None where none of them is seen."""
     keys = pl.DataFrame(
         [tuple(t.key) for t in members], schema=dict.fromkeys(_KEY, pl.String), orient="row"
@@ -152,7 +154,7 @@ def _pin(
     target: Target,
     key: TargetKey | None,
     accepted: Acceptance,
-) -> Pin | None:
+) -> Baseline | None:
     pool = target.pool or ""
     rows = rows.filter(pl.col("scrapes") > 0)
     if rows.is_empty():
@@ -160,8 +162,8 @@ def _pin(
     model, arming = _fitted(rows)
     reference = baseline_of_minutes(rows, pool if key is None else None)
     reference = reference.with_columns(kind=pl.lit("pin"))
-    return Pin(
-        id=pin_id("pool" if key is None else "target", *(key or (pool, "")), window),
+    return Baseline(
+        id=baseline_id("pool" if key is None else "target", *(key or (pool, "")), window),
         scope="pool" if key is None else "target",
         instance=None if key is None else key.instance,
         engine=None if key is None else key.engine,
@@ -178,15 +180,15 @@ def _pin(
     )
 
 
-def pin_id(scope: str, name: str, engine: str, window: Window) -> str:
+def baseline_id(scope: str, name: str, engine: str, window: Window) -> str:
     """The same eight digits for the same window of the same target or pool."""
     text = "\0".join((scope, name, engine, window.start.isoformat(), window.end.isoformat()))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def with_more(pins: Pins, more: Pins) -> Pins:
+def with_more(baselines: Baselines, more: Baselines) -> Baselines:
     """Pins and others accepted after them, which hold where both name the same target."""
-    return replace(pins, pins=(*pins.pins, *more.pins))
+    return replace(baselines, every=(*baselines.every, *more.every))
 
 
 def _fitted(rows: pl.DataFrame) -> tuple[LoadModel | None, str | None]:

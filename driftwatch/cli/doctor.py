@@ -158,14 +158,14 @@ def _places_of_settings(settings: Settings) -> dict[str, Sequence[Serving]]:
 
 def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
     """Target → what its baseline lacks, from the service's database; None where there is none."""
-    from driftwatch.baselines.candidates import arming, material_of_store, without_pin
+    from driftwatch.baselines.candidates import arming, material_of_store, without_baseline
     from driftwatch.cli.database import open_store
     from driftwatch.errors import DriftwatchError
 
     try:
         with open_store(None, None if config is None else str(config)) as store:
             material = material_of_store(store, plan)
-            waiting = without_pin(material)
+            waiting = without_baseline(material)
             texts = {one.target.key: one.text for one in arming(material, waiting[:_ARMING])}
     except DriftwatchError:
         return None

@@ -16,7 +16,7 @@ from driftwatch.notify.layout import wrap
 if TYPE_CHECKING:
     import polars as pl
 
-    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.baselines import Baselines
     from driftwatch.pipeline.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -40,16 +40,16 @@ def pins_option(command: Command) -> Command:
     return option(command)
 
 
-def pins_from(path: Path | None) -> Pins | None:
+def pins_from(path: Path | None) -> Baselines | None:
     """The pins of an export; None where no file is named.
 
     Raises ConfigError: it is no export, or some of it is wrong.
     """
     if path is None:
         return None
-    from driftwatch.baselines.documents import pins_of_file
+    from driftwatch.baselines.documents import baselines_of_file
 
-    return pins_of_file(path)
+    return baselines_of_file(path)
 
 
 def with_proposals(plan: Plan) -> Plan:

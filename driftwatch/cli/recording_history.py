@@ -15,7 +15,7 @@ from driftwatch.cli.options import Progress, print_problems
 if TYPE_CHECKING:
     import polars as pl
 
-    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.baselines import Baselines
     from driftwatch.model import Target, TargetKey
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
@@ -102,7 +102,7 @@ def evaluate_recording(
     plan: Plan,
     span: Window,
     *,
-    pins: Pins | None,
+    pins: Baselines | None,
     baseline: Window | None,
     pinned_of: Mapping[TargetKey, Target],
 ) -> PipelineRows:
@@ -112,10 +112,10 @@ def evaluate_recording(
     """
     import polars as pl
 
-    from driftwatch.baselines.in_force import pinned
+    from driftwatch.baselines.in_force import in_force
     from driftwatch.baselines.windows import with_more
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
-    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.baselines import Baselines
     from driftwatch.detect.reference import combined, no_reference
     from driftwatch.pipeline.minutes import SPEED_SCHEMA
     from driftwatch.pipeline.question import among, peers_of
@@ -123,7 +123,7 @@ def evaluate_recording(
     from driftwatch.signals.minutes import minutes as minutes_of
     from driftwatch.signals.minutes import no_minutes
 
-    pins_in_force, measured = pins or Pins(), no_reference()
+    pins_in_force, measured = pins or Baselines(), no_reference()
     if baseline is not None:
         measured, more = of_baseline(scrapes, gpus, baseline, pinned_of, plan)
         pins_in_force = with_more(more, pins_in_force)
@@ -146,7 +146,7 @@ def evaluate_recording(
             targets,
             replace(with_proposals(plan), replays=0),
             span.end,
-            pins=pins_in_force,
+            baselines=pins_in_force,
             reference=measured,
             progress=progress,
             on_rows=note,
@@ -154,7 +154,7 @@ def evaluate_recording(
     finally:
         progress.close()
     proposals.tell()
-    reference = combined(measured, pinned(pins_in_force, targets, plan, gpus).reference)
+    reference = combined(measured, in_force(pins_in_force, targets, plan, gpus).reference)
     minutes = pl.concat(recent) if recent else no_minutes()
     beside = among(minutes, peers_of(chosen, targets, plan))
     return PipelineRows(reference, detected, minutes.filter(own), beside)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from driftwatch.cli.history import Tally
     from driftwatch.collect.schema import Source
-    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.baselines import Baselines
     from driftwatch.notify.delivery import Sender
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
@@ -86,7 +86,7 @@ def command(
     from driftwatch.baselines.windows import with_more
     from driftwatch.cli.history import Tally
     from driftwatch.collect.http import without_secrets
-    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.baselines import Baselines
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.pipeline.replay import replay
 
@@ -107,12 +107,14 @@ def command(
         reference = None
         if baseline is not None:
             reference, more = _baseline(sources, baseline, plan, recordings)
-            pinned = with_more(more, pinned or Pins())
+            pinned = with_more(more, pinned or Baselines())
             if write_pins is not None:
                 _write_pins(write_pins, more)
         progress.begin("replaying")
         done = _share_of(span, progress)
-        for outcome in replay(sources, span, plan, reference=reference, pins=pinned, progress=done):
+        for outcome in replay(
+            sources, span, plan, reference=reference, baselines=pinned, progress=done
+        ):
             tally.add(outcome)
             proposals.note(outcome.rows)
             if rows is not None:
@@ -179,7 +181,7 @@ def _print_read(tally: Tally, lost: Unavailable | None, where: str, between: str
 
 def _baseline(
     sources: Sequence[Source], window: Window, plan: Plan, recordings: Sequence[Path]
-) -> tuple[pl.DataFrame, Pins]:
+) -> tuple[pl.DataFrame, Baselines]:
     """What ``--baseline`` measured: reference rows and pins.
 
     Raises:
@@ -195,7 +197,7 @@ def _baseline(
         raise UsageError(error.message, help_text=_reach(sources)) from error
 
 
-def _write_pins(path: Path, pins: Pins) -> None:
+def _write_pins(path: Path, pins: Baselines) -> None:
     """The pins of ``--baseline``, as ``driftwatch baseline import`` takes them.
 
     Raises:
@@ -204,12 +206,12 @@ def _write_pins(path: Path, pins: Pins) -> None:
     from driftwatch.baselines.documents import exported
 
     try:
-        path.write_text(exported(pins.pins), encoding="utf-8")
+        path.write_text(exported(pins.every), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
-    armed = sum(pin.model is not None for pin in pins.pins)
+    armed = sum(pin.model is not None for pin in pins.every)
     click.echo(
-        f"wrote {len(pins.pins)} pins to {path}, {armed} of them with a load model; accept them "
+        f"wrote {len(pins.every)} pins to {path}, {armed} of them with a load model; accept them "
         f"with: driftwatch baseline import {shlex.quote(str(path))}",
         err=True,
     )

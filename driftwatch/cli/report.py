@@ -148,7 +148,7 @@ def _from_recordings(
             (first, min(last, week.end)),
             plan,
             week,
-            pins=pins_from(pins),
+            baselines=pins_from(pins),
             price=_price(serving["config"]),
             note=lambda outcome: proposals.note(outcome.rows),
         )

@@ -61,7 +61,7 @@ def command(
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.collect.pages.source import PagesSource
-    from driftwatch.detect.pins import Pins
+    from driftwatch.detect.baselines import Baselines
     from driftwatch.notify.stdout import StdoutSender
     from driftwatch.service.run import Receiver, Service
     from driftwatch.store.store import Store
@@ -73,14 +73,14 @@ def command(
     source = PagesSource(labels, clock=clock)
     gpus, own_hosts = ([], frozenset()) if no_nvml else _gpus_here(urls, clock)
     plan = replace(plan, own_hosts=own_hosts)
-    pins_in_force = pins_from(pins) or Pins()
+    pins_in_force = pins_from(pins) or Baselines()
     screen = _Screen(source.version(), to_stderr=as_json)
     sender = StdoutSender(json=as_json, stored=db is not None)
     receivers = [Receiver("stdout", ("page", "ticket", "notice"), sender)]
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = db or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():
-            store.add_baselines([row_of(pin) for pin in pins_in_force.pins])
+            store.add_baselines([row_of(pin) for pin in pins_in_force.every])
             service = Service(
                 [source, *gpus],
                 plan,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths import columns as lengths
 from driftwatch.detect.memory import named, part_of
-from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed import columns as speed
 from driftwatch.detect.trend import columns as trend
@@ -57,7 +57,7 @@ def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
 
 
 def detect(
-    minutes: pl.DataFrame, memory: Memory, pins: Pins, settings: DetectSettings
+    minutes: pl.DataFrame, memory: Memory, baselines: Baselines, settings: DetectSettings
 ) -> tuple[pl.DataFrame, Memory]:
     """Every detector's evidence columns, row for row beside the minutes.
 
@@ -65,11 +65,11 @@ def detect(
     ``memory``: from the minutes before; ``pins``: in force for all of these minutes; ``settings``:
     what a person set.
     """
-    fast, of_speed = speed.columns(minutes, memory.speed, pins, settings)
+    fast, of_speed = speed.columns(minutes, memory.speed, baselines, settings)
     columns = minutes.hstack(fast)
-    shifted, of_lengths = lengths.columns(columns, memory.lengths, pins, settings)
+    shifted, of_lengths = lengths.columns(columns, memory.lengths, baselines, settings)
     columns = columns.hstack(shifted)
-    slow, of_trend = trend.columns(columns, memory.trend, pins, settings)
+    slow, of_trend = trend.columns(columns, memory.trend, baselines, settings)
     return pl.concat([fast, shifted, slow], how="horizontal"), Memory(
         of_speed, of_lengths, of_trend
     )

@@ -101,7 +101,7 @@ def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Fi
         gpus=state.gpus,
         gpu_targets=evaluation.frames.gpu_targets,
     ).rows
-    rows = with_releases(rows, state.pinned.frame, state.releases)
+    rows = with_releases(rows, state.in_force.frame, state.releases)
     # only on the grid of minutes is the whole pool
     rows = as_detected(rows, minute_rows, (*DETECTED, "pool_idle_ratio"))
     trees = {tree for t in ordered if (tree := rules[t.incident.rule].tree) is not None}

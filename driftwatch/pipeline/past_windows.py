@@ -13,8 +13,8 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.in_force import pinned
-from driftwatch.baselines.rows import pins_from_store
+from driftwatch.baselines.in_force import in_force
+from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.reference import combined, with_reference
 from driftwatch.detect.reference_minutes import baseline_of_minutes
@@ -113,7 +113,7 @@ def reference_from_store(
     Raises:
         UsageError: the store has neither a scrape nor a minute of any target in the baseline.
     """
-    of_pins = pinned(pins_from_store(store), targets, plan, gpus).reference
+    of_pins = in_force(baselines_from_store(store), targets, plan, gpus).reference
     if baseline is None:
         return of_pins
     if any(is_past(store, scrapes, key, baseline) for key in targets):

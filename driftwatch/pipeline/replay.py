@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.windows import Acceptance, measured, pins_of, with_more
+from driftwatch.baselines.windows import Acceptance, baselines_of, measured, with_more
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference, swings, with_swings
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window, measured_reference
@@ -44,7 +44,7 @@ def replay(
     plan: Plan,
     *,
     baseline: Window | None = None,
-    pins: Pins | None = None,
+    baselines: Baselines | None = None,
     reference: pl.DataFrame | None = None,
     stride: timedelta | None = None,
     progress: Callable[[datetime], None] | None = None,
@@ -63,12 +63,14 @@ def replay(
     start, end = span
     state = State(
         collected_until={source.name: start for source in sources},
-        pins=pins or Pins(),
+        baselines=baselines or Baselines(),
         reference=no_reference() if reference is None else reference,
     )
     if baseline is not None:
-        rows, measured_pins = baseline_of(sources, baseline, plan)
-        state = replace(state, reference=rows, pins=with_more(measured_pins, state.pins))
+        rows, measured_baselines = baseline_of(sources, baseline, plan)
+        state = replace(
+            state, reference=rows, baselines=with_more(measured_baselines, state.baselines)
+        )
     # a tick has one set of labels: where they change, another one begins
     labels = _relabelled(sources)
     now = start
@@ -101,7 +103,9 @@ def _skipped(sources: Sequence[Source], now: datetime) -> datetime:
     return min(upcoming)
 
 
-def baseline_of(sources: Sequence[Source], window: Window, plan: Plan) -> tuple[pl.DataFrame, Pins]:
+def baseline_of(
+    sources: Sequence[Source], window: Window, plan: Plan
+) -> tuple[pl.DataFrame, Baselines]:
     """What a baseline window measured, read from the sources themselves: reference rows and pins.
 
     Raises:
@@ -120,13 +124,13 @@ def of_baseline(
     window: Window,
     targets: Mapping[TargetKey, Target],
     plan: Plan,
-) -> tuple[pl.DataFrame, Pins]:
+) -> tuple[pl.DataFrame, Baselines]:
     """The same of scrapes that are at hand; errors as of :func:`baseline_of`."""
     rows = measured_reference(scrapes, window, targets, plan, gpus)
     baseline = measured(scrapes, window, targets, plan, gpus)
     rows = with_swings(rows, swings(baseline.minutes))
     accepted = Acceptance("--baseline", window.end, "named on the command line")
-    return rows, pins_of(baseline, window, targets.values(), accepted)
+    return rows, baselines_of(baseline, window, targets.values(), accepted)
 
 
 @dataclass(slots=True)
@@ -156,7 +160,7 @@ def detected_until(
     plan: Plan,
     at: datetime,
     *,
-    pins: Pins | None = None,
+    baselines: Baselines | None = None,
     reference: pl.DataFrame | None = None,
     progress: Callable[[float, float], None] | None = None,
     on_rows: Callable[[pl.DataFrame], None] | None = None,
@@ -198,7 +202,7 @@ def detected_until(
     own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     last: Outcome | None = None
     for outcome in replay(
-        [source], (start, end), plan, pins=pins, reference=reference, progress=on_minute
+        [source], (start, end), plan, baselines=baselines, reference=reference, progress=on_minute
     ):
         last = outcome if len(outcome.rows) else last
         if on_rows is not None and len(outcome.rows):

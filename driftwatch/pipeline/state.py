@@ -8,10 +8,10 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.baselines.in_force import Pinned, no_releases
+from driftwatch.baselines.in_force import InForce, no_releases
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, scrapes_once
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import HISTORY, Carried
@@ -72,9 +72,9 @@ class State:
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     departures: Departures = field(default_factory=Departures)
     reference: pl.DataFrame = field(default_factory=no_reference)
-    pins: Pins = field(default_factory=Pins)
+    baselines: Baselines = field(default_factory=Baselines)
     detection: Memory = field(default_factory=Memory)
-    pinned: Pinned = field(default_factory=Pinned)
+    in_force: InForce = field(default_factory=InForce)
     frames: TargetFrames | None = None
     releases: pl.DataFrame = field(default_factory=no_releases)
     recent: pl.DataFrame = field(default_factory=no_recent_minutes)

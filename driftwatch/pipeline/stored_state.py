@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 import polars as pl
 
-from driftwatch.baselines.in_force import no_releases, pinned
-from driftwatch.baselines.rows import pins_from_store
+from driftwatch.baselines.in_force import in_force, no_releases
+from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.stage import Memory, detect, memory_from
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
@@ -77,9 +77,9 @@ def state_from(store: Store, now: datetime) -> State:
     Scrapes that are too old to be of use are left where they are.
     """
     memory = store.memory()
-    incidents, pins = store.open_incidents(), pins_from_store(store)
+    incidents, baselines = store.open_incidents(), baselines_from_store(store)
     if _STATE not in memory:
-        return State(incidents=incidents, pins=pins)
+        return State(incidents=incidents, baselines=baselines)
     document = orjson.loads(memory[_STATE])
     frames = {name: from_arrow(data) for name, data in memory.items() if name in _FRAMES}
     evaluated, targets = _time(document["evaluated_until"]), _targets(document)
@@ -108,7 +108,7 @@ def state_from(store: Store, now: datetime) -> State:
             inputs_seen=frames["tick.seen"],
         ),
         incidents=incidents,
-        pins=pins,
+        baselines=baselines,
         targets=targets,
         departures=departures,
         releases=frames.get(_RELEASES, no_releases()),
@@ -180,7 +180,7 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-_PinNames = tuple[tuple[str, ...], frozenset[tuple[str, str, str]]]
+_BaselineNames = tuple[tuple[str, ...], frozenset[tuple[str, str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class LastCheckpoint:
     """
 
     at: datetime | None = None
-    pins: _PinNames = ((), frozenset())
+    baselines: _BaselineNames = ((), frozenset())
     forgotten: pl.DataFrame = field(default_factory=forgotten)
 
     def memory(self) -> dict[str, bytes]:
@@ -203,19 +203,19 @@ class LastCheckpoint:
         self, state: State, leaving: pl.DataFrame
     ) -> tuple[LastCheckpoint, Checkpoint | None]:
         """What the store is to have after a tick, with a new checkpoint where one is due."""
-        at, pins = state.evaluated_until, self.pins
-        if state.pinned.made_of is not None:  # else they are looked at anew with the next minute
-            pins = _pin_names(state.pinned.pins)
+        at, baselines = state.evaluated_until, self.baselines
+        if state.in_force.made_of is not None:  # else they are looked at anew with the next minute
+            baselines = _baseline_names(state.in_force.baselines)
         due = self.at is None or (at is not None and at - self.at >= CHECKPOINT_EVERY)
-        if at is not None and (due or pins != self.pins):
-            return LastCheckpoint(at, pins), Checkpoint(at, state.detection.frames())
+        if at is not None and (due or baselines != self.baselines):
+            return LastCheckpoint(at, baselines), Checkpoint(at, state.detection.frames())
         if leaving.is_empty():
             return self, None
         return replace(self, forgotten=pl.concat([self.forgotten, leaving])), None
 
 
-def _pin_names(pins: Pins) -> _PinNames:
-    return tuple(pin.id for pin in pins.pins), pins.not_for
+def _baseline_names(baselines: Baselines) -> _BaselineNames:
+    return tuple(baseline.id for baseline in baselines.every), baselines.not_for
 
 
 def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoint]:
@@ -228,15 +228,15 @@ def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoi
     checkpoint, memory, at = store.checkpoint(), Memory(), None
     if checkpoint is not None and checkpoint.at <= until:
         memory, at = memory_from(checkpoint.frames), checkpoint.at
-    pins = pinned(state.pins, plan.assign(state.targets), plan, state.gpus).pins
+    baselines = in_force(state.baselines, plan.assign(state.targets), plan, state.gpus).baselines
     for first, last in _spans(at or until - CHECKPOINT_EVERY, until, leavers):
         minutes = store.minutes(first, last)
         if len(minutes):
-            _, memory = detect(minutes, memory, pins, plan.detection)
+            _, memory = detect(minutes, memory, baselines, plan.detection)
         leaving = leavers.filter(pl.col("at") == last).select("instance", "engine")
         if len(leaving):
             memory = memory.without(leaving)
-    return replace(state, detection=memory), LastCheckpoint(at, _pin_names(pins), leavers)
+    return replace(state, detection=memory), LastCheckpoint(at, _baseline_names(baselines), leavers)
 
 
 def _spans(

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.in_force import Pinned, learnt, pinned, with_refusals, with_releases
+from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
 from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source, empty_scrapes
 from driftwatch.detect.stage import detect
@@ -247,7 +247,7 @@ def _piece(
     past: PastMinutes | None,
 ) -> _Piece:
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
-    state = with_pins(state, plan, first + _MINUTE)
+    state = with_baselines(state, plan, first + _MINUTE)
     state = replace(state, frames=plan.frames(state.targets, state.frames))
     signals = signals_of(state, first, last, plan, sources, there.not_listed)
     frames, table = signals.frames, signals.table
@@ -258,11 +258,11 @@ def _piece(
         return _piece(state, first, decided, plan, sources, there, past)
 
     # detect: what needs a past, and what a simulation says of the capacity
-    rows = with_releases(table.rows, state.pinned.frame, state.releases)
+    rows = with_releases(table.rows, state.in_force.frame, state.releases)
     own = minutes(rows)
-    detected, memory = detect(own, state.detection, state.pinned.pins, plan.detection)
+    detected, memory = detect(own, state.detection, state.in_force.baselines, plan.detection)
     rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
-    rows = with_refusals(rows, state.pinned.frame)
+    rows = with_refusals(rows, state.in_force.frame)
     with_past = with_rows(past, state.recent, own, rows)
     rows, capacity = with_capacity(
         rows, state.capacity, with_past, plan, state.targets, state.gpus, after=state.replays_after
@@ -298,7 +298,7 @@ def _piece(
         evaluated_until=last,
         carried=table.carried,
         detection=memory,
-        pinned=Pinned() if may_have_other_gpus else state.pinned,
+        in_force=InForce() if may_have_other_gpus else state.in_force,
         incidents=incidents,
         targets=staying if retired else state.targets,
         departures=departures.after(retired, there.not_listed, last),
@@ -309,13 +309,13 @@ def _piece(
     return _Piece(after, last, rows, verdicts, transitions, signals.unseen, retired, advices)
 
 
-def with_pins(state: State, plan: Plan, minute_end: datetime) -> State:
+def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:
     """The state with pins and releases as they are in the minute that ends then."""
-    now = state.pinned
-    if not now.still(state.pins, state.targets, plan):
-        now = pinned(state.pins, state.targets, plan, state.gpus)
+    now = state.in_force
+    if not now.still(state.baselines, state.targets, plan):
+        now = in_force(state.baselines, state.targets, plan, state.gpus)
     releases = learnt(state.releases, now.frame, minute_end)
-    return replace(state, pinned=now, releases=releases)
+    return replace(state, in_force=now, releases=releases)
 
 
 def _verdicts(rows: pl.DataFrame, judgements: pl.DataFrame, plan: Plan) -> pl.DataFrame:

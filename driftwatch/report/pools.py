@@ -77,8 +77,8 @@ def _reference(references: Sequence[Reference], pool: str) -> Reference | None:
     names = sorted({name for one in of_pool for name in one.values})
     means = {}
     for name in names:
-        means_of_pins = [one.values[name] for one in of_pool if name in one.values]
-        means[name] = sum(means_of_pins) / len(means_of_pins)
+        means_of_baselines = [one.values[name] for one in of_pool if name in one.values]
+        means[name] = sum(means_of_baselines) / len(means_of_baselines)
     many = f"{len(of_pool)} pins of its servers" if len(of_pool) > 1 else of_pool[0].said_by
     return Reference(pool, None, many, means)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from driftwatch.baselines.rows import row_of
 from driftwatch.collect.schema import Source
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.minutes import StoredMinutes
 from driftwatch.pipeline.plan import Plan
@@ -32,7 +32,7 @@ def history_of(
     plan: Plan,
     week: Week,
     *,
-    pins: Pins | None = None,
+    baselines: Baselines | None = None,
     price: Price | None = None,
     note: Callable[[Outcome], None] | None = None,
 ) -> Material:
@@ -48,7 +48,7 @@ def history_of(
         tempfile.TemporaryDirectory(prefix="driftwatch-") as folder,
         Store.open(Path(folder) / "report.db") as store,
     ):
-        keep_history(store, sources, span, plan, pins=pins, note=note)
+        keep_history(store, sources, span, plan, baselines=baselines, note=note)
         return gather(store, plan, week, until=span[1], price=price)
 
 
@@ -58,16 +58,16 @@ def keep_history(
     span: tuple[datetime, datetime],
     plan: Plan,
     *,
-    pins: Pins | None = None,
+    baselines: Baselines | None = None,
     note: Callable[[Outcome], None] | None = None,
 ) -> None:
     """Replay a span into a store, as the service would have written it; arguments as above."""
-    if pins is not None:
-        store.add_baselines([row_of(pin) for pin in pins.pins])
+    if baselines is not None:
+        store.add_baselines([row_of(baseline) for baseline in baselines.every])
     verifier = Verifier(store)
     at = span[0]
     targets: dict[TargetKey, Target] = {}
-    for outcome in replay(sources, span, plan, pins=pins):
+    for outcome in replay(sources, span, plan, baselines=baselines):
         if note is not None:
             note(outcome)
         at = _keep(store, verifier, outcome, plan, at)

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import polars as pl
 
-from driftwatch.baselines.rows import pin_of_row
-from driftwatch.detect.pins import Pin
+from driftwatch.baselines.rows import baseline_of_row
+from driftwatch.detect.baselines import Baseline
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Incident, Slo, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -125,7 +125,7 @@ def gather(
         StoreError: the store does not serve, or one of its documents cannot be read.
     """
     end = week.end if until is None else min(until, week.end)
-    references = [*_of_pins(store, end), *_declared(plan)]
+    references = [*_of_baselines(store, end), *_declared(plan)]
     configured = slos_of(plan)
     derived = _derived(references, configured)
     slos = {**derived, **configured}
@@ -227,19 +227,19 @@ def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
     return {id_: Marked(m.mark == USEFUL, m.by, m.because) for id_, m in mark_of.items()}
 
 
-def _of_pins(store: Store, at: datetime) -> Iterator[Reference]:
+def _of_baselines(store: Store, at: datetime) -> Iterator[Reference]:
     """Pins that were in force at a time."""
     for row in store.baselines(retired=True):
         if row.accepted_at > at or (row.retired_at is not None and row.retired_at <= at):
             continue
-        yield reference_of_pin(pin_of_row(row))
+        yield reference_of_baseline(baseline_of_row(row))
 
 
-def reference_of_pin(pin: Pin) -> Reference:
+def reference_of_baseline(baseline: Baseline) -> Reference:
     """What a pin says was good."""
-    hours = (pin.until - pin.since).total_seconds() / 3600
-    text = f"pin {pin.since:%Y-%m-%d} {hours:.0f} h"
-    return Reference(pin.pool, pin.instance, text, _reference_values(pin.reference))
+    hours = (baseline.until - baseline.since).total_seconds() / 3600
+    text = f"pin {baseline.since:%Y-%m-%d} {hours:.0f} h"
+    return Reference(baseline.pool, baseline.instance, text, _reference_values(baseline.reference))
 
 
 def _reference_values(reference: pl.DataFrame) -> dict[str, float]:
@@ -274,12 +274,14 @@ def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
     proposals = store.proposals()
     if proposals is None:
         return
-    pinned = {
-        (pin.since, pin.until) for row in store.baselines(retired=True) for pin in [pin_of_row(row)]
+    in_force = {
+        (baseline.since, baseline.until)
+        for row in store.baselines(retired=True)
+        for baseline in [baseline_of_row(row)]
     }
     for one in orjson.loads(proposals):
         since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))
-        if end <= until and (since, end) not in pinned:
+        if end <= until and (since, end) not in in_force:
             yield Proposed(str(one["id"]), str(one["name"]), since, end)
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 import polars as pl
 
 from driftwatch.collect.schema import Source
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -61,7 +61,7 @@ def recorded(
     *,
     advise: bool = True,
     baseline: Window | None = None,
-    pins: Pins | None = None,
+    baselines: Baselines | None = None,
     progress: Callable[[datetime], None] | None = None,
 ) -> Recorded:
     """A recording through the whole pipeline, with the verifications of the changes in it."""
@@ -71,7 +71,9 @@ def recorded(
     labelled = list[Mapping[TargetKey, Target]]()
     advices, incidents = list[AdviceRow](), list[Incident]()
     targets: dict[TargetKey, Target] = {}
-    outcomes = replay(sources, span, plan, baseline=baseline, pins=pins, progress=progress)
+    outcomes = replay(
+        sources, span, plan, baseline=baseline, baselines=baselines, progress=progress
+    )
     for outcome in outcomes:
         frames.append(stored_rows(outcome.rows))
         peaks.append(with_peaks(frames[-1], outcome.scrapes))

@@ -14,7 +14,7 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEv
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from driftwatch.baselines.rows import pins_from_store
+from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
@@ -290,7 +290,7 @@ class Service:
         if in_force == self._in_force:
             return state
         self._in_force = in_force
-        return replace(state, pins=pins_from_store(self._store))
+        return replace(state, baselines=baselines_from_store(self._store))
 
     def _ask_restarted(self, outcome: Outcome) -> None:
         """A restarted server may have other settings."""

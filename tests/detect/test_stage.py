@@ -12,7 +12,7 @@ import pytest
 from pipeline_cases import grid, recording, serving
 from polars.testing import assert_frame_equal
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.stage import Memory, detect, memory_from
 from driftwatch.diagnose.evidence_table import evidence_table
@@ -54,7 +54,7 @@ def folded(frame: pl.DataFrame, size: int, *, restarts: bool = False) -> pl.Data
     for piece in pieces(frame, size):
         if restarts:
             memory = memory_from(memory.frames())
-        columns, memory = detect(piece, memory, Pins(), SETTINGS)
+        columns, memory = detect(piece, memory, Baselines(), SETTINGS)
         found.append(pl.concat([piece.select(KEY), columns], how="horizontal"))
     return pl.concat(found).sort(KEY)
 
@@ -83,7 +83,7 @@ def test_how_minutes_come_and_what_restarts_changes_nothing(
 
 def test_a_target_that_left_leaves_nothing(shared_data: Path) -> None:
     frame = pool(shared_data)
-    _, memory = detect(frame, Memory(), Pins(), SETTINGS)
+    _, memory = detect(frame, Memory(), Baselines(), SETTINGS)
     names = frame.select("instance", "engine").unique(maintain_order=True)
     gone, stays = names.head(1), names.tail(2)
     left = memory.without(gone)
@@ -93,11 +93,11 @@ def test_a_target_that_left_leaves_nothing(shared_data: Path) -> None:
     assert left.frames().keys() == memory.frames().keys()
     # and the others go on as before
     later = frame.with_columns(end=pl.col("end") + timedelta(hours=1)).join(stays, on=stays.columns)
-    columns, _ = detect(later, left, Pins(), SETTINGS)
+    columns, _ = detect(later, left, Baselines(), SETTINGS)
     assert len(columns) == len(later)
 
 
 def test_no_minutes_are_no_columns_and_no_change() -> None:
-    columns, memory = detect(no_minutes(), Memory(), Pins(), SETTINGS)
+    columns, memory = detect(no_minutes(), Memory(), Baselines(), SETTINGS)
     assert columns.height == 0
     assert memory.frames().keys() == Memory().frames().keys()

@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
 from driftwatch.baselines.rows import row_of
-from driftwatch.detect.pins import Pin
+from driftwatch.detect.baselines import Baseline
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.model import Slo
 from driftwatch.notify.silence import parse_matcher
@@ -293,7 +293,7 @@ def test_without_targets_twice_the_pins_p95_marked_derived(
         "reference_ttft_seconds_p95": 0.05,
         "reference_prompt_tokens_mean": 600.0,
     }
-    pin = Pin(
+    pin = Baseline(
         id="abcd1234",
         scope="pool",
         instance=None,

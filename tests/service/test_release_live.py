@@ -16,7 +16,7 @@ from service_cases import shipped_plan
 from driftwatch.baselines.rows import row_of
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
-from driftwatch.detect.pins import Pin
+from driftwatch.detect.baselines import Baseline
 from driftwatch.model import Fingerprint
 from driftwatch.pipeline.server_reports import stored_reports
 from driftwatch.service.run import Service
@@ -60,7 +60,7 @@ def test_an_upgrade_is_seen_at_the_restart_and_the_pin_stays(
     pages = read_pages(shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
     down = datetime.fromtimestamp(next(at for at, body in pages if body is None), UTC)
     clock = ManualClock(down - timedelta(minutes=3))
-    pin = Pin(
+    pin = Baseline(
         "0ld0ld00", "target", "host:8000", "0", "tiny-llama",
         clock.now() - timedelta(hours=24), clock.now(), "ana", clock.now(), "a day before",
         Fingerprint({"model_name": "tiny-llama"}, {}, {"vllm": "0.32.0"}),

@@ -26,7 +26,7 @@ def export_command(file: Path, place: Place) -> None:
     """
     from driftwatch.baselines.documents import exported
 
-    pins = place.pins_in_force().pins
+    pins = place.pins_in_force().every
     if not pins:
         raise NoVerdict("there is no pin to export", help_text="driftwatch baseline propose")
     try:

@@ -28,7 +28,7 @@ from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Material, Subject
-    from driftwatch.detect.pins import Pin
+    from driftwatch.detect.baselines import Baseline
     from driftwatch.pipeline.explain import Window
 
 _WHY_CHARACTERS = 500
@@ -70,7 +70,7 @@ def command(
     A pin takes the place of the one before it and holds until another takes its own. Exit code 1:
     the window has an incident, a restart or too few scrapes in it, and nothing was pinned.
     """
-    from driftwatch.baselines.candidates import pinned_window, refused
+    from driftwatch.baselines.candidates import accepted_window, refused
     from driftwatch.baselines.windows import Acceptance
 
     wrong = _contradictions(names, since, until, place, of_api=history["prometheus"] is not None)
@@ -85,7 +85,7 @@ def command(
     material = place.material(past)
     wanted = _wanted(material, names, since, until, place)
     at, who = SystemClock().now(), person(by)
-    pins: list[Pin] = []
+    pins: list[Baseline] = []
     refusals: list[tuple[str, str]] = []
     for one in wanted:
         reasons = refused(material, one.subject, one.window)
@@ -96,11 +96,11 @@ def command(
             part for part in (why or _good(material, one), *_override_notes(reasons)) if part
         )
         accepted = Acceptance(who, at, reason[:1000])
-        pinned = pinned_window(material, one.subject, one.window, accepted, anyway=anyway)
+        pinned = accepted_window(material, one.subject, one.window, accepted, anyway=anyway)
         if pinned is None:
             refusals += [(one.subject.name, text) for text in reasons]
         else:
-            pins += pinned.pins
+            pins += pinned.every
     if not refusals:
         _keep(pins, place)
     if as_json:
@@ -200,7 +200,7 @@ def _override_notes(reasons: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"pinned although {reason}" for reason in reasons)
 
 
-def _keep(new_pins: list[Pin], place: Place) -> None:
+def _keep(new_pins: list[Baseline], place: Place) -> None:
     """Into the file, else into the database."""
     from driftwatch.baselines.documents import exported
     from driftwatch.baselines.rows import replacing, row_of
@@ -209,14 +209,14 @@ def _keep(new_pins: list[Pin], place: Place) -> None:
         with place.store() as store:
             store.add_baselines([row_of(pin) for pin in new_pins])
         return
-    pins = replacing(place.pins_of_new_file().pins, new_pins)
+    pins = replacing(place.pins_of_new_file().every, new_pins)
     try:
         place.pins.write_text(exported(pins), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{place.pins}: {error.strerror or error}") from error
 
 
-def _print(pin: Pin) -> None:
+def _print(pin: Baseline) -> None:
     length = pin.until - pin.since
     state = "armed" if pin.model is not None else f"no load model: {pin.arming}"
     print_wrapped(

@@ -24,7 +24,7 @@ from driftwatch.errors import NoVerdict
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import ArmingTarget, Material
-    from driftwatch.detect.pins import Pin
+    from driftwatch.detect.baselines import Baseline
 
 # The minutes of so many targets without a pin are read; the others are counted.
 _MOST_READ = 200
@@ -41,7 +41,7 @@ def list_command(as_json: bool, place: Place) -> None:
     Piped, each line is one pin (id, target or pool, from, to, by, state) or one target (no id);
     tabs between them.
     """
-    from driftwatch.baselines.candidates import arming, without_pin
+    from driftwatch.baselines.candidates import arming, without_baseline
     from driftwatch.baselines.rows import notes_on
 
     material: Material | None = None
@@ -50,30 +50,32 @@ def list_command(as_json: bool, place: Place) -> None:
             material = place.material()
         except NoVerdict:  # no minute yet
             material = None
-    pins = place.pins_in_force() if material is None else material.pins
+    pins = place.pins_in_force() if material is None else material.baselines
     notes: dict[str, str] = {}
     waiting: list[ArmingTarget] = []
     more = 0
     if material is not None:
-        lacking = without_pin(material)
+        lacking = without_baseline(material)
         waiting = arming(material, lacking[:_MOST_READ])
         more = len(lacking) - len(waiting)
         notes = notes_on(pins, material.targets, material.ran)
     if as_json:
         document = {
             "schema_version": 1,
-            "pins": [_pin_data(pin, notes) for pin in pins.pins],
+            "pins": [_pin_data(pin, notes) for pin in pins.every],
             "arming": [_waiting_data(one) for one in waiting],
             "arming_more": more,
         }
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
         return
-    _print(pins.pins, notes, waiting)
+    _print(pins.every, notes, waiting)
     if more:
         click.echo(f"and {more} targets more without a pin", err=True)
 
 
-def _print(pins: Sequence[Pin], notes: Mapping[str, str], waiting: Sequence[ArmingTarget]) -> None:
+def _print(
+    pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence[ArmingTarget]
+) -> None:
     full, short = [], []
     for pin in pins:
         state = _state(pin, notes)
@@ -94,12 +96,12 @@ def _print(pins: Sequence[Pin], notes: Mapping[str, str], waiting: Sequence[Armi
         click.echo("no pin yet: driftwatch baseline propose", err=True)
 
 
-def _state(pin: Pin, notes: Mapping[str, str]) -> str:
+def _state(pin: Baseline, notes: Mapping[str, str]) -> str:
     armed = "armed" if pin.model is not None else f"no load model: {pin.arming}"
     return f"{armed}; {notes[pin.id]}" if pin.id in notes else armed
 
 
-def _pin_data(pin: Pin, notes: Mapping[str, str]) -> dict[str, object]:
+def _pin_data(pin: Baseline, notes: Mapping[str, str]) -> dict[str, object]:
     return {
         "id": pin.id,
         "scope": pin.scope,
@@ -145,7 +147,7 @@ def show_command(name: str, as_json: bool, place: Place) -> None:
         print_wrapped(f"{label:10}  {text}", _PAD)
 
 
-def _window(pin: Pin) -> Iterator[tuple[str, str]]:
+def _window(pin: Baseline) -> Iterator[tuple[str, str]]:
     what = "pool" if pin.scope == "pool" else f"pool {pin.pool}"
     yield "pin", f"{pin.id} of {subject_of(pin)} ({what})"
     yield "window", f"{span_text(pin.since, pin.until)}, {length_text(pin.until - pin.since)}"
@@ -156,7 +158,7 @@ def _window(pin: Pin) -> Iterator[tuple[str, str]]:
         yield group, ", ".join(f"{n} {values[n]}" for n in sorted(values)) or "unknown"
 
 
-def _load_model(pin: Pin) -> Iterator[tuple[str, str]]:
+def _load_model(pin: Baseline) -> Iterator[tuple[str, str]]:
     model = pin.model
     if model is None:
         yield "speed", f"no load model: {pin.arming}"
@@ -176,7 +178,7 @@ def _load_model(pin: Pin) -> Iterator[tuple[str, str]]:
     yield "residual", f"{100 * model.misfit_ratio:.2g} % of a minute's inter-token latency"
 
 
-def _lengths(pin: Pin) -> Iterator[tuple[str, str]]:
+def _lengths(pin: Baseline) -> Iterator[tuple[str, str]]:
     if pin.reference.is_empty():
         yield "lengths", "not remembered"
         return

@@ -19,7 +19,7 @@ from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Material
-    from driftwatch.detect.pins import Pin, Pins
+    from driftwatch.detect.baselines import Baseline, Baselines
     from driftwatch.pipeline.plan import Plan
     from driftwatch.store import Store
 
@@ -75,26 +75,26 @@ class Place:
         named = (None if path is None else str(path) for path in (self.db, self.config))
         return open_store(*named)
 
-    def pins_in_force(self) -> Pins:
+    def pins_in_force(self) -> Baselines:
         """The pins of the file, else of the database.
 
         Raises ConfigError: the file has problems, or cannot be read; StoreError: the database does
         not serve.
         """
-        from driftwatch.baselines.documents import pins_of_file
-        from driftwatch.baselines.rows import pins_from_store
+        from driftwatch.baselines.documents import baselines_of_file
+        from driftwatch.baselines.rows import baselines_from_store
 
         if self.pins is not None:
-            return pins_of_file(self.pins)
+            return baselines_of_file(self.pins)
         with self.store() as store:
-            return pins_from_store(store)
+            return baselines_from_store(store)
 
-    def pins_of_new_file(self) -> Pins:
+    def pins_of_new_file(self) -> Baselines:
         """The pins of the file; none where it is not named or not there yet."""
-        from driftwatch.detect.pins import Pins
+        from driftwatch.detect.baselines import Baselines
 
         exists = self.pins is not None and self.pins.exists()
-        return self.pins_in_force() if exists else Pins()
+        return self.pins_in_force() if exists else Baselines()
 
     def material(self, past: tuple[Api, tuple[datetime, datetime]] | None = None) -> Material:
         """Minutes, targets and pins of an API's past or of recordings, else of the database.
@@ -162,23 +162,23 @@ def place_options(*names: str) -> Callable[[Command], Command]:
     return add
 
 
-def pin_named(pins: Pins, name: str) -> Pin:
+def pin_named(pins: Baselines, name: str) -> Baseline:
     """The pin whose id begins so, or the one in force of a target or pool.
 
     Raises UsageError: none or several answer to it.
     """
-    matching = [p for p in pins.pins if p.id.startswith(name)]
-    matching = matching or [p for p in pins.pins if name in (subject_of(p), p.instance, p.pool)]
+    matching = [p for p in pins.every if p.id.startswith(name)]
+    matching = matching or [p for p in pins.every if name in (subject_of(p), p.instance, p.pool)]
     if len(matching) == 1:
         return matching[0]
-    listed = ", ".join(f"{p.id} ({subject_of(p)})" for p in (matching or pins.pins)[:8])
+    listed = ", ".join(f"{p.id} ({subject_of(p)})" for p in (matching or pins.every)[:8])
     raise UsageError(
         f"{name!r} names {len(matching)} pins" if matching else f"no pin {name!r}",
         help_text=f"one of: {listed}" if listed else "driftwatch baseline propose",
     )
 
 
-def subject_of(pin: Pin) -> str:
+def subject_of(pin: Baseline) -> str:
     """``host:8000``, or the pool's name."""
     from driftwatch.model import TargetKey
 

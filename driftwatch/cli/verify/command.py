@@ -177,7 +177,7 @@ def _of_recording(
             (first, end),
             with_proposals(plan),
             advise=not options.computed,
-            pins=pins_from(pins),
+            baselines=pins_from(pins),
         )
     finally:
         progress.close()

@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths.fold import Verdicts, fold
 from driftwatch.detect.lengths.layouts import SIGNALS, Lengths, read, wider
 from driftwatch.detect.lengths.memory import Memory, memory_from
 from driftwatch.detect.lengths.scales import SOURCES
 from driftwatch.detect.lengths.states import Block
 from driftwatch.detect.null import day_number
-from driftwatch.detect.pins import Pins
 from driftwatch.detect.settings import DetectSettings
 
 __all__ = ["Memory", "columns", "memory_from"]
@@ -34,7 +34,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def columns(
-    minutes: pl.DataFrame, memory: Memory, pins: Pins, settings: DetectSettings
+    minutes: pl.DataFrame, memory: Memory, baselines: Baselines, settings: DetectSettings
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 

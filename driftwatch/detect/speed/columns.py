@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.collect.schema import KEY
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.change import LOOKBACK
 from driftwatch.detect.speed.load import load_of
@@ -21,7 +21,7 @@ __all__ = ["Memory", "columns", "memory_from"]
 
 
 def columns(
-    minutes: pl.DataFrame, memory: Memory, pins: Pins, settings: DetectSettings
+    minutes: pl.DataFrame, memory: Memory, baselines: Baselines, settings: DetectSettings
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
@@ -39,7 +39,9 @@ def columns(
         last: datetime = rows.select(pl.col("end").max()).item()
         targets = rows.select(*KEY, "pool").unique(KEY, keep="last", maintain_order=True)
         count = (last - start) // MINUTE + 1
-        stretch = Stretch(memory, targets, start, count, pins, accepts=settings.accepts_proposals)
+        stretch = Stretch(
+            memory, targets, start, count, baselines, accepts=settings.accepts_proposals
+        )
         places = stretch.targets.select(KEY).with_row_index("target")
         target = rows.join(places, on=KEY, how="left", maintain_order="left")["target"]
         at = target.to_numpy().astype(np.intp)

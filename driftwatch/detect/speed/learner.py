@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Integers, Singles
-from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.speed.load import REQUESTS, WIDTH
 from driftwatch.detect.speed.load_model import MIN_MINUTES, LoadModel, missing, model_from, model_of
 
@@ -181,7 +181,7 @@ class Reference:
 
 
 def references_of(
-    targets: pl.DataFrame, pins: Pins, learners: Mapping[str, Learner], *, accepts: bool
+    targets: pl.DataFrame, baselines: Baselines, learners: Mapping[str, Learner], *, accepts: bool
 ) -> list[Reference]:
     """The reference of each target.
 
@@ -192,20 +192,20 @@ def references_of(
     nothing = _learnt("", Learner(), accepts=accepts)
     references = []
     for instance, engine, pool in targets.select("instance", "engine", "pool").iter_rows():
-        pin = pins.of_target(instance, engine, pool)
+        baseline = baselines.of_target(instance, engine, pool)
         own = learnt.get(pool, nothing)
-        references.append(own if pin is None else _pinned(pin, own))
+        references.append(own if baseline is None else _pinned(baseline, own))
     return references
 
 
-def _pinned(pin: Pin, learnt: Reference) -> Reference:
-    if pin.model is None:
-        missing = f"arming: {pin.arming or 'the pin has no load model'}"
+def _pinned(baseline: Baseline, learnt: Reference) -> Reference:
+    if baseline.model is None:
+        missing = f"arming: {baseline.arming or 'the baseline has no load model'}"
         return Reference(None, learnt.peers, learnt.key, None, missing)
-    name = "own pin" if pin.scope == "target" else "pool pin"
-    if pin.accepted_by == "provisional":
+    name = "own pin" if baseline.scope == "target" else "pool pin"
+    if baseline.accepted_by == "provisional":
         name = "provisional"
-    return Reference(pin.model, pin.model, pin.id, name, None)
+    return Reference(baseline.model, baseline.model, baseline.id, name, None)
 
 
 def _learnt(pool: str, one: Learner, *, accepts: bool) -> Reference:

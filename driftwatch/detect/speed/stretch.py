@@ -17,8 +17,8 @@ import polars as pl
 
 from driftwatch.arrays import Codes, Flags, Floats, Indices, Texts
 from driftwatch.collect.schema import KEY
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.null import Null, day_number
-from driftwatch.detect.pins import Pins
 from driftwatch.detect.speed.change import (
     LEVEL_MINUTES,
     LOOKBACK,
@@ -72,14 +72,14 @@ class Stretch:
         targets: pl.DataFrame,
         start: datetime,
         minutes: int,
-        pins: Pins,
+        baselines: Baselines,
         *,
         accepts: bool,
     ) -> None:
         self._memory, self.load = memory.at(targets, start, minutes)
         self.targets = self._memory.targets.keys
         self._start, self._minutes = start, minutes
-        self._pins, self._accepts = pins, accepts
+        self._pins, self._accepts = baselines, accepts
         count = len(self.targets)
         self._pools: list[str] = [pool or "" for pool in self.targets["pool"]]
         self._groups = _groups(self._pools)

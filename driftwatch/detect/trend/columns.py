@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Floats, Indices, Integers
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.trend.baselines import FACTORS, Beside, attributed, beside_of
 from driftwatch.detect.trend.creep import reasons
 from driftwatch.detect.trend.daily import at_hour
 from driftwatch.detect.trend.hours import sums_of, with_minutes
 from driftwatch.detect.trend.memory import HOLD, HOURLY_COLUMNS, Memory, memory_from
-from driftwatch.detect.trend.pins import FACTORS, Pinned, attributed, pinned
 
 __all__ = ["Memory", "columns", "memory_from"]
 
@@ -30,7 +30,7 @@ COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def columns(
-    minutes: pl.DataFrame, memory: Memory, pins: Pins, settings: DetectSettings
+    minutes: pl.DataFrame, memory: Memory, baselines: Baselines, settings: DetectSettings
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
@@ -48,8 +48,8 @@ def columns(
     sums, layouts = sums_of(minutes, target, memory.layouts)
     if layouts != memory.layouts:
         memory = memory.widened(layouts)
-    beside = _pinned(memory, pins, settings)
-    memory = replace(memory, pinned=beside)
+    beside = _beside_of(memory, baselines, settings)
+    memory = replace(memory, beside=beside)
     minute = minutes["end"].dt.epoch("s").to_numpy() // 60
     hour = (minute - 1) // 60
     hourly = np.empty((len(minute), len(HOURLY_COLUMNS)))
@@ -92,20 +92,20 @@ def _with_their_targets(minutes: pl.DataFrame, memory: Memory) -> tuple[Memory, 
     return memory, memory.targets.places(theirs)[run]
 
 
-def _pinned(memory: Memory, pins: Pins, settings: DetectSettings) -> Pinned:
+def _beside_of(memory: Memory, baselines: Baselines, settings: DetectSettings) -> Beside:
     """The pins beside the targets, made again only when either changes."""
-    before = memory.pinned
+    before = memory.beside
     if (
         before is not None
-        and before.pins is pins
+        and before.baselines is baselines
         and before.targets is memory.targets.keys
         and before.settings is settings
     ):
         return before
-    return pinned(pins, memory.targets.keys, settings)
+    return beside_of(baselines, memory.targets.keys, settings)
 
 
-def _pin_age(beside: Pinned, target: Indices, minute: Integers) -> Floats:
+def _pin_age(beside: Beside, target: Indices, minute: Integers) -> Floats:
     """Seconds since the end of the pinned window; NaN without one, and inside it."""
     of = beside.of[target]
     age = np.full(len(target), np.nan)

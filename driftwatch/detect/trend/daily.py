@@ -15,9 +15,9 @@ from driftwatch.arrays import Floats
 from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
+from driftwatch.detect.trend.baselines import Beside
 from driftwatch.detect.trend.creep import trend_columns
 from driftwatch.detect.trend.memory import BATCH, LENGTHS, LN_SPEED, SIGNALS, SUM, TRENDS, Memory
-from driftwatch.detect.trend.pins import Pinned
 from driftwatch.signals.histograms import quantile
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,7 +63,7 @@ def finished_days(memory: Memory) -> pl.DataFrame:
     return memory.finished if memory.finished.width else pl.DataFrame(schema=DAY_SCHEMA)
 
 
-def at_hour(memory: Memory, hour: int, pinned: Pinned, settings: DetectSettings) -> Memory:
+def at_hour(memory: Memory, hour: int, beside: Beside, settings: DetectSettings) -> Memory:
     """The memory with ``hour`` as its open hour: hours and days before it are finished.
 
     ``memory``: with minutes up to some hour; ``hour``: of the next minutes, since 1970; ``pinned``:
@@ -75,12 +75,12 @@ def at_hour(memory: Memory, hour: int, pinned: Pinned, settings: DetectSettings)
         return memory
     arrays = dict(memory.arrays)
     ended = memory.hour
-    _finish_hour(memory, arrays, pinned, settings, ended)
+    _finish_hour(memory, arrays, beside, settings, ended)
     today, next_day = ended // 24, hour // 24
     finished = memory.finished
     if next_day > today:
         row = day_rows(memory, arrays, today)
-        _finish_day(memory, arrays, pinned, settings, today, next_day)
+        _finish_day(memory, arrays, beside, settings, today, next_day)
         oldest = _EPOCH + timedelta(days=today - _KEPT_DAYS + 1)
         recent = finished_days(memory).filter(pl.col("day") >= oldest)
         finished = pl.concat([recent, row])
@@ -109,7 +109,7 @@ def _appended(array: Array, last: Array) -> Array:
 def _finish_hour(
     memory: Memory,
     arrays: dict[str, Array],
-    pinned: Pinned,
+    beside: Beside,
     settings: DetectSettings,
     hour: int,
 ) -> None:
@@ -122,7 +122,7 @@ def _finish_hour(
     arrays["last_hours_sums"] = _appended(
         arrays["last_hours_sums"], sums[:, [SUM[c] for c in (*last, "minutes")]]
     )
-    stale.write_pin_columns(memory, arrays, pinned, settings, hour)
+    stale.write_pin_columns(memory, arrays, beside, settings, hour)
     arrays["day_hours"] = arrays["day_hours"] + _hour_at_equal_lengths(memory, arrays)
     arrays["day_sums"] = arrays["day_sums"] + sums
     arrays["hour_sums"] = np.zeros_like(sums)
@@ -256,7 +256,7 @@ def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame
 def _finish_day(
     memory: Memory,
     arrays: dict[str, Array],
-    pinned: Pinned,
+    beside: Beside,
     settings: DetectSettings,
     day: int,
     next_day: int,
@@ -264,8 +264,8 @@ def _finish_day(
     gap = next_day - day - 1
     minutes = arrays["day_ln_speed"].sum(axis=1)
     reference = np.full(len(minutes), PROVISIONAL, dtype=np.int64)
-    there = pinned.of >= 0
-    reference[there] = pinned.number[pinned.of[there]]
+    there = beside.of >= 0
+    reference[there] = beside.number[beside.of[there]]
     of_hours, within = equal_lengths.daily(arrays["day_hours"])
     arrays["within_days"] = arrays["within_days"] * equal_lengths.REMEMBERED + within
     daily = {

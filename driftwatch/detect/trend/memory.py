@@ -17,7 +17,7 @@ from driftwatch.detect.memory import Array, Arrays, Field, arrays_from, named, n
 from driftwatch.detect.null import Bins
 
 if TYPE_CHECKING:
-    from driftwatch.detect.trend.pins import Pinned
+    from driftwatch.detect.trend.baselines import Beside
 
 
 _RELATIVE_ERROR = 0.01
@@ -153,7 +153,7 @@ class Memory:
     minute: int | None = None  # end of the last minute, in minutes since 1970
     # whole rows of the last two finished days, from :mod:`.daily`
     finished: pl.DataFrame = field(default_factory=pl.DataFrame)
-    pinned: Pinned | None = None  # what was made of the pins in force; not stored, made anew
+    beside: Beside | None = None  # what was made of the pins in force; not stored, made anew
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -181,13 +181,13 @@ class Memory:
     def without(self, targets: pl.DataFrame) -> Memory:
         """Less what is known of some targets (instance, engine)."""
         staying = self.targets.without(targets.select("instance", "engine"))
-        return self if staying is self.targets else replace(self, targets=staying, pinned=None)
+        return self if staying is self.targets else replace(self, targets=staying, beside=None)
 
     def with_targets(self, targets: pl.DataFrame) -> Memory:
         """With room for these (instance, engine, pool; once each), and their pools as now."""
         if targets.equals(self.targets.keys):
             return self
-        return replace(self, targets=self.targets.with_keys(targets, in_order=True), pinned=None)
+        return replace(self, targets=self.targets.with_keys(targets, in_order=True), beside=None)
 
     def widened(self, layouts: Layouts) -> Memory:
         """With histograms wide enough for these layouts."""

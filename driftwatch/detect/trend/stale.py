@@ -15,9 +15,9 @@ from driftwatch.arrays import Flags, Floats, Indices, Singles
 from driftwatch.detect.distributions import aligned, counts_of, js_and_w1
 from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.trend.baselines import SCALARS, Beside
 from driftwatch.detect.trend.creep import part_of_week
 from driftwatch.detect.trend.memory import HOLD, HOURS, LENGTHS, PAST_DAYS, SIGNALS, Memory
-from driftwatch.detect.trend.pins import SCALARS, Pinned
 
 # Usual distance of 24 h from other 24 h before five days of it are known: the largest of a day from
 # the days before it in real client traffic (ServeGen m-small, days 1-7; Azure's is 0.005).
@@ -35,7 +35,7 @@ LONG_ENOUGH = 3  # hours in a row
 
 
 def write_pin_columns(
-    memory: Memory, arrays: dict[str, Array], pinned: Pinned, settings: DetectSettings, hour: int
+    memory: Memory, arrays: dict[str, Array], beside: Beside, settings: DetectSettings, hour: int
 ) -> None:
     """Write the pin's columns into ``hourly``, at the end of an hour, in place of the old ones.
 
@@ -43,22 +43,22 @@ def write_pin_columns(
     pins beside the targets; ``settings``: holidays; ``hour``: that has ended, since 1970.
     """
     hourly, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
-    pin = arrays["pin"].copy()
-    there = pinned.of >= 0
-    number = np.full(len(pin), -1, dtype=np.int64)
-    number[there] = pinned.number[pinned.of[there]]
-    moved[number != pin] = 0
-    new = number != pin
+    baseline = arrays["pin"].copy()
+    there = beside.of >= 0
+    number = np.full(len(baseline), -1, dtype=np.int64)
+    number[there] = beside.number[beside.of[there]]
+    moved[number != baseline] = 0
+    new = number != baseline
     hourly[new, HOLD["pin_lengths_moved"]] = np.nan
     arrays["pin"] = number
     whole: Flags = (arrays["last_hours_sums"][:, :, 4] >= 30).sum(axis=1) >= LEAST_HOURS
     rows = np.flatnonzero(there)
-    rows = rows[whole[rows] & pinned.whole_days[pinned.of[rows]]]
-    is_known: Flags = np.zeros(len(pin), dtype=bool)
-    apart: Flags = np.zeros(len(pin), dtype=bool)
+    rows = rows[whole[rows] & beside.whole_days[beside.of[rows]]]
+    is_known: Flags = np.zeros(len(baseline), dtype=bool)
+    apart: Flags = np.zeros(len(baseline), dtype=bool)
     for i, signal in enumerate(LENGTHS):
-        score, change = _against(memory, arrays, pinned, signal, rows)
-        mean = _mean_ratio(arrays, pinned, i, rows)
+        score, change = _against(memory, arrays, beside, signal, rows)
+        mean = _mean_ratio(arrays, beside, i, rows)
         hourly[:, HOLD[f"{signal}_pin_score"]] = score
         hourly[:, HOLD[f"{signal}_pin_ratio"]] = mean
         is_known = is_known | np.isfinite(score)
@@ -66,10 +66,10 @@ def write_pin_columns(
             beyond = (score > THRESHOLD) & (np.fmax(change, np.abs(np.log(mean))) >= LEAST_CHANGE)
         apart = apart | beyond
     parts = {part_of_week(h // 24, settings) for h in range(hour - HOURS + 1, hour + 1)}
-    comparable = np.zeros(len(pin), dtype=bool)
-    if len(pinned.number):
-        spanned = np.logical_and.reduce(pinned.parts[:, sorted(parts)], axis=1)
-        comparable[there] = spanned[pinned.of[there]]
+    comparable = np.zeros(len(baseline), dtype=bool)
+    if len(beside.number):
+        spanned = np.logical_and.reduce(beside.parts[:, sorted(parts)], axis=1)
+        comparable[there] = spanned[beside.of[there]]
     judge = is_known & comparable
     moved[judge] = np.clip(moved[judge] + np.where(apart[judge], 1, -1), 0, LONG_ENOUGH)
     column = hourly[:, HOLD["pin_lengths_moved"]]
@@ -84,7 +84,7 @@ def write_pin_columns(
 def _against(
     memory: Memory,
     arrays: dict[str, Array],
-    pinned: Pinned,
+    beside: Beside,
     signal: str,
     rows: Indices,
 ) -> tuple[Floats, Floats]:
@@ -96,9 +96,9 @@ def _against(
     if not len(rows):
         return score, change
     usual = usual_of(arrays[f"usual_{signal}"])
-    pairs = np.stack([layout[rows], pinned.of[rows]], axis=1)
+    pairs = np.stack([layout[rows], beside.of[rows]], axis=1)
     for number, place in np.unique(pairs, axis=0):
-        reference = pinned.cells[signal][place]
+        reference = beside.cells[signal][place]
         if reference is None:
             continue
         mine = rows[(pairs[:, 0] == number) & (pairs[:, 1] == place)]
@@ -117,11 +117,11 @@ def _against(
     return score, change
 
 
-def _mean_ratio(arrays: dict[str, Array], pinned: Pinned, signal: int, rows: Indices) -> Floats:
+def _mean_ratio(arrays: dict[str, Array], beside: Beside, signal: int, rows: Indices) -> Floats:
     """Ratio of means [n], NaN where unknown."""
     sums = arrays["last_hours_sums"].sum(axis=1)
     ratios = np.full(len(sums), np.nan)
-    reference = pinned.scalars[pinned.of[rows], SCALARS.index(f"{LENGTHS[signal]}_mean")]
+    reference = beside.scalars[beside.of[rows], SCALARS.index(f"{LENGTHS[signal]}_mean")]
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[rows, 2 * signal] / sums[rows, 2 * signal + 1]
         ratio = mean / reference

@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.cli.options import plan_from
 from driftwatch.collect.recordings import open_recording
-from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.columns import Memory, columns
 from driftwatch.detect.speed.load_model import LoadModel
@@ -44,15 +44,15 @@ def of_run(said: pl.DataFrame, before: timedelta = timedelta(minutes=23)) -> pl.
     return said.filter(pl.col("end") < first + before)
 
 
-def pinned(model: LoadModel, said: pl.DataFrame, scope: str = "target") -> Pins:
+def pinned(model: LoadModel, said: pl.DataFrame, scope: str = "target") -> Baselines:
     """A pin of the first target (or of its pool) with a law."""
     row = said.row(0, named=True)
     whose = (row["instance"], row["engine"]) if scope == "target" else (None, None)
     end = said["end"].max()
     assert isinstance(end, datetime)
-    return Pins(
+    return Baselines(
         (
-            Pin(
+            Baseline(
                 "p1",
                 "target" if scope == "target" else "pool",
                 *whose,
@@ -69,7 +69,7 @@ def pinned(model: LoadModel, said: pl.DataFrame, scope: str = "target") -> Pins:
 
 
 def told_of(
-    said: pl.DataFrame, pins: Pins, settings: DetectSettings, stride: timedelta | None = None
+    said: pl.DataFrame, pins: Baselines, settings: DetectSettings, stride: timedelta | None = None
 ) -> tuple[pl.DataFrame, Memory]:
     """Columns beside instance and end, the minutes given at once or in pieces."""
     if stride is None:

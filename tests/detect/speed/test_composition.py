@@ -8,7 +8,7 @@ import pytest
 from made_minutes import made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.speed.fit import bunched, ranges_of
 from driftwatch.detect.speed.load import (
     COMPLETE,
@@ -107,7 +107,7 @@ def test_a_law_that_is_being_learnt_takes_work_that_it_never_saw() -> None:
     after = with_first_tokens(made(np.ones(240), BASELINE[60:]), 1 / 20)
     shift = pl.col("end") + pl.duration(minutes=60)
     both = pl.concat([usual, after.with_columns(shift)])
-    told, _ = told_of(both, Pins(), WATCHING)
+    told, _ = told_of(both, Baselines(), WATCHING)
     assert told["slower_at_equal_load"][70:110].null_count() == 40
     assert told["slower_at_equal_load"][-60:].null_count() == 0
     assert not told["slower_at_equal_load"].any()

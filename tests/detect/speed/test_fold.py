@@ -9,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from recorded_minutes import SERVING, WATCHING, of_run, pinned, told_of
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.speed.columns import Memory, columns, memory_from
 from driftwatch.detect.speed.load_model import LoadModel, fit
 
@@ -41,7 +41,7 @@ def test_minutes_at_once_or_in_pieces(
 ) -> None:
     model = fit(of_run(run_slow))
     assert isinstance(model, LoadModel)
-    pins = pinned(model, pool, "pool") if with_pin else Pins()
+    pins = pinned(model, pool, "pool") if with_pin else Baselines()
     settings = SERVING if with_pin else WATCHING
     whole, _ = told_of(pool, pins, settings)
     pieces, _ = told_of(pool, pins, settings, timedelta(minutes=minutes))
@@ -52,17 +52,17 @@ def test_minutes_at_once_or_in_pieces(
 def test_a_memory_that_was_kept_goes_on(pool: pl.DataFrame) -> None:
     middle = pool["end"].unique().sort()[31]
     first, then = pool.filter(pl.col("end") <= middle), pool.filter(pl.col("end") > middle)
-    _, memory = columns(first, Memory(), Pins(), WATCHING)
+    _, memory = columns(first, Memory(), Baselines(), WATCHING)
     frames = memory.frames()
     again = memory_from(frames)
     for name, frame in again.frames().items():
         assert_frame_equal(frame, frames[name])
-    told, _ = columns(then, memory, Pins(), WATCHING)
-    same, _ = columns(then, again, Pins(), WATCHING)
+    told, _ = columns(then, memory, Baselines(), WATCHING)
+    same, _ = columns(then, again, Baselines(), WATCHING)
     assert told["slower_at_equal_load"].any()
     assert_frame_equal(told, same, check_exact=True)
-    assert_frame_equal(columns(then, memory_from({}), Pins(), WATCHING)[0],
-                       columns(then, Memory(), Pins(), WATCHING)[0])  # fmt: skip
+    assert_frame_equal(columns(then, memory_from({}), Baselines(), WATCHING)[0],
+                       columns(then, Memory(), Baselines(), WATCHING)[0])  # fmt: skip
 
 
 def test_targets_come_and_go(pool: pl.DataFrame) -> None:
@@ -89,13 +89,13 @@ def test_targets_come_and_go(pool: pl.DataFrame) -> None:
 
 def test_the_slowed_one_is_slower_than_its_twins(pool: pl.DataFrame) -> None:
     """Without any pin, and its twins are not."""
-    told, _ = told_of(pool, Pins(), SERVING)
+    told, _ = told_of(pool, Baselines(), SERVING)
     slower = told.filter(pl.col("slower_than_pool"))
     assert set(slower["instance"]) == {"host-0:8000"}
     assert slower["end"].min() <= pool["end"].min() + timedelta(minutes=35)
     assert told["slower_at_equal_load"].null_count() == len(told)
     two, _ = told_of(
-        pool.filter(pl.col("instance").is_in(["host-0:8000", "host-1:8000"])), Pins(), SERVING
+        pool.filter(pl.col("instance").is_in(["host-0:8000", "host-1:8000"])), Baselines(), SERVING
     )
     assert two["slower_than_pool"].null_count() == len(two)
 
@@ -103,7 +103,7 @@ def test_the_slowed_one_is_slower_than_its_twins(pool: pl.DataFrame) -> None:
 def test_a_gap_forgets_the_window_and_not_the_law(pool: pl.DataFrame) -> None:
     later = pool.with_columns(pl.col("end") + timedelta(days=2))
     both = pl.concat([of_run(pool), of_run(later)]).sort("instance", "engine", "end")
-    told, memory = told_of(both, Pins(), WATCHING)
+    told, memory = told_of(both, Baselines(), WATCHING)
     after = told.filter(pl.col("end") >= later["end"].min())
     assert after.group_by("instance").head(5)["speed_at_equal_load_ratio"].null_count() == 20
     assert after["speed_at_equal_load_ratio"].is_not_null().any()

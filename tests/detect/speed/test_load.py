@@ -8,7 +8,7 @@ import pytest
 from made_minutes import TRUE, made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.speed.load import (
     AGAIN,
     COMPLETE,
@@ -106,15 +106,15 @@ def test_a_missing_input_is_named(column: str, metric: str) -> None:
         pl.lit(None, dtype=pl.Float64).alias(column), preemptions_total=pl.lit(2.0)
     )
     for settings in (SERVING, WATCHING):
-        told, _ = told_of(without, Pins(), settings)
+        told, _ = told_of(without, Baselines(), settings)
         assert set(told["speed_unknown_reason"]) == {f"{metric}: not on the page"}
 
 
 def test_arming_says_whose_minutes_it_counts() -> None:
     one = made(np.ones(9), np.linspace(8, 30, 9), instance="a:1")
     two = made(np.ones(9), np.linspace(8, 30, 9), instance="b:1")
-    alone, _ = told_of(one, Pins(), WATCHING)
-    pool, _ = told_of(pl.concat([one, two]), Pins(), WATCHING)
+    alone, _ = told_of(one, Baselines(), WATCHING)
+    pool, _ = told_of(pl.concat([one, two]), Baselines(), WATCHING)
     assert alone["speed_unknown_reason"][-1] == "arming: 9 of 20 minutes"
     said = pool["speed_unknown_reason"][-1]
     assert said == "arming: 9 of 20 minutes of its pool"

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from recorded_minutes import SERVING, WATCHING, minutes_of, of_run, pinned, told_of
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.speed.load_model import LoadModel, fit
 
 
@@ -32,7 +32,7 @@ def test_the_slowed_engine_is_found_once_and_is_over(
     run_slow: pl.DataFrame, phases: dict[str, tuple[datetime, datetime]], *, with_pin: bool
 ) -> None:
     start, stop = phases["engine_slow"]
-    pins, settings = Pins(), WATCHING
+    pins, settings = Baselines(), WATCHING
     if with_pin:
         model = fit(of_run(run_slow))
         assert isinstance(model, LoadModel)
@@ -73,7 +73,7 @@ def test_sparse_scrapes_find_the_slowed_engine(
     (tmp_path / "sparse").mkdir()
     with gzip.open(tmp_path / "sparse/scrapes.jsonl.gz", "wt") as kept:
         kept.writelines(lines)
-    told, _ = told_of(minutes_of(tmp_path / "sparse"), Pins(), WATCHING)
+    told, _ = told_of(minutes_of(tmp_path / "sparse"), Baselines(), WATCHING)
     slower = told.filter(pl.col("slower_at_equal_load"))
     first = slower["end"].min()
     assert isinstance(first, datetime)
@@ -85,8 +85,8 @@ def test_load_alone_is_not_slower(shared_data: Path, run_cap: pl.DataFrame) -> N
     model = fit(of_run(run_cap, timedelta(minutes=14)))
     assert not isinstance(model, LoadModel)
     assert model.reason == "14 of 20 minutes"
-    both, _ = told_of(run_cap, Pins(), WATCHING)
-    main, _ = told_of(minutes_of(shared_data / "vllm-0.32/run_main"), Pins(), WATCHING)
+    both, _ = told_of(run_cap, Baselines(), WATCHING)
+    main, _ = told_of(minutes_of(shared_data / "vllm-0.32/run_main"), Baselines(), WATCHING)
     assert not both["slower_at_equal_load"].any()
     assert not main["slower_at_equal_load"].any()
     model = fit(run_cap)
@@ -97,7 +97,7 @@ def test_load_alone_is_not_slower(shared_data: Path, run_cap: pl.DataFrame) -> N
 
 
 def test_without_a_pin_a_service_says_what_is_missing(run_slow: pl.DataFrame) -> None:
-    told, _ = told_of(run_slow, Pins(), SERVING)
+    told, _ = told_of(run_slow, Baselines(), SERVING)
     assert told["slower_at_equal_load"].null_count() == len(told)
     assert told["speed_threshold_ratio"].null_count() == len(told)
     why = told["speed_unknown_reason"]
@@ -123,5 +123,5 @@ def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
         assert told["speed_at_equal_load_ratio"].null_count() == len(told)
         assert all(word in why for why in told["speed_unknown_reason"])
         # where nothing is pinned it is not arming, it waits in vain
-        waiting, _ = told_of(said, Pins(), WATCHING)
+        waiting, _ = told_of(said, Baselines(), WATCHING)
         assert (word in waiting["speed_unknown_reason"][-1]) is (word[0] in "sv")

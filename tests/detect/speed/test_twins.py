@@ -10,7 +10,7 @@ import pytest
 from made_minutes import made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.load_model import LoadModel, fit
 
@@ -49,8 +49,8 @@ def test_one_that_joins_slow_is_not_its_own_reference(settings: DetectSettings) 
     pool = servers([rng.uniform(3, 20, MINUTES) for _ in speeds], speeds)
     model = fit(pool.filter(pl.col("instance") == "host-0:8000"))
     assert isinstance(model, LoadModel)
-    one = pinned(model, pool).pins[0]
-    pins = Pins(tuple(replace(one, id=f"p{k}", instance=f"host-{k}:8000") for k in range(3)))
+    one = pinned(model, pool).every[0]
+    pins = Baselines(tuple(replace(one, id=f"p{k}", instance=f"host-{k}:8000") for k in range(3)))
     told, _ = told_of(pool, pins, settings)
     last = {row["instance"]: row for row in told.sort("end").iter_rows(named=True)}
     assert last["host-3:8000"]["speed_against_pool_ratio"] == pytest.approx(0.77, abs=0.03)

@@ -12,8 +12,8 @@ import pytest
 from polars.testing import assert_frame_equal
 from trend_cases import DAY, MINUTE, MONDAY, PLAIN, folded, pin_of, recorded, tiled, together
 
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.memory import named
-from driftwatch.detect.pins import Pins
 from driftwatch.detect.trend import columns as trend
 from driftwatch.detect.trend.columns import COLUMNS
 from driftwatch.detect.trend.daily import finished_days
@@ -63,10 +63,10 @@ def evening(shared_data: Path) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def pins(evening: pl.DataFrame) -> Pins:
+def pins(evening: pl.DataFrame) -> Baselines:
     whole = evening.filter(pl.col("instance") == "a:8000")
     troubled = evening.filter(pl.col("instance") == "b:8000")
-    return Pins(
+    return Baselines(
         (
             pin_of(whole, SINCE, SINCE + HOUR),
             pin_of(troubled, SINCE, SINCE + HOUR, name="p2"),
@@ -88,7 +88,7 @@ def equal(found: Memory, expected: Memory) -> None:
         assert of[0] == of[1]
 
 
-def test_every_split_says_the_same(evening: pl.DataFrame, pins: Pins) -> None:
+def test_every_split_says_the_same(evening: pl.DataFrame, pins: Baselines) -> None:
     once, memory = folded(evening, pins=pins)
     assert once["throughput_factor_batch_ratio"].null_count() < len(once) / 2
     assert finished_days(memory)["day"].to_list() == [MONDAY, MONDAY]
@@ -100,7 +100,7 @@ def test_every_split_says_the_same(evening: pl.DataFrame, pins: Pins) -> None:
 
 
 def test_what_the_store_kept_goes_on_as_if_nothing_had_happened(
-    evening: pl.DataFrame, pins: Pins
+    evening: pl.DataFrame, pins: Baselines
 ) -> None:
     once, memory = folded(evening, pins=pins)
     cuts = [SINCE + timedelta(minutes=i) for i in (1, 59, 60, 61, 119, 120, 121, 155, 201, 240)]
@@ -110,7 +110,7 @@ def test_what_the_store_kept_goes_on_as_if_nothing_had_happened(
     assert trend.memory_from({}).targets.keys.is_empty()
 
 
-def test_minutes_that_come_late_break_nothing(evening: pl.DataFrame, pins: Pins) -> None:
+def test_minutes_that_come_late_break_nothing(evening: pl.DataFrame, pins: Baselines) -> None:
     _, memory = folded(evening, pins=pins)
     again = evening.filter(pl.col("end").is_between(SINCE + 30 * MINUTE, SINCE + 95 * MINUTE))
     told, after = trend.columns(again, memory, pins, PLAIN)
@@ -120,7 +120,7 @@ def test_minutes_that_come_late_break_nothing(evening: pl.DataFrame, pins: Pins)
 
 
 def test_what_another_version_kept_is_read_as_far_as_it_can_be(
-    evening: pl.DataFrame, pins: Pins
+    evening: pl.DataFrame, pins: Baselines
 ) -> None:
     _, memory = folded(evening, pins=pins)
     frames = memory.frames()
@@ -136,7 +136,7 @@ def test_what_another_version_kept_is_read_as_far_as_it_can_be(
 
 
 def test_a_call_changes_nothing_of_the_memory_it_was_given(
-    evening: pl.DataFrame, pins: Pins
+    evening: pl.DataFrame, pins: Baselines
 ) -> None:
     first = evening.filter(pl.col("end") <= SINCE + 90 * MINUTE)
     rest = evening.filter(pl.col("end") > SINCE + 90 * MINUTE)
@@ -148,7 +148,7 @@ def test_a_call_changes_nothing_of_the_memory_it_was_given(
     assert_frame_equal(trend.columns(rest, memory, pins, PLAIN)[0], once)
 
 
-def test_what_is_known_of_a_target_can_be_let_go(evening: pl.DataFrame, pins: Pins) -> None:
+def test_what_is_known_of_a_target_can_be_let_go(evening: pl.DataFrame, pins: Baselines) -> None:
     _, memory = folded(evening, pins=pins)
     gone = pl.DataFrame({"instance": ["b:8000"], "engine": ["0"]})
     left = memory.without(gone)
@@ -167,7 +167,7 @@ def test_what_is_known_of_a_target_can_be_let_go(evening: pl.DataFrame, pins: Pi
 def test_the_columns_are_the_published_ones_and_all_unknown_without_a_past(
     evening: pl.DataFrame,
 ) -> None:
-    told, _ = trend.columns(evening, Memory(), Pins(), PLAIN)
+    told, _ = trend.columns(evening, Memory(), Baselines(), PLAIN)
     assert dict(told.schema) == {name: dtype() for name, dtype in COLUMNS.items()}
     assert set(COLUMNS) <= set(DETECTED)
     kinds = {"float": pl.Float64(), "bool": pl.Boolean(), "string": pl.String()}
@@ -178,10 +178,12 @@ def test_the_columns_are_the_published_ones_and_all_unknown_without_a_past(
         "speed at equal load: 0 of 7 days; p50 end-to-end at equal lengths: 0 of 7 days; "
         "p99 end-to-end at equal lengths: 0 of 7 days"
     )
-    assert dict(trend.columns(no_minutes(), Memory(), Pins(), PLAIN)[0].schema) == dict(told.schema)
+    assert dict(trend.columns(no_minutes(), Memory(), Baselines(), PLAIN)[0].schema) == dict(
+        told.schema
+    )
 
 
-def test_the_age_of_a_pin_begins_at_its_end(evening: pl.DataFrame, pins: Pins) -> None:
+def test_the_age_of_a_pin_begins_at_its_end(evening: pl.DataFrame, pins: Baselines) -> None:
     told, _ = folded(evening, pins=pins)
     age = told.filter(pl.col("instance") == "a:8000")["pin_age_seconds"]
     assert age[:59].is_null().all()
@@ -189,7 +191,7 @@ def test_the_age_of_a_pin_begins_at_its_end(evening: pl.DataFrame, pins: Pins) -
     assert told.filter(pl.col("instance") == "c:8000")["pin_age_seconds"].is_null().all()
 
 
-def test_a_target_costs_less_than_20_kb(evening: pl.DataFrame, pins: Pins) -> None:
+def test_a_target_costs_less_than_20_kb(evening: pl.DataFrame, pins: Baselines) -> None:
     _, memory = folded(evening, pins=pins)
     bytes_each = sum(array.nbytes for array in memory.arrays.values()) / len(memory.targets)
     assert 10_000 < bytes_each < 20_000

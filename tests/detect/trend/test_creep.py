@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from trend_cases import DAY, MONDAY, PLAIN, folded, recorded, tiled
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import part_of_week, reasons, trend_columns
 from driftwatch.detect.trend.memory import DAYS, HOLD, Memory
@@ -113,7 +113,7 @@ def test_ten_days_of_real_minutes_whose_engine_slows(shared_data: Path) -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 0.035, len(every))
     every = every.with_columns(speed_at_equal_load_ratio=(elapsed * -0.01 + noise).exp())
-    found, _ = folded(every, pins=Pins())
+    found, _ = folded(every, pins=Baselines())
     firing = found.filter(pl.col("latency_creeps"))["end"]
     assert firing.min() == MONDAY + 8 * DAY + timedelta(minutes=1)
     assert len(firing) == 2 * 1440 + 2

@@ -12,10 +12,10 @@ import pytest
 from pipeline_cases import recording, serving, whole
 from trend_cases import MINUTE, PLAIN, folded, pin_of, recorded
 
-from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.speed.load_model import LoadModel, fit
 from driftwatch.detect.stage import Memory, detect
-from driftwatch.detect.trend.pins import FACTORS
+from driftwatch.detect.trend.baselines import FACTORS
 from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.signals.minutes import no_minutes
 
@@ -23,13 +23,13 @@ VLLM = Path("vllm-0.32")
 ALL = pl.fold(pl.lit(1.0), lambda a, b: a * b, [pl.col(f) for f in FACTORS])
 
 
-def detected(minutes: pl.DataFrame, pin: Pin) -> pl.DataFrame:
-    told, _ = detect(minutes, Memory(), Pins((pin,)), PLAIN)
+def detected(minutes: pl.DataFrame, pin: Baseline) -> pl.DataFrame:
+    told, _ = detect(minutes, Memory(), Baselines((pin,)), PLAIN)
     return minutes.hstack(told)
 
 
 @pytest.fixture(scope="module")
-def slowed(shared_data: Path) -> tuple[pl.DataFrame, Pin]:
+def slowed(shared_data: Path) -> tuple[pl.DataFrame, Baseline]:
     """run_slow beside its columns, pinned on the whole minutes of its baseline."""
     minutes = recorded(shared_data / VLLM / "run_slow")
     phases = json.loads((shared_data / VLLM / "run_slow" / "phases.json").read_text())["phases"]
@@ -45,7 +45,7 @@ def over_ten(name: str) -> pl.Expr:
     return pl.col(name).rolling_sum(10, min_samples=10)
 
 
-def test_the_factors_multiply_to_the_whole_exactly(slowed: tuple[pl.DataFrame, Pin]) -> None:
+def test_the_factors_multiply_to_the_whole_exactly(slowed: tuple[pl.DataFrame, Baseline]) -> None:
     told, pin = slowed
     before = pin.reference["reference_tokens_per_second_per_gpu"][0]
     rows = told.with_columns(
@@ -59,7 +59,7 @@ def test_the_factors_multiply_to_the_whole_exactly(slowed: tuple[pl.DataFrame, P
 
 
 def test_run_slow_is_told_as_slow_with_a_batch_that_grew(
-    slowed: tuple[pl.DataFrame, Pin], shared_data: Path
+    slowed: tuple[pl.DataFrame, Baseline], shared_data: Path
 ) -> None:
     told, pin = slowed
     phases = json.loads((shared_data / VLLM / "run_slow" / "phases.json").read_text())["phases"]
@@ -102,7 +102,7 @@ def test_phases_of_run_main_within_two_percent(phase: str, shared_data: Path) ->
     rows = minutes.filter((pl.col("end") > start) & (pl.col("end") <= end)).with_columns(
         speed_at_equal_load_ratio=pl.lit(0.97)
     )
-    told = folded(rows, pins=Pins((pin,)))[0].tail(1)
+    told = folded(rows, pins=Baselines((pin,)))[0].tail(1)
     product = told.select(ALL).item()
     now = evidence_table(
         frame,
@@ -119,25 +119,27 @@ def test_phases_of_run_main_within_two_percent(phase: str, shared_data: Path) ->
     assert max(abs(told[name].item() - 1) for name in FACTORS) > 0.1
 
 
-def test_ten_minutes_begin_anew_at_a_restart(slowed: tuple[pl.DataFrame, Pin]) -> None:
+def test_ten_minutes_begin_anew_at_a_restart(slowed: tuple[pl.DataFrame, Baseline]) -> None:
     minutes, pin = slowed[0].drop(FACTORS), slowed[1]
     minutes = minutes.select(*no_minutes().columns, "speed_at_equal_load_ratio")
     restart = minutes.with_row_index("i").with_columns(restarted=pl.col("i") == 30).drop("i")
-    cut, _ = folded(restart, pins=Pins((pin,)))
-    alone, _ = folded(minutes[31:], pins=Pins((pin,)))
+    cut, _ = folded(restart, pins=Baselines((pin,)))
+    alone, _ = folded(minutes[31:], pins=Baselines((pin,)))
     assert cut[30].select(FACTORS).null_count().row(0)[0] == 1
     for name in FACTORS:
         assert cut[name][31:40].to_list() == alone[name][:9].to_list()
 
 
-def test_what_is_unknown_is_no_factor(slowed: tuple[pl.DataFrame, Pin]) -> None:
+def test_what_is_unknown_is_no_factor(slowed: tuple[pl.DataFrame, Baseline]) -> None:
     minutes, pin = slowed
     minutes = minutes.select(no_minutes().columns)
-    told, _ = folded(minutes.with_columns(gpu_count=pl.lit(None, pl.Float64)), pins=Pins((pin,)))
+    told, _ = folded(
+        minutes.with_columns(gpu_count=pl.lit(None, pl.Float64)), pins=Baselines((pin,))
+    )
     for name in ("load", "speed", "gpus"):  # neither a speed nor a number of GPUs
         assert told[f"throughput_factor_{name}_ratio"].is_null().all()
     for name in ("batch", "first_tokens"):
         assert told[f"throughput_factor_{name}_ratio"].is_not_null().all()
     idle = minutes.with_columns(pl.col("itl_seconds_sum", "itl_seconds_count") * 0.0)
-    nothing, _ = folded(idle, pins=Pins((pin,)))
+    nothing, _ = folded(idle, pins=Baselines((pin,)))
     assert all(nothing[name].is_null().all() for name in FACTORS[:4])

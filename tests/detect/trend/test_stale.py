@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from trend_cases import DAY, MONDAY, folded, pin_of, recorded, tiled
 
-from driftwatch.detect.pins import Pins
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.stale import SHIPPED_USUAL, usual_of
 
@@ -37,7 +37,9 @@ def longer(shared_data: Path) -> pl.DataFrame:
     return inside
 
 
-def told(every: pl.DataFrame, pins: Pins, settings: DetectSettings | None = None) -> pl.DataFrame:
+def told(
+    every: pl.DataFrame, pins: Baselines, settings: DetectSettings | None = None
+) -> pl.DataFrame:
     return folded(every, pins=pins, settings=settings or DetectSettings())[0]
 
 
@@ -56,7 +58,7 @@ def test_a_change_that_stays_is_stale_a_few_hours_after_it_fills_the_day(
 ) -> None:
     change = MONDAY + 2 * DAY
     every = changed(usual, longer, change, change + 30 * HOUR)
-    found = told(every, Pins((pin_of(every, MONDAY, MONDAY + DAY),)))
+    found = told(every, Baselines((pin_of(every, MONDAY, MONDAY + DAY),)))
     minute = timedelta(minutes=1)
     before = found.filter(pl.col("end") <= change)
     assert before[MOVED].drop_nulls().to_list() == [False] * before[MOVED].count()
@@ -75,7 +77,7 @@ def test_the_score_is_the_distance_over_what_is_usual(
     usual: pl.DataFrame, longer: pl.DataFrame
 ) -> None:
     every = changed(usual, longer, MONDAY + DAY, MONDAY + 2 * DAY + HOUR)
-    found = told(every, Pins((pin_of(every, MONDAY, MONDAY + DAY),)))
+    found = told(every, Baselines((pin_of(every, MONDAY, MONDAY + DAY),)))
     p, q = (
         np.diff(np.array(m["generation_tokens_buckets"].to_list()).sum(axis=0), prepend=0.0)
         for m in (
@@ -98,20 +100,20 @@ def test_a_weekend_is_no_reason_to_tune_again(usual: pl.DataFrame, longer: pl.Da
     after = tiled(usual, saturday + 2 * DAY, saturday + 4 * DAY)
     every = pl.concat([workdays, weekend, after])
     pin = pin_of(every, MONDAY, MONDAY + DAY)
-    found = told(every, Pins((pin,)))
+    found = told(every, Baselines((pin,)))
     # told: the lengths are others
     assert at(found, saturday + 47 * HOUR)[SCORE] > 1.0
     assert not found[MOVED].drop_nulls().any()
     # a pin that has both parts of the week is one that a weekend can be compared with
     both = replace(pin, since=MONDAY - 2 * DAY)
-    assert told(every, Pins((both,)))[MOVED].any()
+    assert told(every, Baselines((both,)))[MOVED].any()
     # and a holiday is as a weekend: on Wednesday nothing is judged
     wednesday = MONDAY + 2 * DAY
     holiday = pl.concat(
         [tiled(usual, MONDAY, wednesday), tiled(longer, wednesday, wednesday + DAY)]
     )
     closed = DetectSettings(holidays={wednesday.date(): "Buss- und Bettag"})
-    pins = Pins((pin_of(holiday, MONDAY, MONDAY + DAY),))
+    pins = Baselines((pin_of(holiday, MONDAY, MONDAY + DAY),))
     assert told(holiday, pins)[MOVED].any()
     assert not told(holiday, pins, closed)[MOVED].any()
 
@@ -119,11 +121,11 @@ def test_a_weekend_is_no_reason_to_tune_again(usual: pl.DataFrame, longer: pl.Da
 def test_what_cannot_be_compared_is_unknown(usual: pl.DataFrame) -> None:
     every = tiled(usual, MONDAY, MONDAY + 2 * DAY)
     day = pin_of(every, MONDAY, MONDAY + DAY)
-    assert told(every, Pins((day,)))[MOVED].count() == 1440
+    assert told(every, Baselines((day,)))[MOVED].count() == 1440
     unknown = {
-        "no pin": Pins(),
-        "a pin of two hours": Pins((pin_of(every, MONDAY, MONDAY + 2 * HOUR),)),
-        "declared means only": Pins(
+        "no pin": Baselines(),
+        "a pin of two hours": Baselines((pin_of(every, MONDAY, MONDAY + 2 * HOUR),)),
+        "declared means only": Baselines(
             (
                 replace(
                     day,
@@ -142,7 +144,9 @@ def test_what_cannot_be_compared_is_unknown(usual: pl.DataFrame) -> None:
         assert found[SCORE].count() == 0, why
     half = every.filter((pl.col("end") <= MONDAY + DAY) | (pl.col("end").dt.hour() % 4 == 0))
     assert (
-        told(half, Pins((day,))).filter(pl.col("end") > MONDAY + 2 * DAY - 6 * HOUR)[MOVED].count()
+        told(half, Baselines((day,)))
+        .filter(pl.col("end") > MONDAY + 2 * DAY - 6 * HOUR)[MOVED]
+        .count()
         == 0
     )
 

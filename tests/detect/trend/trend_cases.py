@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 from pipeline_cases import recording, serving
 
-from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import columns as trend
@@ -63,7 +63,7 @@ def together(*parts: pl.DataFrame) -> pl.DataFrame:
 def folded(
     every: pl.DataFrame,
     cuts: Iterable[datetime] = (),
-    pins: Pins | None = None,
+    pins: Baselines | None = None,
     settings: DetectSettings = PLAIN,
     memory: Memory | None = None,
     kept: bool = False,
@@ -85,17 +85,17 @@ def folded(
         part = every.filter((pl.col("end") > first) & (pl.col("end") <= last))
         if part.is_empty():
             continue
-        told, memory = trend.columns(part, memory, pins or Pins(), settings)
+        told, memory = trend.columns(part, memory, pins or Baselines(), settings)
         found.append(part.select("instance", "engine", "end").hstack(told))
         if kept:
             memory = trend.memory_from(memory.frames())
     return pl.concat(found).sort("instance", "engine", "end"), memory
 
 
-def pin_of(window: pl.DataFrame, since: datetime, until: datetime, name: str = "p1") -> Pin:
+def pin_of(window: pl.DataFrame, since: datetime, until: datetime, name: str = "p1") -> Baseline:
     """A pin of the minutes of one target."""
     inside = window.filter((pl.col("end") > since) & (pl.col("end") <= until))
-    return Pin(
+    return Baseline(
         id=name,
         scope="target",
         instance=window["instance"][0],

@@ -20,7 +20,7 @@ from driftwatch.model import Fingerprint as Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class Baseline:
     """One pinned baseline."""
 
     id: str  # short and unique
@@ -41,31 +41,31 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Pins:
+class Baselines:
     """The pins in force: at most one per target and one per pool."""
 
     # in order of acceptance; of two with the same scope the later one holds
-    pins: Sequence[Pin] = ()
+    every: Sequence[Baseline] = ()
     # (pin id, instance, engine): targets of another identity than the pin's, for which it is not in
     # force
     not_for: frozenset[tuple[str, str, str]] = frozenset()
 
     @cached_property
-    def _by_scope(self) -> Mapping[tuple[str, ...], Pin]:
+    def _by_scope(self) -> Mapping[tuple[str, ...], Baseline]:
         """Instance and engine, or pool → pin: a fleet asks for each of its targets."""
         return {
             (p.pool,) if p.scope == "pool" else (p.instance or "", p.engine or ""): p
-            for p in self.pins
+            for p in self.every
         }
 
-    def naming(self, instance: str, engine: str, pool: str) -> tuple[Pin, ...]:
+    def naming(self, instance: str, engine: str, pool: str) -> tuple[Baseline, ...]:
         """The pins that name the target or its pool, in force or not, its own first."""
-        pins = (self._by_scope.get((instance, engine)), self._by_scope.get((pool,)))
-        return tuple(pin for pin in pins if pin is not None)
+        baselines = (self._by_scope.get((instance, engine)), self._by_scope.get((pool,)))
+        return tuple(baseline for baseline in baselines if baseline is not None)
 
-    def of_target(self, instance: str, engine: str, pool: str) -> Pin | None:
+    def of_target(self, instance: str, engine: str, pool: str) -> Baseline | None:
         """The target's own pin, else its pool's; None where neither is there and in force."""
-        for pin in self.naming(instance, engine, pool):
-            if (pin.id, instance, engine) not in self.not_for:
-                return pin
+        for baseline in self.naming(instance, engine, pool):
+            if (baseline.id, instance, engine) not in self.not_for:
+                return baseline
         return None

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Indices, Integers
-from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import part_of_week
 from driftwatch.detect.trend.memory import LENGTHS, RECENT, RECENT_SUMS
@@ -36,10 +36,10 @@ LEAST_HOURS = 23.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class Beside:
     """The pins in force, by target."""
 
-    pins: Pins  # what this was made from
+    baselines: Baselines  # what this was made from
     targets: pl.DataFrame  # whose rows these are
     settings: DetectSettings  # it was made with
     of: Integers  # [targets] place of the target's pin in the arrays below, -1 without one
@@ -52,39 +52,48 @@ class Pinned:
     cells: dict[str, list[tuple[Floats, Floats] | None]]
 
 
-def pinned(pins: Pins, targets: pl.DataFrame, settings: DetectSettings) -> Pinned:
+def beside_of(baselines: Baselines, targets: pl.DataFrame, settings: DetectSettings) -> Beside:
     """The pins beside these targets.
 
     ``pins``: in force; ``targets``: instance, engine, pool; ``settings``: holidays.
     """
-    pins_in_use: list[Pin] = []
+    pins_in_use: list[Baseline] = []
     places: dict[int, int] = {}
     of = np.full(len(targets), -1, dtype=np.int64)
-    if pins.pins:
+    if baselines.every:
         for row, (instance, engine, pool) in enumerate(targets.iter_rows()):
-            pin = pins.of_target(instance, engine, pool)
-            if pin is None:
+            baseline = baselines.of_target(instance, engine, pool)
+            if baseline is None:
                 continue
-            if id(pin) not in places:
-                places[id(pin)] = len(pins_in_use)
-                pins_in_use.append(pin)
-            of[row] = places[id(pin)]
-    return Pinned(
-        pins=pins,
+            if id(baseline) not in places:
+                places[id(baseline)] = len(pins_in_use)
+                pins_in_use.append(baseline)
+            of[row] = places[id(baseline)]
+    return Beside(
+        baselines=baselines,
         targets=targets,
         settings=settings,
         of=of,
-        number=np.array([zlib.crc32(pin.id.encode()) for pin in pins_in_use], dtype=np.int64),
-        until_minute=np.array([_minutes(pin.until) for pin in pins_in_use], dtype=np.int64),
+        number=np.array(
+            [zlib.crc32(baseline.id.encode()) for baseline in pins_in_use], dtype=np.int64
+        ),
+        until_minute=np.array(
+            [_minutes(baseline.until) for baseline in pins_in_use], dtype=np.int64
+        ),
         whole_days=np.array(
-            [(pin.until - pin.since).total_seconds() >= LEAST_HOURS * 3600 for pin in pins_in_use],
+            [
+                (baseline.until - baseline.since).total_seconds() >= LEAST_HOURS * 3600
+                for baseline in pins_in_use
+            ],
             dtype=bool,
         ),
-        parts=np.array([_parts(pin, settings) for pin in pins_in_use], dtype=bool).reshape(-1, 2),
-        scalars=np.array([_scalars(pin.reference) for pin in pins_in_use], dtype=float).reshape(
-            -1, len(SCALARS)
-        ),
-        cells={s: [_cells(pin.reference, s) for pin in pins_in_use] for s in LENGTHS},
+        parts=np.array(
+            [_parts(baseline, settings) for baseline in pins_in_use], dtype=bool
+        ).reshape(-1, 2),
+        scalars=np.array(
+            [_scalars(baseline.reference) for baseline in pins_in_use], dtype=float
+        ).reshape(-1, len(SCALARS)),
+        cells={s: [_cells(baseline.reference, s) for baseline in pins_in_use] for s in LENGTHS},
     )
 
 
@@ -92,14 +101,14 @@ def _minutes(at: datetime) -> int:
     return int(at.timestamp() // 60)
 
 
-def _parts(pin: Pin, settings: DetectSettings) -> tuple[bool, bool]:
+def _parts(baseline: Baseline, settings: DetectSettings) -> tuple[bool, bool]:
     """Which parts of the week the window has at least six hours of."""
     hours = [0.0, 0.0]
-    at = pin.since
-    while at < pin.until:
+    at = baseline.since
+    while at < baseline.until:
         day = int(at.timestamp() // 86400)
         midnight = at + timedelta(seconds=86400 - at.timestamp() % 86400)
-        end = min(midnight, pin.until)
+        end = min(midnight, baseline.until)
         hours[part_of_week(day, settings)] += (end - at).total_seconds() / 3600
         at = end
     return hours[0] >= 6.0, hours[1] >= 6.0
@@ -136,7 +145,7 @@ def attributed(
     minute: Integers,
     recent: Floats,
     last: int | None,
-    pinned: Pinned,
+    beside: Beside,
 ) -> tuple[dict[str, Floats], Floats]:
     """The factors of every minute, over the ten minutes that end with it.
 
@@ -162,7 +171,7 @@ def attributed(
     for back in range(RECENT + 1):  # always in this order: the same sums however minutes are split
         same = window[target, at - back] == window[target, at]
         total += np.where(same[:, None], np.nan_to_num(grid[target, at - back]), 0.0)
-    return _factors(minutes, total, target, pinned), grid[:, -RECENT:].copy()
+    return _factors(minutes, total, target, beside), grid[:, -RECENT:].copy()
 
 
 def _recent_sums() -> list[pl.Expr]:
@@ -189,11 +198,11 @@ def _recent_sums() -> list[pl.Expr]:
 
 
 def _factors(
-    minutes: pl.DataFrame, total: Floats, target: Indices, pinned: Pinned
+    minutes: pl.DataFrame, total: Floats, target: Indices, beside: Beside
 ) -> dict[str, Floats]:
-    of = pinned.of[target]
+    of = beside.of[target]
     before = np.full((len(target), len(SCALARS)), np.nan)
-    before[of >= 0] = pinned.scalars[of[of >= 0]]
+    before[of >= 0] = beside.scalars[of[of >= 0]]
     now = {name: total[:, i] for name, i in _SUM.items()}
     speed = np.full(len(target), np.nan)
     if "speed_at_equal_load_ratio" in minutes.columns:

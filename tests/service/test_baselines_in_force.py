@@ -11,13 +11,13 @@ import pytest
 from service_cases import shipped_plan
 
 from driftwatch.baselines.documents import document_of, exported, read_export
-from driftwatch.baselines.in_force import learnt, no_releases, pinned, with_releases
-from driftwatch.baselines.rows import pins_from_store, row_of
-from driftwatch.baselines.windows import Acceptance, measured, pin_of_pool, pins_of
+from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
+from driftwatch.baselines.rows import baselines_from_store, row_of
+from driftwatch.baselines.windows import Acceptance, baseline_of_pool, baselines_of, measured
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.detect.pins import Pin, Pins
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.proposals import marked, propose
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -44,12 +44,12 @@ def collected(recording: RecordingSource) -> Collected:
 
 
 @pytest.fixture(scope="module")
-def pin(collected: Collected) -> Pin:
+def pin(collected: Collected) -> Baseline:
     """Of the recorded server's 21 minutes at its own speed."""
     targets = PLAN.assign(collected.targets)
     found = measured(collected.scrapes, BASELINE, targets, PLAN)
     accepted = Acceptance("ana", BASELINE.end, "it ran alone")
-    (made,) = pins_of(found, BASELINE, targets.values(), accepted).pins
+    (made,) = baselines_of(found, BASELINE, targets.values(), accepted).every
     return made
 
 
@@ -57,7 +57,7 @@ def _target(key: TargetKey = KEY, **labels: str) -> Target:
     return Target(key, {"model_name": "tiny-llama", **labels}, pool="tiny-llama")
 
 
-def test_a_pin_of_a_real_window_has_a_law_lengths_and_what_ran(pin: Pin) -> None:
+def test_a_pin_of_a_real_window_has_a_law_lengths_and_what_ran(pin: Baseline) -> None:
     assert pin.model is not None
     assert (
         0.002 < pin.model.coefficients[0] < 0.006
@@ -66,7 +66,7 @@ def test_a_pin_of_a_real_window_has_a_law_lengths_and_what_ran(pin: Pin) -> None
     assert pin.fingerprint.identity == {"model_name": "tiny-llama"}
 
 
-def test_a_pin_survives_its_document_to_the_bit(pin: Pin, tmp_path: Path) -> None:
+def test_a_pin_survives_its_document_to_the_bit(pin: Baseline, tmp_path: Path) -> None:
     text = exported([pin])
     (tmp_path / "pins.json").write_text(text)
     (back,) = read_export(tmp_path / "pins.json")
@@ -76,31 +76,33 @@ def test_a_pin_survives_its_document_to_the_bit(pin: Pin, tmp_path: Path) -> Non
     assert exported([back]) == text
 
 
-def test_another_model_arms_anew_and_says_why(pin: Pin) -> None:
-    same = pinned(Pins((pin,)), {KEY: _target()}, PLAN)
-    assert same.pins.of_target(*KEY, "tiny-llama") is pin
+def test_another_model_arms_anew_and_says_why(pin: Baseline) -> None:
+    same = in_force(Baselines((pin,)), {KEY: _target()}, PLAN)
+    assert same.baselines.of_target(*KEY, "tiny-llama") is pin
     assert same.frame["pin_refused"].to_list() == [None]
     assert len(same.reference) == 1
-    other = pinned(Pins((pin,)), {KEY: replace(_target(), labels={"model_name": "big"})}, PLAN)
-    assert other.pins.of_target(*KEY, "tiny-llama") is None
+    other = in_force(
+        Baselines((pin,)), {KEY: replace(_target(), labels={"model_name": "big"})}, PLAN
+    )
+    assert other.baselines.of_target(*KEY, "tiny-llama") is None
     (why,) = other.frame["pin_refused"]
     assert why.startswith("arming anew: ")
     assert "model_name tiny-llama → big" in why
     assert other.reference.is_empty()
 
 
-def test_a_tick_says_why_a_pin_is_not_in_force(recording: RecordingSource, pin: Pin) -> None:
+def test_a_tick_says_why_a_pin_is_not_in_force(recording: RecordingSource, pin: Baseline) -> None:
     elsewhere = replace(pin, fingerprint=Fingerprint({"model_name": "big"}))
     span = (START, START + timedelta(minutes=4))
-    (outcome,) = replay([recording], span, PLAN, pins=Pins((elsewhere,)))
+    (outcome,) = replay([recording], span, PLAN, baselines=Baselines((elsewhere,)))
     assert outcome.rows["speed_unknown_reason"].str.contains("model_name big → tiny-llama").all()
     assert outcome.rows["reference_kind"].null_count() == len(outcome.rows)
 
 
-def test_another_knob_keeps_the_pin(pin: Pin) -> None:
+def test_another_knob_keeps_the_pin(pin: Baseline) -> None:
     knobs = replace(pin, fingerprint=replace(pin.fingerprint, knobs={"max_num_seqs": "7"}))
-    found = pinned(Pins((knobs,)), {KEY: _target()}, PLAN)
-    assert found.pins.of_target(*KEY, "tiny-llama") is knobs
+    found = in_force(Baselines((knobs,)), {KEY: _target()}, PLAN)
+    assert found.baselines.of_target(*KEY, "tiny-llama") is knobs
 
 
 @pytest.mark.parametrize(
@@ -109,27 +111,27 @@ def test_another_knob_keeps_the_pin(pin: Pin) -> None:
      ("0.32.0", None, None)],
 )  # fmt: skip
 def test_another_release_keeps_the_pin_and_is_said(
-    pin: Pin, then: str | None, now: str | None, changed: bool | None
+    pin: Baseline, then: str | None, now: str | None, changed: bool | None
 ) -> None:
     ran = replace(pin.fingerprint, release={} if then is None else {"vllm": then})
     labels = {} if now is None else {"vllm_version": now}
     held = replace(pin, fingerprint=ran)
-    found = pinned(Pins((held,)), {KEY: _target(**labels)}, PLAN)
-    assert found.pins.of_target(*KEY, "tiny-llama") is held
+    found = in_force(Baselines((held,)), {KEY: _target(**labels)}, PLAN)
+    assert found.baselines.of_target(*KEY, "tiny-llama") is held
     assert found.frame["release_changed_since_pin"].to_list() == [changed]
 
 
 def test_a_change_of_release_is_in_the_minute_in_which_it_is_seen() -> None:
     def at(minute: int, version: str | None, before: pl.DataFrame) -> pl.DataFrame:
         labels = {} if version is None else {"vllm_version": version}
-        frame = pinned(Pins(), {KEY: _target(**labels)}, PLAN).frame
+        frame = in_force(Baselines(), {KEY: _target(**labels)}, PLAN).frame
         return learnt(before, frame, START + timedelta(minutes=minute))
 
     releases = at(1, "0.32.0", no_releases())
     assert releases["release_since"].to_list() == [None]  # the first one known is no change
     releases = at(2, None, releases)  # it does not answer for a while
     releases = at(3, "0.33.0", releases)
-    frame = pinned(Pins(), {KEY: _target()}, PLAN).frame
+    frame = in_force(Baselines(), {KEY: _target()}, PLAN).frame
     rows = pl.DataFrame(
         {
             "instance": [KEY.instance] * 4,
@@ -152,8 +154,8 @@ def _minutes(*ends: datetime) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["instance", "engine", "start", "end"], orient="row")
 
 
-def _with_image(image: str, pins: Pins, before: pl.DataFrame, at: datetime) -> pl.DataFrame:
-    return learnt(before, pinned(pins, {KEY: _target(kube_image=image)}, PLAN).frame, at)
+def _with_image(image: str, pins: Baselines, before: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    return learnt(before, in_force(pins, {KEY: _target(kube_image=image)}, PLAN).frame, at)
 
 
 def test_a_part_of_the_release_that_comes_or_is_not_read_is_no_change() -> None:
@@ -161,25 +163,25 @@ def test_a_part_of_the_release_that_comes_or_is_not_read_is_no_change() -> None:
     releases = no_releases()
     image, version = {"kube_image": "vllm:0.32"}, {"vllm_version": "0.32.0"}
     for minute, labels in enumerate((version, image | version, version, image | version, image)):
-        frame = pinned(Pins(), {KEY: _target(**labels)}, PLAN).frame
+        frame = in_force(Baselines(), {KEY: _target(**labels)}, PLAN).frame
         releases = learnt(releases, frame, START + timedelta(minutes=minute))
         assert releases["release_since"].to_list() == [None], labels
-    frame = pinned(Pins(), {KEY: _target(kube_image="vllm:0.33")}, PLAN).frame
+    frame = in_force(Baselines(), {KEY: _target(kube_image="vllm:0.33")}, PLAN).frame
     releases = learnt(releases, frame, START + timedelta(minutes=9))
     assert releases["release_since"].to_list() == [START + timedelta(minutes=9)]
     assert releases["release_before"].to_list() == ["image vllm:0.32, vllm 0.32.0"]
 
 
-def test_a_change_of_image_is_told_with_where_it_was_read(pin: Pin) -> None:
+def test_a_change_of_image_is_told_with_where_it_was_read(pin: Baseline) -> None:
     ran = replace(pin.fingerprint, release={"image": IMAGES[0]})
-    held = Pins((replace(pin, fingerprint=ran),))
-    frame = pinned(held, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
+    held = Baselines((replace(pin, fingerprint=ran),))
+    frame = in_force(held, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
     row = with_releases(_minutes(BASELINE.end), frame, no_releases()).row(0, named=True)
     assert row["release_changed_since_pin"] is True
     assert row["release_comparison"] == (
         f"image {IMAGES[0]} → {IMAGES[1]} (kube_pod_container_info)"
     )
-    same = pinned(held, {KEY: _target(image=IMAGES[0])}, PLAN).frame
+    same = in_force(held, {KEY: _target(image=IMAGES[0])}, PLAN).frame
     row = with_releases(_minutes(BASELINE.end), same, no_releases()).row(0, named=True)
     assert row["release_changed_since_pin"] is False
     assert row["release_comparison"] == f"image {IMAGES[0]} (label image) as before"
@@ -187,14 +189,14 @@ def test_a_change_of_image_is_told_with_where_it_was_read(pin: Pin) -> None:
 
 @pytest.mark.parametrize("with_pin", [True, False])
 def test_a_change_that_was_seen_counts_where_no_pin_knows_the_release(
-    pin: Pin, with_pin: bool
+    pin: Baseline, with_pin: bool
 ) -> None:
     """A replay takes its own proposal for a pin: nothing remembers what ran then."""
-    pins = Pins((pin,)) if with_pin else Pins()
+    pins = Baselines((pin,)) if with_pin else Baselines()
     changed = BASELINE.end + timedelta(hours=2)
     releases = _with_image(IMAGES[0], pins, no_releases(), BASELINE.end)
     releases = _with_image(IMAGES[1], pins, releases, changed)
-    frame = pinned(pins, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
+    frame = in_force(pins, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
     soon, late = changed + timedelta(minutes=30), changed + timedelta(hours=25)
     found = with_releases(_minutes(changed - timedelta(minutes=5), soon, late), frame, releases)
     # without a pin a law learns what runs for a day, and no longer tells it apart
@@ -206,24 +208,26 @@ def test_a_change_that_was_seen_counts_where_no_pin_knows_the_release(
     )
 
 
-def test_why_a_release_is_not_compared(pin: Pin) -> None:
-    unknown = pinned(Pins((pin,)), {KEY: _target()}, PLAN).frame
+def test_why_a_release_is_not_compared(pin: Baseline) -> None:
+    unknown = in_force(Baselines((pin,)), {KEY: _target()}, PLAN).frame
     row = with_releases(_minutes(BASELINE.end), unknown, no_releases()).row(0, named=True)
     assert row["release_changed_since_pin"] is None
     assert row["release_comparison"].startswith("the release is not known (")
-    new = pinned(Pins((pin,)), {KEY: _target(kube_image=IMAGES[0])}, PLAN).frame
+    new = in_force(Baselines((pin,)), {KEY: _target(kube_image=IMAGES[0])}, PLAN).frame
     row = with_releases(_minutes(BASELINE.end), new, no_releases()).row(0, named=True)
     assert row["release_comparison"] == "the baseline's window knew no release"
 
 
 def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
-    collected: Collected, pin: Pin
+    collected: Collected, pin: Baseline
 ) -> None:
     twin = collected.scrapes.with_columns(instance=pl.lit(OTHER.instance))
     both = pl.concat([collected.scrapes, twin]).sort("instance", "engine", "time")
     targets = {KEY: _target(), OTHER: _target(OTHER)}
     found = measured(both, BASELINE, targets, PLAN)
-    pool = pin_of_pool(found, BASELINE, list(targets.values()), Acceptance("ana", BASELINE.end, ""))
+    pool = baseline_of_pool(
+        found, BASELINE, list(targets.values()), Acceptance("ana", BASELINE.end, "")
+    )
     assert pool is not None
     assert pool.model is not None
     assert pin.model is not None
@@ -232,14 +236,14 @@ def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
     for rate in ("requests_per_second", "generation_tokens_per_second", "effective_batch_size"):
         of_pool, own = (p.reference[f"reference_{rate}"][0] for p in (pool, pin))
         assert of_pool == pytest.approx(own, rel=1e-6)
-    held = pinned(Pins((pool, pin)), targets, PLAN)
-    assert held.pins.of_target(*KEY, "tiny-llama") is pin
-    assert held.pins.of_target(*OTHER, "tiny-llama") is pool
+    held = in_force(Baselines((pool, pin)), targets, PLAN)
+    assert held.baselines.of_target(*KEY, "tiny-llama") is pin
+    assert held.baselines.of_target(*OTHER, "tiny-llama") is pool
     assert sorted(held.reference["instance"]) == [KEY.instance, OTHER.instance]
 
 
 def test_declared_lengths_work_without_any_pin_and_give_way_to_one(
-    recording: RecordingSource, pin: Pin
+    recording: RecordingSource, pin: Baseline
 ) -> None:
     tuned = Pool("tiny-llama", tuned_for=TunedFor(prompt_tokens=64.0))
     plan: Plan = replace(PLAN, pools=(tuned,))
@@ -248,13 +252,13 @@ def test_declared_lengths_work_without_any_pin_and_give_way_to_one(
     assert declared.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(
         2, rel=0.1
     )
-    (held,) = replay([recording], span, plan, pins=Pins((pin,)))
+    (held,) = replay([recording], span, plan, baselines=Baselines((pin,)))
     assert held.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(1, rel=0.1)
     assert set(held.rows["reference_kind"]) == {"pin"}
 
 
 def test_a_service_takes_up_a_pin_while_it_runs(
-    shared_data: Path, pin: Pin, tmp_path: Path
+    shared_data: Path, pin: Baseline, tmp_path: Path
 ) -> None:
     folder = shared_data / "vllm-0.32" / "run_slow"
     clock = ManualClock(START + timedelta(minutes=3))
@@ -269,7 +273,7 @@ def test_a_service_takes_up_a_pin_while_it_runs(
         clock.advance(timedelta(minutes=2))
         restarted = again.tick_once()
         again.stop()
-        assert [p.id for p in pins_from_store(store).pins] == [pin.id]
+        assert [p.id for p in baselines_from_store(store).every] == [pin.id]
     assert before.rows["reference_kind"].null_count() == len(before.rows)
     for outcome in (after, restarted):
         assert set(outcome.rows["reference_kind"]) == {"pin"}
