@@ -218,11 +218,7 @@ def _with_new_clients(
     generation: Floats,
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats, Floats]:
-    """The requests of the others, and those of new clients between them.
-
-    A client that sends the share x of all sends x/(1-x) times what the others send, when
-    they do.
-    """
+    """The requests of the others, and those of new clients between them."""
     for change in changes:
         client = change.new_client
         if client is None or not len(at):

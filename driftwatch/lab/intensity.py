@@ -19,17 +19,11 @@ _MOST_BATCH = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One phase of serving on one GPU.
+    """One phase of serving on one GPU."""
 
-    Attributes:
-        flops: operations.
-        bytes_moved: weights and KV, read and written.
-        ridge: the GPU's peak operations a byte of its bandwidth.
-    """
-
-    flops: float
-    bytes_moved: float
-    ridge: float
+    flops: float  # operations
+    bytes_moved: float  # weights and KV, read and written
+    ridge: float  # the GPU's peak operations a byte of its bandwidth
 
     @property
     def intensity(self) -> float:

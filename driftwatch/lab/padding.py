@@ -17,19 +17,12 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What padding a set of lengths costs.
+    """What padding a set of lengths costs."""
 
-    Attributes:
-        count: how many lengths.
-        useful_tokens: their sum.
-        padded_tokens: what is computed once each has its padded length.
-        waste_ratio: 1 − useful / padded, 0 … 1.
-    """
-
-    count: int
-    useful_tokens: int
-    padded_tokens: int
-    waste_ratio: float
+    count: int  # how many lengths
+    useful_tokens: int  # their sum
+    padded_tokens: int  # what is computed once each has its padded length
+    waste_ratio: float  # 1 − useful / padded, 0 … 1
 
 
 def padded_lengths(lengths_tokens: npt.ArrayLike, bucket_tokens: tuple[int, ...] = ()) -> Integers:

@@ -23,15 +23,10 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mix:
-    """Lengths of the requests, one entry a request.
+    """Lengths of the requests, one entry a request."""
 
-    Attributes:
-        prompt_tokens: at least 1 each.
-        generation_tokens: at least 1 each.
-    """
-
-    prompt_tokens: Integers
-    generation_tokens: Integers
+    prompt_tokens: Integers  # at least 1 each
+    generation_tokens: Integers  # at least 1 each
 
     @property
     def prompt_mean(self) -> float:
@@ -70,22 +65,14 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """How many sequences the KV cache holds together, under four assumptions.
+    """How many sequences the KV cache holds together, under four assumptions."""
 
-    Attributes:
-        running: as a running server has them, each at its own point of its generation.
-        mean_full: every one a request of mean length at its end.
-        longest_full: every one the longest of the mix, at its end: no preemption can happen.
-        reserved: without paging, each reserving max_model_len.
-        resident_tokens: KV tokens of a running sequence, half a block's waste included.
-        reserved_unused_ratio: of a reservation of max_model_len, what a running one leaves unused.
-    """
-
-    running: int
-    mean_full: int
-    longest_full: int
-    reserved: int
-    resident_tokens: float
+    running: int  # as a running server has them, each at its own point of its generation
+    mean_full: int  # every one a request of mean length at its end
+    longest_full: int  # every one the longest of the mix, at its end: no preemption can happen
+    reserved: int  # without paging, each reserving max_model_len
+    resident_tokens: float  # KV tokens of a running sequence, half a block's waste included
+    # of a reservation of max_model_len, what a running one leaves unused
     reserved_unused_ratio: float
 
 
@@ -110,24 +97,16 @@ def fits_together(plan: MemoryPlan, model: Model, mix: Mix, max_model_len: int) 
 
 @dataclass(frozen=True, slots=True)
 class BatchSpeed:
-    """A server that keeps ``batch`` requests running.
+    """A server that keeps ``batch`` requests running."""
 
-    Attributes:
-        batch: requests that run together.
-        tokens_per_second: generated, all together.
-        itl_seconds: mean time between two tokens of a request, with the prompts that such a
-            server computes in between.
-        decode_only_seconds: of a step without prompts.
-        kv_bytes: of one GPU.
-        fits: the KV cache holds them.
-    """
-
-    batch: int
-    tokens_per_second: float
+    batch: int  # requests that run together
+    tokens_per_second: float  # generated, all together
+    # mean time between two tokens of a request, with the prompts that such a server computes in
+    # between
     itl_seconds: float
-    decode_only_seconds: float
-    kv_bytes: float
-    fits: bool
+    decode_only_seconds: float  # of a step without prompts
+    kv_bytes: float  # of one GPU
+    fits: bool  # the KV cache holds them
 
     @property
     def tokens_per_second_per_user(self) -> float:

@@ -28,36 +28,22 @@ _FEWEST_BATCHES = 3  # two points lie on every line
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatencyTable:
-    """Measured times, sorted by batch.
+    """Measured times, sorted by batch."""
 
-    Attributes:
-        batch: requests that ran together.
-        seconds_per_token: of one request's token.
-    """
-
-    batch: Floats
-    seconds_per_token: Floats
+    batch: Floats  # requests that ran together
+    seconds_per_token: Floats  # of one request's token
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """c0 + c2 · n, and how well it and a power law fit.
+    """c0 + c2 · n, and how well it and a power law fit."""
 
-    Attributes:
-        c0_seconds: a step of none.
-        c2_seconds: each request.
-        error_ratio: median |fitted / measured − 1|.
-        power: exponent of the best power law.
-        power_error_ratio: its median error.
-        largest_batch: that was measured; nothing is said beyond it.
-    """
-
-    c0_seconds: float
-    c2_seconds: float
-    error_ratio: float
-    power: float
-    power_error_ratio: float
-    largest_batch: int
+    c0_seconds: float  # a step of none
+    c2_seconds: float  # each request
+    error_ratio: float  # median |fitted / measured − 1|
+    power: float  # exponent of the best power law
+    power_error_ratio: float  # its median error
+    largest_batch: int  # that was measured; nothing is said beyond it
 
     def seconds(self, batch: float) -> float:
         """A token of one request, fitted."""

@@ -35,23 +35,14 @@ DEFINITION = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sent:
-    """Requests of one level, any order; all arrays of one length.
+    """Requests of one level, any order; all arrays of one length."""
 
-    Attributes:
-        start_seconds: when each was sent.
-        first_token_seconds: when its first token came, NaN where none did.
-        end_seconds: when it ended, one way or the other.
-        prompt_tokens: of its prompt; NaN where the server did not say.
-        generation_tokens: that were delivered; NaN where the server did not say.
-        failures: why it did not finish, "" where it did.
-    """
-
-    start_seconds: Floats
-    first_token_seconds: Floats
-    end_seconds: Floats
-    prompt_tokens: Floats
-    generation_tokens: Floats
-    failures: tuple[str, ...]
+    start_seconds: Floats  # when each was sent
+    first_token_seconds: Floats  # when its first token came, NaN where none did
+    end_seconds: Floats  # when it ended, one way or the other
+    prompt_tokens: Floats  # of its prompt; NaN where the server did not say
+    generation_tokens: Floats  # that were delivered; NaN where the server did not say
+    failures: tuple[str, ...]  # why it did not finish, "" where it did
 
     def __len__(self) -> int:
         return len(self.start_seconds)
@@ -96,19 +87,13 @@ _FIGURES = tuple(one.name for one in fields(Level) if one.name not in _NOT_MEASU
 
 @dataclass(frozen=True, slots=True)
 class Degradation:
-    """Where latency starts to degrade.
+    """Where latency starts to degrade."""
 
-    Attributes:
-        holds_to: the last concurrency before it; None = no verdict.
-        degrades_at: the first concurrency at which it does; None = not reached, or not known.
-        confirmed: the step after it says the same.
-        reason: why ``degrades_at`` is None.
-    """
-
-    holds_to: int | None
+    holds_to: int | None  # the last concurrency before it; None = no verdict
+    # the first concurrency at which it does; None = not reached, or not known
     degrades_at: int | None
-    confirmed: bool = False
-    reason: str | None = None
+    confirmed: bool = False  # the step after it says the same
+    reason: str | None = None  # why ``degrades_at`` is None
 
 
 def steady_span(sent: Sent, warm_up: int) -> tuple[float, float]:

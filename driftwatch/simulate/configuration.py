@@ -14,46 +14,31 @@ FCFS, PRIORITY = "fcfs", "priority"
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfiguration:
-    """One engine's scheduler settings.
+    """One engine's scheduler settings."""
 
-    Attributes:
-        max_num_seqs: most requests in the running set.
-        max_num_batched_tokens: token budget of a step.
-        num_gpu_blocks: KV blocks, vLLM's one null block included; None = never binds.
-        block_size: tokens a KV block holds.
-        max_model_len: most tokens of a request, prompt and generation; None = never binds.
-        max_num_active_seqs: admit only while fewer run; None = max_num_seqs.
-        long_prefill_token_threshold: most prefill tokens of one request in a step; 0 = off.
-        long_prefill_token_threshold_adaptive: at least an equal share of the budget.
-        enable_chunked_prefill: a prompt may be computed over several steps.
-        watermark: share of the blocks kept free at admission while something runs.
-        scheduler_reserve_full_isl: admit only where the whole input fits the free blocks.
-        scheduling_policy: ``fcfs`` or ``priority`` (lower first, ties by arrival).
-        enable_prefix_caching: full blocks are found again by requests with the same prefix.
-        async_scheduling: schedule step k + 1 while step k runs (vLLM's default on GPUs).
-        max_num_queued_reqs: answer 503 while as many requests wait or run; 0 = always, None =
-            never.
-        max_num_queued_tokens: answer 503 while the prompts without a first token, waiting or
-            running, sum to as many tokens or more; 0 = always, None = never.
-        max_loras: most different adapters among running requests; None = adapters are not limited.
-    """
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
+    max_num_seqs: int  # most requests in the running set
+    max_num_batched_tokens: int  # token budget of a step
+    # KV blocks, vLLM's one null block included; None = never binds
     num_gpu_blocks: int | None = None
-    block_size: int = 16
+    block_size: int = 16  # tokens a KV block holds
+    # most tokens of a request, prompt and generation; None = never binds
     max_model_len: int | None = None
-    max_num_active_seqs: int | None = None
-    long_prefill_token_threshold: int = 0
-    long_prefill_token_threshold_adaptive: bool = False
-    enable_chunked_prefill: bool = True
-    watermark: float = 0.0
-    scheduler_reserve_full_isl: bool = True
-    scheduling_policy: str = FCFS
+    max_num_active_seqs: int | None = None  # admit only while fewer run; None = max_num_seqs
+    long_prefill_token_threshold: int = 0  # most prefill tokens of one request in a step; 0 = off
+    long_prefill_token_threshold_adaptive: bool = False  # at least an equal share of the budget
+    enable_chunked_prefill: bool = True  # a prompt may be computed over several steps
+    watermark: float = 0.0  # share of the blocks kept free at admission while something runs
+    scheduler_reserve_full_isl: bool = True  # admit only where the whole input fits the free blocks
+    scheduling_policy: str = FCFS  # ``fcfs`` or ``priority`` (lower first, ties by arrival)
+    # full blocks are found again by requests with the same prefix
     enable_prefix_caching: bool = True
-    async_scheduling: bool = True
+    async_scheduling: bool = True  # schedule step k + 1 while step k runs (vLLM's default on GPUs)
+    # answer 503 while as many requests wait or run; 0 = always, None = never
     max_num_queued_reqs: int | None = None
+    # answer 503 while the prompts without a first token, waiting or running, sum to as many tokens
+    # or more; 0 = always, None = never
     max_num_queued_tokens: int | None = None
+    # most different adapters among running requests; None = adapters are not limited
     max_loras: int | None = None
 
     def problems(self) -> tuple[str, ...]:

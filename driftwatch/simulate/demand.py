@@ -25,33 +25,19 @@ _FEWEST_FOR_P95 = 20
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One configuration under one demand; None = too few finished to measure it on.
+    """One configuration under one demand; None = too few finished to measure it on."""
 
-    Attributes:
-        requests: that arrived after the warm-up.
-        finished: of them.
-        generation_tokens_per_second: over the whole simulation.
-        queue_seconds_mean: arrival to first scheduled.
-        ttft_seconds_mean: to the first token.
-        ttft_seconds_p95: to the first token.
-        tpot_seconds_mean: time per output token after the first.
-        tpot_seconds_p95: time per output token after the first.
-        e2e_seconds_mean: to the last token.
-        preemptions: a finished request.
-        in_target_ratio: share that meets every target given; None without a target.
-    """
-
-    requests: int
-    finished: int
-    generation_tokens_per_second: float | None
-    queue_seconds_mean: float | None
-    ttft_seconds_mean: float | None
-    ttft_seconds_p95: float | None
-    tpot_seconds_mean: float | None
-    tpot_seconds_p95: float | None
-    e2e_seconds_mean: float | None
-    preemptions: float | None
-    in_target_ratio: float | None
+    requests: int  # that arrived after the warm-up
+    finished: int  # of them
+    generation_tokens_per_second: float | None  # over the whole simulation
+    queue_seconds_mean: float | None  # arrival to first scheduled
+    ttft_seconds_mean: float | None  # to the first token
+    ttft_seconds_p95: float | None  # to the first token
+    tpot_seconds_mean: float | None  # time per output token after the first
+    tpot_seconds_p95: float | None  # time per output token after the first
+    e2e_seconds_mean: float | None  # to the last token
+    preemptions: float | None  # a finished request
+    in_target_ratio: float | None  # share that meets every target given; None without a target
 
 
 def simulate_demand(
@@ -136,17 +122,11 @@ def capacity_per_second(
 
 @dataclass(frozen=True, slots=True)
 class SingleQueue:
-    """The M/M/1 queue: one server, exponential times (Kleinrock, "Queueing Systems" I, 3.2).
+    """The M/M/1 queue: one server, exponential times (Kleinrock, "Queueing Systems" I, 3.2)."""
 
-    Attributes:
-        utilisation_ratio: ρ = rate · service.
-        service_seconds: mean.
-        wait_seconds: ρ / (1 − ρ) · service; None where ρ ≥ 1: there is no steady state.
-    """
-
-    utilisation_ratio: float
-    service_seconds: float
-    wait_seconds: float | None
+    utilisation_ratio: float  # ρ = rate · service
+    service_seconds: float  # mean
+    wait_seconds: float | None  # ρ / (1 − ρ) · service; None where ρ ≥ 1: there is no steady state
 
     @property
     def time_seconds(self) -> float | None:

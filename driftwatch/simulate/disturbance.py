@@ -19,19 +19,15 @@ def _none() -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Disturbance:
-    """Factors and pauses on the step-time model's step times.
+    """Factors and pauses on the step-time model's step times."""
 
-    Attributes:
-        jitter_sigma: sd of the log of a factor drawn anew each step (log-normal, mean 1).
-        factor_seconds: sorted times from which the next factor holds (a step function).
-        factors: step-time factor from each of those times on (1.25 = a quarter slower); 1 before.
-        stall_seconds: sorted times of stalls; the step that runs then, or the next one that
-            starts, is lengthened (once).
-        stall_durations_seconds: by how much; inf = the engine never returns (wedged).
-    """
-
-    jitter_sigma: float = 0.0
+    jitter_sigma: float = 0.0  # sd of the log of a factor drawn anew each step (log-normal, mean 1)
+    # sorted times from which the next factor holds (a step function)
     factor_seconds: Floats = field(default_factory=_none)
+    # step-time factor from each of those times on (1.25 = a quarter slower); 1 before
     factors: Floats = field(default_factory=_none)
+    # sorted times of stalls; the step that runs then, or the next one that starts, is lengthened
+    # (once)
     stall_seconds: Floats = field(default_factory=_none)
+    # by how much; inf = the engine never returns (wedged)
     stall_durations_seconds: Floats = field(default_factory=_none)

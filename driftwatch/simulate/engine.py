@@ -52,17 +52,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observe:
-    """What to scrape.
+    """What to scrape."""
 
-    Attributes:
-        scrape_seconds: sorted times of the scrapes.
-        itl_edges: finite bucket edges of inter_token_latency_seconds.
-        iteration_tokens_edges: finite bucket edges of iteration_tokens_total.
-    """
-
-    scrape_seconds: Floats
-    itl_edges: tuple[float, ...] = ()
-    iteration_tokens_edges: tuple[float, ...] = ()
+    scrape_seconds: Floats  # sorted times of the scrapes
+    itl_edges: tuple[float, ...] = ()  # finite bucket edges of inter_token_latency_seconds
+    iteration_tokens_edges: tuple[float, ...] = ()  # finite bucket edges of iteration_tokens_total
 
 
 class Engine:

@@ -48,23 +48,14 @@ class GpuSources(_Part):
 
 
 class Gpu(_Part):
-    """One GPU.
+    """One GPU."""
 
-    Attributes:
-        name: as the table calls it.
-        aliases: other names of it.
-        dense_tflops: 10^12 floating-point operations a second, by operand type.
-        memory_bandwidth_gb_per_second: 10^9 bytes a second.
-        memory_gib: what the driver gives to a process, 2^30 bytes.
-        sources: where each of them was read.
-    """
-
-    name: Text
-    aliases: tuple[Text, ...] = ()
-    dense_tflops: DenseTflops
-    memory_bandwidth_gb_per_second: Positive
-    memory_gib: Positive
-    sources: GpuSources
+    name: Text  # as the table calls it
+    aliases: tuple[Text, ...] = ()  # other names of it
+    dense_tflops: DenseTflops  # 10^12 floating-point operations a second, by operand type
+    memory_bandwidth_gb_per_second: Positive  # 10^9 bytes a second
+    memory_gib: Positive  # what the driver gives to a process, 2^30 bytes
+    sources: GpuSources  # where each of them was read
 
     @property
     def bandwidth_bytes_per_second(self) -> float:
@@ -111,20 +102,12 @@ class Sliding(_Part):
 
 
 class Model(_Part):
-    """One model's shapes, by config.json's names.
+    """One model's shapes, by config.json's names."""
 
-    Attributes:
-        name: as the table calls it.
-        aliases: other names, Hugging Face ids among them.
-        source: address of the config.json.
-        parameters: all tensors of the language model; checked against the shapes.
-        checkpoint_dtype: what the published weights are stored as.
-    """
-
-    name: Text
-    aliases: tuple[Text, ...] = ()
-    source: Text
-    parameters: Count
+    name: Text  # as the table calls it
+    aliases: tuple[Text, ...] = ()  # other names, Hugging Face ids among them
+    source: Text  # address of the config.json
+    parameters: Count  # all tensors of the language model; checked against the shapes
     num_hidden_layers: Count
     num_attention_heads: Count
     num_key_value_heads: Count
@@ -134,6 +117,7 @@ class Model(_Part):
     vocab_size: Count
     max_position_embeddings: Count
     tie_word_embeddings: bool = False
+    # what the published weights are stored as
     checkpoint_dtype: Literal["bfloat16", "float16", "fp8"] = "bfloat16"
     experts: Experts | None = None
     latent: Latent | None = None
@@ -162,19 +146,12 @@ class Model(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """A model's parameters by what a step reads of them.
+    """A model's parameters by what a step reads of them."""
 
-    Attributes:
-        always: read by every step: attention, dense and shared layers, routers.
-        routed: all routed experts of all layers together.
-        head: the output projection; one row of logits for each request.
-        embedding: the input table (0 where it is the head); looked up, not read.
-    """
-
-    always: int
-    routed: int
-    head: int
-    embedding: int
+    always: int  # read by every step: attention, dense and shared layers, routers
+    routed: int  # all routed experts of all layers together
+    head: int  # the output projection; one row of logits for each request
+    embedding: int  # the input table (0 where it is the head); looked up, not read
 
     @property
     def total(self) -> int:

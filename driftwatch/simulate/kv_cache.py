@@ -38,28 +38,18 @@ _NCCL_BYTES = 700 << 20  # … and more where several GPUs talk to each other
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """One GPU's memory as vLLM would share it out, in bytes.
+    """One GPU's memory as vLLM would share it out, in bytes."""
 
-    Attributes:
-        total: what the driver gives to a process.
-        requested: gpu_memory_utilization of it.
-        weights: this GPU's share of the weights.
-        activations: estimated peak of the profile run at max_num_batched_tokens tokens and
-            max_num_seqs rows of logits.
-        graphs: estimated CUDA graphs.
-        other: estimated workspaces outside PyTorch.
-        kv_per_token: exact.
-        block_size: tokens a block.
-    """
-
-    total: int
-    requested: int
-    weights: int
+    total: int  # what the driver gives to a process
+    requested: int  # gpu_memory_utilization of it
+    weights: int  # this GPU's share of the weights
+    # estimated peak of the profile run at max_num_batched_tokens tokens and max_num_seqs rows of
+    # logits
     activations: int
-    graphs: int
-    other: int
-    kv_per_token: float
-    block_size: int
+    graphs: int  # estimated CUDA graphs
+    other: int  # estimated workspaces outside PyTorch
+    kv_per_token: float  # exact
+    block_size: int  # tokens a block
 
     @property
     def kv(self) -> int:

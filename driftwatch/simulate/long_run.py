@@ -32,45 +32,29 @@ _GROWTH = 16  # a piece may last so many times as long as one of steps without a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """What happened in one stretch of time.
+    """What happened in one stretch of time."""
 
-    Attributes:
-        requests: ``Outcome.requests``: those that ended in it.
-        first_tokens: rows, ended or not, whose first token came in it; None without scrapes.
-        steps: ``Outcome.steps`` of it.
-        scrapes: ``Outcome.scrapes`` of it; None without scrapes.
-    """
-
-    requests: pl.DataFrame
+    requests: pl.DataFrame  # ``Outcome.requests``: those that ended in it
+    # rows, ended or not, whose first token came in it; None without scrapes
     first_tokens: pl.DataFrame | None
-    steps: pl.DataFrame
-    scrapes: pl.DataFrame | None
+    steps: pl.DataFrame  # ``Outcome.steps`` of it
+    scrapes: pl.DataFrame | None  # ``Outcome.scrapes`` of it; None without scrapes
 
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
-    """What is run, and how it is cut.
+    """What is run, and how it is cut."""
 
-    Attributes:
-        requests: all of them.
-        configuration: of the scheduler.
-        step_time: the step-time model.
-        concurrency: closed loop of so many clients; None = open.
-        timeout_seconds: clients give up so long after arrival.
-        scrape_interval_seconds: look at multiples of it, from the first after the first arrival
-            to the first after the end; None = never.
-        piece_requests: so many are offered to the engine at a time.
-        wanted_steps: about so many a piece.
-    """
-
-    requests: Requests
-    configuration: SchedulerConfiguration
-    step_time: StepTime
-    concurrency: int | None = None
-    timeout_seconds: float | None = None
+    requests: Requests  # all of them
+    configuration: SchedulerConfiguration  # of the scheduler
+    step_time: StepTime  # the step-time model
+    concurrency: int | None = None  # closed loop of so many clients; None = open
+    timeout_seconds: float | None = None  # clients give up so long after arrival
+    # look at multiples of it, from the first after the first arrival to the first after the end;
+    # None = never
     scrape_interval_seconds: float | None = None
-    piece_requests: int = PIECE_REQUESTS
-    wanted_steps: int = _WANTED_STEPS
+    piece_requests: int = PIECE_REQUESTS  # so many are offered to the engine at a time
+    wanted_steps: int = _WANTED_STEPS  # about so many a piece
 
     def run(
         self, begin: Callable[[], None], take: Callable[[Piece], None]
@@ -202,10 +186,7 @@ class LongRun:
         take(Piece(outcome.requests, outcome.requests, outcome.steps, outcome.scrapes))
 
     def _first_scrape(self, start: float) -> int:
-        """How many multiples of the interval are over at the start, which itself is not looked at.
-
-        Also of a clock that begins long before (UTC seconds).
-        """
+        """How many multiples of the interval are over at the start; none is looked at there."""
         interval = self.scrape_interval_seconds
         return 0 if interval is None else int(start // interval)
 

@@ -65,31 +65,28 @@ COUNTERS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """Of one call.
+    """Of one call."""
 
-    Attributes:
-        requests: a row per ended request, in the order of the input: index (position in all that
-            was offered), status (finished, rejected, cancelled, timed_out, unfinished),
-            arrival_seconds, first_scheduled_seconds, first_token_seconds, end_seconds (absolute),
-            ttft_seconds, e2e_seconds, queue_seconds (from the arrival), prompt_tokens,
-            generation_tokens (asked), generated_tokens (delivered), cached_tokens (at the first
-            admission), preemptions, priority. Null where it never happened.
-        steps: a row per step that ended, or None: start_seconds, end_seconds and, taken after the
-            schedule call and before its outputs, prefill_tokens, decode_seqs, kv_tokens_read,
-            running, waiting, preempted, free_blocks (null where blocks never bind).
-        scrapes: a row per scrape, or None: time_seconds; gauges after the last step that ended:
-            running, waiting_capacity, waiting_deferred (as the last schedule call left them: what
-            arrives during a step is not in vLLM's scheduler yet), kv_cache_usage_ratio (null where
-            blocks never bind); all else counts since the engine's start, histograms as lists of
-            cumulative counts with +Inf last (vLLM's own bookkeeping: an iteration is observed when
-            it brings a token, a prompt is booked whole at its first token).
-        summary: steps, end_seconds, busy_seconds, preemptions, rejected, empty_schedules and,
-            where blocks are known one by one, evicted_cached_blocks.
-    """
-
+    # a row per ended request, in the order of the input: index (position in all that was offered),
+    # status (finished, rejected, cancelled, timed_out, unfinished), arrival_seconds,
+    # first_scheduled_seconds, first_token_seconds, end_seconds (absolute), ttft_seconds,
+    # e2e_seconds, queue_seconds (from the arrival), prompt_tokens, generation_tokens (asked),
+    # generated_tokens (delivered), cached_tokens (at the first admission), preemptions, priority.
+    # Null where it never happened.
     requests: pl.DataFrame
+    # a row per step that ended, or None: start_seconds, end_seconds and, taken after the schedule
+    # call and before its outputs, prefill_tokens, decode_seqs, kv_tokens_read, running, waiting,
+    # preempted, free_blocks (null where blocks never bind)
     steps: pl.DataFrame | None
+    # a row per scrape, or None: time_seconds; gauges after the last step that ended: running,
+    # waiting_capacity, waiting_deferred (as the last schedule call left them: what arrives during a
+    # step is not in vLLM's scheduler yet), kv_cache_usage_ratio (null where blocks never bind); all
+    # else counts since the engine's start, histograms as lists of cumulative counts with +Inf last
+    # (vLLM's own bookkeeping: an iteration is observed when it brings a token, a prompt is booked
+    # whole at its first token)
     scrapes: pl.DataFrame | None
+    # steps, end_seconds, busy_seconds, preemptions, rejected, empty_schedules and, where blocks are
+    # known one by one, evicted_cached_blocks
     summary: dict[str, float | int]
 
 

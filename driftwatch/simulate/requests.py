@@ -18,30 +18,20 @@ NEVER = np.inf  # the client does not cancel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Arrays of one length, sorted by arrival (equal times keep their order).
+    """Arrays of one length, sorted by arrival (equal times keep their order)."""
 
-    Attributes:
-        arrival_seconds: when the request reaches the server, on the simulation's clock.
-        prompt_tokens: its prompt, at least 1.
-        generation_tokens: how many it will generate, at least 1.
-        priority: lower is served first under the priority policy.
-        prefix_group: requests of one group (>= 0) begin with the same text; NO_GROUP = none.
-        shared_prefix_tokens: how many of its first prompt tokens are the group's common text.
-        cached_tokens: prefix hit at its first admission, where it is given (then every later
-            admission hits nothing); LOOK_UP = ask the simulated block cache.
-        cancel_seconds: when the client gives up, on the same clock; NEVER = not at all.
-        adapter: LoRA adapter (>= 0); NO_ADAPTER = the base model.
-    """
-
-    arrival_seconds: Floats
-    prompt_tokens: Integers
-    generation_tokens: Integers
-    priority: Integers
-    prefix_group: Integers
+    arrival_seconds: Floats  # when the request reaches the server, on the simulation's clock
+    prompt_tokens: Integers  # its prompt, at least 1
+    generation_tokens: Integers  # how many it will generate, at least 1
+    priority: Integers  # lower is served first under the priority policy
+    prefix_group: Integers  # requests of one group (>= 0) begin with the same text; NO_GROUP = none
+    # how many of its first prompt tokens are the group's common text
     shared_prefix_tokens: Integers
+    # prefix hit at its first admission, where it is given (then every later admission hits
+    # nothing); LOOK_UP = ask the simulated block cache
     cached_tokens: Integers
-    cancel_seconds: Floats
-    adapter: Integers
+    cancel_seconds: Floats  # when the client gives up, on the same clock; NEVER = not at all
+    adapter: Integers  # LoRA adapter (>= 0); NO_ADAPTER = the base model
 
     def __len__(self) -> int:
         return len(self.arrival_seconds)

@@ -22,22 +22,16 @@ VARIANTS = ("linear", "hinge", "hinge+quadratic")
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """What of a datasheet a serving engine reaches: stated, not measured here.
+    """What of a datasheet a serving engine reaches: stated, not measured here."""
 
-    Attributes:
-        bandwidth_ratio: of the memory bandwidth (large reads reach 0.8 to 0.92).
-        flops_ratio: of the dense peak (prefill reaches 0.4 to 0.8).
-        overhead_seconds: of a step, besides the kernels: launches, sampling, the scheduler.
-        all_reduce_seconds: latency of one; two a layer where several GPUs share a model.
-        link_bytes_per_second: between those GPUs, each way: an all-reduce over a ring moves
-            2 (n - 1) / n of a row's bytes (Patarasuk and Yuan 2009). Infinite = not counted, as
-            the table has no interconnect.
-    """
-
-    bandwidth_ratio: float = 0.85
-    flops_ratio: float = 0.6
+    bandwidth_ratio: float = 0.85  # of the memory bandwidth (large reads reach 0.8 to 0.92)
+    flops_ratio: float = 0.6  # of the dense peak (prefill reaches 0.4 to 0.8)
+    # of a step, besides the kernels: launches, sampling, the scheduler
     overhead_seconds: float = 0.001
+    # latency of one; two a layer where several GPUs share a model
     all_reduce_seconds: float = 10e-6
+    # between those GPUs, each way: an all-reduce over a ring moves 2 (n - 1) / n of a row's bytes
+    # (Patarasuk and Yuan 2009). Infinite = not counted, as the table has no interconnect.
     link_bytes_per_second: float = math.inf
 
 

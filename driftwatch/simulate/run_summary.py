@@ -19,25 +19,20 @@ LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "max_loras", "ot
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """Figures of a run.
+    """Figures of a run."""
 
-    Attributes:
-        statuses: requests by how they ended.
-        latency: for each of ``TIMES`` p50, p90, p99, mean, max in seconds and n; None where no
-            request has it. Quantiles interpolate linearly between requests; one behind which fewer
-            than 1 / (1 - q) requests stand is None.
-        throughput: requests, prompt tokens and generated tokens a second, from the first arrival
-            to the last end; None where that is no time.
-        batch: decode requests and tokens a step, steps, and the share of the span in steps.
-        preemptions: how often a request lost its KV blocks.
-        waited: share of the time in steps in which requests waited because of each limit.
-    """
-
-    statuses: dict[str, int]
+    statuses: dict[str, int]  # requests by how they ended
+    # for each of ``TIMES`` p50, p90, p99, mean, max in seconds and n; None where no request has it.
+    # Quantiles interpolate linearly between requests; one behind which fewer than 1 / (1 - q)
+    # requests stand is None.
     latency: dict[str, dict[str, float | None] | None]
+    # requests, prompt tokens and generated tokens a second, from the first arrival to the last end;
+    # None where that is no time
     throughput: dict[str, float | None]
+    # decode requests and tokens a step, steps, and the share of the span in steps
     batch: dict[str, float | None]
-    preemptions: int
+    preemptions: int  # how often a request lost its KV blocks
+    # share of the time in steps in which requests waited because of each limit
     waited: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
@@ -109,14 +104,7 @@ class RunTally:
             self._held_back[limit] = self._held_back.get(limit, 0.0) + seconds
 
     def _waited(self, steps: pl.DataFrame) -> dict[str, float]:
-        """Seconds in steps by what held requests back meanwhile, ``none`` among it.
-
-        In the scheduler's own order: the cap on running requests ends admission first, then a
-        preemption, then the spent token budget. Who waits in spite of a free place and budget waits
-        for KV blocks, or for a free adapter, or, unchunked, for budget for a whole prompt. A step
-        does not say which prompt was the next: named is what bars more of the run's prompts, and an
-        adapter where the blocks bar less than half of them.
-        """
+        """Seconds in steps by what held requests back meanwhile, ``none`` among it."""
         settings = self._configuration
         cap = settings.max_num_active_seqs or settings.max_num_seqs
         tokens = pl.col("prefill_tokens") + pl.col("decode_seqs")

@@ -22,27 +22,19 @@ _ROWS = 65536  # of the per-step table before it is read
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """What an engine does besides its settings.
+    """What an engine does besides its settings."""
 
-    Attributes:
-        disturbance: what differs from the step-time model; None = nothing.
-        seed: of the jitter.
-        timeout_seconds: the client gives up so long after its arrival.
-        concurrency: closed loop: so many requests arrive at their own times, every other one when
-            one ends, as patient as its cancel_seconds were after its arrival_seconds. None = all
-            arrive at their own times.
-        itl_edges: finite bucket edges of inter_token_latency_seconds, as in vLLM's ``le``.
-        iteration_tokens_edges: finite bucket edges of iteration_tokens_total.
-        per_step: keep a row per step.
-    """
-
-    disturbance: Disturbance | None = None
-    seed: int = 0
-    timeout_seconds: float | None = None
+    disturbance: Disturbance | None = None  # what differs from the step-time model; None = nothing
+    seed: int = 0  # of the jitter
+    timeout_seconds: float | None = None  # the client gives up so long after its arrival
+    # closed loop: so many requests arrive at their own times, every other one when one ends, as
+    # patient as its cancel_seconds were after its arrival_seconds. None = all arrive at their own
+    # times.
     concurrency: int | None = None
+    # finite bucket edges of inter_token_latency_seconds, as in vLLM's ``le``
     itl_edges: Sequence[float] = ()
-    iteration_tokens_edges: Sequence[float] = ()
-    per_step: bool = False
+    iteration_tokens_edges: Sequence[float] = ()  # finite bucket edges of iteration_tokens_total
+    per_step: bool = False  # keep a row per step
 
 
 def integers(*shape: int, fill: int = 0) -> npt.NDArray[np.int64]:

@@ -20,25 +20,17 @@ from driftwatch.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step-time model.
+    """A step-time model."""
 
-    Attributes:
-        c0_seconds: every step.
-        c1_seconds_per_prefill_token: each prompt token computed above the hinge.
-        c2_seconds_per_decode_seq: each decoding request.
-        c3_seconds_per_kv_token: each context token that decoding reads.
-        hinge_tokens: prompt tokens a step that cost nothing (memory-bound until then); 0 = linear.
-        c4_seconds_per_prefill_pair: each (new token, earlier token) pair of prefill attention.
-        capture_sizes: sorted CUDA-graph sizes; empty = no padding.
-    """
-
-    c0_seconds: float
-    c1_seconds_per_prefill_token: float
-    c2_seconds_per_decode_seq: float
-    c3_seconds_per_kv_token: float
+    c0_seconds: float  # every step
+    c1_seconds_per_prefill_token: float  # each prompt token computed above the hinge
+    c2_seconds_per_decode_seq: float  # each decoding request
+    c3_seconds_per_kv_token: float  # each context token that decoding reads
+    # prompt tokens a step that cost nothing (memory-bound until then); 0 = linear
     hinge_tokens: int = 0
+    # each (new token, earlier token) pair of prefill attention
     c4_seconds_per_prefill_pair: float = 0.0
-    capture_sizes: tuple[int, ...] = ()
+    capture_sizes: tuple[int, ...] = ()  # sorted CUDA-graph sizes; empty = no padding
 
     def seconds(
         self,

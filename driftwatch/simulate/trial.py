@@ -30,27 +30,18 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """The requests of a :class:`Trial`, in their order; inf = not yet, or never.
+    """The requests of a :class:`Trial`, in their order; inf = not yet, or never."""
 
-    Attributes:
-        now_seconds: up to when was run; inf = until nothing was left.
-        arrival_seconds, first_scheduled_seconds, first_token_seconds: of each request.
-        end_seconds: when each finished, or was turned away, cancelled or timed out.
-        generation_tokens: as asked, less what max_model_len cuts off.
-        preemptions: of each request.
-        finished: which got their last token.
-        ended: which are over, one way or another.
-    """
-
-    now_seconds: float
+    now_seconds: float  # up to when was run; inf = until nothing was left
+    # arrival_seconds, first_scheduled_seconds, first_token_seconds: of each request
     arrival_seconds: Floats
     first_scheduled_seconds: Floats
     first_token_seconds: Floats
-    end_seconds: Floats
-    generation_tokens: Integers
-    preemptions: Integers
-    finished: Mask
-    ended: Mask
+    end_seconds: Floats  # when each finished, or was turned away, cancelled or timed out
+    generation_tokens: Integers  # as asked, less what max_model_len cuts off
+    preemptions: Integers  # of each request
+    finished: Mask  # which got their last token
+    ended: Mask  # which are over, one way or another
     _tables: Tables
 
     @property

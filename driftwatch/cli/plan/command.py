@@ -239,12 +239,7 @@ def _question(
 def _requests(
     file: Path | None, prompt: float, generation: float, cv: float, longest: int, seed: int
 ) -> tuple[Requests, int, tuple[str, ...]]:
-    """The mix, none longer than max_model_len, how many were, and what of a file is not used.
-
-    Raises:
-        WorkloadError: the file cannot be read as requests.
-        UsageError: every request is too long.
-    """
+    """The mix, none longer than max_model_len, how many were, and what of a file is not used."""
     count = _MIX_SIZE if file is None else _MOST_READ
     requests, notes = mix_of(file, (prompt, generation), cv, seed, count)
     fits = requests.prompt_tokens + requests.generation_tokens <= longest

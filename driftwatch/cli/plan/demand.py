@@ -146,11 +146,7 @@ def _latencies(measured: Measured, *, overloaded: bool) -> dict[str, Any]:
 
 
 def _best(objective: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Which settings serve the objective best, by what, and why where none does.
-
-    throughput: the largest capacity. latency: of those that are not overloaded, the largest share
-    in target, then the shortest mean time to the last token. Closer than 5 % counts as equal.
-    """
+    """Which settings serve the objective best, by what, and why where none does."""
     by = "capacity_requests_per_second" if objective == "throughput" else "e2e_seconds_mean"
     able = [row for row in rows if row.get(by) is not None]
     if not able:

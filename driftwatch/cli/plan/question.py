@@ -14,47 +14,27 @@ from driftwatch.simulate.step_time import StepTime
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What is planned.
+    """What is planned."""
 
-    Attributes:
-        gpu: one of ``tensor_parallel`` equal ones.
-        model: shapes.
-        tensor_parallel: GPUs that share each layer.
-        dtype_bytes: of a weight.
-        kv_cache_dtype: vLLM's.
-        gpu_memory_utilization: vLLM's.
-        max_num_seqs: vLLM's.
-        max_num_batched_tokens: vLLM's.
-        max_model_len: vLLM's.
-        block_size: vLLM's.
-        requests: the mix, none longer than max_model_len, with arrival times where ``timed``.
-        timed: the arrival times are the user's own.
-        measured_step_time: of a step; None = the roofline.
-        rate_per_second: offered.
-        ttft_seconds: target.
-        tpot_seconds: target.
-        objective: a preset's name.
-        seed: of the arrivals.
-    """
-
-    gpu: Gpu
-    model: Model
-    tensor_parallel: int
-    dtype_bytes: float
+    gpu: Gpu  # one of ``tensor_parallel`` equal ones
+    model: Model  # shapes
+    tensor_parallel: int  # GPUs that share each layer
+    dtype_bytes: float  # of a weight
     kv_cache_dtype: str
     gpu_memory_utilization: float
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     block_size: int
+    # the mix, none longer than max_model_len, with arrival times where ``timed``
     requests: Requests
-    timed: bool
-    measured_step_time: StepTime | None
-    rate_per_second: float | None
-    ttft_seconds: float | None
-    tpot_seconds: float | None
-    objective: str | None
-    seed: int
+    timed: bool  # the arrival times are the user's own
+    measured_step_time: StepTime | None  # of a step; None = the roofline
+    rate_per_second: float | None  # offered
+    ttft_seconds: float | None  # target
+    tpot_seconds: float | None  # target
+    objective: str | None  # a preset's name
+    seed: int  # of the arrivals
 
     def memory(self, seqs: int, budget: int, split: int | None = None) -> MemoryPlan:
         """One GPU's memory at these two knobs."""

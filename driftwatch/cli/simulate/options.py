@@ -34,17 +34,11 @@ _LARGE, _MIDDLE, _OTHER = (16384, 1024), (8192, 1024), (2048, 256)
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
-    """The server that the flags describe.
+    """The server that the flags describe."""
 
-    Attributes:
-        configuration: its scheduler.
-        step_time: its step-time model.
-        notes: what was taken because no flag says it, for stderr and JSON.
-    """
-
-    configuration: SchedulerConfiguration
-    step_time: StepTime
-    notes: tuple[str, ...]
+    configuration: SchedulerConfiguration  # its scheduler
+    step_time: StepTime  # its step-time model
+    notes: tuple[str, ...]  # what was taken because no flag says it, for stderr and JSON
 
 
 _OPTIONS = (
@@ -324,12 +318,7 @@ def _batch(
 def _named(
     gpu: str | None, model: str | None, hardware: Path | None, dtype: str
 ) -> tuple[Gpu | None, Model | None]:
-    """The table's rows, both or neither.
-
-    Raises:
-        UsageError: one without the other, or flags that say something of neither.
-        ConfigError: the user's own table is wrong.
-    """
+    """The table's rows, both or neither."""
     if gpu is None and model is None:
         unused = [
             flag

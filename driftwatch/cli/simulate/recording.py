@@ -23,23 +23,14 @@ _NEEDED = ("running_requests", "waiting_requests", *(f"{name}_buckets" for name 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """What of a recording is rebuilt.
+    """What of a recording is rebuilt."""
 
-    Attributes:
-        path: the recording, text or Parquet.
-        server: instance as scraped; None where it has only one.
-        window_seconds: length of a window.
-        max_model_len: bounds the lengths above the last bucket edge.
-        block_size: prefix hits come in blocks of so many tokens.
-        seed: of what is drawn.
-    """
-
-    path: Path
-    server: str | None
-    window_seconds: float
-    max_model_len: int | None
-    block_size: int
-    seed: int
+    path: Path  # the recording, text or Parquet
+    server: str | None  # instance as scraped; None where it has only one
+    window_seconds: float  # length of a window
+    max_model_len: int | None  # bounds the lengths above the last bucket edge
+    block_size: int  # prefix hits come in blocks of so many tokens
+    seed: int  # of what is drawn
 
 
 def rebuilt(options: Rebuild) -> Workload:

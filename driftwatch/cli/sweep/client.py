@@ -30,29 +30,18 @@ _LONGEST_EXCERPT = 200
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How one request went, on the monotonic clock.
+    """How one request went, on the monotonic clock."""
 
-    Attributes:
-        start_seconds: when it was sent; connecting counts.
-        first_token_seconds: when the first chunk with a choice came, None where none did.
-        end_seconds: when it ended.
-        prompt_tokens: by the server's count, None where it gives none.
-        generation_tokens: the same.
-        failure: why it did not finish, "" where it did.
-        status: HTTP status, None where there was none.
-        excerpt: the beginning of an error's body.
-        retry_after_seconds: what the server asked for, None where it did not.
-    """
-
-    start_seconds: float
+    start_seconds: float  # when it was sent; connecting counts
+    # when the first chunk with a choice came, None where none did
     first_token_seconds: float | None
-    end_seconds: float
-    prompt_tokens: int | None = None
-    generation_tokens: int | None = None
-    failure: str = ""
-    status: int | None = None
-    excerpt: str = ""
-    retry_after_seconds: float | None = None
+    end_seconds: float  # when it ended
+    prompt_tokens: int | None = None  # by the server's count, None where it gives none
+    generation_tokens: int | None = None  # the same
+    failure: str = ""  # why it did not finish, "" where it did
+    status: int | None = None  # HTTP status, None where there was none
+    excerpt: str = ""  # the beginning of an error's body
+    retry_after_seconds: float | None = None  # what the server asked for, None where it did not
 
 
 def base_url(url: str) -> str:
@@ -214,11 +203,7 @@ class Connection:
 
 
 def _events(response: requests.Response) -> Iterator[Mapping[str, Any] | None]:
-    """The JSON chunks of a stream as they arrive; None = [DONE]. Ends early where it is cut.
-
-    Raises:
-        ValueError: a line that is no JSON object, or one without an end.
-    """
+    """The JSON chunks of a stream as they arrive; None = [DONE]. Ends early where it is cut."""
     rest = b""
     while piece := response.raw.read1(65536):
         *lines, rest = (rest + piece).split(b"\n")

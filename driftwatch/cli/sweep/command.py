@@ -46,21 +46,13 @@ class Levels(click.ParamType[Any]):
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What is sent, at every level.
+    """What is sent, at every level."""
 
-    Attributes:
-        levels: users, rising.
-        requests: whose lengths are sent.
-        counts: how many requests each level sends.
-        warm_up_rounds: of each user, left out.
-        timeout_seconds: of one request, None = none.
-    """
-
-    levels: tuple[int, ...]
-    requests: Requests
-    counts: tuple[int, ...]
-    warm_up_rounds: int
-    timeout_seconds: float | None
+    levels: tuple[int, ...]  # users, rising
+    requests: Requests  # whose lengths are sent
+    counts: tuple[int, ...]  # how many requests each level sends
+    warm_up_rounds: int  # of each user, left out
+    timeout_seconds: float | None  # of one request, None = none
 
     def lengths(self, count: int) -> tuple[Any, Any]:
         """Prompt and generation tokens of a level's requests, over again where there are fewer."""

@@ -33,19 +33,13 @@ _BUSY = 0.7  # of one core: Python threads share one
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a server takes and how it counts, found by sending it one request.
+    """What a server takes and how it counts, found by sending it one request."""
 
-    Attributes:
-        model: name that requests carry.
-        fields: of every request's body, besides prompt and lengths.
-        tokens_per_word: of the server's tokenizer over :data:`WORDS`; None = it does not say.
-        notes: what it does not take, for the reader.
-    """
-
-    model: str
-    fields: Mapping[str, Any]
+    model: str  # name that requests carry
+    fields: Mapping[str, Any]  # of every request's body, besides prompt and lengths
+    # of the server's tokenizer over :data:`WORDS`; None = it does not say
     tokens_per_word: float | None
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what it does not take, for the reader
 
 
 def prompt_text(words: int, rng: np.random.Generator) -> str:

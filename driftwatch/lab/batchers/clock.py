@@ -21,22 +21,17 @@ NOT_DEFINED = "not defined for continuous batching: no request waits for the lon
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batched:
-    """What a batcher did.
+    """What a batcher did."""
 
-    Attributes:
-        requests: a row a request in the order of the input, columns as ``Outcome.requests``.
-        batches: of batchers that run to the longest member, a row a batch: start_seconds,
-            end_seconds, size, longest_generation_tokens, generated_tokens (computed for members,
-            kept or not), prompt_tokens, padded_prompt_tokens; None where it is not defined.
-        steps: steps of the engine.
-        busy_seconds: their time.
-        prefill_seconds: of it, in steps that computed only prompts, where that is known.
-    """
-
+    # a row a request in the order of the input, columns as ``Outcome.requests``
     requests: pl.DataFrame
+    # of batchers that run to the longest member, a row a batch: start_seconds, end_seconds, size,
+    # longest_generation_tokens, generated_tokens (computed for members, kept or not),
+    # prompt_tokens, padded_prompt_tokens; None where it is not defined
     batches: pl.DataFrame | None
-    steps: int
-    busy_seconds: float
+    steps: int  # steps of the engine
+    busy_seconds: float  # their time
+    # of it, in steps that computed only prompts, where that is known
     prefill_seconds: float | None = None
 
     @property

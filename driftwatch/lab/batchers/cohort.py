@@ -27,24 +27,19 @@ FOREVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class CohortPolicy:
-    """How batches form and what they cost.
+    """How batches form and what they cost."""
 
-    Attributes:
-        size: most requests of a batch.
-        max_wait_seconds: a batch that is not full starts once its oldest member waited so long;
-            inf = static: it waits until it is full (or nobody more can come).
-        pad: prompts are computed at their padded length, and a finished member's slot is computed
-            until the batch ends; False: only what members need is computed.
-        hold: replies leave together when the batch ends; False: each member's tokens leave as
-            they are made.
-        bucket_tokens: prompts queue by padded length, a batch takes one bucket; empty = one queue,
-            padded to the longest member.
-    """
-
-    size: int
+    size: int  # most requests of a batch
+    # a batch that is not full starts once its oldest member waited so long; inf = static: it waits
+    # until it is full (or nobody more can come)
     max_wait_seconds: float = FOREVER
+    # prompts are computed at their padded length, and a finished member's slot is computed until
+    # the batch ends; False: only what members need is computed
     pad: bool = True
+    # replies leave together when the batch ends; False: each member's tokens leave as they are made
     hold: bool = True
+    # prompts queue by padded length, a batch takes one bucket; empty = one queue, padded to the
+    # longest member
     bucket_tokens: tuple[int, ...] = ()
 
     def check(self) -> None:

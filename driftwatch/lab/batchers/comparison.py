@@ -29,44 +29,28 @@ class Point:
     """One policy under one load: requests a second for ``seconds``, or, closed, so many clients.
 
     At least ``at_least`` requests are sent; ``limit_seconds``: end-to-end time that counts as good.
-
-    Attributes:
-        policy: its name.
-        load: requests per second, or clients in the closed loop.
-        steady: the figures; None with a reason.
-        batch_efficiency_ratio: Σ generated / Σ (batch × longest); None with the reason.
-        prompt_padding_waste_ratio: of the prompt tokens computed; None with the reason.
-        mean_batch_size: requests a batch; None with the reason.
-        reason: why figures are missing.
-        batch_reason: why those of batches are.
     """
 
-    policy: str
-    load: float
-    steady: Steady | None
-    batch_efficiency_ratio: float | None
-    prompt_padding_waste_ratio: float | None
-    mean_batch_size: float | None
-    reason: str = ""
-    batch_reason: str = ""
+    policy: str  # its name
+    load: float  # requests per second, or clients in the closed loop
+    steady: Steady | None  # the figures; None with a reason
+    batch_efficiency_ratio: float | None  # Σ generated / Σ (batch × longest); None with the reason
+    prompt_padding_waste_ratio: float | None  # of the prompt tokens computed; None with the reason
+    mean_batch_size: float | None  # requests a batch; None with the reason
+    reason: str = ""  # why figures are missing
+    batch_reason: str = ""  # why those of batches are
 
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Where a policy stops being in target.
+    """Where a policy stops being in target."""
 
-    Attributes:
-        policy: its name.
-        holds_at: the largest load tried at which it keeps up and its p99 is within the limit; None
-            where there is none.
-        fails_at: the next load tried above it; None where it held to the end.
-        reason: what fails there, or everywhere.
-    """
-
-    policy: str
+    policy: str  # its name
+    # the largest load tried at which it keeps up and its p99 is within the limit; None where there
+    # is none
     holds_at: float | None
-    fails_at: float | None
-    reason: str
+    fails_at: float | None  # the next load tried above it; None where it held to the end
+    reason: str  # what fails there, or everywhere
 
 
 def measure(
@@ -174,24 +158,17 @@ def failure(one: Point, limit_seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Loads over which the same policies are best.
+    """Loads over which the same policies are best."""
 
-    Attributes:
-        lowest: first load.
-        highest: last load.
-        best: policies whose p99 is the lowest of those that keep up, or within 5 % of it; empty
-            where none keeps up.
-        p99_seconds: the best's, at the lowest and the highest load.
-        behind: the others that keep up → their p99 over the best's, at the highest load.
-        fail: those that do not keep up.
-    """
-
-    lowest: float
-    highest: float
+    lowest: float  # first load
+    highest: float  # last load
+    # policies whose p99 is the lowest of those that keep up, or within 5 % of it; empty where none
+    # keeps up
     best: tuple[str, ...]
-    p99_seconds: tuple[float, float] | None
+    p99_seconds: tuple[float, float] | None  # the best's, at the lowest and the highest load
+    # the others that keep up → their p99 over the best's, at the highest load
     behind: tuple[tuple[str, float], ...]
-    fail: tuple[str, ...]
+    fail: tuple[str, ...]  # those that do not keep up
 
 
 def fits(points: Sequence[Point]) -> tuple[Fit, ...]:
@@ -231,27 +208,16 @@ LADDER = 6  # so many variants build on each other; the others stand alone again
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Static batching with causes of loss switched off.
+    """Static batching with causes of loss switched off."""
 
-    Attributes:
-        name: what is switched off.
-        compared_with: the variant that the factors are against; empty for static itself.
-        capacity_requests_per_second: while there is always more to do.
-        capacity_factor: of it.
-        e2e_seconds_p99: at the rate asked.
-        e2e_seconds_mean: at the rate asked.
-        latency_factor: by how much the mean falls.
-        keeps_up: at the rate asked.
-    """
-
-    name: str
-    compared_with: str
-    capacity_requests_per_second: float | None
-    capacity_factor: float | None
-    e2e_seconds_p99: float | None
-    e2e_seconds_mean: float | None
-    latency_factor: float | None
-    keeps_up: bool
+    name: str  # what is switched off
+    compared_with: str  # the variant that the factors are against; empty for static itself
+    capacity_requests_per_second: float | None  # while there is always more to do
+    capacity_factor: float | None  # of it
+    e2e_seconds_p99: float | None  # at the rate asked
+    e2e_seconds_mean: float | None  # at the rate asked
+    latency_factor: float | None  # by how much the mean falls
+    keeps_up: bool  # at the rate asked
 
 
 def causes(

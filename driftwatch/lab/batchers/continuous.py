@@ -78,17 +78,11 @@ def run_continuous(
 
 @dataclass(frozen=True, slots=True)
 class BackPressure:
-    """When requests are turned away, and what their clients do then.
+    """When requests are turned away, and what their clients do then."""
 
-    Attributes:
-        queue_limit: most requests inside, waiting or running, as vLLM's flag counts them.
-        reject_share_ratio: turned away while at least this share of the limit is inside.
-        retry_seconds: how long a client waits before it tries again.
-    """
-
-    queue_limit: int
-    reject_share_ratio: float = 0.8
-    retry_seconds: float = 0.5
+    queue_limit: int  # most requests inside, waiting or running, as vLLM's flag counts them
+    reject_share_ratio: float = 0.8  # turned away while at least this share of the limit is inside
+    retry_seconds: float = 0.5  # how long a client waits before it tries again
 
     @property
     def threshold(self) -> int:

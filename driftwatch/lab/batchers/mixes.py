@@ -17,21 +17,13 @@ MOST_TOKENS = 1_000_000  # a batch keeps a time for each token of its longest me
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mix:
-    """Lengths in their order, cycled where more are needed.
+    """Lengths in their order, cycled where more are needed."""
 
-    Attributes:
-        prompt_tokens: of each request.
-        generation_tokens: of each request.
-        seed: of the arrivals and of who gives up.
-        cancel_ratio: share of clients that give up of themselves, 0 … 1.
-        cancel_after_seconds: mean time (exponential) after which those do.
-    """
-
-    prompt_tokens: Integers
-    generation_tokens: Integers
-    seed: int = 0
-    cancel_ratio: float = 0.0
-    cancel_after_seconds: float = 1.0
+    prompt_tokens: Integers  # of each request
+    generation_tokens: Integers  # of each request
+    seed: int = 0  # of the arrivals and of who gives up
+    cancel_ratio: float = 0.0  # share of clients that give up of themselves, 0 … 1
+    cancel_after_seconds: float = 1.0  # mean time (exponential) after which those do
 
     def check(self) -> None:
         """Refuse what cannot be.

@@ -18,48 +18,30 @@ NAMES = (STATIC, DYNAMIC, CONTINUOUS, HYBRID, BACK_PRESSURE)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of all policies.
+    """Settings of all policies."""
 
-    Attributes:
-        configuration: of continuous batching; the hybrid takes its caps from it.
-        batch_size: of static and dynamic batching.
-        max_wait_seconds: of dynamic batching.
-        bucket_tokens: prompt buckets of static and dynamic batching; empty = none.
-        prefill_share_ratio: of the hybrid.
-        queue_limit: of back-pressure, requests.
-        reject_share_ratio: of back-pressure.
-        retry_seconds: of a client that was turned away.
-        timeout_seconds: after which every client gives up; None = never.
-        free_given_up: whether the server notices.
-    """
-
+    # of continuous batching; the hybrid takes its caps from it
     configuration: SchedulerConfiguration
-    batch_size: int = 32
-    max_wait_seconds: float = 0.05
+    batch_size: int = 32  # of static and dynamic batching
+    max_wait_seconds: float = 0.05  # of dynamic batching
+    # prompt buckets of static and dynamic batching; empty = none
     bucket_tokens: tuple[int, ...] = ()
-    prefill_share_ratio: float = 0.8
-    queue_limit: int = 256
-    reject_share_ratio: float = 0.8
-    retry_seconds: float = 0.5
-    timeout_seconds: float | None = None
-    free_given_up: bool = True
+    prefill_share_ratio: float = 0.8  # of the hybrid
+    queue_limit: int = 256  # of back-pressure, requests
+    reject_share_ratio: float = 0.8  # of back-pressure
+    retry_seconds: float = 0.5  # of a client that was turned away
+    timeout_seconds: float | None = None  # after which every client gives up; None = never
+    free_given_up: bool = True  # whether the server notices
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy.
+    """One policy."""
 
-    Attributes:
-        name: one of `NAMES`.
-        settings: of all policies.
-        cohort: how batches form, where they run to the longest member.
-        label: what a variant is called.
-    """
-
-    name: str
-    settings: Settings
-    cohort: CohortPolicy | None = None
-    label: str = ""
+    name: str  # one of `NAMES`
+    settings: Settings  # of all policies
+    cohort: CohortPolicy | None = None  # how batches form, where they run to the longest member
+    label: str = ""  # what a variant is called
 
     @property
     def leaves_together(self) -> int:

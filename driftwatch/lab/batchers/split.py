@@ -19,17 +19,12 @@ from driftwatch.simulate.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
-    """How the engine's time is split.
+    """How the engine's time is split."""
 
-    Attributes:
-        prefill_share_ratio: share of the time of prefill steps while both kinds have work, 0 … 1.
-        max_num_seqs: most requests admitted.
-        max_num_batched_tokens: most prompt tokens of a prefill step.
-    """
-
+    # share of the time of prefill steps while both kinds have work, 0 … 1
     prefill_share_ratio: float
-    max_num_seqs: int
-    max_num_batched_tokens: int
+    max_num_seqs: int  # most requests admitted
+    max_num_batched_tokens: int  # most prompt tokens of a prefill step
 
     def check(self) -> None:
         """Refuse what cannot be.

@@ -37,31 +37,20 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """The steady part of one run.
+    """The steady part of one run."""
 
-    Attributes:
-        seconds: how long it is.
-        offered_requests_per_second: arrivals in it.
-        throughput_requests_per_second: requests that finish in it.
-        throughput_generation_tokens_per_second: their tokens.
-        goodput_requests_per_second: of those, the ones within the limit on end-to-end time; None
-            without a limit.
-        keeps_up: of the arrivals at most 5 % and one batch are missing among those that finished
-            or were cancelled by their clients (a time-out or a refusal is not served).
-        e2e: arrival to last token, of those that finish.
-        ttft: arrival to first token, of those that finish.
-        ended_otherwise: status → requests that arrived in it and did not finish.
-    """
-
-    seconds: float
-    offered_requests_per_second: float
-    throughput_requests_per_second: float
-    throughput_generation_tokens_per_second: float
+    seconds: float  # how long it is
+    offered_requests_per_second: float  # arrivals in it
+    throughput_requests_per_second: float  # requests that finish in it
+    throughput_generation_tokens_per_second: float  # their tokens
+    # of those, the ones within the limit on end-to-end time; None without a limit
     goodput_requests_per_second: float | None
+    # of the arrivals at most 5 % and one batch are missing among those that finished or were
+    # cancelled by their clients (a time-out or a refusal is not served)
     keeps_up: bool
-    e2e: Latency
-    ttft: Latency
-    ended_otherwise: dict[str, int]
+    e2e: Latency  # arrival to last token, of those that finish
+    ttft: Latency  # arrival to first token, of those that finish
+    ended_otherwise: dict[str, int]  # status → requests that arrived in it and did not finish
 
 
 def steady(

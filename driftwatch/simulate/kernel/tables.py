@@ -99,71 +99,44 @@ ENGINE = _record(
 
 
 class Tables(NamedTuple):
-    """An engine's whole state.
+    """An engine's whole state."""
 
-    Attributes:
-        engine: its one ENGINE record.
-        counters: its one COUNTERS record.
-        requests: REQUEST records, in the order of arrival.
-        steps: STEP records: the two that may be in flight, and a blank one.
-        tokens: for each of the two, the explicit requests that it brings a token.
-        ends: for each of the two, the LAZY requests whose last token it brings.
-        explicit: EXPLICIT requests in the order of the running list.
-        order: scratch: requests in the order of the running list, or those that end.
-        kinds: scratch: their kinds.
-        classes: CLASS records, block_size of them.
-        finishes: heap of (last step, LAZY request).
-        cancels: heap of (time, request that gives up then).
-        waits: heap of (priority, arrival, request), by the priority policy.
-        adapters: the step in which each was last chosen.
-        blocks: BLOCK records.
-        buckets: newest block of each chain of the hash table; its size is a power of two.
-        unkeyed: free blocks without a text.
-        table: blocks of each running request, a row each.
-        slots: free rows of the table.
-        hits: scratch: blocks of a prefix hit.
-        groups: endless blocks: how many of each prefix group's text were ever computed.
-        itl_edges, itl_counts: finite edges and counts of inter_token_latency_seconds.
-        iteration_edges, iteration_counts: of iteration_tokens_total.
-        scrape_times, scraped: COUNTERS at each of these times,
-        scraped_itl, scraped_iteration: and counts.
-        captures: CUDA-graph sizes (real numbers).
-        factors, stalls: TIMED records.
-        jitter: equally likely factors on a step's time.
-        rows: ROW records.
-    """
-
-    engine: Any
-    counters: Any
-    requests: Any
-    steps: Any
-    tokens: Any
-    ends: Any
-    explicit: Any
-    order: Any
-    kinds: Any
-    classes: Any
-    finishes: Any
-    cancels: Any
-    waits: Any
-    adapters: Any
-    blocks: Any
-    buckets: Any
-    unkeyed: Any
-    table: Any
-    slots: Any
-    hits: Any
-    groups: Any
+    engine: Any  # its one ENGINE record
+    counters: Any  # its one COUNTERS record
+    requests: Any  # REQUEST records, in the order of arrival
+    steps: Any  # STEP records: the two that may be in flight, and a blank one
+    tokens: Any  # for each of the two, the explicit requests that it brings a token
+    ends: Any  # for each of the two, the LAZY requests whose last token it brings
+    explicit: Any  # EXPLICIT requests in the order of the running list
+    order: Any  # scratch: requests in the order of the running list, or those that end
+    kinds: Any  # scratch: their kinds
+    classes: Any  # CLASS records, block_size of them
+    finishes: Any  # heap of (last step, LAZY request)
+    cancels: Any  # heap of (time, request that gives up then)
+    waits: Any  # heap of (priority, arrival, request), by the priority policy
+    adapters: Any  # the step in which each was last chosen
+    blocks: Any  # BLOCK records
+    buckets: Any  # newest block of each chain of the hash table; its size is a power of two
+    unkeyed: Any  # free blocks without a text
+    table: Any  # blocks of each running request, a row each
+    slots: Any  # free rows of the table
+    hits: Any  # scratch: blocks of a prefix hit
+    groups: Any  # endless blocks: how many of each prefix group's text were ever computed
+    # itl_edges, itl_counts: finite edges and counts of inter_token_latency_seconds
     itl_edges: Any
     itl_counts: Any
+    # iteration_edges, iteration_counts: of iteration_tokens_total
     iteration_edges: Any
     iteration_counts: Any
+    # scrape_times, scraped: COUNTERS at each of these times,
     scrape_times: Any
     scraped: Any
+    # scraped_itl, scraped_iteration: and counts
     scraped_itl: Any
     scraped_iteration: Any
-    captures: Any
+    captures: Any  # CUDA-graph sizes (real numbers)
+    # factors, stalls: TIMED records
     factors: Any
     stalls: Any
-    jitter: Any
-    rows: Any
+    jitter: Any  # equally likely factors on a step's time
+    rows: Any  # ROW records

@@ -88,15 +88,10 @@ _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Some rows of a file.
+    """Some rows of a file."""
 
-    Attributes:
-        lines: line (or row) number of each row, from 1, as an editor counts.
-        frame: the columns as they stand there; text where the format knows no types.
-    """
-
-    lines: Integers
-    frame: pl.DataFrame
+    lines: Integers  # line (or row) number of each row, from 1, as an editor counts
+    frame: pl.DataFrame  # the columns as they stand there; text where the format knows no types
 
 
 @contextlib.contextmanager

@@ -28,21 +28,13 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a request log.
+    """One column of a request log."""
 
-    Attributes:
-        name: as in ``Requests``.
-        least: smallest value that can be.
-        whole: tokens, groups and priorities are whole; times are not.
-        neutral: what an empty field means; None = it must not be empty.
-        endless: infinity is a value (never), as in ``cancel_seconds``.
-    """
-
-    name: str
-    least: float
-    whole: bool = True
-    neutral: float | None = None
-    endless: bool = False
+    name: str  # as in ``Requests``
+    least: float  # smallest value that can be
+    whole: bool = True  # tokens, groups and priorities are whole; times are not
+    neutral: float | None = None  # what an empty field means; None = it must not be empty
+    endless: bool = False  # infinity is a value (never), as in ``cancel_seconds``
 
 
 COLUMNS = (
@@ -193,22 +185,15 @@ def _tell(
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format.
+    """One format."""
 
-    Attributes:
-        name: for messages.
-        required: its columns that must be there.
-        optional: its columns that are used where they are there.
-        renamed: its column → ours, for columns that hold the same.
-        times: reads the arrivals, where they are no plain seconds: chunk, zero, problems → seconds
-            since zero (NaN where they cannot be read) and the zero, where the format has one: the
-            first request's time in whole nanoseconds, None until there is one.
-    """
-
-    name: str
-    required: tuple[str, ...]
-    optional: tuple[str, ...]
-    renamed: dict[str, str]
+    name: str  # for messages
+    required: tuple[str, ...]  # its columns that must be there
+    optional: tuple[str, ...]  # its columns that are used where they are there
+    renamed: dict[str, str]  # its column → ours, for columns that hold the same
+    # reads the arrivals, where they are no plain seconds: chunk, zero, problems → seconds since
+    # zero (NaN where they cannot be read) and the zero, where the format has one: the first
+    # request's time in whole nanoseconds, None until there is one
     times: Callable[[Chunk, int | None, Problems], tuple[Floats, int | None]] | None = None
 
     @property

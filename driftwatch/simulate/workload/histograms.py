@@ -26,43 +26,27 @@ CANNOT_KNOW = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthHistogram:
-    """Growth of one histogram of tokens over a window.
+    """Growth of one histogram of tokens over a window."""
 
-    Attributes:
-        edges: its finite ``le`` edges, rising.
-        counts: observations in each cell, (edge before, edge]; one more than edges: +Inf last.
-        total_tokens: growth of its ``_sum``.
-    """
-
-    edges: Floats
+    edges: Floats  # its finite ``le`` edges, rising
+    # observations in each cell, (edge before, edge]; one more than edges: +Inf last
     counts: Integers
-    total_tokens: float
+    total_tokens: float  # growth of its ``_sum``
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScrapedWindow:
-    """What /metrics said of one window of one server.
+    """What /metrics said of one window of one server."""
 
-    Attributes:
-        start_seconds: its beginning, on the clock that the arrivals shall have.
-        end_seconds: its end.
-        running_before: num_requests_running at its beginning.
-        running_after: at its end.
-        waiting_before: num_requests_waiting at its beginning.
-        waiting_after: at its end.
-        prompt: request_prompt_tokens.
-        generation: request_generation_tokens.
-        prefix_hit_ratio: prefix_cache_hits over prefix_cache_queries; None = unknown.
-    """
-
-    start_seconds: float
-    end_seconds: float
-    running_before: int
-    running_after: int
-    waiting_before: int
-    waiting_after: int
-    prompt: LengthHistogram
-    generation: LengthHistogram
+    start_seconds: float  # its beginning, on the clock that the arrivals shall have
+    end_seconds: float  # its end
+    running_before: int  # num_requests_running at its beginning
+    running_after: int  # at its end
+    waiting_before: int  # num_requests_waiting at its beginning
+    waiting_after: int  # at its end
+    prompt: LengthHistogram  # request_prompt_tokens
+    generation: LengthHistogram  # request_generation_tokens
+    # prefix_cache_hits over prefix_cache_queries; None = unknown
     prefix_hit_ratio: float | None = None
 
     @property
@@ -82,17 +66,11 @@ class ScrapedWindow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rebuilt:
-    """A rebuilt workload.
+    """A rebuilt workload."""
 
-    Attributes:
-        requests: sorted by arrival.
-        window: the window of each request.
-        unknown: what the histograms do not hold, and what was taken instead.
-    """
-
-    requests: Requests
-    window: Integers
-    unknown: tuple[str, ...]
+    requests: Requests  # sorted by arrival
+    window: Integers  # the window of each request
+    unknown: tuple[str, ...]  # what the histograms do not hold, and what was taken instead
 
 
 def rebuild(
@@ -191,10 +169,7 @@ def _problems(windows: Sequence[ScrapedWindow], max_model_len: int | None) -> li
 
 
 def _cells(histogram: LengthHistogram, longest: int | None) -> tuple[Integers, Integers]:
-    """Smallest and largest whole length of each cell; of one without any, both are its bound.
-
-    No cell reaches beyond ``longest``, but for one that lies beyond it whole: what was counted was.
-    """
+    """Smallest and largest whole length of each cell; of one without any, both are its bound."""
     edges = np.floor(histogram.edges).astype(np.int64)
     low = np.concatenate(([1], edges + 1))
     high = np.append(edges, low[-1] if longest is None else max(longest, low[-1]))

@@ -106,10 +106,7 @@ class Prefixes:
 
 
 def _chains(parent: Integers, followers: Integers) -> Integers:
-    """Chain of each block: its parent's where it is the parent's most followed branch.
-
-    Parents come before their children, so one pass from the front does it.
-    """
+    """Chain of each block: its parent's where it is the parent's most followed branch."""
     heaviest: dict[int, int] = {}
     for node, above in enumerate(parent.tolist()):
         best = heaviest.get(above)

@@ -32,16 +32,11 @@ _WHOLE = np.int32  # tokens are below 2^31: half the memory until they are all r
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """Requests and where they come from.
+    """Requests and where they come from."""
 
-    Attributes:
-        requests: in the order of the file, which is that of arrival.
-        source: the format, for people.
-        notes: what of the file is not used, or cannot be expressed; a sentence each.
-    """
-
-    requests: Requests
-    source: str
+    requests: Requests  # in the order of the file, which is that of arrival
+    source: str  # the format, for people
+    # what of the file is not used, or cannot be expressed; a sentence each
     notes: tuple[str, ...] = ()
 
 

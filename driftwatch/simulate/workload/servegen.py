@@ -48,20 +48,15 @@ def read_rates(path: Path) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthTable:
-    """Distributions of tokens by kind, client and epoch of 6 hours.
+    """Distributions of tokens by kind, client and epoch of 6 hours."""
 
-    Attributes:
-        clients: clients that have both kinds.
-        keys: for each kind (client, epoch) as one sorted number, one a distribution.
-        rises: for each kind the distributions' cumulated probabilities, the number of the
-            distribution added to each, so that one search finds a length in any of them.
-        tokens: for each kind the tokens that belong to them.
-    """
-
-    clients: frozenset[int]
+    clients: frozenset[int]  # clients that have both kinds
+    # for each kind (client, epoch) as one sorted number, one a distribution
     keys: dict[str, Integers]
+    # for each kind the distributions' cumulated probabilities, the number of the distribution added
+    # to each, so that one search finds a length in any of them
     rises: dict[str, Floats]
-    tokens: dict[str, Integers]
+    tokens: dict[str, Integers]  # for each kind the tokens that belong to them
 
     def draw(
         self, kind: str, client: Integers, epoch: Integers, rng: np.random.Generator

@@ -25,41 +25,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that was asked and found.
+    """All that was asked and found."""
 
-    Attributes:
-        settings: of the policies.
-        step_time: of the steps.
-        closed: loads are clients, not requests per second.
-        loads: rising.
-        points: a point a policy and load.
-        capacities: policy → requests per second while there is always more to do.
-        limit_seconds: on the p99 end-to-end time.
-        limit_source: where that comes from.
-        knees: one a policy.
-        fits: which is best where.
-        requests: lengths in the mix.
-        mean_prompt_tokens: of the mix.
-        mean_generation_tokens: of the mix.
-        seed: of arrivals.
-        notes: what was taken because no option says it.
-    """
-
-    settings: Settings
-    step_time: StepTime
-    closed: bool
-    loads: tuple[float, ...]
-    points: tuple[Point, ...]
+    settings: Settings  # of the policies
+    step_time: StepTime  # of the steps
+    closed: bool  # loads are clients, not requests per second
+    loads: tuple[float, ...]  # rising
+    points: tuple[Point, ...]  # a point a policy and load
+    # policy → requests per second while there is always more to do
     capacities: dict[str, float | None]
-    limit_seconds: float
-    limit_source: str
-    knees: tuple[Knee, ...]
-    fits: tuple[Fit, ...]
-    requests: int
-    mean_prompt_tokens: float
-    mean_generation_tokens: float
-    seed: int
-    notes: tuple[str, ...]
+    limit_seconds: float  # on the p99 end-to-end time
+    limit_source: str  # where that comes from
+    knees: tuple[Knee, ...]  # one a policy
+    fits: tuple[Fit, ...]  # which is best where
+    requests: int  # lengths in the mix
+    mean_prompt_tokens: float  # of the mix
+    mean_generation_tokens: float  # of the mix
+    seed: int  # of arrivals
+    notes: tuple[str, ...]  # what was taken because no option says it
 
     @property
     def unit(self) -> str:
