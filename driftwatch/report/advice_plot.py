@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
+
+import numpy as np
 
 from driftwatch.errors import NoVerdict
 from driftwatch.notify.numbers import figure, knob, milliseconds, percent, seconds
@@ -29,34 +31,21 @@ _MOST = 16  # rows of the table: as many values as a sweep has
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of the axis.
+    """One value of the axis."""
 
-    Attributes:
-        values: one a knob of the axis; None = today's, which is not known.
-        candidate: replayed with it.
-        now: it is today's.
-        advised: it is what is advised.
-    """
-
-    values: tuple[float | None, ...]
-    candidate: Candidate
-    now: bool
+    values: tuple[float | None, ...]  # one a knob of the axis; None = today's, which is unknown
+    candidate: Candidate  # replayed with it
+    now: bool  # it is today's
     advised: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Candidates over one knob (two where the advice moves two), by value.
+    """Candidates over one knob (two where the advice moves two), by value."""
 
-    Attributes:
-        knobs: vLLM's names.
-        points: today's and those that differ from today in these knobs only.
-        others: what was swept besides.
-    """
-
-    knobs: tuple[str, ...]
-    points: tuple[Point, ...]
-    others: tuple[Candidate, ...]
+    knobs: tuple[str, ...]  # vLLM's names
+    points: tuple[Point, ...]  # today's and those that differ from today in these knobs only
+    others: tuple[Candidate, ...]  # what was swept besides
 
 
 def axis_of(advice: Advice) -> Axis | None:
@@ -125,37 +114,23 @@ def _is(candidate: Candidate, advised: Candidate | None) -> bool:
     return advised is not None and dict(candidate.knobs) == dict(advised.knobs)
 
 
-_Mark = tuple[int, Point, float]  # place on the axis, point, value
-
 HEADER = ("", "in target", "capacity, req/s", "TTFT p95", "ITL p99", "KV peak")
 
 
-def draw_advice(
-    advice: Advice, kind: Literal["svg", "png"] = "svg", *, name: str = "", table: bool = True
-) -> bytes:
+def draw_advice(advice: Advice, kind: Literal["svg", "png"] = "svg", *, name: str = "") -> bytes:
     """The picture as a file's bytes, with a title and a description for a screen reader.
 
-    Args:
-        advice: with something swept.
-        kind: of the file.
-        name: the server, for the title.
-        table: with the numbers below; False where the page has them as a table of its own.
-
-    Raises:
-        NoVerdict: nothing was swept, there is nothing to draw.
+    ``name``: the server, for the title. Raises NoVerdict: nothing was swept.
     """
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.hashsalt": "driftwatch", "svg.fonttype": "none"}):
-        page = plot_advice(advice, name=name, table=table)
+        page = plot_advice(advice, name=name)
         title, description = title_of(advice, name), alt_text(advice)
+        about: dict[str, Any] = {"Title": title, "Description": description}
         image = BytesIO()
-        about = {
-            "Title": title,
-            "Description": description,
-            **({"Date": None} if kind == "svg" else {}),
-        }
-        page.savefig(image, format=kind, metadata=about, dpi=150)
+        undated = {"Date": None} if kind == "svg" else {}
+        page.savefig(image, format=kind, metadata=about | undated, dpi=150)
     file = image.getvalue()
     if kind == "svg":
         head, mark, rest = file.partition(b"<metadata>")
@@ -164,27 +139,33 @@ def draw_advice(
     return file
 
 
-def plot_advice(advice: Advice, *, name: str = "", table: bool = True) -> Figure:
-    """The picture as a figure; arguments and errors as of :func:`draw_advice`."""
+def plot_advice(advice: Advice, *, name: str = "") -> Figure:
+    """The picture as a figure: two panels and the numbers below them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     axis = _axis(advice)
-    points = axis.points[:_MOST]
-    share = 0.4 + 0.2 * len(points)
-    page = Figure(figsize=(7.0, 6.2 + (0.25 * len(points) if table else 0)), layout="constrained")
+    many = len(axis.points)
+    page = Figure(figsize=(7.0, 6.2 + 0.25 * many), layout="constrained")
     FigureCanvasAgg(page)
-    if table:
-        rate, late, numbers = page.subplots(3, 1, height_ratios=(2.8, 2.8, share))
-        _numbers(numbers, advice)
-    else:
-        rate, late = page.subplots(2, 1)
+    rate, late, numbers = page.subplots(3, 1, height_ratios=(2.8, 2.8, 0.4 + 0.2 * many))
     rate.sharex(late)
     rate.tick_params(labelbottom=False)
     page.suptitle(title_of(advice, name), fontsize=11, wrap=True)
     _capacity(rate, axis, advice)
     _latency(late, axis, advice)
-    _knob_axis(late, axis)
+    # evenly side by side: the values are powers of two, and today's may be none
+    late.set_xticks(range(many), [_label(p).replace(" ", "\n", 1) for p in axis.points])
+    late.set_xlabel(", ".join(axis.knobs) or "today's settings")
+    numbers.axis("off")
+    grid = numbers.table(
+        cellText=[list(row) for row in rows(advice)],
+        colLabels=list(HEADER),
+        loc="upper center",
+        cellLoc="center",
+    )
+    grid.auto_set_font_size(False)
+    grid.set_fontsize(8)
     return page
 
 
@@ -203,9 +184,7 @@ def title_of(advice: Advice, name: str = "") -> str:
 
 def rows(advice: Advice) -> tuple[tuple[str, ...], ...]:
     """What is drawn as a table, a row a value under :data:`HEADER`; "?" where it is not known."""
-    return tuple(
-        (_label(point), *_cells(point.candidate)) for point in _axis(advice).points[:_MOST]
-    )
+    return tuple((_label(point), *_cells(point.candidate)) for point in _axis(advice).points)
 
 
 def alt_text(advice: Advice) -> str:
@@ -228,7 +207,7 @@ def _axis(advice: Advice) -> Axis:
             "there is nothing to draw: nothing was replayed",
             help_text=advice.recommendation.why,
         )
-    return axis
+    return replace(axis, points=axis.points[:_MOST])
 
 
 def _label(point: Point) -> str:
@@ -253,18 +232,21 @@ def _cells(c: Candidate) -> tuple[str, ...]:
 
 def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
     """Capacity with its band, the offered rate dashed."""
-    series = _marks(axis, "capacity_requests_per_second")
-    if series:
-        for at, low, high in _bands(series):
-            panel.fill_between(at, low, high, color=_BLUE, alpha=0.25, linewidth=0)
+    middle, low, high = (
+        _series(axis, f"capacity_{name}requests_per_second") for name in ("", "low_", "high_")
+    )
+    bounds = [np.where(np.isnan(bound), middle, bound) for bound in (low, high)]
+    bounds = [np.where(np.isnan(middle), math.nan, bound) for bound in bounds]
+    if not np.isnan(middle).all():
+        panel.fill_between(range(len(middle)), *bounds, color=_BLUE, alpha=0.25, linewidth=0)
         # without a target it is the rate of a server that is always full
         of = "when full" if advice.slo is None else "in target"
-        _line(panel, series, _BLUE, "-", "o", f"capacity {of} (band: 3 models)")
-        for x, point, value in series:
-            if point.now or point.advised:
+        _line(panel, axis, middle, _BLUE, "-", "o", f"capacity {of} (band: 3 models)")
+        for place, point in enumerate(axis.points):
+            if (point.now or point.advised) and not math.isnan(middle[place]):
                 panel.annotate(
-                    f"{'now' if point.now else 'advised'} {figure(value)}",
-                    (x, value),
+                    f"{'now' if point.now else 'advised'} {figure(middle[place])}",
+                    (place, middle[place]),
                     xytext=(0, -18),  # above lies the line of what is offered
                     textcoords="offset points",
                     ha="center",
@@ -272,13 +254,8 @@ def _capacity(panel: Any, axis: Axis, advice: Advice) -> None:
                     bbox=_CLEAR,
                 )
     if (offered := advice.offered_requests_per_second) is not None:
-        panel.axhline(
-            offered,
-            color=_BLACK,
-            linestyle="--",
-            linewidth=0.8,
-            label=f"offered {figure(offered)} req/s",
-        )
+        text = f"offered {figure(offered)} req/s"
+        panel.axhline(offered, color=_BLACK, linestyle="--", linewidth=0.8, label=text)
     panel.set_ylabel("requests/s of a replica")
     panel.margins(y=0.2)
     panel.set_ylim(bottom=0)
@@ -294,9 +271,10 @@ def _latency(panel: Any, axis: Axis, advice: Advice) -> None:
         ("itl_p99_seconds", "ITL p99", _BLUE, "--", "^", None),
         ("tpot_p95_seconds", "TPOT p95", _BLACK, ":", "v", later),
     ):
-        series = [d for d in _marks(axis, name) if d[2] > 0]
-        if series:
-            _line(panel, series, colour, style, marker, label)
+        values = _series(axis, name)
+        values[values <= 0] = math.nan  # the axis is logarithmic
+        if not np.isnan(values).all():
+            _line(panel, axis, values, colour, style, marker, label)
         if target is not None:
             panel.axhline(target, color=colour, linestyle=(0, (1, 3)), linewidth=0.8)
             panel.annotate(
@@ -316,46 +294,25 @@ def _latency(panel: Any, axis: Axis, advice: Advice) -> None:
     _legend(panel)
 
 
-def _marks(axis: Axis, name: str) -> list[_Mark]:
-    """Place on the axis, point and value; what is not known is left out."""
-    series = []
-    for place, point in enumerate(axis.points):
-        value = getattr(point.candidate, name)
-        if value is not None and point.candidate.refused is None:
-            series.append((place, point, value))
-    return series
-
-
-def _bands(series: Sequence[_Mark]) -> Iterator[tuple[list[int], list[float], list[float]]]:
-    """Places, lowest and highest capacity, of each stretch without a gap."""
-    stretches: list[list[_Mark]] = []
-    for one in series:
-        if stretches and one[0] == stretches[-1][-1][0] + 1:
-            stretches[-1].append(one)
-        else:
-            stretches.append([one])
-    for stretch in stretches:
-        yield (
-            [place for place, _, _ in stretch],
-            [_or(p.candidate.capacity_low_requests_per_second, v) for _, p, v in stretch],
-            [_or(p.candidate.capacity_high_requests_per_second, v) for _, p, v in stretch],
-        )
+def _series(axis: Axis, name: str) -> Any:
+    """A figure of every point, NaN where it is unknown: a gap, not a line drawn through."""
+    values = (
+        None if point.candidate.refused is not None else getattr(point.candidate, name)
+        for point in axis.points
+    )
+    return np.array([math.nan if value is None else value for value in values])
 
 
 def _line(
-    panel: Any, series: Sequence[_Mark], colour: str, style: str, marker: str, label: str
+    panel: Any, axis: Axis, values: Any, colour: str, style: str, marker: str, label: str
 ) -> None:
     """A line whose marker is hollow at today's value, large and filled at the advised one."""
-    # what is not known is a gap, not a line drawn through
-    value_at = {place: value for place, _, value in series}
-    at = range(min(value_at), max(value_at) + 1)
-    values = [value_at.get(place, math.nan) for place in at]
-    panel.plot(at, values, color=colour, linestyle=style, marker=marker, markersize=4, label=label)
-    for place, point, value in series:
-        if point.now or point.advised:
+    panel.plot(values, color=colour, linestyle=style, marker=marker, markersize=4, label=label)
+    for place, point in enumerate(axis.points):
+        if (point.now or point.advised) and not math.isnan(values[place]):
             panel.plot(
                 [place],
-                [value],
+                [values[place]],
                 color=colour,
                 marker=marker,
                 markersize=9,
@@ -371,30 +328,6 @@ def _legend(panel: Any) -> None:
         )
 
 
-def _knob_axis(panel: Any, axis: Axis) -> None:
-    """Values side by side, evenly: they are powers of two, and today's may be none."""
-    panel.set_xticks(
-        range(len(axis.points)), [_label(p).replace(" ", "\n", 1) for p in axis.points]
-    )
-    panel.set_xlabel(", ".join(axis.knobs) or "today's settings")
-
-
-def _numbers(panel: Any, advice: Advice) -> None:
-    panel.axis("off")
-    grid = panel.table(
-        cellText=[list(row) for row in rows(advice)],
-        colLabels=list(HEADER),
-        loc="upper center",
-        cellLoc="center",
-    )
-    grid.auto_set_font_size(False)
-    grid.set_fontsize(8)
-
-
 def _time(value: float) -> str:
     """``1.0 s``, ``50 ms``."""
     return milliseconds(value) if value < 0.1 else seconds(value)
-
-
-def _or(value: float | None, other: float) -> float:
-    return other if value is None else value

@@ -179,35 +179,35 @@ def cost_text(costs: Mapping[str, Any]) -> str:
     '0.30 GPU-hours lost'
     """
     if costs["kind"] == "gpu_hours":
-        lost = costs["gpu_hours_lost"]
-        if lost is None:
-            hours, why = costs["server_hours_lost"], costs["gpu_hours_lost_reason"]
-            return f"{hours_text(hours)} server-hours lost, {why}" if hours else f"unknown: {why}"
-        if costs["money"] is not None:
-            return f"{hours_text(lost)} GPU-hours lost, {money_text(costs)}"
-        return f"{hours_text(lost)} GPU-hours lost"
+        return lost_text(costs)
     if (why := costs["requests_over_target_reason"]) is not None:
         waited = costs["waited_hours"]
         waits = "waits unknown" if waited is None else f"requests waited {hours_text(waited)} h"
         return f"{waits}; {why}"
+    # nobody asked for the derived target: twice the baseline's p95
+    aim = " twice the baseline's p95" if costs["targets_derived"] else ""
+    return f"{over_text(costs)} requests missed{aim}"
+
+
+def lost_text(costs: Mapping[str, Any]) -> str:
+    """``0.30 GPU-hours lost``, with money where a price is known; server-hours, or why not."""
+    lost = costs["gpu_hours_lost"]
+    if lost is None:
+        hours, why = costs["server_hours_lost"], costs["gpu_hours_lost_reason"]
+        return f"{hours_text(hours)} server-hours lost, {why}" if hours else f"unknown: {why}"
+    money = f", {figure(costs['money'])} {clean(str(costs['currency']))}" if costs["money"] else ""
+    return f"{hours_text(lost)} GPU-hours lost{money}"
+
+
+def over_text(costs: Mapping[str, Any]) -> str:
+    """Requests over target: ``414k``, ``300–400``."""
     low, high = (compact(costs[f"requests_over_target_{b}"]) for b in ("low", "high"))
-    over = low if low == high else f"{low}–{high}"
-    # nobody asked for that target: twice the pin's p95
-    return (
-        f"{over} requests missed twice the baseline's p95"
-        if costs["targets_derived"]
-        else f"{over} requests missed"
-    )
+    return low if low == high else f"{low}–{high}"
 
 
 def hours_text(hours: float) -> str:
     """Hours with two or three digits."""
     return "0" if hours == 0 else f"{hours:.2f}" if hours < 1 else figure(hours)
-
-
-def money_text(costs: Mapping[str, Any]) -> str:
-    """An amount with its currency."""
-    return f"{figure(costs['money'])} {clean(str(costs['currency']))}"
 
 
 def compact(value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Incident
@@ -12,10 +12,6 @@ from driftwatch.notify.numbers import clean, cut, figure, milliseconds, percent,
 from driftwatch.report.incidents import key_of
 from driftwatch.verify.figures import WORDS
 from driftwatch.verify.verification import Effect, Verification
-
-# a change shortly before an incident fires is more often its cause than its cure
-_BEFORE = timedelta(0)
-
 
 # verdict → what the report calls it, what a person looks for first in front
 _WORDS: Mapping[str, str] = {
@@ -33,7 +29,7 @@ def verifications_of(
     keys = {key_of(one) for one in incidents if one.target.get("instance")}
     pools = {one.target.get("pool") for one in incidents if not one.target.get("instance")}
     ids = {one.id for one in incidents}
-    began = min(one.started_at for one in incidents) - _BEFORE
+    began = min(one.started_at for one in incidents)
     return [
         one
         for one in verifications

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import polars as pl
@@ -34,7 +33,7 @@ def pool_rows(material: Material) -> list[dict[str, Any]]:
 
 def _pool(material: Material, name: str) -> dict[str, Any]:
     cells = material.cells.filter(pl.col("pool") == name)
-    days = _of_pool(material.days, name).filter(pl.col("day") >= material.since)
+    days = material.days.filter(pl.col("pool") == name, pl.col("day") >= material.since)
     slo = material.slos.get(name)
     reference = _reference(material.references, name)
     return {
@@ -58,29 +57,17 @@ def _pool(material: Material, name: str) -> dict[str, Any]:
     }
 
 
-def _of_pool(days: pl.DataFrame, name: str) -> pl.DataFrame:
-    if not days.width:
-        from driftwatch.report.days import no_days
-
-        return no_days()
-    return days.filter(pl.col("pool") == name)
-
-
 def _reference(references: Sequence[Reference], pool: str) -> Reference | None:
-    """The pool's own, else the mean of its targets' pins."""
+    """The pool's own, else the mean of its targets' baselines."""
     of_pool = [one for one in references if one.pool == pool]
     whole = [one for one in of_pool if one.instance is None]
-    if whole:
-        return whole[-1]
-    if not of_pool:
-        return None
-    names = sorted({name for one in of_pool for name in one.values})
+    if whole or len(of_pool) < 2:
+        return next(reversed(whole or of_pool), None)
     means = {}
-    for name in names:
-        means_of_baselines = [one.values[name] for one in of_pool if name in one.values]
-        means[name] = sum(means_of_baselines) / len(means_of_baselines)
-    many = f"{len(of_pool)} pins of its servers" if len(of_pool) > 1 else of_pool[0].said_by
-    return Reference(pool, None, many, means)
+    for name in sorted({name for one in of_pool for name in one.values}):
+        values = [one.values[name] for one in of_pool if name in one.values]
+        means[name] = sum(values) / len(values)
+    return Reference(pool, None, f"{len(of_pool)} baselines of its servers", means)
 
 
 def _total(cells: pl.DataFrame, name: str) -> float | None:
@@ -102,53 +89,38 @@ def _length(
     n = _total(cells, f"{stem}_count")
     mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
     before = None if reference is None else reference.values.get(f"{stem}_mean")
-    entry: dict[str, Any] = {
+    quantiles = _quantile_of(days, stem, 0.5) | _quantile_of(days, stem, 0.95)
+    return {
         "mean": mean,
         "n": n,
         "reference_mean": before,
         "ratio": mean / before if mean and before else None,
         "reason": None if mean else "no finished request",
+        **{name.removeprefix(f"{stem}_"): value for name, value in quantiles.items()},
     }
-    for q in (0.5, 0.95):
-        estimates = _quantile_of(days, stem, q)
-        entry |= {name.removeprefix(f"{stem}_"): value for name, value in estimates.items()}
-    return entry
 
 
 def _quantile_of(days: pl.DataFrame, stem: str, q: float) -> dict[str, float | None]:
-    """A quantile of the days' histograms added up, with the cell that it lies in."""
-    counts, edges = _added(days, stem)
-    estimate = quantile(counts, edges, q)
+    """A quantile of the days' histograms added up, with the cell that it lies in.
+
+    Histograms of other edges than most of them are left out.
+    """
     name = f"{stem}_p{round(100 * q)}"
-    estimates = {
-        name: estimate.value,
-        f"{name}_lower": estimate.lower,
-        f"{name}_upper": estimate.upper,
+    added: dict[tuple[float, ...], list[float]] = {}
+    for buckets, edges in days.select(f"{stem}_buckets", f"{stem}_edges").iter_rows():
+        if buckets:
+            sums = added.get(tuple(edges), [0.0] * len(edges))
+            added[tuple(edges)] = [one + other for one, other in zip(sums, buckets, strict=True)]
+    if not added:
+        return dict.fromkeys((name, f"{name}_lower", f"{name}_upper"))
+    edges, counts = max(sorted(added.items()), key=lambda pair: pair[1][-1])
+    lists = [pl.Series([list(v)], dtype=pl.List(pl.Float64)) for v in (counts, edges)]
+    estimate = quantile(lists[0], lists[1], q)
+    return {
+        name: estimate.value[0],
+        f"{name}_lower": estimate.lower[0],
+        f"{name}_upper": estimate.upper[0],
     }
-    return {key: values[0] if len(counts) else None for key, values in estimates.items()}
-
-
-def _added(days: pl.DataFrame, stem: str) -> tuple[pl.Series, pl.Series]:
-    """Histograms of days added up; those of other edges than most of them are left out."""
-    empty = pl.Series([], dtype=pl.List(pl.Float64))
-    histograms = days.filter(pl.col(f"{stem}_buckets").list.len().fill_null(0) > 0).select(
-        buckets=f"{stem}_buckets", edges=f"{stem}_edges"
-    )
-    if histograms.is_empty():
-        return empty, empty
-    groups: dict[tuple[float, ...], list[float]] = {}
-    weight: dict[tuple[float, ...], float] = {}
-    for buckets, edges in histograms.iter_rows():
-        key = tuple(edges)
-        added = groups.setdefault(key, [0.0] * len(key))
-        for at, count in enumerate(buckets):
-            added[at] += count
-        weight[key] = added[-1]
-    most = max(sorted(groups), key=weight.__getitem__)
-    return (
-        pl.Series([groups[most]], dtype=pl.List(pl.Float64)),
-        pl.Series([list(most)], dtype=pl.List(pl.Float64)),
-    )
 
 
 def _batch(cells: pl.DataFrame, reference: Reference | None) -> dict[str, Any]:
@@ -272,8 +244,6 @@ def month(material: Material) -> list[dict[str, Any]]:
     so they are of a usual day.
     """
     days = material.days
-    if not days.width or days.is_empty():
-        return []
     pools = []
     for name in sorted(days["pool"].drop_nulls().unique().to_list()):
         mine = days.filter(pl.col("pool") == name)
@@ -295,8 +265,6 @@ def month(material: Material) -> list[dict[str, Any]]:
 def by_day(material: Material) -> list[dict[str, Any]]:
     """The same a row a pool and day: what the plots show."""
     days = material.days
-    if not days.width or days.is_empty():
-        return []
     columns = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_forward_pass_p50")
     entries = []
     for (name, day), rows in days.sort("pool", "day").group_by("pool", "day", maintain_order=True):
@@ -310,6 +278,3 @@ def _weighted(rows: pl.DataFrame, column: str) -> float | None:
     weighed = rows.filter(pl.col(column).is_not_null() & (pl.col(by) > 0))
     total = float(weighed[by].sum()) if weighed.height else 0.0
     return float((weighed[column] * weighed[by]).sum()) / total if total else None
-
-
-MONTH_LENGTH = timedelta(days=28)

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.model import Incident
-from driftwatch.report.cells import HOUR_SECONDS, MINUTE_SECONDS, REASONS
+from driftwatch.report.cells import MINUTE_SECONDS, REASONS
 from driftwatch.report.incidents import fired_in, targets_of
 from driftwatch.report.material import Material
 from driftwatch.verify.verification import track_record
@@ -19,7 +19,7 @@ from driftwatch.verify.verification import track_record
 TRACK_WEEKS = 8
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 _MONTH_DAYS = 365.25 / 12
-_CELL_SECONDS = 600.0
+_CELL = timedelta(minutes=10)
 # a doubling of lengths is what the reports promise to show
 DOUBLED = 2.0
 
@@ -112,61 +112,41 @@ def blind(material: Material) -> dict[str, Any]:
         "by_reason": {r: s / total if total else None for r, s in seconds.items()},
         "cannot_show_doubled_lengths": cannot,
         "servers": len(targets_of(material)),
-        "longest_gap_hours": _longest_gap(material) / HOUR_SECONDS,
+        "longest_gap_hours": max((b - a for a, b in _gaps(material)), default=timedelta(0))
+        / timedelta(hours=1),
     }
-
-
-def _watched(material: Material) -> tuple[list[datetime], float]:
-    ends = sorted(material.cells["end"].unique().to_list())
-    return ends, _CELL_SECONDS
 
 
 def _gaps(material: Material) -> list[tuple[datetime, datetime]]:
     """Stretches of whole cells of which no target has a row: nobody watched."""
-    ends, length = _watched(material)
-    step = timedelta(seconds=length)
-    return [(a, b - step) for a, b in pairwise(ends) if b - a > step]
+    ends = material.cells["end"].unique().sort().to_list()
+    return [(a, b - _CELL) for a, b in pairwise(ends) if b - a > _CELL]
 
 
 def _nobody_watched(material: Material) -> float:
     """Server-seconds of those stretches, of the servers that were there before and after."""
-    gaps = _gaps(material)
-    if not gaps:
-        return 0.0
     spans = material.cells.group_by("instance", "engine").agg(
         first=pl.col("end").min(), last=pl.col("end").max()
     )
     total = 0.0
-    for began, ended in gaps:
+    for began, ended in _gaps(material):
         there = spans.filter((pl.col("first") <= began) & (pl.col("last") > ended)).height
         total += there * (ended - began).total_seconds()
     return total
 
 
-def _longest_gap(material: Material) -> float:
-    return max(((b - a).total_seconds() for a, b in _gaps(material)), default=0.0)
-
-
 def _cannot_show(cells: pl.DataFrame) -> dict[str, int]:
     """Servers whose lengths would not show a doubling, or of which that is not known."""
-    if cells.is_empty():
-        return {"prompt_tokens": 0, "generation_tokens": 0, "either": 0}
-    last = cells.group_by("instance", "engine").agg(
-        *[
-            pl.col(f"{stem}_smallest_detectable_ratio").drop_nulls().last().alias(stem)
-            for stem in ("prompt_tokens", "generation_tokens")
-        ]
-    )
+    stems = ("prompt_tokens", "generation_tokens")
+    least = (pl.col(f"{s}_smallest_detectable_ratio").drop_nulls().last().alias(s) for s in stems)
     # what is not known cannot be shown
-    cannot = {
-        stem: (last[stem].is_null() | (last[stem] > DOUBLED).fill_null(True))
-        for stem in ("prompt_tokens", "generation_tokens")
-    }
-    either = cannot["prompt_tokens"] | cannot["generation_tokens"]
-    return {
-        **{stem: int(flags.sum()) for stem, flags in cannot.items()},
-        "either": int(either.sum()),
-    }
+    cannot = (
+        cells.group_by("instance", "engine")
+        .agg(*least)
+        .select((pl.col(s) > DOUBLED).fill_null(True) for s in stems)
+        .with_columns(either=pl.any_horizontal(stems))
+    )
+    return {name: int(cannot[name].sum()) for name in cannot.columns}
 
 
 def suppressed(material: Material) -> dict[str, Any]:
