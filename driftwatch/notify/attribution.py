@@ -35,23 +35,14 @@ _DETECTABLE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """A change of throughput, taken apart.
+    """A change of throughput, taken apart."""
 
-    Attributes:
-        unit: tokens/s/GPU, or tokens/s of the target where GPUs are not counted.
-        before: of the baseline, in that unit; None where it is not remembered.
-        now: of the window.
-        ratio: now over before; the product of the factors where one of both is unknown.
-        factors: word → ratio; they multiply to the whole.
-        unknown: word → why it is not among them.
-    """
-
-    unit: str
-    before: float | None
-    now: float | None
-    ratio: float
-    factors: Mapping[str, float]
-    unknown: Mapping[str, str]
+    unit: str  # tokens/s/GPU, or tokens/s of the target where GPUs are not counted
+    before: float | None  # of the baseline, in that unit; None where it is not remembered
+    now: float | None  # of the window
+    ratio: float  # now over before; the product of the factors where one of both is unknown
+    factors: Mapping[str, float]  # word → ratio; they multiply to the whole
+    unknown: Mapping[str, str]  # word → why it is not among them
 
 
 def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attribution | str:

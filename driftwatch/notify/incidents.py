@@ -41,48 +41,30 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 @dataclass(frozen=True, slots=True)
 class RuleTiming:
-    """What the life cycle needs to know of a rule.
+    """What the life cycle needs to know of a rule."""
 
-    Attributes:
-        rule: rule id.
-        alert: alert name.
-        severity: page, ticket or notice.
-        for_seconds: how long the condition must be seen true before it fires.
-        keep_firing_for_seconds: how long it must be seen false before it resolves.
-        has_until: a condition of its own ends it.
-    """
-
-    rule: str
-    alert: str
-    severity: Severity
-    for_seconds: float
-    keep_firing_for_seconds: float
-    has_until: bool = False
+    rule: str  # rule id
+    alert: str  # alert name
+    severity: Severity  # page, ticket or notice
+    for_seconds: float  # how long the condition must be seen true before it fires
+    keep_firing_for_seconds: float  # how long it must be seen false before it resolves
+    has_until: bool = False  # a condition of its own ends it
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One rule's verdict on one target group in one minute.
+    """One rule's verdict on one target group in one minute."""
 
-    Attributes:
-        key: :func:`identity` of rule and target.
-        timing: the rule.
-        target: labels of the target group.
-        verdict: true, false, or None where an input is missing.
-        since: when the condition began, where that is earlier than the minute.
-        over: whether the condition that ends it holds, None = unknown; read where there is one.
-        inhibited_by: alert that keeps it from firing in this minute, None = none.
-        superseded_by: that alert, where its page says what a page of this one would contradict: an
-            incident that fires ends with it.
-    """
-
-    key: str
-    timing: RuleTiming
-    target: Mapping[str, str]
-    verdict: bool | None
-    since: datetime | None = None
+    key: str  # :func:`identity` of rule and target
+    timing: RuleTiming  # the rule
+    target: Mapping[str, str]  # labels of the target group
+    verdict: bool | None  # true, false, or None where an input is missing
+    since: datetime | None = None  # when the condition began, where that is earlier than the minute
+    # whether the condition that ends it holds, None = unknown; read where there is one
     over: bool | None = None
-    inhibited_by: str | None = None
+    inhibited_by: str | None = None  # alert that keeps it from firing in this minute, None = none
+    # that alert, where its page says what a page of this one would contradict: an incident that
+    # fires ends with it
     superseded_by: str | None = None
 
 

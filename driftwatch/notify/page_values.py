@@ -56,16 +56,10 @@ def many(page: Page) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a page's body.
+    """One line of a page's body."""
 
-    Attributes:
-        label: its first word, set bold in Slack.
-        text: the rest, plain.
-        at: a time that stands before the text, for a renderer that knows the reader's clock.
-        weight: what is shed first where room is short (the smallest).
-    """
-
-    label: str
-    text: str
+    label: str  # its first word, set bold in Slack
+    text: str  # the rest, plain
+    # a time that stands before the text, for a renderer that knows the reader's clock
     at: datetime | None = None
-    weight: int = 5
+    weight: int = 5  # what is shed first where room is short (the smallest)

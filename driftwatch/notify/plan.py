@@ -27,67 +27,43 @@ DeliveryStatus = Literal["pending", "sent", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedDelivery:
-    """One page to one receiver; (incident, event, receiver) is planned once, ever.
+    """One page to one receiver; (incident, event, receiver) is planned once, ever."""
 
-    Attributes:
-        incident_id: which incident.
-        event: firing, advised, verified or resolved.
-        receiver: the receiver's name, never its URL.
-        reason: why it is sent.
-        payload: the page as JSON.
-        planned_at: from when it may be sent.
-    """
-
-    incident_id: str
-    event: Event
-    receiver: str
-    reason: Reason
-    payload: Mapping[str, Any]
-    planned_at: datetime
+    incident_id: str  # which incident
+    event: Event  # firing, advised, verified or resolved
+    receiver: str  # the receiver's name, never its URL
+    reason: Reason  # why it is sent
+    payload: Mapping[str, Any]  # the page as JSON
+    planned_at: datetime  # from when it may be sent
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A planned delivery in the outbox, and how far it got.
+    """A planned delivery in the outbox, and how far it got."""
 
-    Attributes:
-        id: number in the outbox.
-        status: pending, sent, or dead (given up; it stays counted as undelivered).
-        attempts: attempts made.
-        next_attempt_at: when to try next, None unless pending.
-        last_attempt_at: when it was tried last, None before.
-        last_error: why the last attempt failed.
-        sent_at: when a receiver took it.
-    """
-
-    id: int
+    id: int  # number in the outbox
     incident_id: str
     event: Event
     receiver: str
     reason: Reason
     payload: Mapping[str, Any]
     planned_at: datetime
-    status: DeliveryStatus
-    attempts: int
-    next_attempt_at: datetime | None
-    last_attempt_at: datetime | None
-    last_error: str | None
-    sent_at: datetime | None
+    status: DeliveryStatus  # pending, sent, or dead (given up; it stays counted as undelivered)
+    attempts: int  # attempts made
+    next_attempt_at: datetime | None  # when to try next, None unless pending
+    last_attempt_at: datetime | None  # when it was tried last, None before
+    last_error: str | None  # why the last attempt failed
+    sent_at: datetime | None  # when a receiver took it
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the planner decided.
+    """What the planner decided."""
 
-    Attributes:
-        open_incidents: the incidents it was given, each naming the silence that holds it back.
-        transitions: the same for the transitions it was given.
-        deliveries: what to send, ordered by time, incident and receiver.
-    """
-
+    # the incidents it was given, each naming the silence that holds it back
     open_incidents: Mapping[str, Incident]
-    transitions: tuple[Transition, ...]
-    deliveries: tuple[PlannedDelivery, ...]
+    transitions: tuple[Transition, ...]  # the same for the transitions it was given
+    deliveries: tuple[PlannedDelivery, ...]  # what to send, ordered by time, incident and receiver
 
 
 def plan_deliveries(

@@ -20,15 +20,10 @@ from driftwatch.settings import ReceiverSettings, WebhookReceiver
 
 @dataclass(frozen=True, slots=True)
 class FreshSender:
-    """Makes its sender anew for each page, so that a changed secret file counts at once.
+    """Makes its sender anew for each page, so that a changed secret file counts at once."""
 
-    Attributes:
-        name: receiver name.
-        make: reads the secrets and makes the sender.
-    """
-
-    name: str
-    make: Callable[[], Sender] = field(repr=False)
+    name: str  # receiver name
+    make: Callable[[], Sender] = field(repr=False)  # reads the secrets and makes the sender
 
     def send(self, page: Mapping[str, Any]) -> None:
         """Deliver the page.

@@ -17,21 +17,13 @@ _LABEL, _CELL = 17, 6
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Two distributions on the edges that both have.
+    """Two distributions on the edges that both have."""
 
-    Attributes:
-        edges: upper edge of each cell, the last one infinite.
-        before: share of the reference in each cell, summing to 1.
-        now: the window's.
-        n_before: requests of the reference.
-        n_now: of the window.
-    """
-
-    edges: tuple[float, ...]
-    before: tuple[float, ...]
-    now: tuple[float, ...]
-    n_before: float
-    n_now: float
+    edges: tuple[float, ...]  # upper edge of each cell, the last one infinite
+    before: tuple[float, ...]  # share of the reference in each cell, summing to 1
+    now: tuple[float, ...]  # the window's
+    n_before: float  # requests of the reference
+    n_now: float  # of the window
 
 
 def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | None:

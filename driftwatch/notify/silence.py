@@ -21,17 +21,11 @@ _HELP = 'write name=value, name!=value, name=~regex or name!~regex, e.g. instanc
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """One condition on one label; a label that is missing reads as the empty string.
+    """One condition on one label; a label that is missing reads as the empty string."""
 
-    Attributes:
-        name: label name; besides the target's labels there are alert, rule and severity.
-        operator: ``=``, ``!=``, ``=~`` or ``!~``.
-        value: text or regular expression (the whole label must match it).
-    """
-
-    name: str
-    operator: Operator
-    value: str
+    name: str  # label name; besides the target's labels there are alert, rule and severity
+    operator: Operator  # ``=``, ``!=``, ``=~`` or ``!~``
+    value: str  # text or regular expression (the whole label must match it)
 
     @property
     def text(self) -> str:
@@ -50,25 +44,15 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Firing pages of matching incidents are held back from ``created_at`` to ``until``.
+    """Firing pages of matching incidents are held back from ``created_at`` to ``until``."""
 
-    Attributes:
-        id: short id.
-        matchers: all must match.
-        until: when it ends by itself.
-        created_by: who asked for it.
-        created_at: from when it holds.
-        comment: why.
-        expired_at: when a person ended it early, None otherwise.
-    """
-
-    id: str
-    matchers: tuple[Matcher, ...]
-    until: datetime
-    created_by: str
-    created_at: datetime
-    comment: str = ""
-    expired_at: datetime | None = None
+    id: str  # short id
+    matchers: tuple[Matcher, ...]  # all must match
+    until: datetime  # when it ends by itself
+    created_by: str  # who asked for it
+    created_at: datetime  # from when it holds
+    comment: str = ""  # why
+    expired_at: datetime | None = None  # when a person ended it early, None otherwise
 
     def active(self, at: datetime) -> bool:
         """Whether it holds at this time (from ``created_at``, up to and without its end)."""

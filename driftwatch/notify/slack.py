@@ -166,19 +166,12 @@ def report_blocks(document: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SlackSender:
-    """Posts to an incoming webhook.
+    """Posts to an incoming webhook."""
 
-    Attributes:
-        name: receiver name, the only thing of it that errors print.
-        url: the webhook's URL, a secret.
-        timeout_seconds: time-out of the connection and of each read.
-        allow_link_local: permit link-local and metadata addresses.
-    """
-
-    name: str
-    url: str = field(repr=False)
-    timeout_seconds: int = TIMEOUT_SECONDS
-    allow_link_local: bool = False
+    name: str  # receiver name, the only thing of it that errors print
+    url: str = field(repr=False)  # the webhook's URL, a secret
+    timeout_seconds: int = TIMEOUT_SECONDS  # time-out of the connection and of each read
+    allow_link_local: bool = False  # permit link-local and metadata addresses
 
     def send(self, page: Mapping[str, Any]) -> None:
         """Post the page, or a weekly report, once; retries are the outbox's business.

@@ -16,22 +16,14 @@ from driftwatch.notify.terminal import render
 
 @dataclass(frozen=True, slots=True)
 class StdoutSender:
-    """Writes pages to a stream.
+    """Writes pages to a stream."""
 
-    Attributes:
-        name: receiver name.
-        json: one line of JSON a page instead of the terminal's form.
-        stream: where to; None = standard output, looked up at each page.
-        mark: put Slack's state mark before line 1 (``demo`` shows it as the phone does).
-        stored: a database holds the incidents; False for pages of history.
-        next_command: of a page, instead of its ``explain`` command; terminal's form only.
-    """
-
-    name: str = "stdout"
-    json: bool = False
-    stream: TextIO | None = None
-    mark: bool = False
-    stored: bool = True
+    name: str = "stdout"  # receiver name
+    json: bool = False  # one line of JSON a page instead of the terminal's form
+    stream: TextIO | None = None  # where to; None = standard output, looked up at each page
+    mark: bool = False  # put Slack's state mark before line 1 (``demo`` shows it as the phone does)
+    stored: bool = True  # a database holds the incidents; False for pages of history
+    # of a page, instead of its ``explain`` command; terminal's form only
     next_command: Callable[[Mapping[str, Any]], str | None] | None = None
 
     def send(self, page: Mapping[str, Any]) -> None:

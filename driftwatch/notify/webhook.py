@@ -31,23 +31,15 @@ IDEMPOTENCY_HEADER = "Idempotency-Key"
 
 @dataclass(frozen=True, slots=True)
 class WebhookSender:
-    """Posts the page; https or http only, no redirects, no proxies from the environment.
+    """Posts the page; https or http only, no redirects, no proxies from the environment."""
 
-    Attributes:
-        name: receiver name, the only thing of it that errors print.
-        url: a secret.
-        secret: key of the HMAC-SHA256 signature over the body, None = unsigned.
-        allow_link_local: permit link-local and metadata addresses.
-        connect_seconds: time-out of the connection.
-        read_seconds: time-out of the answer.
-    """
-
-    name: str
-    url: str = field(repr=False)
+    name: str  # receiver name, the only thing of it that errors print
+    url: str = field(repr=False)  # a secret
+    # key of the HMAC-SHA256 signature over the body, None = unsigned
     secret: bytes | None = field(default=None, repr=False)
-    allow_link_local: bool = False
-    connect_seconds: float = CONNECT_SECONDS
-    read_seconds: float = READ_SECONDS
+    allow_link_local: bool = False  # permit link-local and metadata addresses
+    connect_seconds: float = CONNECT_SECONDS  # time-out of the connection
+    read_seconds: float = READ_SECONDS  # time-out of the answer
 
     def send(self, page: Mapping[str, Any]) -> None:
         """Post the page once.

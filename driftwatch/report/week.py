@@ -14,15 +14,10 @@ LENGTH = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """One week.
+    """One week."""
 
-    Attributes:
-        year: of ISO 8601, which is not always that of every day in it.
-        number: 1 to 53.
-    """
-
-    year: int
-    number: int
+    year: int  # of ISO 8601, which is not always that of every day in it
+    number: int  # 1 to 53
 
     @property
     def name(self) -> str:

@@ -67,30 +67,22 @@ _NAME = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class PageForm:
-    """What a rule's page says.
+    """What a rule's page says."""
 
-    Attributes:
-        says: how bad, for line 1, the longest first; empty = the rule's summary, else the cost.
-        since: what stands beside the time at which it began.
-        cause: why.
-        also: what else a person acts on.
-        advice: what to do where neither a leaf nor a recommendation says it.
-        advice_of_many: the same where the page is about several targets.
-        lengths: which ratio of lengths the phrases compare: with the baseline's mean, with the
-            nearest of its hours, with its peers, or of a day with the pin.
-        columns: evidence that the page carries, by group or by name; empty = all groups.
-        family: which kind of drift the weekly report counts it as; retune = a decision, none = an
-            incident alone.
-    """
-
+    # how bad, for line 1, the longest first; empty = the rule's summary, else the cost
     says: tuple[str, ...] = ()
-    since: tuple[str, ...] = ("{lengths}",)
-    cause: tuple[str, ...] = ("{limit}", "{meaning}")
-    also: tuple[str, ...] = ("{load}",)
-    advice: str | None = None
-    advice_of_many: str | None = None
+    since: tuple[str, ...] = ("{lengths}",)  # what stands beside the time at which it began
+    cause: tuple[str, ...] = ("{limit}", "{meaning}")  # why
+    also: tuple[str, ...] = ("{load}",)  # what else a person acts on
+    advice: str | None = None  # what to do where neither a leaf nor a recommendation says it
+    advice_of_many: str | None = None  # the same where the page is about several targets
+    # which ratio of lengths the phrases compare: with the baseline's mean, with the nearest of its
+    # hours, with its peers, or of a day with the pin
     lengths: Lengths = "mean"
+    # evidence that the page carries, by group or by name; empty = all groups
     columns: tuple[str, ...] = ()
+    # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
+    # alone
     family: Family | None = None
 
 
