@@ -99,7 +99,7 @@ def main() -> None:
         booked = time.process_time()
         frame = history.scrape_frame()
         done = time.process_time()
-        pages = [history.page(row) for row in range(0, len(history), max(len(history) // 20, 1))]
+        pages = history.answers()
         text = (time.process_time() - done) / len(pages)
         print(
             f"day {number}: {len(frame):,} rows, booked {booked - begin:.3f} s, "

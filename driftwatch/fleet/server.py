@@ -20,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.metrics.families import REQUEST_TOKENS, Family, Style
+from driftwatch.fleet.metrics.families import Family, Style
 from driftwatch.fleet.metrics.releases import V0_32
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import concerns
@@ -30,6 +30,7 @@ from driftwatch.simulate.requests import Requests
 
 Floats = npt.NDArray[np.float64]
 
+READY_AFTER_SECONDS = 25.0  # from the start of a process until its metrics are made
 _TRANSFER_SECONDS = 0.25  # 2,000 tokens of 128 KiB over 10 Gbit/s
 _SPEC = "Number of {} in speculative decoding."
 _SPEC_FAMILIES = tuple(
@@ -240,53 +241,25 @@ class Server:
     # of each engine; max_model_len and num_gpu_blocks must be known, as a page shows them
     configuration: SchedulerConfiguration
     style: Style = V0_32  # version of vLLM
-    engines: int = 1  # ``--data-parallel-size``
     log_stats: bool = True  # False = ``--disable-log-stats``: no ``vllm:`` line at all
     # group of edges, or family, → finite edges
     custom_histogram_buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     # labels of cache_config_info instead of the usual ones
     cache_config: Mapping[str, str] = field(default_factory=dict)
-    ready_after_seconds: float = 25.0  # from the start of the process until its metrics are made
-    handler: str = "/v1/completions"  # path of the requests
     kind: EngineKind = USUAL  # what it does with them, where that is not to generate
 
-    def problems(self) -> tuple[str, ...]:
-        """Why there can be no such server; empty where there can."""
-        problems = list(self.configuration.problems())
-        if self.configuration.max_model_len is None:
-            problems.append(
-                "max_model_len is not known: the edges of request lengths follow from it"
-            )
-        if self.configuration.num_gpu_blocks is None:
-            problems.append("num_gpu_blocks is not known: cache_config_info shows it")
-        if self.engines < 1:
-            problems.append(f"engines must be at least 1, not {self.engines}")
-        if self.custom_histogram_buckets and not self.style.custom_buckets:
-            problems.append(f"vLLM {self.style.version} has no custom histogram buckets")
-        names = {REQUEST_TOKENS, *self.style.groups} | {
-            family.name.removeprefix("vllm:")
-            for family in self.style.families
-            if family.type == "histogram"
-        }
-        for key, edges in self.custom_histogram_buckets.items():
-            if key.removeprefix("vllm:") not in names:
-                problems.append(
-                    f"custom_histogram_buckets: {key} is none of {', '.join(sorted(names))}"
-                )
-            if list(edges) != sorted(set(edges)) or not edges or edges[-1] == float("inf"):
-                problems.append(
-                    f"custom_histogram_buckets: the edges of {key} do not rise, or end in inf"
-                )
-        return tuple(problems)
-
     def check(self) -> None:
-        """Refuse what cannot be.
+        """Refuse settings that cannot be, or of which a page cannot be made.
 
         Raises:
             ImpossibleConfiguration: with every problem.
         """
-        if problems := self.problems():
-            raise ImpossibleConfiguration(problems)
+        problems = [*self.configuration.problems()]
+        for name in ("max_model_len", "num_gpu_blocks"):
+            if getattr(self.configuration, name) is None:
+                problems.append(f"{name} is not known: the page shows it")
+        if problems:
+            raise ImpossibleConfiguration(tuple(problems))
 
     def finite_edges(self) -> dict[str, tuple[float, ...]]:
         """Group and family → finite bucket edges.
@@ -315,12 +288,8 @@ class Server:
         families = (f for f in self.style.families if f.type == "histogram")
         return next(edges[family.name] for family in families if column in family.columns)
 
-    def info_labels(self, engine: int) -> dict[str, str]:
-        """Labels of one engine's cache_config_info.
-
-        Block count and size of the KV cache include vLLM's null block. With several engines
-        num_gpu_blocks is that of all of them together and the other two of one (recorded).
-        """
+    def info_labels(self) -> dict[str, str]:
+        """Labels of cache_config_info; count and size of blocks include vLLM's null block."""
         labels = dict(self.style.info_labels)
         blocks, size = self.configuration.num_gpu_blocks, self.configuration.block_size
         length = self.configuration.max_model_len
@@ -329,7 +298,7 @@ class Server:
         labels |= {
             "block_size": str(size),
             "enable_prefix_caching": str(self.configuration.enable_prefix_caching),
-            "num_gpu_blocks": str(blocks * self.engines),
+            "num_gpu_blocks": str(blocks),
         }
         if self.style.version == V0_32.version:
             labels |= {
@@ -339,5 +308,5 @@ class Server:
             }
         labels |= self.cache_config
         if self.style.info_engine_label:
-            labels["engine"] = str(engine)
+            labels["engine"] = "0"
         return labels

@@ -33,7 +33,7 @@ from driftwatch.fleet.metrics.history import MetricHistory, Scraped
 from driftwatch.fleet.metrics.omissions import page_without, without
 from driftwatch.fleet.metrics.releases import V0_8, V0_32
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server import Server, kind_of
+from driftwatch.fleet.server import READY_AFTER_SECONDS, Server, kind_of
 from driftwatch.fleet.servers import (
     Life,
     exporter_of,
@@ -57,7 +57,6 @@ Floats = npt.NDArray[np.float64]
 # so much of a server is in memory at a time: some 100,000 requests
 CHUNK_SECONDS = 21_600.0
 
-_BOOT_SECONDS = 25.0  # from the start of a process until it answers
 _TIMED_OUT = "timed out after 10 s"
 # --custom-histogram-buckets after a change of layout: every second of the usual edges
 _OTHER_EDGES = 2
@@ -96,7 +95,6 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
         kind=kind,
         log_stats=life.stats,
         custom_histogram_buckets=custom,
-        ready_after_seconds=_BOOT_SECONDS,
     )
 
 
@@ -156,7 +154,7 @@ class ServerRun:
         """A process starts, after the one before it has ended."""
         self._end()
         server = server_of(self._scenario, self._number, life)
-        started = life.start_seconds - _BOOT_SECONDS
+        started = life.start_seconds - READY_AFTER_SECONDS
         if self._history is None:
             self._history = MetricHistory(server, self._scenario.start, started)
         else:
@@ -213,7 +211,6 @@ class ServerRun:
         kind = self._history.server.kind
         outcome = kind.booked(self._engine.advance(), self._lengths)
         self._history.add(outcome)
-        self._history.finish()
         self._engine = None
         return [outcome.requests]
 

@@ -48,6 +48,10 @@ def vllm_lines(page: str) -> list[str]:
     ]
 
 
+def pages(history: MetricHistory) -> list[str]:
+    return [answer.body for answer in history.answers()]
+
+
 def parsed(history: MetricHistory) -> pl.DataFrame:
     """The scrapes as driftwatch's parser reads their text."""
     batch = PageParser().batch()
@@ -79,10 +83,9 @@ def test_a_page_is_what_vllm_books_one_by_one(seed: int, every: float, custom: b
     history.add(outcome(done, s, times[times <= middle], -1.0, middle))
     assert len(history) <= np.sum(times <= middle)
     history.add(outcome(done, s, times[times > middle], middle, np.inf))
-    history.finish()
     assert len(history) == len(times)
 
-    booked = BookedServer(s)
+    booked, texts = BookedServer(s), pages(history)
     told = iter(done.steps)
     step = next(told, None)
     rejected = list(done.rejected)
@@ -93,7 +96,7 @@ def test_a_page_is_what_vllm_books_one_by_one(seed: int, every: float, custom: b
         while rejected and rejected[0][0] <= time:
             rejected.pop(0)
             booked.reject("max_num_queued_reqs")
-        assert vllm_lines(history.page(number)) == vllm_lines(booked.page())
+        assert vllm_lines(texts[number]) == vllm_lines(booked.page())
 
 
 @pytest.mark.parametrize("more", [{}, {"style": V0_8}], ids=["0.32", "0.8"])
@@ -107,13 +110,11 @@ def test_the_text_is_read_as_the_frame(more: dict[str, object]) -> None:
     assert_frame_equal(parsed(history), frame)
 
 
-def test_several_engines_a_restart_and_stats_switched_off() -> None:
-    first = server(engines=2)
+def test_a_restart_and_stats_switched_off() -> None:
+    first, done = server(), run(1)
     history = MetricHistory(first, EPOCH)
-    runs = [run(1), run(2)]
     times = np.arange(1.0, 15.0)
-    for engine, done in enumerate(runs):
-        history.add(outcome(done, first, times, -1.0, np.inf), engine)
+    history.add(outcome(done, first, times, -1.0, np.inf))
     history.fail([15.0, 16.0])
     shorter = SchedulerConfiguration(
         max_num_seqs=4, max_num_batched_tokens=512, num_gpu_blocks=1024, max_model_len=2048
@@ -122,35 +123,30 @@ def test_several_engines_a_restart_and_stats_switched_off() -> None:
         "host:8000",
         "m",
         shorter,
-        engines=2,
         custom_histogram_buckets={"request_tokens": (9, 99), "vllm:request_params_n": (4,)},
     )
     history.restart(second, 16.5)
-    for engine, done in enumerate(runs):
-        later = outcome(done, second, times, -1.0, np.inf)
-        later.scrapes = later.scrapes.with_columns(pl.col("time_seconds") + 17.0)
-        moved = [name for name in later.requests.columns if name.endswith("_seconds")]
-        later.requests = later.requests.with_columns(pl.col(moved) + 17.0)
-        history.add(later, engine)
+    later = outcome(done, second, times, -1.0, np.inf)
+    later.scrapes = later.scrapes.with_columns(pl.col("time_seconds") + 17.0)
+    moved = [name for name in later.requests.columns if name.endswith("_seconds")]
+    later.requests = later.requests.with_columns(pl.col(moved) + 17.0)
+    history.add(later)
     frame = history.scrape_frame()
     assert_frame_equal(parsed(history), frame)
-    one = frame.filter(pl.col("engine") == "1")
-    assert one["ok"].to_list() == [True] * 14 + [False] * 2 + [True] * 14
-    assert one["cache_config"].drop_nulls().n_unique() == 2
-    started = one["process_start_time_seconds"].drop_nulls()
+    assert frame["ok"].to_list() == [True] * 14 + [False] * 2 + [True] * 14
+    assert frame["cache_config"].drop_nulls().n_unique() == 2
+    started = frame["process_start_time_seconds"].drop_nulls()
     assert started[-1] - started[0] == 16.5 + 60.0
-    generated = one["generation_tokens_total"].drop_nulls().to_list()
+    generated = frame["generation_tokens_total"].drop_nulls().to_list()
     assert generated[14] == generated[0] < generated[13]
-    assert one["prompt_tokens_edges"][-1].to_list() == [9.0, 99.0, np.inf]
-    assert 'vllm:request_params_n_bucket{engine="0",le="4.0"' in history.page(len(history) - 1)
+    assert frame["prompt_tokens_edges"][-1].to_list() == [9.0, 99.0, np.inf]
+    assert 'vllm:request_params_n_bucket{engine="0",le="4.0"' in pages(history)[-1]
     history.drop()
-    history.restart(Server("host:8000", "m", shorter, engines=2, log_stats=False), 40.0)
-    third = outcome(runs[0], second, times, -1.0, np.inf)
-    for engine in range(2):
-        history.add(third, engine)
+    history.restart(Server("host:8000", "m", shorter, log_stats=False), 40.0)
+    history.add(outcome(done, second, times, -1.0, np.inf))
     off = history.scrape_frame()
     assert off["reason"].unique().to_list() == [STATS_DISABLED]
-    assert off["engine"].unique().sort().to_list() == ["0", "1"]
+    assert off["engine"].unique().to_list() == ["0"]
     assert not any("vllm:" in answer.body for answer in history.answers())
 
 
@@ -163,8 +159,6 @@ def test_a_first_token_is_booked_though_its_request_has_not_ended() -> None:
     history = MetricHistory(s, EPOCH)
     history.add(outcome(done, s, times, -1.0, cut))
     assert len(history) < 2  # the second waits for the request to be told
-    with pytest.raises(ValueError, match=r"first tokens before .* were not told"):
-        history.finish()
     history.add(outcome(done, s, np.zeros(0), cut, np.inf))
     frame = history.scrape_frame()
     assert frame["ttft_seconds_count"].to_list() == [
@@ -175,7 +169,7 @@ def test_a_first_token_is_booked_though_its_request_has_not_ended() -> None:
     assert frame["e2e_seconds_count"][-1] < frame["ttft_seconds_count"][-1]
 
 
-def simulated(seed: int, chunks: list[float], *, tell: bool) -> MetricHistory:
+def simulated(seed: int, chunks: list[float]) -> MetricHistory:
     """A real engine under preemption, time-outs and a queue limit, told chunk by chunk."""
     rng = np.random.default_rng(seed)
     configuration = SchedulerConfiguration(
@@ -210,15 +204,15 @@ def simulated(seed: int, chunks: list[float], *, tell: bool) -> MetricHistory:
         at = requests.arrival_seconds
         engine.offer(requests.take((at >= before) & (at < until)))
         outcome = engine.advance(until, times[(times > before) & (times <= until)])
-        history.add(outcome, unfinished=engine.unfinished() if tell else None)
-        if tell:
-            assert len(history) == np.sum(times <= until)  # nothing is held back
+        history.add(outcome)
         before = until
+    history.add(engine.advance())  # as a process ends: its first tokens are known then
+    assert len(history) == len(times)
     return history
 
 
 def test_a_real_engine_in_one_piece_and_in_many() -> None:
-    whole = simulated(1, [60.0], tell=True)
+    whole = simulated(1, [60.0])
     frame = whole.scrape_frame()
     assert_frame_equal(parsed(whole), frame)
     last = frame.row(-1, named=True)
@@ -228,12 +222,9 @@ def test_a_real_engine_in_one_piece_and_in_many() -> None:
     assert last["ttft_seconds_count"] > last["finished_requests_total"] > 50
     assert last["ttft_seconds_count"] + last["itl_seconds_count"] == last["generation_tokens_total"]
     assert last["prompt_tokens_computed_total"] < last["prompt_tokens_total"]
-    pieces = [7.5, 7.6, 11.0, 23.25, 40.0, 60.0]
-    assert_frame_equal(simulated(1, pieces, tell=True).scrape_frame(), frame)
-    late = simulated(1, [7.5, 60.0], tell=False)
-    late.finish()
+    pieces = simulated(1, [7.5, 7.6, 11.0, 23.25, 40.0, 60.0]).scrape_frame()
     counts = [name for name in frame.columns if name.endswith(("_count", "_buckets", "_total"))]
-    assert_frame_equal(late.scrape_frame().select(counts), frame.select(counts))
+    assert_frame_equal(pieces.select(counts), frame.select(counts))
 
 
 def test_a_wedged_engine_still_tells_its_last_first_tokens() -> None:
@@ -244,7 +235,7 @@ def test_a_wedged_engine_still_tells_its_last_first_tokens() -> None:
         StepTime(0.01, 5e-5, 1e-3, 0.0),
         Options(
             disturbance=Disturbance(
-                stall_seconds=np.array([2.0]), stall_durations_seconds=np.array([np.inf])
+                stall_seconds=np.array([2.0]), stall_durations_seconds=np.array([1e8])
             ),
             itl_edges=s.itl_edges,
             iteration_tokens_edges=s.iteration_tokens_edges,
@@ -252,13 +243,9 @@ def test_a_wedged_engine_still_tells_its_last_first_tokens() -> None:
     )
     engine.offer(make_requests(np.linspace(0.0, 4.0, 20), [100] * 20, [200] * 20))
     history = MetricHistory(s, EPOCH)
-    outcome = engine.advance(10.0, np.arange(1.0, 10.0))
-    history.add(outcome)
-    with pytest.raises(ValueError, match=r"unfinished=Engine\.unfinished"):
-        history.finish()
-    history = MetricHistory(s, EPOCH)
-    history.add(outcome, unfinished=engine.unfinished())
-    history.finish()
+    history.add(engine.advance(10.0, np.arange(1.0, 10.0)))
+    assert len(history) < 9  # the rest waits for who had a first token
+    history.add(engine.advance())
     frame = history.scrape_frame()
     assert len(frame) == 9
     stuck = frame.filter(pl.col("time") > EPOCH + timedelta(seconds=2.5))
@@ -287,7 +274,7 @@ def test_an_old_version_counts_what_it_counted() -> None:
     done, s = run(6), server(style=V0_8)
     history = MetricHistory(s, EPOCH)
     history.add(outcome(done, s, np.array([20.0]), -1.0, np.inf))
-    old, page = history.scrape_frame(), history.page(0)
+    old, page = history.scrape_frame(), pages(history)[0]
     new = MetricHistory(server(), EPOCH)
     new.add(outcome(done, server(), np.array([20.0]), -1.0, np.inf))
     today = new.scrape_frame()

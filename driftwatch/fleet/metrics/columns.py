@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
@@ -121,7 +121,7 @@ class HttpHistory:
 
 
 def process_columns(
-    started: float, times: Floats, engines: Sequence[Mapping[str, Floats]], answer_counts: Floats
+    started: float, times: Floats, engine: Mapping[str, Floats], answer_counts: Floats
 ) -> dict[str, Floats]:
     """``process_*`` and ``python_*`` of the API server.
 
@@ -129,8 +129,8 @@ def process_columns(
         started: start of the process, unix seconds.
     """
     steady = np.ones(len(times))
-    tokens = np.sum([engine["generation_tokens"] for engine in engines], axis=0)
-    open_requests = np.sum([engine["running"] + engine["waiting"] for engine in engines], axis=0)
+    tokens = engine["generation_tokens"]
+    open_requests = engine["running"] + engine["waiting"]
     resident = _RESIDENT_BYTES + _RESIDENT_PER_REQUEST_BYTES * answer_counts
     columns = {
         "python_info": steady,

@@ -17,8 +17,6 @@ import polars as pl
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.outcome import Outcome
 
-Bools = npt.NDArray[np.bool_]
-
 _GAUGES = ("running", "waiting_capacity", "waiting_deferred", "kv_cache_usage_ratio")
 _COUNTERS = (
     "steps_observed",
@@ -54,9 +52,8 @@ class _Pending:
 class EngineHistory:
     """One engine of a server process, from the start of the process on."""
 
-    def __init__(self, server: Server, engine: int) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._engine = engine
         edges = server.finite_edges()
         self._tallies = {
             family.columns[0]: Tally(edges[family.name])
@@ -71,13 +68,9 @@ class EngineHistory:
         self._pending = _Pending()
         self._first_tokens_taken = 0
         self._finished_taken = np.zeros(2)  # stop, length
-        self._told_early: set[int] = set()  # first tokens of requests that have not ended
 
-    def add(self, outcome: Outcome, unfinished: pl.DataFrame | None = None) -> None:
+    def add(self, outcome: Outcome) -> None:
         """What ended, and scrapes, after everything that was added before.
-
-        Args:
-            unfinished: its requests that have not ended yet; their first tokens are known then.
 
         Raises:
             ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
@@ -85,28 +78,16 @@ class EngineHistory:
         pending, requests = self._pending, outcome.requests
         max_tokens = self._max_tokens(requests)
         pending.finished = pending.finished.followed_by(finished_of(requests, max_tokens))
-        every = requests if unfinished is None else pl.concat([requests, unfinished]).sort("index")
-        first = every["first_token_seconds"].to_numpy()  # null is NaN
-        new = ~np.isnan(first)
-        if self._told_early or unfinished is not None:
-            new &= ~self._had_token(every, new)
-        tokens = np.concatenate([pending.first_tokens, first[new]])
+        first = requests["first_token_seconds"].to_numpy()  # null is NaN
+        has_token = ~np.isnan(first)
+        tokens = np.concatenate([pending.first_tokens, first[has_token]])
         arrivals = np.concatenate(
-            [pending.first_arrivals, every["arrival_seconds"].to_numpy()[new]]
+            [pending.first_arrivals, requests["arrival_seconds"].to_numpy()[has_token]]
         )
         order = np.argsort(tokens, kind="stable")
         pending.first_tokens, pending.first_arrivals = tokens[order], arrivals[order]
         if outcome.scrapes is not None and len(outcome.scrapes):
             self._scraped(outcome.scrapes)
-
-    def _had_token(self, requests: pl.DataFrame, token: Bools) -> Bools:
-        """Whose first token was told before its end; who ends or goes on is remembered so."""
-        index = requests["index"].to_numpy()
-        open_still = (requests["status"] == UNFINISHED).to_numpy()
-        told_before = np.isin(index, sorted(self._told_early))
-        self._told_early -= set(index[told_before & ~open_still].tolist())
-        self._told_early |= set(index[token & open_still].tolist())
-        return told_before
 
     def _max_tokens(self, requests: pl.DataFrame) -> Floats:
         max_tokens = np.asarray(requests["generation_tokens"].to_numpy(), dtype=np.float64)
@@ -119,14 +100,14 @@ class EngineHistory:
         times = scrapes["time_seconds"].to_numpy()
         last = pending.times[-1] if len(pending.times) else -np.inf
         if times[0] <= last or (np.diff(times) <= 0).any():
-            raise ValueError(f"engine {self._engine}: scrapes must come in order, each time once")
+            raise ValueError("scrapes must come in order, each time once")
         new = {name: scrapes[name].cast(pl.Float64).to_numpy() for name in _SCRAPED}
         for name, edges in self._edges.items():
             buckets = scrapes[f"{name}_buckets"].explode().cast(pl.Float64).to_numpy()
             if len(buckets) != len(times) * (len(edges) + 1):
                 raise ValueError(
-                    f"engine {self._engine}: {name} was booked with other edges than the "
-                    f"{len(edges)} of vLLM {self._server.style.version}"
+                    f"{name} was booked with other edges than the {len(edges)} of "
+                    f"vLLM {self._server.style.version}"
                 )
             new[f"{name}_buckets"] = buckets.reshape(len(times), len(edges) + 1)
         pending.times = np.concatenate([pending.times, times])
@@ -139,30 +120,26 @@ class EngineHistory:
         """Scrapes that were not taken yet."""
         return self._pending.times
 
-    def lacking(self) -> Floats:
-        """(scrapes,) first tokens before each that no request was told for yet.
+    def ready(self) -> int:
+        """How many scrapes, from the first on, can be taken: those whose first tokens are known.
 
         Raises:
             ValueError: more requests have a first token than the engine counted.
         """
         pending = self._pending
         if not len(pending.times):
-            return np.zeros(0)
+            return 0
         counted = np.searchsorted(pending.first_tokens, pending.times, side="right")
         had = pending.scraped["generation_tokens"] - pending.scraped["itl_seconds_count"]
         lacking = had - (counted + self._first_tokens_taken)
         if (lacking < 0).any():
             at = float(pending.times[np.flatnonzero(lacking < 0)[0]])
             raise ValueError(
-                f"engine {self._engine}: by {at:g} s more requests have a first token than "
-                "its counters say (generation_tokens - itl_seconds_count)"
+                f"by {at:g} s more requests have a first token than the engine's counters say "
+                "(generation_tokens - itl_seconds_count)"
             )
-        return np.asarray(lacking, dtype=np.float64)
-
-    def ready(self) -> int:
-        """How many scrapes, from the first on, can be taken."""
-        late = np.flatnonzero(self.lacking() > 0)
-        return int(late[0]) if len(late) else len(self._pending.times)
+        late = np.flatnonzero(lacking > 0)
+        return int(late[0]) if len(late) else len(pending.times)
 
     def take(self, how_many: int) -> dict[str, Floats]:
         """Columns of the first scrapes, which are then forgotten.

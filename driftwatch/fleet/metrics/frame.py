@@ -15,8 +15,6 @@ from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrape
 from driftwatch.fleet.metrics.engine import Floats
 from driftwatch.fleet.metrics.template import PageTemplate
 
-Columns = Mapping[tuple[str, int], Floats]
-
 
 @dataclass
 class Pages:
@@ -25,7 +23,7 @@ class Pages:
     instance: str  # host:port
     micros: np.ndarray[tuple[int], np.dtype[np.int64]]  # (scrapes,) unix microseconds, ascending
     template: PageTemplate  # the page without its numbers
-    columns: Columns  # (name, engine) → its numbers at every scrape
+    columns: Mapping[str, Floats]  # its numbers at every scrape
 
     @cached_property
     def _numbers(self) -> Floats:
@@ -35,7 +33,7 @@ class Pages:
             if not slot.column:
                 numbers[:, place] = slot.constant
                 continue
-            column = self.columns[slot.column, slot.engine]
+            column = self.columns[slot.column]
             numbers[:, place] = column if column.ndim == 1 else column[:, slot.part]
         return numbers
 

@@ -24,7 +24,6 @@ from driftwatch.fleet.metrics.columns import (
 from driftwatch.fleet.metrics.engine import EngineHistory, Floats
 from driftwatch.fleet.metrics.frame import Pages
 from driftwatch.fleet.metrics.template import (
-    PROCESS,
     FirstAnswers,
     PageTemplate,
     page_template,
@@ -50,7 +49,7 @@ class MetricHistory:
     Args:
         epoch: the wall time of second 0 of the simulation.
         started_seconds: start of the first process on the simulation's clock; its metrics are made
-            ``server.ready_after_seconds`` later.
+            ``READY_AFTER_SECONDS`` later.
 
     Raises:
         ImpossibleConfiguration: the server cannot be.
@@ -59,8 +58,7 @@ class MetricHistory:
     def __init__(self, server: Server, epoch: datetime, started_seconds: float = -60.0) -> None:
         self._epoch = epoch.astimezone(UTC)
         self._pages: list[Pages] = []
-        self._failed: list[tuple[int, str, tuple[str, ...], str | int, str]] = []
-        self._last_labels: tuple[str, ...] | None = None
+        self._failed: list[tuple[int, str]] = []  # unix microseconds, what went wrong
         self._order: list[tuple[int, int, int]] = []
         self._begin(server, started_seconds)
 
@@ -73,45 +71,33 @@ class MetricHistory:
         server.check()
         self._server = server
         self._started = self._epoch.timestamp() + started_seconds
-        self._engines = [EngineHistory(server, engine) for engine in range(server.engines)]
-        self._engine_pages = [EngineColumns(server) for _ in self._engines]
+        self._engine = EngineHistory(server)
+        self._engine_page = EngineColumns(server)
         self._http = HttpHistory()
         self._templates: dict[FirstAnswers, PageTemplate] = {}
         self._answers = FirstAnswers()
 
-    def add(
-        self, outcome: Outcome, engine: int = 0, *, unfinished: pl.DataFrame | None = None
-    ) -> None:
-        """What one engine of the present process did since it was last told of.
+    def add(self, outcome: Outcome) -> None:
+        """What the engine of the present process did since it was last told of.
 
-        Scrapes of all engines must be at the same times.
-
-        Args:
-            unfinished: ``Engine.unfinished()``: requests still under way tell their first token and
-                nothing else. Without it the last scrapes wait until these requests end.
+        A scrape waits until the requests that had their first token by then have ended.
 
         Raises:
             ValueError: times do not fit, or the engine's counters contradict its requests.
         """
         self._http.add(outcome.requests)
-        self._engines[engine].add(outcome, unfinished)
-        self._take(min(one.ready() for one in self._engines))
+        self._engine.add(outcome)
+        if ready := self._engine.ready():
+            self._take(self._engine.times[:ready])
 
     def offered(self, arrival_seconds: Floats) -> None:
         """When the next requests of the present process reach it."""
-        for engine_page in self._engine_pages:
-            engine_page.kind.arrived(arrival_seconds)
+        self._engine_page.kind.arrived(arrival_seconds)
 
-    def fail(
-        self,
-        scrape_seconds: Sequence[float] | Floats,
-        status: int | str = "exc",
-        body: str = REFUSED,
-    ) -> None:
+    def fail(self, scrape_seconds: Sequence[float] | Floats, body: str = REFUSED) -> None:
         """Scrapes that brought no page (before the restart that ends them, if one does)."""
-        for micros in self._micros(np.asarray(scrape_seconds, dtype=np.float64)).tolist():
-            text = f"answered {status}" if isinstance(status, int) else f"no answer: {body}"
-            self._failed.append((micros, text, self._labels(), status, body))
+        micros = self._micros(np.asarray(scrape_seconds, dtype=np.float64))
+        self._failed += [(at, body) for at in micros.tolist()]
 
     def restart(self, server: Server, started_seconds: float) -> None:
         """The process ends and another one starts: every counter is 0 again.
@@ -119,54 +105,22 @@ class MetricHistory:
         What ends after the last scrape of the old process is forgotten with it.
 
         Raises:
-            ValueError: as :meth:`finish`.
             ImpossibleConfiguration: the new server cannot be.
         """
-        self.finish()
         self._begin(server, started_seconds)
 
-    def finish(self) -> None:
-        """All scrapes of the present process become ready.
-
-        Raises:
-            ValueError: a first token is not known: its request has not ended, and ``add`` was
-                not given ``unfinished=Engine.unfinished()``.
-        """
-        for number, engine in enumerate(self._engines):
-            lacking = engine.lacking()
-            if len(lacking) and lacking[-1] > 0:
-                raise ValueError(
-                    f"{self._server.instance} engine {number}: {lacking[-1]:g} first tokens before "
-                    f"{engine.times[-1]:g} s are of requests that were not told: "
-                    "add(..., unfinished=Engine.unfinished())"
-                )
-
-    def _take(self, ready: int) -> None:
-        if not ready:
-            return
-        times = self._engines[0].times[:ready]
-        for engine in self._engines[1:]:
-            if not np.array_equal(engine.times[:ready], times):
-                raise ValueError("the engines of one server are scraped at the same times")
-        of_engines = [
-            engine_page.page_columns(times, engine.take(ready))
-            for engine, engine_page in zip(self._engines, self._engine_pages, strict=True)
-        ]
+    def _take(self, times: Floats) -> None:
+        columns = self._engine_page.page_columns(times, self._engine.take(len(times)))
         answers = [self._http.first(which, float(times[-1])) for which in (False, True)]
-        columns = self._http.take(times)
+        columns |= self._http.take(times)
         answer_counts = columns["http_requests_2xx"] + columns["http_requests_5xx"]
-        columns |= process_columns(self._started, times, of_engines, answer_counts)
-        for name in ("rejected_reqs", "rejected_tokens"):
-            columns[name] = np.sum([engine[name] for engine in of_engines], axis=0)
-        every = {(name, PROCESS): values for name, values in columns.items()}
-        for number, engine_columns in enumerate(of_engines):
-            every |= {(name, number): values for name, values in engine_columns.items()}
-        self._render(times, every, answers)
+        columns |= process_columns(self._started, times, columns, answer_counts)
+        self._render(times, columns, answers)
 
     def _render(
         self,
         times: Floats,
-        columns: dict[tuple[str, int], Floats],
+        columns: dict[str, Floats],
         answers: Sequence[float | None],
     ) -> None:
         """Pages of scrapes, apart where the first HTTP answer of a kind adds lines."""
@@ -187,8 +141,6 @@ class MetricHistory:
             self._pages.append(
                 Pages(self._server.instance, self._micros(times[first:after]), template, part)
             )
-        if self._server.log_stats:
-            self._last_labels = self._labels()
 
     def _template(self, answers: FirstAnswers) -> PageTemplate:
         template = self._templates.get(answers)
@@ -196,12 +148,6 @@ class MetricHistory:
             template = page_template(self._server, self._started, answers)
             self._templates[answers] = template
         return template
-
-    def _labels(self) -> tuple[str, ...]:
-        """Engines that a scraper knows of."""
-        if not self._server.log_stats:
-            return self._last_labels or ("0",)
-        return tuple(str(engine) for engine in range(self._server.engines))
 
     def _micros(self, seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         first = round(self._epoch.timestamp() * 1e6)
@@ -228,45 +174,32 @@ class MetricHistory:
         """Every scrape that is ready, as a scraper got it, in order."""
         return [self._answer(*place) for place in self._ready()]
 
-    def page(self, number: int) -> str:
-        """The text of a scrape that is ready, by its number; "" where it failed."""
-        answer = self._answer(*self._ready()[number])
-        return answer.body if answer.status == 200 else ""
-
     def _answer(self, micros: int, number: int, row: int) -> Scraped:
         time = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
         if number >= 0:
             return Scraped(time, 200, self._pages[number].page(row))
-        _, _, _, status, body = self._failed[row]
-        return Scraped(time, status, body)
+        return Scraped(time, "exc", self._failed[row][1])
 
     def scrape_frame(self) -> pl.DataFrame:
         """Every scrape that is ready as rows of the scrape table: what its pages are read as."""
         frames = [empty_scrapes()]
-        failed = list(self._failed)
+        failed = [(at, f"no answer: {body}") for at, body in self._failed]
         for pages in self._pages:
             frame = pages.frame()
             if frame.is_empty():
-                failed += [
-                    (at, STATS_DISABLED, self._last_labels or ("0",), 200, "")
-                    for at in pages.micros.tolist()
-                ]
+                failed += [(at, STATS_DISABLED) for at in pages.micros.tolist()]
             frames.append(frame)
-        frames.append(
-            scrape_frame(
-                [
-                    {
-                        "instance": self._server.instance,
-                        "engine": engine,
-                        "time": datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros),
-                        "ok": False,
-                        "reason": reason,
-                    }
-                    for micros, reason, engines, _, _ in failed
-                    for engine in engines
-                ]
-            )
-        )
+        rows = [
+            {
+                "instance": self._server.instance,
+                "engine": "0",
+                "time": datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros),
+                "ok": False,
+                "reason": reason,
+            }
+            for micros, reason in failed
+        ]
+        frames.append(scrape_frame(rows))
         every = pl.concat(frames)
         return every.sort("instance", "engine", "time", maintain_order=True).rechunk()
 

@@ -24,11 +24,10 @@ from driftwatch.fleet.metrics.families import (
     PYTHON_INFO,
     Family,
 )
-from driftwatch.fleet.server import Server
-
-PROCESS = -1  # "engine" of a column that belongs to the whole server
+from driftwatch.fleet.server import READY_AFTER_SECONDS, Server
 
 _APART_SECONDS = 1e-5  # between the making of two children of a family
+_HANDLER = "/v1/completions"  # path of the requests
 _HTTP_BEFORE_SECONDS = 0.11  # the middleware's own histogram is made as much later
 
 
@@ -40,7 +39,6 @@ class Slot:
     """Where the number of a line comes from."""
 
     column: str  # name of a column, "" for a constant
-    engine: int  # its engine, PROCESS for one of the whole server
     part: int  # place in a column of several numbers (cumulative buckets, then the sum)
     constant: float = 0.0  # the number itself, where it is one
 
@@ -143,29 +141,27 @@ class _Registry:
 def _metrics(
     server: Server, started: float, answers: FirstAnswers, slots: list[Slot]
 ) -> Iterator[Metric]:
-    created = started + server.ready_after_seconds
+    created = started + READY_AFTER_SECONDS
     children = _Children(server, slots, created)
     for family in PYTHON:
         labels = PYTHON_INFO if family.name == "python_info" else {}
-        yield children.metric(family, ({**labels},))
+        yield children.metric(family, labels)
     if server.log_stats:
         for family in server.style.families:
             yield children.metric(family, children.labels(family))
         yield children.info()
-    yield from _http(server, answers, children, created)
+    yield from _http(answers, children, created)
 
 
-def _http(
-    server: Server, answers: FirstAnswers, children: _Children, created: float
-) -> Iterator[Metric]:
-    by_handler = {"handler": server.handler}
+def _http(answers: FirstAnswers, children: _Children, created: float) -> Iterator[Metric]:
+    by_handler = {"handler": _HANDLER}
     with_method = {**by_handler, "method": "POST"}
     times = {"2xx": answers.with_2xx, "5xx": answers.with_5xx}
     firsts = [time for time in times.values() if time is not None]
     for family in HTTP:
         if family is HTTP_HIGHR:
             children.created_at = created + _HTTP_BEFORE_SECONDS
-            yield children.metric(family, ({},))
+            yield children.metric(family, {})
             continue
         labels = with_method if family in (HTTP_REQUESTS, HTTP_BY_HANDLER) else by_handler
         metric = Metric(family.name, family.help, family.type)
@@ -174,10 +170,10 @@ def _http(
             for time, status in sorted(statuses):
                 children.created_at = time
                 place = family.label_values.index(status)
-                children.add(metric, family, place, PROCESS, {**labels, "status": status})
+                children.add(metric, family, place, {**labels, "status": status})
         elif firsts:
             children.created_at = min(firsts)
-            children.add(metric, family, 0, PROCESS, labels)
+            children.add(metric, family, 0, labels)
         yield metric
 
 
@@ -190,53 +186,45 @@ class _Children:
         self._edges = server.finite_edges()
         self.created_at = created
 
-    def labels(self, family: Family) -> list[dict[str, str]]:
-        """Labels of a family's children before its own label: a set for each engine."""
+    def labels(self, family: Family) -> dict[str, str]:
+        """Labels of a family's children before its own label."""
         model = {"model_name": self._server.model_name}
-        if family.scope == "model":
-            return [model]
-        return [{"engine": str(engine), **model} for engine in range(self._server.engines)]
+        return model if family.scope == "model" else {"engine": "0", **model}
 
-    def metric(self, family: Family, of: Sequence[Mapping[str, str]]) -> Metric:
+    def metric(self, family: Family, labels: Mapping[str, str]) -> Metric:
         metric = Metric(family.name, family.help, family.type)
         for place, value in enumerate(family.label_values):
-            for labels in of:
-                engine = int(labels.get("engine", 0)) if family.scope == "engine" else PROCESS
-                own = {family.label: value} if family.label else {}
-                self.add(metric, family, place, engine, {**labels, **own})
+            own = {family.label: value} if family.label else {}
+            self.add(metric, family, place, {**labels, **own})
         return metric
 
     def info(self) -> Metric:
         metric = Metric(
             "vllm:cache_config_info", "Information of the LLMEngine CacheConfig", "gauge"
         )
-        engines = self._server.engines if self._server.style.info_engine_label else 1
-        for engine in range(engines):
-            self._sample(metric, "", self._server.info_labels(engine), Slot("", PROCESS, 0, 1.0))
+        self._sample(metric, "", self._server.info_labels(), Slot("", 0, 1.0))
         return metric
 
-    def add(
-        self, metric: Metric, family: Family, place: int, engine: int, labels: Mapping[str, str]
-    ) -> None:
+    def add(self, metric: Metric, family: Family, place: int, labels: Mapping[str, str]) -> None:
         """One child of a family, with all its samples."""
         column = family.columns[place]
         if family.type == "histogram":
             edges = self._edges[family.name if family.scope == "engine" else family.group]
             les = (*map(_as_go_writes, edges), "+Inf")
             for part, edge in enumerate(les):
-                self._sample(metric, "_bucket", {**labels, "le": edge}, Slot(column, engine, part))
-            self._sample(metric, "_count", labels, Slot(column, engine, len(edges)))
-            self._sample(metric, "_sum", labels, Slot(column, engine, len(edges) + 1))
+                self._sample(metric, "_bucket", {**labels, "le": edge}, Slot(column, part))
+            self._sample(metric, "_count", labels, Slot(column, len(edges)))
+            self._sample(metric, "_sum", labels, Slot(column, len(edges) + 1))
         elif family.type == "summary":
-            self._sample(metric, "_count", labels, Slot(column, engine, 0))
-            self._sample(metric, "_sum", labels, Slot(column, engine, 1))
+            self._sample(metric, "_count", labels, Slot(column, 0))
+            self._sample(metric, "_sum", labels, Slot(column, 1))
         else:
             constant = {"": 0.0, "1": 1.0}.get(column)
-            slot = Slot(column, engine, 0) if constant is None else Slot("", engine, 0, constant)
+            slot = Slot(column, 0) if constant is None else Slot("", 0, constant)
             self._sample(metric, "_total" if family.type == "counter" else "", labels, slot)
         if family.created:
             self.created_at += _APART_SECONDS
-            self._sample(metric, "_created", labels, Slot("", PROCESS, 0, self.created_at))
+            self._sample(metric, "_created", labels, Slot("", 0, self.created_at))
 
     def _sample(self, metric: Metric, suffix: str, labels: Mapping[str, str], slot: Slot) -> None:
         metric.add_sample(metric.name + suffix, dict(labels), float(len(self._slots)))
