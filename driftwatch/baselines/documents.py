@@ -29,7 +29,7 @@ from driftwatch.detect.speed.load_model import model_from
 from driftwatch.documents import problems_of
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Fingerprint
-from driftwatch.settings.problems import note_errors
+from driftwatch.yaml_models import note_errors
 from driftwatch.yaml_positions import MAX_BYTES as MAX_PLACED_BYTES
 from driftwatch.yaml_positions import Entries, read_yaml
 
@@ -205,7 +205,7 @@ def _problems(path: Path, error: ValidationError, size: int) -> tuple[Problem, .
     if size <= MAX_PLACED_BYTES:  # JSON is YAML, and there every value has its place
         file = read_yaml(path)
         if isinstance(file.root, Entries) and not file.problems:
-            note_errors(file, file.root, _Export, error, {})
+            note_errors(file, file.root, _Export, error)
             return tuple(sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0)))
     texts = problems_of(error).split("; ")
     return tuple(Problem(str(path), None, None, "value", text) for text in texts)

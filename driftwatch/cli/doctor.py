@@ -183,7 +183,7 @@ def _receivers(config: Path) -> list[Check]:
 
 def _places(config: Path | None, settings: Settings) -> Callable[[Check], str]:
     """Where in the file a check is mended: ``file:line``, "" where that is no line of it."""
-    from driftwatch.settings.problems import place_of
+    from driftwatch.yaml_models import place_of
     from driftwatch.yaml_positions import Entries, read_yaml
 
     assert config is not None  # noqa: S101 - the settings are of it

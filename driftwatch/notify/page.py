@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -138,8 +137,8 @@ def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
     """What of the form is not as usual; without one as on the page before."""
     if form is None:
         return dict((incident.page or {}).get("form") or {})
-    usual = asdict(PageForm())
-    return {k: plain(v) for k, v in asdict(form).items() if v != usual[k] and k != "columns"}
+    usual = PageForm().model_dump()
+    return {k: plain(v) for k, v in form.model_dump().items() if v != usual[k] and k != "columns"}
 
 
 def _peers(finding: Finding | None, incident: Incident) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -41,7 +41,7 @@ def leaf(page: Page) -> str | None:
     return None if diagnosis is None else diagnosis["leaf"]
 
 
-_USUAL = asdict(PageForm())
+_USUAL = PageForm().model_dump()
 
 
 def form_of(page: Page) -> Mapping[str, Any]:

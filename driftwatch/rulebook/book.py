@@ -11,40 +11,28 @@ from pathlib import Path
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.installation import shipped
-from driftwatch.rulebook.fields import near
-from driftwatch.rulebook.rules import ReadRule, Rule, count_rules, read_rules, with_ids
+from driftwatch.rulebook.rules import ReadRule, Rule, read_rules, with_ids
 from driftwatch.rulebook.trees import continued_by, read_tree
-from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
+from driftwatch.yaml_models import near
+from driftwatch.yaml_positions import Entries, Scalar, YamlFile, read_yaml
 
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """What is watched for and how it is explained.
+    """What is watched for and how it is explained."""
 
-    Attributes:
-        rules: in file order; ids are unique. Disabled rules are among them.
-        trees: name → tree; every tree a rule names is here.
-    """
-
-    rules: tuple[Rule, ...]
-    trees: Mapping[str, Tree]
+    rules: tuple[Rule, ...]  # in file order, disabled ones too; ids are unique
+    trees: Mapping[str, Tree]  # name → tree; every tree a rule names is here
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading a set of files gave.
+    """What reading a set of files gave."""
 
-    Attributes:
-        book: the rules and trees that could be read.
-        problems: everything that is wrong, in file order.
-        files: how many files were read.
-        rules: how many rules they hold, readable or not.
-    """
-
-    book: Rulebook
-    problems: tuple[Problem, ...]
-    files: int
-    rules: int
+    book: Rulebook  # the rules and trees that could be read
+    problems: tuple[Problem, ...]  # everything that is wrong, in file order
+    files: int  # how many files were read
+    rules: int  # how many rules they hold, readable or not
 
 
 def load_rulebook(paths: Sequence[Path] = ()) -> Rulebook:
@@ -73,7 +61,6 @@ def read_rulebook(
     trees: dict[str, Tree] = {}
     places: dict[str, str] = {}
     of_trees: list[tuple[YamlFile, Entries]] = []
-    written = 0
     for path in _files(paths or (shipped("rules"),), problems):
         file = read_yaml(path)
         file.path = _display(path)
@@ -88,42 +75,37 @@ def read_rulebook(
             of_trees.append((file, root))
         else:
             rules_read += read_rules(file, root)
-            written += count_rules(root)
     _read_trees(of_trees, trees, places)
-    rules = with_ids(tuple(rules_read))
+    rules = with_ids(rules_read)
     _check_names(rules_read, trees, receivers)
     for file in files:
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
-    return Reading(Rulebook(rules, trees), tuple(problems), len(files), written)
+    return Reading(Rulebook(rules, trees), tuple(problems), len(files), len(rules_read))
 
 
 def _check_names(
     rules: Sequence[ReadRule], trees: dict[str, Tree], receivers: Collection[str] | None
 ) -> None:
     """Trees, alerts and receivers that rules name exist; shipped trees are added where named."""
-    ours: Mapping[str, Tree] | None = None
-    alerts = {one.alert for one in rules if one.alert is not None}
+    alerts = {str(alert.value) for one in rules for alert in one.names("alert")}
     for one in rules:
-        name = one.tree
-        if name is not None and name not in trees:
-            ours = shipped_trees() if ours is None else ours
-            if name in ours:
-                trees[name] = ours[name]
-            else:
-                help_text = near(name, {*trees, *ours})
-                one.fields.problem("tree", "unknown-tree", f"there is no tree {name}", help_text)
-        for alert in one.inhibited_by:
-            if alert not in alerts:
-                help_text = near(alert, alerts)
-                message = f"there is no alert {alert} in these files"
-                one.fields.problem("inhibited_by", "unknown-alert", message, help_text, inner=alert)
-        for receiver in one.receivers:
-            if receivers is not None and receiver not in receivers:
-                message = f"there is no receiver {receiver} in the configuration"
-                help_text = near(receiver, receivers)
-                one.fields.problem(
-                    "receivers", "unknown-receiver", message, help_text, inner=receiver
-                )
+        for name in one.names("tree"):
+            if name.value not in trees and name.value in shipped_trees():
+                trees[str(name.value)] = shipped_trees()[str(name.value)]
+            _check_name(one, name, "tree", {*trees, *shipped_trees()}, "")
+        for name in one.names("inhibited_by"):
+            _check_name(one, name, "alert", alerts, " in these files")
+        for name in one.names("receivers") if receivers is not None else ():
+            _check_name(one, name, "receiver", receivers or (), " in the configuration")
+
+
+def _check_name(
+    rule: ReadRule, name: Scalar, noun: str, names: Collection[str], where: str
+) -> None:
+    text = str(name.value)
+    if text not in names:
+        message = f"there is no {noun} {text}{where}"
+        rule.file.add(name.place, f"unknown-{noun}", message, near(text, names))
 
 
 def _read_trees(

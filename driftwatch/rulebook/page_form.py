@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.rulebook.fields import Fields, entries_of, near
-from driftwatch.yaml_positions import YamlFile
+from driftwatch.rulebook.values import RulePart
+from driftwatch.yaml_models import fault, near
 
 Family = Literal["traffic", "speed", "stuck", "retune", "none"]
 Lengths = Literal["mean", "drift", "peer", "pin"]
@@ -65,61 +66,42 @@ GROUPS = (
 _NAME = re.compile(r"\{([^{}]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class PageForm:
+def _template(text: str) -> str:
+    for name in _NAME.findall(text):
+        if name not in PHRASES and name not in BY_NAME:
+            message = f"{{{name}}} is neither a phrase nor an evidence column"
+            raise fault("unknown-column", message, near(name, {*PHRASES, *BY_NAME}))
+    return text
+
+
+def _columns(name: str) -> str:
+    if name not in GROUPS and name not in BY_NAME:
+        raise fault("unknown-column", name, near(name, {*GROUPS, *BY_NAME}))
+    return name
+
+
+Template = Annotated[str, AfterValidator(_template)]
+Templates = tuple[Template, ...]
+
+
+class PageForm(RulePart):
     """What a rule's page says."""
 
     # how bad, for line 1, the longest first; empty = the rule's summary, else the cost
-    says: tuple[str, ...] = ()
-    since: tuple[str, ...] = ("{lengths}",)  # what stands beside the time at which it began
-    cause: tuple[str, ...] = ("{limit}", "{meaning}")  # why
-    also: tuple[str, ...] = ("{load}",)  # what else a person acts on
-    advice: str | None = None  # what to do where neither a leaf nor a recommendation says it
-    advice_of_many: str | None = None  # the same where the page is about several targets
+    says: Templates = ()
+    since: Templates = ("{lengths}",)  # what stands beside the time at which it began
+    cause: Templates = ("{limit}", "{meaning}")  # why
+    also: Templates = ("{load}",)  # what else a person acts on
+    # what to do where neither a leaf nor a recommendation says it
+    advice: Template | None = None
+    advice_of_many: Template | None = None  # the same where the page is about several targets
     # which ratio of lengths the phrases compare: with the baseline's mean, with the nearest of its
-    # hours, with its peers, or of a day with the pin
+    # hours, with its peers, or of a day with the baseline
     lengths: Lengths = "mean"
     # evidence that the page carries, by group or by name; empty = all groups
-    columns: tuple[str, ...] = ()
+    columns: tuple[Annotated[str, AfterValidator(_columns)], ...] = ()
     # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
-    # alone
     family: Family | None = None
 
 
-KEYS = tuple(PageForm.__dataclass_fields__)
-
-
-def read_form(file: YamlFile, owner: Fields) -> PageForm | None:
-    """``page:`` of a rule or a group, None without it; what is wrong is noted in ``file``."""
-    node = owner.get("page")
-    entries = None if node is None else entries_of(file, node, "page")
-    if entries is None:
-        return None
-    fields = Fields(file, entries, "page", entries.place)
-    fields.allow(KEYS)
-    values: dict[str, Any] = {}
-    for key in ("says", "since", "cause", "also"):
-        if fields.get(key) is not None:
-            values[key] = fields.names(key)
-    for key in ("advice", "advice_of_many"):
-        values[key] = fields.text(key)
-    for key, templates in values.items():
-        for template in [templates] if isinstance(templates, str) else templates or ():
-            _check_names(fields, key, template)
-    values["columns"] = fields.names("columns")
-    for name in values["columns"]:
-        if name not in GROUPS and name not in BY_NAME:
-            hint = near(name, {*GROUPS, *BY_NAME})
-            fields.problem("columns", "unknown-column", name, hint, inner=name)
-    values["lengths"] = fields.choice("lengths", get_args(Lengths)) or "mean"
-    values["family"] = fields.choice("family", get_args(Family))
-    return PageForm(**values)
-
-
-def _check_names(fields: Fields, key: str, template: str) -> None:
-    """Note every name in braces that is neither a phrase nor an evidence column."""
-    for name in _NAME.findall(template):
-        if name not in PHRASES and name not in BY_NAME:
-            message = f"{{{name}}} is neither a phrase nor an evidence column"
-            hint = near(name, {*PHRASES, *BY_NAME})
-            fields.problem(key, "unknown-column", message, hint, inner=template)
+KEYS = tuple(PageForm.model_fields)

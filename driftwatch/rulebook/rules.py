@@ -21,44 +21,22 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import polars as pl
+from pydantic import AfterValidator, Field, model_validator
 
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
-from driftwatch.rulebook.fields import Fields, entries_of, items_of
-from driftwatch.rulebook.page_form import PageForm, read_form
-from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
+from driftwatch.rulebook.page_form import PageForm
+from driftwatch.rulebook.values import RulePart, When
+from driftwatch.yaml_models import Duration, fault, note_duplicates, read_model
+from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
-KEYS = (
-    "alert",
-    "when",
-    "given",
-    "until",
-    "for",
-    "keep_firing_for",
-    "severity",
-    "per",
-    "group",
-    "inhibited_by",
-    "enabled",
-    "reason",
-    "tree",
-    "labels",
-    "page",
-    "annotations",
-    "receivers",
-)
-GROUP_KEYS = ("share", "at_least", "within")
 Per = Literal["target", "pool"]
-_INSTEAD = {
-    "by": "the key is `per`: target or pool",
-    "expr": "the key is `when`: conditions are SQL predicates, not PromQL",
-    "record": "driftwatch has no recording rules; the evidence columns are there already",
-}
+Instead = Mapping[str, tuple[str, str]]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What the target brings, and what is a key of its own.
 _RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "model_name")
@@ -66,17 +44,11 @@ _RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "mo
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """When one page for a pool takes the place of its targets' pages.
+    """When one page for a pool takes the place of its targets' pages."""
 
-    Attributes:
-        share: of the pool's targets; at least so many of them fire.
-        at_least: and at least so many of them.
-        within_seconds: after one another.
-    """
-
-    share: float = 0.3
-    at_least: int = 3
-    within_seconds: float = 1800.0
+    share: float = 0.3  # of the pool's targets; at least so many of them fire
+    at_least: int = 3  # and at least so many of them
+    within_seconds: float = 1800.0  # after one another
 
     def needed(self, of_targets: int) -> int:
         """How many targets of a pool of this size make a page of the pool.
@@ -90,57 +62,39 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of a rule file.
+    """One rule of a rule file."""
 
-    Attributes:
-        id: the identity: alert name, then its labels (and severity where only that differs)
-            in braces: ``LengthDrift{signal="prompt_tokens"}``. Unique in a rulebook.
-        alert: alert name; several rules may share it.
-        group: name of the group it stands in.
-        severity: page, ticket or notice.
-        when: the condition; NULL is unknown, which neither fires nor resolves.
-        given: minutes in which this does not hold have no verdict; None = every minute has one.
-        until: while an incident is open it stays so until this holds (hysteresis), also where
-            ``when`` does not hold any more; unknown keeps it open. None = until ``when`` is false.
-        for_seconds: how long it must hold before it fires.
-        keep_firing_for_seconds: how long it keeps firing after it last held.
-        per: what one incident is about: a target, or its whole pool. A pool's rule is true where
-            it is true for any target of it, else unknown where it is unknown for one.
-        together: when one incident of the pool takes the place of its targets' (``group:`` in the
-            file); None = never.
-        inhibited_by: alerts that keep this rule from firing on a target while they fire there.
-        enabled: a disabled rule is loaded, checked and listed, but never evaluated.
-        reason: why it is disabled; None where it is enabled and says nothing.
-        tree: name of the tree that explains it, None = no diagnosis.
-        labels: static labels, part of the identity.
-        annotations: free texts for the page (summary, runbook_url).
-        page: how its page looks: the rule's own form, else its group's.
-        receivers: names of receivers; empty = every receiver that takes the severity.
-        path: file it was read from.
-        line: 1-based line of its ``alert``.
-    """
-
+    # alert name, then its labels (and severity where only that differs) in braces:
+    # ``LengthDrift{signal="prompt_tokens"}``; unique in a rulebook
     id: str
-    alert: str
-    group: str
+    alert: str  # alert name; several rules may share it
+    group: str  # name of the group it stands in
     severity: Severity
-    when: Condition
+    when: Condition  # NULL is unknown, which neither fires nor resolves
+    # minutes in which this does not hold have no verdict; None = every minute has one
     precondition: Condition | None = None
+    # while an incident is open it stays so until this holds (hysteresis), also where ``when`` does
+    # not hold any more; unknown keeps it open. None = until ``when`` is false
     until: Condition | None = None
-    for_seconds: float = 0.0
-    keep_firing_for_seconds: float = 0.0
+    for_seconds: float = 0.0  # how long it must hold before it fires
+    keep_firing_for_seconds: float = 0.0  # how long it keeps firing after it last held
+    # what one incident is about. A pool's rule is true where it is true for any target of it, else
+    # unknown where it is unknown for one
     per: Per = "target"
+    # when one incident of the pool takes the place of its targets' (``group:``); None = never
     together: Group | None = None
+    # alerts that keep this rule from firing on a target while they fire there
     inhibited_by: tuple[str, ...] = ()
-    enabled: bool = True
-    reason: str | None = None
-    tree: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    enabled: bool = True  # a disabled rule is loaded, checked and listed, but never evaluated
+    reason: str | None = None  # why it is disabled
+    tree: str | None = None  # name of the tree that explains it, None = no diagnosis
+    labels: Mapping[str, str] = field(default_factory=dict)  # static, part of the identity
+    # free texts for the page (summary, runbook_url)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    page: PageForm = field(default_factory=PageForm)
-    receivers: tuple[str, ...] = ()
-    path: str = ""
-    line: int = 0
+    page: PageForm = field(default_factory=PageForm)  # the rule's own form, else its group's
+    receivers: tuple[str, ...] = ()  # names; empty = every receiver that takes the severity
+    path: str = ""  # file it was read from
+    line: int = 0  # 1-based line of its ``alert``
 
     @property
     def verdict(self) -> pl.Expr:
@@ -164,170 +118,150 @@ class Rule:
         return pl.when(self.precondition.expression).then(condition.expression)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRule:
-    """What could be read of a rule, with its fields, until the whole book is known.
+def _alert_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        help_text = "letters, digits and _, as in Prometheus"
+        raise fault("value", f"{text!r} is not an alert name", help_text)
+    return text
 
-    Attributes:
-        fields: where problems are noted.
-        tree: tree it names.
-        receivers: receivers it names.
-        rule: None where it has problems of its own.
-        inhibited_by: alerts it names.
-        alert: its own alert name.
-    """
 
-    fields: Fields
-    tree: str | None
-    receivers: tuple[str, ...]
-    rule: Rule | None = None
+def _label_name(text: str) -> str:
+    if text in _RESERVED or not _NAME.fullmatch(text):
+        hint = "severity: is a key of the rule" if text == "severity" else None
+        raise fault("value", f"{text} cannot be a label", hint)
+    return text
+
+
+class _GroupInFile(RulePart):
+    """``group:`` of a rule."""
+
+    share: float = Field(0.3, gt=0, le=1, strict=True)
+    at_least: int = Field(3, ge=2, strict=True)
+    within: Duration = 1800.0
+
+
+class _RuleInFile(RulePart):
+    """A rule as written; fields are those of :class:`Rule`."""
+
+    INSTEAD: ClassVar[Instead] = {
+        "by": ("per", "target or pool"),
+        "expr": ("when", "conditions are SQL predicates, not PromQL"),
+        "record": ("alert", "there are no recording rules, as evidence columns are there already"),
+    }
+
+    alert: Annotated[str, AfterValidator(_alert_name)]
+    when: When
+    precondition: When | None = Field(None, alias="given")
+    until: When | None = None
+    for_seconds: Duration = Field(0.0, alias="for")
+    keep_firing_for_seconds: Duration = Field(0.0, alias="keep_firing_for")
+    severity: Severity
+    per: Per = "target"
+    together: _GroupInFile | None = Field(None, alias="group")
     inhibited_by: tuple[str, ...] = ()
-    alert: str | None = None
+    enabled: bool = Field(True, strict=True)
+    reason: str | None = None
+    tree: str | None = None
+    labels: dict[Annotated[str, AfterValidator(_label_name)], str] = Field(default_factory=dict)
+    page: PageForm | None = None
+    annotations: dict[str, str] = Field(default_factory=dict)
+    receivers: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.enabled and not self.reason:
+            help_text = 'reason: "why it is off"'
+            message = "a disabled rule needs a reason"
+            raise fault("missing-key", message, help_text, inner=("enabled",))
+        if self.per == "pool" and self.tree is not None:
+            message = "a path is one target's; a pool has none"
+            raise fault("value", message, "leave out tree: or per: pool", inner=("tree",))
+        if self.per == "pool" and self.together is not None:
+            message = "a rule per pool has one incident a pool"
+            raise fault("value", message, "leave out group: or per: pool", inner=("group",))
+        if self.alert in self.inhibited_by:
+            inner = ("inhibited_by", self.inhibited_by.index(self.alert))
+            raise fault("value", f"{self.alert} cannot inhibit itself", inner=inner)
+        return self
 
 
-def read_rules(file: YamlFile, root: Entries) -> tuple[ReadRule, ...]:
+class _RulesInFile(RulePart):
+    """A group of rules as written; its rules are read one by one."""
+
+    name: str
+    page: PageForm = PageForm()
+    rules: tuple[dict[str, Any], ...]
+
+
+class _File(RulePart):
+    """A rule file as written; its groups are read one by one."""
+
+    INSTEAD: ClassVar[Instead] = {"rules": ("groups", "- name: …, rules: […]")}
+
+    groups: tuple[dict[str, Any], ...]
+
+
+KEYS = tuple(f.alias or name for name, f in _RuleInFile.model_fields.items())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadRule:
+    """A rule and where it stands; ``rule`` is None where it has problems."""
+
+    file: YamlFile
+    entries: Entries
+    rule: Rule | None
+
+    def names(self, key: str) -> Iterator[Scalar]:
+        """The texts of a key: one, or those of a list."""
+        node = self.entries.entries[key][1] if key in self.entries.entries else None
+        for one in node.items if isinstance(node, Items) else (node,):
+            if isinstance(one, Scalar) and isinstance(one.value, str):
+                yield one
+
+
+def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
     """Rules of one file; what is wrong is noted in ``file``."""
-    top = Fields(file, root, "a rule file", root.place)
-    top.allow(("groups",), {"rules": "rules stand in groups: - name: …, rules: […]"})
-    groups = top.get("groups", required=True)
-    if groups is None:
-        return ()
-    accepted: list[ReadRule] = []
-    names: set[str] = set()
-    for node in items_of(file, groups, "groups"):
-        entries = entries_of(file, node, "a group")
-        if entries is None:
-            continue
-        group = Fields(file, entries, "the group", entries.place)
-        group.allow(("name", "page", "rules"))
-        name = group.text("name", required=True)
-        if name is not None and name in names:
-            group.problem("name", "duplicate", f"a second group is called {name}")
-        names.add(name or "")
-        form = read_form(file, group)
-        rules = group.get("rules", required=True)
-        for item in items_of(file, rules, "rules") if rules is not None else ():
-            rule = _read_rule(file, item, name or "", form or PageForm())
-            if rule is not None:
-                accepted.append(rule)
-    return tuple(accepted)
+    read_model(file, root, _File)
+    note_duplicates(file, root, "groups")
+    for group in _mappings(root, "groups"):
+        there = read_model(file, group, _RulesInFile)
+        for entries in _mappings(group, "rules"):
+            place = entries.entries["alert"][0] if "alert" in entries.entries else entries.place
+            one = read_model(file, entries, _RuleInFile, place=place)
+            if one is None or there is None:
+                yield ReadRule(file, entries, None)
+                continue
+            values = dict(one)
+            if one.together is not None:
+                values["together"] = Group(*dict(one.together).values())
+            values["inhibited_by"] = tuple(dict.fromkeys(one.inhibited_by))
+            values["page"] = one.page or there.page
+            rule = Rule(id=one.alert, group=there.name, path=file.path, line=place.line, **values)
+            yield ReadRule(file, entries, rule)
 
 
-def _read_rule(file: YamlFile, node: Node, group: str, usual: PageForm) -> ReadRule | None:
-    entries = entries_of(file, node, "a rule")
-    if entries is None:
-        return None
-    alert_entry = entries.entries.get("alert")
-    place = alert_entry[0] if alert_entry else entries.place
-    fields = Fields(file, entries, "the rule", place)
-    fields.allow(KEYS, _INSTEAD)
-    alert = fields.text("alert", required=True)
-    if alert is not None:
-        fields.what = f"rule {alert}"
-        if not _NAME.fullmatch(alert):
-            help_text = "letters, digits and _, as in Prometheus"
-            fields.problem("alert", "value", f"{alert!r} is not an alert name", help_text)
-    # With `expr` instead, the unknown key was named already.
-    instead = "expr" in entries.entries and "when" not in entries.entries
-    when = None if instead else fields.condition("when")
-    precondition = fields.condition("given", required=False)
-    until = fields.condition("until", required=False)
-    severity = fields.choice("severity", get_args(Severity), required=True)
-    enabled, reason = fields.flag("enabled", True), fields.text("reason")
-    if not enabled and not reason:
-        help_text = 'reason: "why it is off"'
-        fields.problem("enabled", "missing-key", "a disabled rule needs a reason", help_text)
-    labels = fields.texts("labels")
-    for name in labels:
-        if name in _RESERVED or not _NAME.fullmatch(name):
-            hint = "severity: is a key of the rule" if name == "severity" else None
-            fields.problem("labels", "value", f"{name} cannot be a label", hint, inner=name)
-    for_seconds, keep_firing_for = fields.seconds("for"), fields.seconds("keep_firing_for")
-    per = fields.choice("per", get_args(Per)) or "target"
-    tree = fields.text("tree")
-    if per == "pool" and tree is not None:
-        help_text = "leave out tree: or per: pool"
-        fields.problem("tree", "value", "a path is one target's; a pool has none", help_text)
-    together = _read_group(file, fields)
-    if per == "pool" and together is not None:
-        help_text = "leave out group: or per: pool"
-        fields.problem("group", "value", "a rule per pool has one incident a pool", help_text)
-    inhibited_by = fields.names("inhibited_by")
-    if alert is not None and alert in inhibited_by:
-        message = f"{alert} cannot inhibit itself"
-        fields.problem("inhibited_by", "value", message, inner=alert)
-    annotations = fields.texts("annotations")
-    receivers = fields.names("receivers")
-    page = read_form(file, fields) or usual
-    if alert is None or when is None or severity is None:
-        return ReadRule(fields, tree, receivers, inhibited_by=inhibited_by, alert=alert)
-    rule = Rule(
-        id=alert,
-        alert=alert,
-        group=group,
-        severity=cast("Severity", severity),
-        when=when,
-        precondition=precondition,
-        until=until,
-        for_seconds=for_seconds,
-        keep_firing_for_seconds=keep_firing_for,
-        per=cast("Per", per),
-        together=together,
-        inhibited_by=tuple(dict.fromkeys(inhibited_by)),
-        enabled=enabled,
-        reason=reason,
-        tree=tree,
-        labels=labels,
-        annotations=annotations,
-        page=page,
-        receivers=receivers,
-        path=file.path,
-        line=place.line,
-    )
-    return ReadRule(fields, tree, receivers, rule, inhibited_by, alert)
+def _mappings(root: Entries, key: str) -> Iterator[Entries]:
+    """The mappings of a list; what else is in it is a problem that was noted."""
+    node: Node | None = root.entries[key][1] if key in root.entries else None
+    for one in node.items if isinstance(node, Items) else ():
+        if isinstance(one, Entries):
+            yield one
 
 
-def _read_group(file: YamlFile, fields: Fields) -> Group | None:
-    node = fields.get("group")
-    entries = None if node is None else entries_of(file, node, "group")
-    if entries is None:
-        return None
-    inner = Fields(file, entries, "group", entries.place)
-    inner.allow(GROUP_KEYS)
-    usual = Group()
-    share, at_least = inner.number("share", usual.share), inner.number("at_least", usual.at_least)
-    if not 0 < share <= 1:
-        inner.problem("share", "value", "share is above 0 and at most 1, of the pool's targets")
-    if at_least < 2 or at_least != int(at_least):
-        inner.problem("at_least", "value", "at_least is a whole number from 2 on")
-    within = inner.seconds("within") if inner.get("within") is not None else usual.within_seconds
-    return Group(share, max(2, int(at_least)), within)
-
-
-def count_rules(root: Entries) -> int:
-    """How many rules a file holds, readable or not."""
-    groups = root.entries.get("groups")
-    count = 0
-    for group in groups[1].items if groups and isinstance(groups[1], Items) else ():
-        rules = group.entries.get("rules") if isinstance(group, Entries) else None
-        count += len(rules[1].items) if rules and isinstance(rules[1], Items) else 0
-    return count
-
-
-def with_ids(rules: tuple[ReadRule, ...]) -> tuple[Rule, ...]:
+def with_ids(rules: Sequence[ReadRule]) -> tuple[Rule, ...]:
     """The rules with their identities; two that cannot be told apart are a problem."""
     plain = Counter(_identity(r.rule, severity=False) for r in rules if r.rule is not None)
     by_id: dict[str, Rule] = {}
     for one in rules:
         if (rule := one.rule) is None:
             continue
-        needs_severity = plain[_identity(rule, severity=False)] > 1
-        rule_id = _identity(rule, severity=needs_severity)
+        rule_id = _identity(rule, severity=plain[_identity(rule, severity=False)] > 1)
         if rule_id in by_id:
             first = by_id[rule_id]
             message = f"a second rule {rule_id}, first in {first.path}:{first.line}"
             help_text = "rules of one alert differ in labels or severity"
-            one.fields.problem("alert", "duplicate", message, help_text)
+            one.file.add(one.entries.entries["alert"][1].place, "duplicate", message, help_text)
             continue
         by_id[rule_id] = replace(rule, id=rule_id)
     return tuple(by_id.values())

@@ -13,19 +13,84 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import cast, get_args
+from typing import Any, Literal, Self, get_args
 
-from driftwatch.diagnose.tree import Leaf, LeafKind, Node, Tree
-from driftwatch.evidence import BY_NAME
-from driftwatch.rulebook.fields import Fields, entries_of, near
-from driftwatch.yaml_positions import Entries, YamlFile
+from pydantic import Field, model_validator
 
-TREE_KEYS = ("tree", "continues", "start", "nodes", "leaves")
-NODE_KEYS = ("question", "when", "yes", "no", "not_asked", "show", "cause_on_yes")
-LEAF_KEYS = ("kind", "meaning", "knob", "advice")
-AGAIN_KEYS = ("question", "show", "yes", "no")  # of a node that the continued tree has
-CAUSES = ("prompts", "generations", "prefix_hits")
-UNDETERMINED = "undetermined"  # where an unknown ends a walk; no file names it
+from driftwatch.condition import parse_condition
+from driftwatch.diagnose.tree import UNDETERMINED, Leaf, LeafKind, Node, Tree
+from driftwatch.rulebook.values import Column, RulePart, When
+from driftwatch.yaml_models import fault, near, node_at, place_of, read_model
+from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile
+
+Cause = Literal["prompts", "generations", "prefix_hits"]
+
+
+class _Again(RulePart):
+    """A node that the continued tree has: what is different here."""
+
+    question: str | None = None
+    show: tuple[Column, ...] = ()
+    yes: str | None = None
+    no: str | None = None
+
+
+class _NodeInFile(RulePart):
+    question: str
+    when: When
+    yes: str
+    no: str
+    not_asked: dict[str, str] = Field(default_factory=dict)
+    show: tuple[Column, ...] = ()
+    cause_on_yes: Cause | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for column in self.not_asked:
+            if column not in self.when.columns:
+                message = f"not_asked names {column}, which the condition does not read"
+                hint = near(column, self.when.columns)
+                raise fault("unknown-column", message, hint, inner=("not_asked", column, "[key]"))
+        return self
+
+
+class _LeafInFile(RulePart):
+    kind: LeafKind
+    meaning: str
+    knob: str | None = None
+    advice: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kind == "change" and self.knob is None:
+            raise fault("missing-key", "a leaf of kind change has a knob")
+        if self.kind == "none" and self.advice is None:
+            raise fault("missing-key", "a leaf of kind none has advice")
+        if self.kind != "change" and self.knob is not None:
+            message = f"a leaf of kind {self.kind} changes no knob"
+            raise fault("value", message, inner=("knob",))
+        return self
+
+
+class _TreeInFile(RulePart):
+    """A tree as written; its nodes and leaves are read one by one."""
+
+    tree: str
+    continues: str | None = None
+    start: str
+    nodes: dict[str, dict[str, Any]]
+    leaves: dict[str, dict[str, Any]] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.leaves is None and self.continues is None:
+            raise fault("missing-key", "leaves is missing")
+        return self
+
+
+CAUSES = get_args(Cause)
+NODE_KEYS, LEAF_KEYS = tuple(_NodeInFile.model_fields), tuple(_LeafInFile.model_fields)
+_Mappings = Mapping[str, tuple[Place, Entries]]  # name → its place, and what it has
 
 
 def read_tree(
@@ -34,47 +99,51 @@ def read_tree(
     """The tree of one file; None where a problem was noted.
 
     Args:
-        file: problems are noted there.
-        root: what it holds.
         trees: trees that it may continue, by name.
     """
     before = len(file.problems)
-    top = Fields(file, root, "the tree", root.place)
-    top.allow(TREE_KEYS)
-    name = top.text("tree", required=True)
-    start = top.text("start", required=True)
-    base = _base(top, trees or {})
-    leaf_fields = _each(file, top, "leaves", "leaf", required=base is None)
-    node_fields = _each(file, top, "nodes", "node")
-    leaves = {n: leaf for n, f in leaf_fields.items() if (leaf := _read_leaf(n, f)) is not None}
-    nodes = {}
-    for n, fields in node_fields.items():
-        again = None if base is None else base.nodes.get(n)
-        node = _read_node(n, fields) if again is None else _read_again(again, fields)
-        if node is not None:
-            nodes[n] = node
+    top = read_model(file, root, _TreeInFile)
+    base = _base(file, root, trees or {})
+    there = {} if base is None else dict(base.nodes)
+    own_nodes, own_leaves = _mappings(root, "nodes"), _mappings(root, "leaves")
+    leaves, nodes = {}, {}
+    for name, (place, entries) in own_leaves.items():
+        if name == UNDETERMINED:
+            message = "undetermined is where every unknown ends; it is not written down"
+            file.add(place, "reserved", message)
+        if (leaf := read_model(file, entries, _LeafInFile, place=place)) is not None:
+            leaves[name] = Leaf(name, **dict(leaf))
+    for name, (place, entries) in own_nodes.items():
+        if name in there:
+            again = read_model(file, entries, _Again, place=place)
+            changed = {key: value for key, value in dict(again or ()).items() if value}
+            nodes[name] = replace(there[name], **changed)
+        elif (node := read_model(file, entries, _NodeInFile, place=place)) is not None:
+            lenient = parse_condition(node.when.text, false_when_unknown=node.not_asked)
+            nodes[name] = Node(name, lenient=lenient, **dict(node))
     inherited = {} if base is None else {**base.nodes, **base.leaves}
-    for twice in sorted(leaf_fields.keys() & (node_fields.keys() | inherited.keys())):
-        there = "a node and a leaf" if twice in node_fields else f"in {base and base.name} already"
-        file.add(leaf_fields[twice].place, "duplicate", f"{twice} is {there}")
-    targets = list(dict.fromkeys([*node_fields, *leaf_fields, *inherited]))
-    for fields in node_fields.values():
+    for twice in sorted(own_leaves.keys() & (own_nodes.keys() | inherited.keys())):
+        where = "a node and a leaf" if twice in own_nodes else f"in {base and base.name} already"
+        file.add(own_leaves[twice][0], "duplicate", f"{twice} is {where}")
+    names = list(dict.fromkeys([*own_nodes, *own_leaves, *inherited]))
+    for _, entries in own_nodes.values():
         for edge in ("yes", "no"):
-            _check_target(fields, edge, targets)
-    if start is not None and start not in {*node_fields, *(base.nodes if base else ())}:
-        top.problem("start", "unknown-node", f"there is no node {start}", near(start, targets))
-    if len(file.problems) == before and name is not None and start is not None:
-        tree = Tree(
-            name,
-            start,
-            (dict(base.nodes) if base else {}) | nodes,
-            (dict(base.leaves) if base else {}) | leaves,
-            None if base is None else base.name,
-        )
-        reached = _check_walks(file, tree, node_fields, leaf_fields)
-        if len(file.problems) == before:
-            return _only(tree, reached)
-    return None
+            _check_target(file, entries, edge, names)
+    start = node_at(root, ("start",))
+    if isinstance(start, Scalar) and start.value not in {*own_nodes, *there}:
+        hint = near(str(start.value), {*own_nodes, *there})
+        file.add(start.place, "unknown-node", f"there is no node {start.value}", hint)
+    if top is None or len(file.problems) > before:
+        return None
+    tree = Tree(
+        top.tree,
+        top.start,
+        there | nodes,
+        (dict(base.leaves) if base else {}) | leaves,
+        None if base is None else base.name,
+    )
+    reached = _check_walks(file, tree, own_nodes, own_leaves)
+    return _only(tree, reached) if len(file.problems) == before else None
 
 
 def continued_by(root: Entries) -> str | None:
@@ -83,16 +152,16 @@ def continued_by(root: Entries) -> str | None:
     return getattr(entry[1], "value", None) if entry else None
 
 
-def _base(top: Fields, trees: Mapping[str, Tree]) -> Tree | None:
+def _base(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> Tree | None:
     """The continued tree; a problem where there is none of that name, or no end to it."""
-    name = top.text("continues")
+    name = continued_by(root)
     base = trees.get(name) if name is not None else None
+    place = place_of(root, ("continues",))
     if name is not None and base is None:
-        help_text = near(name, trees)
-        top.problem("continues", "unknown-tree", f"there is no tree {name}", help_text)
+        file.add(place, "unknown-tree", f"there is no tree {name}", near(name, trees))
     elif base is not None and base.continues is not None:
         message = f"{name} continues {base.continues} itself: continue that one"
-        top.problem("continues", "value", message)
+        file.add(place, "value", message)
     return base
 
 
@@ -105,97 +174,24 @@ def _only(tree: Tree, reached: set[str]) -> Tree:
     )
 
 
-def _each(
-    file: YamlFile, top: Fields, key: str, what: str, *, required: bool = True
-) -> dict[str, Fields]:
-    node = top.get(key, required=required)
-    entries = entries_of(file, node, key) if node is not None else None
-    children = {}
-    for name, (place, child) in entries.entries.items() if entries is not None else ():
-        child_entries = entries_of(file, child, f"{what} {name}")
-        if child_entries is not None:
-            children[name] = Fields(file, child_entries, f"{what} {name}", place)
-    return children
+def _mappings(root: Entries, key: str) -> _Mappings:
+    """The mappings of a key; what else is in it is a problem that was noted."""
+    node = node_at(root, (key,))
+    entries = node.entries.items() if isinstance(node, Entries) else ()
+    return {name: (at, one) for name, (at, one) in entries if isinstance(one, Entries)}
 
 
-def _read_leaf(name: str, fields: Fields) -> Leaf | None:
-    fields.allow(LEAF_KEYS)
-    if name == UNDETERMINED:
-        message = "undetermined is where every unknown ends; it is not written down"
-        fields.file.add(fields.place, "reserved", message)
-    kind = fields.choice("kind", get_args(LeafKind), required=True)
-    meaning = fields.text("meaning", required=True)
-    knob, advice = fields.text("knob"), fields.text("advice")
-    if kind == "change" and knob is None:
-        fields.get("knob", required=True)
-    if kind == "none" and advice is None:
-        fields.get("advice", required=True)
-    if kind != "change" and knob is not None:
-        fields.problem("knob", "value", f"a leaf of kind {kind} changes no knob")
-    if kind is None or meaning is None:
-        return None
-    return Leaf(name, cast("LeafKind", kind), meaning, knob, advice)
+def _check_target(file: YamlFile, node: Entries, edge: str, names: list[str]) -> None:
+    target = node_at(node, (edge,))
+    if isinstance(target, Scalar) and isinstance(target.value, str) and target.value not in names:
+        help_text = near(target.value, names)
+        if target.value == UNDETERMINED:
+            help_text = "an unknown answer goes there by itself"
+        message = f"there is no node or leaf {target.value}"
+        file.add(target.place, "unknown-node", message, help_text)
 
 
-def _read_node(name: str, fields: Fields) -> Node | None:
-    fields.allow(NODE_KEYS)
-    question = fields.text("question", required=True)
-    not_asked = fields.texts("not_asked")
-    show = fields.names("show")
-    cause = fields.choice("cause_on_yes", CAUSES)
-    yes, no = fields.text("yes", required=True), fields.text("no", required=True)
-    when = fields.condition("when")
-    for column in show:
-        if column not in BY_NAME:
-            hint = near(column, BY_NAME)
-            fields.problem("show", "unknown-column", column, hint, inner=column)
-    if question is None or when is None or yes is None or no is None:
-        return None
-    for column in not_asked:
-        if column not in when.columns:
-            message = f"not_asked names {column}, which the condition does not read"
-            hint = near(column, when.columns)
-            fields.problem("not_asked", "unknown-column", message, hint, inner=column)
-    lenient = fields.condition("when", false_when_unknown=not_asked)
-    if lenient is None:
-        return None
-    return Node(name, question, when, lenient, yes, no, not_asked, show, cause)
-
-
-def _read_again(there: Node, fields: Fields) -> Node:
-    """A node of the continued tree with what is different here."""
-    fields.allow(AGAIN_KEYS)
-    show = fields.names("show")
-    for column in show:
-        if column not in BY_NAME:
-            hint = near(column, BY_NAME)
-            fields.problem("show", "unknown-column", column, hint, inner=column)
-    return replace(
-        there,
-        question=fields.text("question") or there.question,
-        show=show or there.show,
-        yes=fields.text("yes") or there.yes,
-        no=fields.text("no") or there.no,
-    )
-
-
-def _check_target(fields: Fields, edge: str, names: list[str]) -> None:
-    entry = fields.node.entries.get(edge)
-    target = getattr(entry[1], "value", None) if entry else None
-    if not isinstance(target, str) or target in names:
-        return
-    help_text = near(target, names)
-    if target == UNDETERMINED:
-        help_text = "an unknown answer goes there by itself"
-    fields.problem(edge, "unknown-node", f"there is no node or leaf {target}", help_text)
-
-
-def _check_walks(
-    file: YamlFile,
-    tree: Tree,
-    node_fields: Mapping[str, Fields],
-    leaf_fields: Mapping[str, Fields],
-) -> set[str]:
+def _check_walks(file: YamlFile, tree: Tree, nodes: _Mappings, leaves: _Mappings) -> set[str]:
     """Note edges that lead back, and what no walk reaches; every name that one does reach."""
     done: set[str] = set()
     way: list[str] = []  # the nodes above the one that is looked at
@@ -216,20 +212,20 @@ def _check_walks(
         if target in way:
             circle = [*way[way.index(target) :], target]
             # a way through the continued tree leads back over a node of this one at least
-            own, at = next((n, k) for n, k in _edges(tree, circle) if n in node_fields)
+            own, at = next((n, k) for n, k in _edges(tree, circle) if n in nodes)
+            if name in nodes:
+                own, at = name, key
             message = f"the tree goes in a circle: {' → '.join(circle)}"
-            node_fields[name if name in node_fields else own].problem(
-                key if name in node_fields else at, "cycle", message
-            )
+            file.add(place_of(nodes[own][1], (at,)), "cycle", message)
         elif target in tree.nodes and target not in done:
             stack.append((target, 0))
         elif target in tree.leaves:
             done.add(target)
-    for what, fields in (("node", node_fields), ("leaf", leaf_fields)):
-        for name, one in fields.items():
+    for what, mappings in (("node", nodes), ("leaf", leaves)):
+        for name, (place, _) in mappings.items():
             if name not in done:
                 message = f"no walk from {tree.start} reaches {what} {name}"
-                file.add(one.place, "unreachable", message)
+                file.add(place, "unreachable", message)
     return done
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings import PrometheusSource, RecordingSource, Settings
-from driftwatch.settings.problems import place_of, without_secrets
+from driftwatch.settings.problems import without_secrets
+from driftwatch.yaml_models import place_of
 from driftwatch.yaml_positions import Entries, read_yaml
 
 Location = tuple[int | str, ...]

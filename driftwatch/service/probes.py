@@ -23,7 +23,7 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Serving
 from driftwatch.settings import PagesSource as PagesSettings
 from driftwatch.settings import PrometheusSource, Settings
-from driftwatch.settings.values import Part
+from driftwatch.yaml_models import Part
 
 _P = TypeVar("_P", bound=Part)
 

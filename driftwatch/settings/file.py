@@ -12,15 +12,11 @@ from pydantic import Field, ValidationError, field_validator
 
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
-from driftwatch.settings.problems import (
-    checked_names,
-    checked_receivers,
-    note_errors,
-    without_secrets,
-)
+from driftwatch.settings.problems import checked_receivers, without_secrets
 from driftwatch.settings.receivers import GpuHourPrice, ReceiverSettings, ReportSettings
 from driftwatch.settings.sources import SourceSettings
-from driftwatch.settings.values import File, Part, Seconds, Url
+from driftwatch.settings.values import File, Seconds, Url
+from driftwatch.yaml_models import Part, note_duplicates, note_errors
 from driftwatch.yaml_positions import Entries, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
@@ -103,7 +99,8 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
     elif root is not None and not isinstance(root, Entries):
         file.add(root.place, "type", "a configuration is keys and values")
     elif isinstance(root, Entries):
-        checked_names(file, root)
+        note_duplicates(file, root, "pools")
+        note_duplicates(file, root, "receivers")
         checked_receivers(file, root)
         values: Any = plain(root)
         environ = os.environ if environ is None else environ

@@ -15,9 +15,9 @@ from driftwatch.settings.values import (
     Labels,
     Name,
     Number,
-    Part,
     Text,
 )
+from driftwatch.yaml_models import Part
 
 
 class ServingSettings(Part):

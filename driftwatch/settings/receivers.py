@@ -11,13 +11,13 @@ from driftwatch.settings.values import (
     File,
     Name,
     Number,
-    Part,
     Secret,
     SecretUrl,
     one_of,
     read_of,
     read_url_of,
 )
+from driftwatch.yaml_models import Part
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 Currency = Annotated[str, Field(pattern=r"^[^\s\d<>&\"']{1,8}$")]

@@ -11,13 +11,13 @@ from driftwatch.settings.values import (
     File,
     HeaderText,
     Labels,
-    Part,
     Seconds,
     Secret,
     Url,
     one_of,
     read_of,
 )
+from driftwatch.yaml_models import Part
 
 
 class BasicAuth(Part):

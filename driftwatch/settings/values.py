@@ -13,14 +13,13 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationInfo,
 )
 
-from driftwatch.durations import parse_duration
 from driftwatch.errors import ConfigError, Problem
+from driftwatch.yaml_models import Duration
 
 SECRET = "<secret>"  # noqa: S105 - what is printed instead of one
 
@@ -30,12 +29,6 @@ class Secret(SecretStr):
 
     def _display(self) -> str:
         return SECRET
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("a duration is text such as 15s or 1h30m")
-    return parse_duration(str(value))
 
 
 def _http(text: str) -> str:
@@ -84,7 +77,7 @@ def _day(value: object) -> date:
 
 
 Day = Annotated[date, BeforeValidator(_day)]
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
+Seconds = Annotated[Duration, Field(gt=0)]
 Url = Annotated[str, AfterValidator(_http)]
 SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]
 HeaderText = Annotated[str, AfterValidator(_header)]
@@ -94,14 +87,6 @@ Text = Annotated[str, Field(pattern=r"^\S(.*\S)?$", max_length=200)]
 Labels = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Number = Annotated[float, Field(gt=0, strict=True)]
-
-
-class Part(BaseModel):
-    """A mapping of the configuration: no unknown keys, and values never stand in errors."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
-    )
 
 
 def one_of(part: BaseModel, *names: str, required: bool = True) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from driftwatch.errors import ConfigError, UsageError
-from driftwatch.settings.problems import note_errors
+from driftwatch.yaml_models import note_errors
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, plain, read_yaml
 
 _HERE = Path(__file__).resolve().parent
@@ -289,7 +289,7 @@ def _rows(file: YamlFile, node: Entries, kind: type[_Row]) -> dict[str, _Row]:
         try:
             by_name[name] = kind.model_validate_json(_json(plain(named)))
         except ValidationError as error:
-            note_errors(file, named, kind, error, {})
+            note_errors(file, named, kind, error)
     return by_name
 
 

@@ -69,7 +69,7 @@ def test_a_broken_configuration_does_not_hide_the_rules(tmp_path: Path) -> None:
     result = check("-c", config, rule)
     assert result.return_value == 1
     assert "error[unknown-key] unknown key intervall" in result.output
-    assert "severity is one of page, ticket, notice, not pages" in result.output
+    assert "one of page, ticket, notice is wanted here" in result.output
     assert result.output.endswith("2 errors in 2 files, 1 rule\n")
 
 

@@ -87,99 +87,6 @@ def test_two_rules_that_cannot_be_told_apart(tmp_path: Path) -> None:
     assert f"first in {path}:4" in problem.message
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "message", "help_text"),
-    [
-        (
-            "alert: A, expr: up == 0, severity: page",
-            "unknown-key",
-            "unknown key expr",
-            "the key is `when`: conditions are SQL predicates, not PromQL",
-        ),
-        (
-            "alert: A, when: restarted, severity: page, anotations: {}",
-            "unknown-key",
-            "unknown key anotations",
-            "did you mean annotations?",
-        ),
-        (
-            "alert: A, when: restarted, severity: critical",
-            "value",
-            "severity is one of page, ticket, notice, not critical",
-            None,
-        ),
-        (
-            "alert: A, when: restarted, severity: pag",
-            "value",
-            "severity is one of page, ticket, notice, not pag",
-            "did you mean page?",
-        ),
-        ("alert: A, when: restarted", "missing-key", "rule A has no severity", None),
-        ("alert: A, severity: page", "missing-key", "rule A has no when", None),
-        ("when: restarted, severity: page", "missing-key", "the rule has no alert", None),
-        (
-            "alert: A, when: restarted, severity: page, for: -5m",
-            "duration",
-            "a duration cannot be negative: -5m",
-            None,
-        ),
-        (
-            "alert: A, when: restarted, severity: page, for: 5",
-            "duration",
-            "5 is not a duration; write 90s, 5m or 1h30m",
-            None,
-        ),
-        (
-            "alert: A, when: restarted, severity: page, enabled: false",
-            "missing-key",
-            "a disabled rule needs a reason",
-            'reason: "why it is off"',
-        ),
-        (
-            "alert: A, when: restarted, severity: page, enabled: nope",
-            "type",
-            "enabled is true or false",
-            None,
-        ),
-        (
-            "alert: A, when: restarted, severity: page, labels: {x: 1}",
-            "type",
-            "labels.x is text",
-            "put it in quotes",
-        ),
-        (
-            "alert: A, when: restarted, severity: page, labels: {severity: page}",
-            "value",
-            "severity cannot be a label",
-            "severity: is a key of the rule",
-        ),
-        (
-            "alert: A B, when: restarted, severity: page",
-            "value",
-            "'A B' is not an alert name",
-            "letters, digits and _, as in Prometheus",
-        ),
-        (
-            "alert: A, when: restarted, severity: page, tree: batch-size-drif",
-            "unknown-tree",
-            "there is no tree batch-size-drif",
-            "did you mean batch-size-drift?",
-        ),
-        ("alert: A, when: [restarted], severity: page", "type", None, None),
-        ("alert: A, when: restarted, severity: page, receivers: oncall", "type", None, None),
-        ("alert: A, when: restarted and, severity: page", "syntax", None, None),
-    ],
-)
-def test_what_is_wrong_with_one_rule(
-    tmp_path: Path, body: str, code: str, message: str | None, help_text: str | None
-) -> None:
-    (problem,) = problems(rules(tmp_path, body))
-    assert (problem.code, problem.line) == (code, 4)
-    assert message is None or problem.message == message
-    assert message is None or problem.help_text == help_text
-    assert problem.source_line is not None
-
-
 def test_every_problem_of_every_file_at_once(tmp_path: Path) -> None:
     first = write(
         tmp_path,
@@ -207,23 +114,6 @@ def test_every_problem_of_every_file_at_once(tmp_path: Path) -> None:
         ("2.yaml", 3, 1, "duplicate-key"),
         ("3.yaml", 2, 1, "yaml"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("", "empty"),
-        ("- a\n", "empty"),
-        ("rules: []\n", "unknown-key"),
-        ("groups: 5\n", "type"),
-        ("groups: [5]\n", "type"),
-        ("groups: [{name: g, rules: [5]}]\n", "type"),
-        ("groups: [{rules: []}]\n", "missing-key"),
-        ("groups: [{name: g, rules: []}, {name: g, rules: []}]\n", "duplicate"),
-    ],
-)
-def test_files_of_another_shape(tmp_path: Path, text: str, code: str) -> None:
-    assert code in [problem.code for problem in problems(write(tmp_path, text))]
 
 
 def test_folders_globs_and_files_that_are_not_there(tmp_path: Path) -> None:
@@ -278,23 +168,6 @@ def test_a_rule_is_per_target_or_per_pool(tmp_path: Path) -> None:
     assert [rule.per for rule in load_rulebook([path]).rules] == ["target", "target", "pool"]
 
 
-def test_what_per_cannot_be(tmp_path: Path) -> None:
-    path = rules(
-        tmp_path,
-        "alert: A, when: scrapes > 1, severity: ticket, per: pol",
-        "alert: B, when: scrapes > 1, severity: ticket, per: [pool]",
-        "alert: C, when: scrapes > 1, severity: ticket, by: pool",
-        "alert: D, when: scrapes > 1, severity: ticket, per: pool, tree: batch-size-drift",
-    )
-    found = [(p.line, p.column, p.code, p.message, p.help_text) for p in problems(path)]
-    assert found == [
-        (4, 62, "value", "per is one of target, pool, not pol", "did you mean pool?"),
-        (5, 62, "type", "per is text", None),
-        (6, 57, "unknown-key", "unknown key by", "the key is `per`: target or pool"),
-        (7, 74, "value", "a path is one target's; a pool has none", "leave out tree: or per: pool"),
-    ]
-
-
 def test_lost_coverage_is_one_incident_of_the_pool() -> None:
     (rule,) = [rule for rule in load_rulebook(()).rules if rule.alert == "CoverageLost"]
     assert rule.per == "pool"
@@ -314,34 +187,3 @@ def test_hysteresis_inhibition_and_grouping(tmp_path: Path) -> None:
     assert (a.together.share, a.together.at_least, a.together.within_seconds) == (0.5, 4, 3600.0)
     assert (b.together.share, b.together.at_least, b.together.within_seconds) == (0.3, 3, 1800.0)
     assert [b.together.needed(n) for n in (2, 10, 11, 100)] == [3, 3, 4, 30]
-
-
-@pytest.mark.parametrize(
-    ("more", "code", "said", "marked"),
-    [
-        ("inhibited_by: [Bigger]", "unknown-alert", "no alert Bigger in these files", "Bigger"),
-        ("inhibited_by: [A]", "value", "A cannot inhibit itself", "A]"),
-        ("until: scrapes_ < 1", "unknown-column", "scrapes_", "scrapes_"),
-        ("group: {share: 1.2}", "value", "share is above 0 and at most 1", "1.2"),
-        ("group: {at_least: 1}", "value", "at_least is a whole number from 2 on", "1}"),
-        ("group: {at_least: two}", "type", "at_least is a number", "two"),
-        ("group: {within: soon}", "duration", "soon is not a duration", "soon"),
-        ("group: {many: 3}", "unknown-key", "unknown key many", "many"),
-        ("group: 3", "type", "group wants keys and values", "3"),
-        ("per: pool, group: {share: 0.3}", "value", "one incident a pool", "{share"),
-    ],
-)
-def test_what_they_cannot_be(tmp_path: Path, more: str, code: str, said: str, marked: str) -> None:
-    path = rules(
-        tmp_path,
-        f"alert: A, when: scrapes > 1, severity: page, {more}",
-        "alert: Big, when: scrapes > 1, severity: page",
-    )
-    (problem,) = problems(path)
-    assert (problem.code, problem.line) == (code, 4)
-    assert said in problem.message
-    line = path.read_text().splitlines()[3]
-    assert problem.column is not None
-    assert line[problem.column - 1 :].startswith(marked)
-    if code == "unknown-alert":
-        assert problem.help_text == "did you mean Big?"

@@ -69,61 +69,6 @@ def test_a_tree(tmp_path: Path) -> None:
     assert tree.leaves["bad"].advice == "Do not change a knob; drain it"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "code", "line", "message"),
-    [
-        ("yes: second", "yes: secnd", "unknown-node", 10, "there is no node or leaf secnd"),
-        (
-            "yes: bad",
-            "yes: first",
-            "cycle",
-            15,
-            "the tree goes in a circle: first → second → first",
-        ),
-        ("no: good\n  second", "no: first\n  second", "cycle", 11, None),
-        ("start: first", "start: second", "unreachable", 4, None),
-        ("start: first", "start: firs", "unknown-node", 2, "there is no node firs"),
-        ("start: first", "start: good", "unknown-node", 2, "there is no node good"),
-        ("yes: bad", "yes: good", "unreachable", 19, "no walk from first reaches leaf bad"),
-        ("yes: bad", "yes: undetermined", "unknown-node", 15, None),
-        ("show: [scrapes]", "show: [scrape]", "unknown-column", 8, "scrape"),
-        ("ttft_seconds_mean > 1", "ttft_second_mean > 1", "unknown-column", 14, None),
-        (
-            "not_asked: {speed_at_equal_load_ratio: ",
-            "not_asked: {scrapes: ",
-            "unknown-column",
-            7,
-            "not_asked names scrapes, which the condition does not read",
-        ),
-        ("cause_on_yes: prompts", "cause_on_yes: prompt", "value", 9, None),
-        ("question: Slow?", "qestion: Slow?", "unknown-key", 13, "unknown key qestion"),
-        ("    question: Slow?\n", "", "missing-key", 12, "node second has no question"),
-        ("kind: healthy", "kind: helthy", "value", 18, None),
-        (", advice: Do not change a knob; drain it", "", "missing-key", 19, None),
-        ("kind: none", "kind: change", "missing-key", 19, "leaf bad has no knob"),
-        (
-            "kind: healthy",
-            "kind: healthy, knob: max_num_seqs",
-            "value",
-            18,
-            "a leaf of kind healthy changes no knob",
-        ),
-        ("  good:", "  second:", "duplicate", 18, "second is a node and a leaf"),
-        ("  good:", "  undetermined:", "reserved", 18, None),
-        ("start: first\n", "", "missing-key", 1, "the tree has no start"),
-        ("leaves:", "leafs:", "unknown-key", 17, "unknown key leafs"),
-    ],
-)
-def test_what_is_wrong_with_a_tree(
-    tmp_path: Path, old: str, new: str, code: str, line: int, message: str | None
-) -> None:
-    assert TREE.count(old) >= 1
-    found = problems(tmp_path, TREE.replace(old, new, 1))
-    places = [(p.code, p.line) for p in found]
-    assert (code, line) in places, places
-    assert message is None or message in [p.message for p in found]
-
-
 def test_a_node_may_be_reached_twice(tmp_path: Path) -> None:
     text = TREE.replace("no: good\n  second", "no: second\n  second")
     tree = load_rulebook([load(tmp_path, text)]).trees["mine"]

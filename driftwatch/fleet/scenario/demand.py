@@ -7,7 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from driftwatch.durations import parse_duration
-from driftwatch.settings.values import Count, File, Name, Number, Part, Seconds
+from driftwatch.settings.values import Count, File, Name, Number, Seconds
+from driftwatch.yaml_models import Part
 
 
 def _offset(value: object) -> float:

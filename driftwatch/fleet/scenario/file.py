@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from driftwatch.errors import ConfigError, Problem, UsageError
 from driftwatch.fleet.scenario.fit import Misfit, misfits, unknown_names
 from driftwatch.fleet.scenario.model import Scenario, Serving
-from driftwatch.settings.problems import note_errors, place_of
+from driftwatch.yaml_models import note_errors, place_of
 from driftwatch.yaml_positions import Entries, YamlFile, parse_yaml, plain, read_yaml
 
 SUFFIX = ".yaml"
@@ -88,7 +88,7 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
             context = {} if base is None else {"base": base}
             scenario = Scenario.model_validate(document, context=context)
         except ValidationError as error:
-            note_errors(file, root, Scenario, error, {})
+            note_errors(file, root, Scenario, error)
             wrong += misfits(document)  # where a value is wrong the model has not come to these
         if base is not None:  # a test reads the names of the shipped ones
             wrong += _unknown_names(document)

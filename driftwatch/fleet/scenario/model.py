@@ -31,8 +31,9 @@ from driftwatch.fleet.scenario.demand import (
     Traffic,
 )
 from driftwatch.fleet.scenario.fit import misfits
-from driftwatch.settings.values import Count, Name, Number, Part, Seconds
+from driftwatch.settings.values import Count, Name, Number, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.yaml_models import Part
 
 
 def _utc(value: datetime) -> datetime:
