@@ -78,7 +78,7 @@ def kv_binds(question: Question, refused: Advice) -> Advice:
         "none",
         Reason(
             "kv_binds",
-            "the KV cache binds and requests are preempted; never raise max_num_seqs. "
+            "the KV cache is full and requests are preempted; never raise max_num_seqs. "
             f"Not simulated: {refused.recommendation.reason.text}",
         ),
         instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
@@ -139,7 +139,7 @@ def answer_prepared(question: Question, prepared: Prepared, *, table: bool = Tru
     advised, gates = choice.then, prepared.advice.gates
     what_ifs = _what_ifs(question, case, judged, needed=advised is None and not case.margin)
     if advised is not None and choice.gain is not None:
-        recommendation = changed(case, advised, choice.gain, what_ifs)
+        recommendation = changed(case, advised, choice.gain)
     elif choice.gate is not None:
         gates = failed_first([choice.gate, *gates])
         recommendation = Recommendation("insufficient", Reason(choice.gate.name, choice.gate.said))

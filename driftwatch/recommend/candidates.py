@@ -23,9 +23,9 @@ from driftwatch.simulate.requests import Requests
 
 # a TTFT near capacity is a queue that any error of the rate makes another
 NEAR_CAPACITY = 0.9
-NEAR = "within 10 % of capacity a TTFT is not to be forecast"
+NEAR = "within 10 % of capacity TTFT cannot be forecast"
 GROWS = "it cannot keep up with this demand: its queue only grows"
-SATURATED = "a saturated window without a request log: the backlog integrates every error"
+SATURATED = "requests wait all the time, and without a request log a backlog adds up every error"
 
 
 def candidate(

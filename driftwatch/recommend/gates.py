@@ -1,4 +1,4 @@
-"""What must hold before an answer is given; a gate that fails says its number and its bound."""
+"""What must hold before an answer is given; a check that fails says its number and its limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from driftwatch.recommend.ground import TIES, Ground
 from driftwatch.recommend.scenarios import Scenario
 from driftwatch.recommend.simulation import Judged, simulated
 from driftwatch.recommend.traffic.observed import Observed, Server
-from driftwatch.recommend.words import digits, milliseconds
+from driftwatch.recommend.words import digits
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests
 
 # from fewer minutes the noise of a minute cannot be told from the model, nor a burst from a rate
@@ -46,7 +46,6 @@ _GATE = {
     "running_requests": ("fit_running", "running requests"),
     "kv_cache_usage_ratio": ("fit_kv_cache", "KV use"),
 }
-_SCALED = {"kv_cache_usage_ratio": (100.0, " %"), "itl_seconds": (1e3, " ms")}
 
 
 def traffic_gates(observed: Observed, now: Observed) -> list[Gate]:
@@ -59,18 +58,11 @@ def traffic_gates(observed: Observed, now: Observed) -> list[Gate]:
 
 
 def _enough(observed: Observed, names: tuple[str, str], since: str) -> list[Gate]:
-    busy, count = observed.busy_windows, len(observed.requests)
+    have = (observed.busy_windows, len(observed.requests))
+    needed = ((FEWEST_MINUTES, "min under load"), (FEWEST_REQUESTS, "requests"))
     return [
-        Gate(
-            names[0],
-            busy >= FEWEST_MINUTES,
-            f"{busy} busy minutes{since} (gate {FEWEST_MINUTES})",
-        ),
-        Gate(
-            names[1],
-            count >= FEWEST_REQUESTS,
-            f"{count:,} requests{since} (gate {FEWEST_REQUESTS})",
-        ),
+        Gate(name, count >= least, f"needs {least} {noun}{since}, has {count:,}")
+        for name, count, (least, noun) in zip(names, have, needed, strict=True)
     ]
 
 
@@ -95,22 +87,21 @@ def hits_gate(observed: Observed, off: Mapping[str, float] | None) -> Gate:
         share = "not on the page" if hits is None else f"{100 * hits:.1f} % of prompt tokens"
         return Gate("prefix_hits", True, f"prefix hits {share}")
     worst = max(off, key=lambda name: abs(off[name]) / BOUNDS[name])
-    gate, words = off[worst], _GATE[worst][1]
     return Gate(
         "prefix_hits",
-        abs(gate) <= BOUNDS[worst],
-        f"{100 * (hits or 0.0):.1f} % of prompt tokens hit the prefix cache (above "
-        f"{100 * PREFIX_HITS:.0f} %), of which requests is unknown: {words} {100 * gate:+.0f} % "
-        f"if it were whole prompts (gate {100 * BOUNDS[worst]:.0f} %)",
+        abs(off[worst]) <= BOUNDS[worst],
+        f"{100 * (hits or 0.0):.1f} % of prompt tokens hit the prefix cache (limit "
+        f"{100 * PREFIX_HITS:.0f} %), of which requests is unknown: {_GATE[worst][1]} "
+        f"{100 * off[worst]:+.0f} % if they were whole prompts (limit {100 * BOUNDS[worst]:.0f} %)",
     )
 
 
 def server_gates(server: Server, missing: Sequence[str]) -> list[Gate]:
     """The settings are known, and nothing runs that no simulation here knows."""
-    text = f"unknown: {', '.join(missing)}" if missing else "settings known"
+    text = f"{' and '.join(missing)} unknown" if missing else "settings known"
     gates = [Gate("settings", not missing, text)]
     if server.unsupported:
-        text = f"not simulated here: {', '.join(server.unsupported)}"
+        text = f"driftwatch does not simulate {', '.join(server.unsupported)}"
         gates.append(Gate("unsupported", False, text))
     return gates
 
@@ -121,14 +112,11 @@ def kv_gate(observed: Observed, scenarios: Sequence[Scenario]) -> Gate:
         return Gate("kv_blocks", True, "KV block count known")
     use = _most_kv(observed)
     preempted = float(observed.chunks["preemptions_per_second"].drop_nulls().sum())
-    if use is None:
-        return Gate("kv_blocks", False, "KV block count unknown and KV could bind: KV use unknown")
-    share = f"{100 * use:.0f} % (gate {100 * KV_ROOM:.0f} %)"
-    if use <= KV_ROOM and preempted == 0.0:
-        text = f"KV block count unknown; use at most {share}, no preemption"
-        return Gate("kv_blocks", True, text)
-    text = f"KV block count unknown and KV could bind: KV use up to {share}"
-    return Gate("kv_blocks", False, text)
+    full = "how full the KV cache was is unknown too"
+    if use is not None:
+        full = f"the KV cache was up to {100 * use:.0f} % full (limit {100 * KV_ROOM:.0f} %)"
+    passed = use is not None and use <= KV_ROOM and preempted == 0.0
+    return Gate("kv_blocks", passed, f"the number of KV blocks is unknown, and {full}")
 
 
 def _most_kv(observed: Observed) -> float | None:
@@ -157,7 +145,7 @@ def fit_gates(
         if name == "kv_cache_usage_ratio" and not _kv_matters(observed, off):
             continue
         bound = max(bound, min(2.0 * (chance or {}).get(name, 0.0), MOST_CHANCE * bound))
-        gates.append(Gate(gate, abs(off) <= bound, _fit_words(name, words, off, bound, observed)))
+        gates.append(Gate(gate, abs(off) <= bound, _off_by(words, off, bound)))
     return [*gates, *load_gates(fit)]
 
 
@@ -167,14 +155,17 @@ def load_gates(fit: Fit) -> list[Gate]:
     bands = [band for band in fit.bands if band.tokens_ratio >= LEAST_OF_TOKENS]
     for band in bands:
         bound = max(BOUNDS["itl_seconds"], _deviations(len(bands)) * band.log_sd)
-        text = (
-            f"at {digits(band.running_requests)} running requests simulated ITL "
-            f"{milliseconds(band.itl_seconds * (1 + band.off_ratio))}, observed "
-            f"{milliseconds(band.itl_seconds)} ({100 * band.off_ratio:+.0f} %, "
-            f"gate {100 * bound:.0f} %)"
-        )
-        gates.append(Gate("fit_itl_by_load", abs(band.off_ratio) <= bound, text))
+        what = f"ITL at {digits(band.running_requests)} running requests"
+        passed = abs(band.off_ratio) <= bound
+        gates.append(Gate("fit_itl_by_load", passed, _off_by(what, band.off_ratio, bound)))
     return gates
+
+
+def _off_by(what: str, off: float, bound: float) -> str:
+    return (
+        f"the model of this server is off by {100 * abs(off):.0f} % on {what} "
+        f"(limit {100 * bound:.0f} %)"
+    )
 
 
 def _deviations(levels: int) -> float:
@@ -184,13 +175,10 @@ def _deviations(levels: int) -> float:
 
 def identifiable_gate(calibration: Calibration) -> Gate:
     """The data say enough of the step-time model to forecast another batch."""
-    return Gate(
-        "identifiable",
-        calibration.identifiable,
-        "step-time model identified"
-        if calibration.identifiable
-        else f"step-time model not identified: {calibration.why_not or 'the batch hardly varied'}",
-    )
+    text = "step times are known closely enough"
+    if not calibration.identifiable:
+        text = calibration.why_not or "the batch hardly varied"
+    return Gate("identifiable", calibration.identifiable, text)
 
 
 def passing(
@@ -271,26 +259,6 @@ def _kv_matters(observed: Observed, off: float) -> bool:
     """Use is so high, as observed or as simulated, that the cache might bind."""
     most = _most_kv(observed)
     return most is not None and most * max(1.0, 1.0 + off) > KV_ROOM
-
-
-def _fit_words(name: str, words: str, off: float, bound: float, observed: Observed) -> str:
-    before, sign = _mean_of(observed, name), f"{100 * off:+.0f} %, gate {100 * bound:.0f} %"
-    if before is None or before <= 0:
-        return f"simulated {words} off by {sign}"
-    then, scale, unit = before * (1 + off), 1.0, " s" if name.endswith("seconds") else ""
-    if name in _SCALED:
-        scale, unit = _SCALED[name]
-        numbers = [f"{scale * value:.3g}{unit}" for value in (then, before)]
-    else:
-        numbers = [f"{digits(value)}{unit}" for value in (then, before)]
-    return f"simulated {words} {numbers[0]}, observed {numbers[1]} ({sign})"
-
-
-def _mean_of(observed: Observed, name: str) -> float | None:
-    """Mean over the window of a chunk's column."""
-    values = observed.chunks[name].drop_nulls()
-    mean = values.mean() if len(values) else None
-    return float(mean) if isinstance(mean, int | float) else None
 
 
 _DRAWS = 6

@@ -9,8 +9,8 @@ import numpy as np
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.knobs import KNOBS
-from driftwatch.model import Reason, Recommendation, Slo
-from driftwatch.recommend.advice import Advice, Gate, Question, SloSource, targets_of
+from driftwatch.model import Reason, Recommendation
+from driftwatch.recommend.advice import Advice, Gate, Question, targets_of
 from driftwatch.recommend.calibration.calibrate import calibrate, with_bursts
 from driftwatch.recommend.calibration.fits import EVEN, Arrivals, Calibration, redrawn
 from driftwatch.recommend.calibration.prior import prior_of
@@ -121,8 +121,8 @@ def _near(one: Measured, other: Measured, name: str) -> bool:
     return bool(abs(b - a) <= _SAME * abs(a))
 
 
-IN_BURSTS = "when in its minute a request came: drawn in bursts, as passes and queue tell of them"
-AS_WAITED = "when in its minute a request came: so that requests wait as the buckets of TTFT say"
+IN_BURSTS = "arrivals inside a minute: in bursts, as forward passes and queue show"
+AS_WAITED = "arrivals inside a minute: so that requests wait as the TTFT buckets show"
 _EVEN_DRAWS = 4  # by as much as the waits of two of these differ nothing is moved
 
 
@@ -157,7 +157,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     except NoVerdict as error:
         return Refused(_refused(advice, (Gate("traffic", False, error.message),)))
     settings = configurations_of(question.server, observed)
-    advice = _so_far(advice, observed, now, settings, slo, source)
+    advice = _so_far(advice, observed, now, settings)
     enough = traffic_gates(observed, now)
     gates = [*enough, *server_gates(question.server, settings.missing)]
     idle = nobody_waited(now, slo) and all(gate.passed for gate in enough)
@@ -256,8 +256,6 @@ def _so_far(
     observed: Observed,
     now: Observed,
     settings: Settings,
-    slo: Slo | None,
-    source: SloSource,
 ) -> Advice:
     today: dict[str, float] = {}
     if settings.configurations:
@@ -269,16 +267,14 @@ def _so_far(
     notes = [*observed.notes, *settings.notes]
     if now is not observed:
         notes.append(
-            f"traffic as it is since {now.start:%H:%M} UTC; step-time models fitted to the "
-            f"{observed.seconds / 60:.0f} min up to its end"
+            f"traffic since {now.start:%H:%M} UTC, when it changed; step times fitted to "
+            f"{observed.seconds / 60:.0f} min"
         )
-    if slo is None:
+    if advice.slo is None:
         notes.append(
             "no latency target: judged by requests that wait at most 1 s for admission, "
             "capacity is what a full server serves"
         )
-    elif source == "derived from the pin":
-        notes.append("targets derived: twice the p95 of the pin")
     return replace(
         advice,
         settings=today,

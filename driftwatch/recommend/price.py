@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.candidates import FP8_KV, PREFIX_HIT_RATIO, REPLICAS, Case
-from driftwatch.recommend.words import aims, capacity_gain, digits, milliseconds, percent, rate
+from driftwatch.recommend.words import (
+    add_replicas,
+    aims,
+    capacity_gain,
+    digits,
+    milliseconds,
+    percent,
+    rate,
+)
 
 # Attributes of a candidate that a verification holds a forecast against, base units.
 FORECAST = (
@@ -48,68 +56,51 @@ def effect_of(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) -
     lines = []
     before, after = case.today.in_target_ratio, then.in_target_ratio
     if before is not None and after is not None:
-        shares = f"{percent(before)} → {percent(after)}"
+        what = "requests in target" if case.ground.judged.slo else "requests that wait at most 1 s"
         other = "" if elsewhere is None else f", {elsewhere.text}"
-        lines.append(f"forecast if this demand lasts: in target {shares}{other}")
+        lines.append(f"forecast: {what} {percent(before)} → {percent(after)}{other}")
     if (words := capacity_gain(case.today, then)) is not None:
         lines.append(words)
     return tuple(lines)
 
 
 def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
-    """ITL p99, KV blocks, the restart."""
-    lines, today, slo = [], case.today, case.ground.judged.slo
-    if today.itl_p99_seconds is not None and then.itl_p99_seconds is not None:
-        text = f"ITL p99 {digits(1000 * today.itl_p99_seconds)} → "
-        text += milliseconds(then.itl_p99_seconds)
-        if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
-            text += (
-                f" (TPOT p95 {digits(1000 * then.tpot_p95_seconds)}, target "
-                f"{1000 * slo.tpot_seconds:g})"
-            )
-        lines.append(text)
-    if today.kv_blocks is None:
-        lines.append("KV blocks unknown")
-    elif case.ground.blocks.unknown is None and then.kv_blocks is not None:
-        lines.append(f"KV blocks {today.kv_blocks:,} → {then.kv_blocks:,}")
-    else:
-        lacking = " and ".join(case.ground.blocks.lacking)
-        lines.append(f"KV blocks {today.kv_blocks:,}, not corrected: {lacking} unknown")
-    return (*lines, "restart")
+    """The time between tokens, and the restart."""
+    today, slo = case.today, case.ground.judged.slo
+    if today.itl_p99_seconds is None or then.itl_p99_seconds is None:
+        return ("restart",)
+    before, after = (milliseconds(one.itl_p99_seconds or 0.0) for one in (today, then))
+    text = f"inter-token latency p99 {before.removesuffix(' ms')} → {after}"
+    if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
+        tpot, target = milliseconds(then.tpot_p95_seconds), milliseconds(slo.tpot_seconds)
+        text += f" (TPOT p95 {tpot}, target {target})"
+    return text, "restart"
 
 
-def not_cured_by(case: Case, then: Candidate, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
-    """What stays lost: against the reference's throughput and capacity."""
+def not_cured_by(case: Case, then: Candidate) -> tuple[str, ...]:
+    """What stays lost: against the baseline's throughput and capacity."""
     lines = []
+    now, was = case.today.capacity_requests_per_second, case.reference_capacity
+    limit, share = then.capacity_requests_per_second, then.in_target_ratio
     before, after = case.reference_tokens_per_second, then.generation_tokens_per_second
-    if before and after and after < before / _WORTH_SAYING:
-        lines.append(f"tokens/s {digits(before)} → {digits(after)} each: {_why_fewer(case)}")
-    for one in what_ifs:
-        if PREFIX_HIT_RATIO in one.knobs and one.capacity_requests_per_second:
-            ratio = one.knobs[PREFIX_HIT_RATIO]
-            lines.append(
-                f"with {percent(ratio)} of the prompt tokens cached: "
-                f"{rate(one.capacity_requests_per_second)} (today's settings)"
-            )
-    limit, was = then.capacity_requests_per_second, case.reference_capacity
     if limit and was and was > limit * _WORTH_SAYING:
-        have = case.replicas
-        needs = f" needs {math.ceil(have * was / limit)} replicas" if have else " is out of reach"
-        lines.append(f"the reference's {rate(was)}{needs}")
-    share = then.in_target_ratio
+        more = math.ceil(case.replicas * was / limit) if case.replicas else "more"
+        lines.append(
+            f"these lengths stay more work: {more} replicas would serve the baseline's {rate(was)}"
+        )
+    elif (
+        before
+        and after
+        and after < before / _WORTH_SAYING
+        and not (now and was and was > now * _WORTH_SAYING)
+    ):
+        lines.append(
+            f"tokens/s {digits(before)} → {digits(after)} per replica, and not by settings: is the "
+            "engine as fast as before?"
+        )
     if share is not None and share < case.share:
         lines.append(f"{percent(1 - share)} of the requests still miss a target")
     return tuple(lines)
-
-
-def _why_fewer(case: Case) -> str:
-    """Longer work only where the reference's lengths would be served faster by today's step-time
-    model.
-    """
-    now, was = case.today.capacity_requests_per_second, case.reference_capacity
-    if now and was and was > now * _WORTH_SAYING:
-        return "longer work, not settings"
-    return "not by settings; is the engine as fast as before?"
 
 
 def wrong_if(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) -> str:
@@ -123,14 +114,13 @@ def wrong_if(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) ->
         # its own forecast must not falsify it
         times, now, share = elsewhere or (1.0, case.today.in_target_ratio or 0.0, share)
         within = "wait at most 1 s" if slo is None else "are in target"
-        half = percent((share + now) / 2)
-        return f"then under {half} {within} at ≤ {rate(times * case.offered)} each"
-    if slo is None:
+        wrong, upto = f"under {percent((share + now) / 2)} {within}", times * case.offered
+    elif slo is None:
         # the capacity of a full server: nobody promised how long one waits that near to it
-        return (
-            f"then over {percent(miss)} still wait longer than 1 s at ≤ {rate(case.offered)} each"
-        )
-    return f"then over {percent(miss)} still miss {aims(slo)} at ≤ {rate(upto)} each"
+        wrong, upto = f"over {percent(miss)} still wait longer than 1 s", case.offered
+    else:
+        wrong = f"over {percent(miss)} still miss {aims(slo, ' or ')}"
+    return f"{wrong} at {rate(upto)} per replica or less"
 
 
 def forecast_of(case: Case, then: Candidate) -> dict[str, Any]:
@@ -159,19 +149,19 @@ def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
     limit = case.today.capacity_requests_per_second
     for one in sorted(what_ifs, key=_turn):
         share, then = one.in_target_ratio, one.capacity_requests_per_second
+        serves_more = then and limit and then > limit * _WORTH_SAYING
+        gain = f"capacity {digits(limit or 0.0)} → {rate(then or 0.0)} per replica"
         if REPLICAS in one.knobs:
-            more = round(one.knobs[REPLICAS]) - (case.replicas or 1)
+            n = round(one.knobs[REPLICAS])
+            more = n - (case.replicas or 1)
             if more > 0 and share is not None:
-                beside = "" if case.replicas else " for each"
-                plural = "s" if more > 1 else ""
-                lines.append(
-                    f"+{more} replica{plural}{beside}: forecast {percent(share)} in target"
-                )
-        elif PREFIX_HIT_RATIO in one.knobs and then and limit and then > limit * _WORTH_SAYING:
-            ratio = one.knobs[PREFIX_HIT_RATIO]
-            lines.append(f"{percent(ratio)} of the prompt tokens cached: {rate(then)} each")
-        elif FP8_KV in one.knobs and then and limit and then > limit * _WORTH_SAYING:
-            lines.append(f"fp8 KV cache: {rate(then)} each")
+                add = add_replicas(more, case.replicas)
+                lines.append(f"{add}: forecast {percent(share)} in target")
+        elif PREFIX_HIT_RATIO in one.knobs and serves_more:
+            cached = percent(one.knobs[PREFIX_HIT_RATIO])
+            lines.append(f"with {cached} of the prompt tokens cached: {gain}")
+        elif FP8_KV in one.knobs and serves_more:
+            lines.append(f"with an fp8 KV cache: {gain}")
         elif (
             "max_num_queued_tokens" in one.knobs
             and share is not None

@@ -128,13 +128,13 @@ def configurations_of(server: Server, observed: Observed) -> Settings:
     else:
         budgets = tuple(budget for budget in BUDGETS if budget >= seqs) or (seqs,)
         notes.append(
-            "max_num_batched_tokens unknown: an answer must hold for each of "
+            "max_num_batched_tokens is not given, so advice must hold for every value from "
             f"{budgets[0]:,} to {budgets[-1]:,}"
         )
     if server.block_size is None:
-        notes.append(f"block size unknown: taken as vLLM's {_DEFAULT_BLOCK_TOKENS} tokens")
+        notes.append(f"block size not given: vLLM's {_DEFAULT_BLOCK_TOKENS} tokens")
     if server.num_gpu_blocks is None:
-        notes.append("KV blocks unknown: simulated as if they never ran out")
+        notes.append("number of KV blocks not given: simulated as if they never ran out")
     policy = server.flags.get("scheduling_policy", FCFS)
     if policy not in (FCFS, PRIORITY):
         notes.append(f"scheduling policy {policy!r} is simulated as {FCFS}")
@@ -211,10 +211,6 @@ class BlockCount:
             return blocks
         more = (then.kv - before.kv) / (before.kv_per_token * before.block_size)
         return max(1, blocks + int(more // 1))
-
-    def doubled(self, today: SchedulerConfiguration) -> int | None:
-        """Blocks with fp8 KV in the place of 16 bits: as many bytes, half a token's each."""
-        return None if today.num_gpu_blocks is None else 2 * today.num_gpu_blocks
 
     @property
     def unknown(self) -> str | None:

@@ -120,9 +120,7 @@ def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
     return None
 
 
-def changed(
-    case: Case, then: Candidate, gain: Gain, what_ifs: Sequence[Candidate]
-) -> Recommendation:
+def changed(case: Case, then: Candidate, gain: Gain) -> Recommendation:
     """The change, with what it brings, what it costs and what would show it wrong."""
     elsewhere = at_other_demand(gain)
     knob = next(iter(then.knobs))
@@ -144,7 +142,7 @@ def changed(
         undo=undo_of(then, {name: getattr(scenario, name) for name in then.knobs}),
         wrong_if=wrong_if(case, then, elsewhere),
         effect=effect_of(case, then, elsewhere),
-        not_cured=not_cured_by(case, then, what_ifs),
+        not_cured=not_cured_by(case, then),
         forecast=forecast_of(case, then),
         basis="simulation",
     )
@@ -238,9 +236,9 @@ def _reason(case: Case, then: Candidate, elsewhere: Elsewhere | None) -> str:
     now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
     aim = aims(case.ground.judged.slo)
     if elsewhere is not None:
-        return f"forecast {elsewhere.text} within {aim}"
+        return f"forecast: {elsewhere.text} within {aim}"
     if after - now >= MEAN_GAIN:
-        return f"forecast if this demand lasts: {percent(now)} → {percent(after)} within {aim}"
+        return f"forecast: {percent(now)} → {percent(after)} of requests within {aim}"
     return f"more capacity within {aim} at these lengths"
 
 
@@ -372,6 +370,6 @@ def _too_wide(
     return Gate(
         "forecast",
         False,
-        f"in target {ends} points (80 % interval) by the {arrived:,} requests of this traffic "
-        f"(gate {round(-100 * HARM):+d}, {round(100 * MEAN_GAIN):+d} on average)",
+        f"the forecast is too wide: in target {ends} points (80 % interval of {arrived:,} "
+        f"requests, limit {round(-100 * HARM):+d}; {round(100 * MEAN_GAIN):+d} on average)",
     )

@@ -26,7 +26,7 @@ from driftwatch.recommend.sweep import MOST_TIMES_TPOT
 from driftwatch.recommend.sweep_values import capture_size_at_least, sequence_counts
 from driftwatch.recommend.traffic.observed import Observed
 from driftwatch.recommend.verdict import FAR_CAPACITY_GAIN
-from driftwatch.recommend.words import aims, digits, percent, span
+from driftwatch.recommend.words import add_replicas, aims, digits, percent, span
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.step_time import StepTime
 
@@ -138,8 +138,6 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
     more = math.ceil(have * arrived / _most(finished, completed, lasted)) - have
     if more < 1:
         return refused  # it may complete all that arrive
-    plural = "s" if more > 1 else ""
-    each = "" if question.replicas else " for each"
     recommendation = Recommendation(
         "none",
         Reason(
@@ -149,8 +147,8 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
             f"{refused.recommendation.reason.text}",
         ),
         instead=(
-            f"at least +{more} replica{plural}{each}: {digits(arrived)} req/s arrive, one "
-            f"completes {digits(capacity)}",
+            f"{add_replicas(more, question.replicas, at_least=True)}: {digits(arrived)} req/s "
+            f"arrive, one completes {digits(capacity)}",
         ),
         basis="measured",
     )
@@ -304,15 +302,15 @@ def _safe_recommendation(
         from_provenance=seqs.provenance,
         to_value=float(value),
         price=(
-            f"ITL at most ×{digits(times)}, how much is unknown",
+            f"inter-token latency at most ×{digits(times)}, how much is unknown",
             f"KV cache {percent(full.kv_use)} → at most {percent(times * full.kv_use)}",
             "restart",
         ),
         undo=f"--max-num-seqs {seqs.value:.0f}",
         wrong_if=f"requests still wait while fewer than {value} run, or more of them miss {aim}",
         effect=(
-            f"capacity {span(min(gains), max(gains))} by the step-time models; share in target "
-            "not forecast",
+            f"capacity {span(min(gains), max(gains))} by the step-time models; no forecast of the "
+            "share in target",
         ),
         basis="closed form",
     )

@@ -29,18 +29,19 @@ def percent(ratio: float) -> str:
     """A share without decimals; what is nearly all or nothing is not rounded to it.
 
     >>> percent(0.9996), percent(0.004), percent(0.42)
-    ('> 99 %', '< 1 %', '42 %')
+    ('99 %', '<1 %', '42 %')
     """
-    if 0.995 <= ratio < 1.0:
-        return "> 99 %"
     if 0.0 < ratio < 0.005:
-        return "< 1 %"
-    return f"{100 * ratio:.0f} %"
+        return "<1 %"
+    return f"{99 if 0.995 <= ratio < 1.0 else 100 * ratio:.0f} %"
 
 
 def milliseconds(seconds: float) -> str:
     """As ``54 ms``."""
-    return f"{digits(1000 * seconds)} ms" if seconds >= 1e-3 else f"{1000 * seconds:.2g} ms"
+    if seconds < 1e-3:
+        return f"{1000 * seconds:.2g} ms"
+    text = digits(1000 * seconds)
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
 
 
 def rate(value: float) -> str:
@@ -49,17 +50,13 @@ def rate(value: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """A gain as a range of percent: ``+22–28 %``.
+    """A gain as a range of percent.
 
     >>> span(0.22, 0.28), span(0.05, 0.05)
-    ('+22–28 %', '+5 %')
+    ('+22 to +28 %', '+5 %')
     """
     first, last = round(100 * low), round(100 * high)
-    if first == last:
-        return f"{first:+d} %"
-    if first < 0 <= last:
-        return f"{first:+d} to {last:+d} %"
-    return f"{first:+d}–{abs(last)} %"
+    return f"{first:+d} %" if first == last else f"{first:+d} to {last:+d} %"
 
 
 def change(knobs: Mapping[str, float], today: Mapping[str, float | None]) -> str:
@@ -71,38 +68,40 @@ def change(knobs: Mapping[str, float], today: Mapping[str, float | None]) -> str
     return " and ".join(words)
 
 
-def aims(slo: Slo | None) -> str:
-    """The targets as ``TTFT 1.0 s and TPOT 50 ms``."""
+def add_replicas(more: int, have: int | None, *, at_least: bool = False) -> str:
+    """As ``add 2 replicas (10 in all)``; of a pool of unknown size, beside each one."""
+    text = f"add {'at least ' if at_least else ''}{more} replica{'s' if more > 1 else ''}"
+    return f"{text} ({have + more} in all)" if have else f"{text} for each"
+
+
+def aims(slo: Slo | None, joined: str = " and ") -> str:
+    """The targets as ``TTFT 1 s and TPOT 50 ms``."""
     if slo is None:
         return "a wait of 1 s"
     targets = []
     if slo.ttft_seconds is not None:
-        text = f"{slo.ttft_seconds:g}"
-        targets.append(f"TTFT {text if '.' in text else text + '.0'} s")
+        targets.append(f"TTFT {slo.ttft_seconds:g} s")
     if slo.tpot_seconds is not None:
         targets.append(f"TPOT {1000 * slo.tpot_seconds:g} ms")
-    return " and ".join(targets) or "no target"
+    return joined.join(targets) or "no target"
 
 
 _KNOWN_CLOSELY = 1.5  # times from the lowest to the highest: beyond it a middle says nothing
 
 
 def capacity_gain(today: Candidate, then: Candidate) -> str | None:
-    """As ``capacity 15.0 → 19.0 req/s each (+22–28 %)``; None where either is unknown.
+    """As ``capacity 15.0 → 19.0 req/s per replica (+22 to +28 %)``; None where either is unknown.
 
-    Where the step-time models differ widely, as ``capacity 11.6 → 12.0 to 35.0 req/s each; not
-    known closer``.
+    Where the step-time models differ widely, as ``capacity 11.6 → 12.0 to 35.0 req/s per replica``.
     """
     now, after = today.capacity_requests_per_second, then.capacity_requests_per_second
     if not now or not after:
         return None
     lowest, highest = then.capacity_low_requests_per_second, then.capacity_high_requests_per_second
     if lowest and highest and highest > _KNOWN_CLOSELY * lowest:
-        return (
-            f"capacity {digits(now)} → {digits(lowest)} to {rate(highest)} each; not known closer"
-        )
-    text = f"capacity {digits(now)} → {rate(after)} each"
-    return f"{text} ({span(*gain_bounds(today, then))})"
+        return f"capacity {digits(now)} → {digits(lowest)} to {rate(highest)} per replica"
+    gain = span(*gain_bounds(today, then))
+    return f"capacity {digits(now)} → {rate(after)} per replica ({gain})"
 
 
 def gain_bounds(today: Candidate, then: Candidate) -> tuple[float, float]:

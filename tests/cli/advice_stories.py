@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from driftwatch.model import Reason, Recommendation, Slo
 from driftwatch.recommend.advice import Advice, Candidate, Gate
 from driftwatch.recommend.calibration.fits import Calibration, Fit
+from driftwatch.recommend.candidates import NEAR
 from driftwatch.simulate.step_time import StepTime
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
@@ -60,11 +61,16 @@ def story() -> Advice:
             from_value=512.0,
             from_provenance="config",
             to_value=2048.0,
-            price=("ITL p99 24 → 54 ms", "KV blocks 27,000 → 26,930", "restart"),
+            price=("inter-token latency p99 24 → 54 ms (TPOT p95 27 ms, target 50 ms)", "restart"),
             undo="--max-num-batched-tokens 512",
-            wrong_if="then over 5 % still miss TTFT at ≤ 16.5 req/s each",
-            effect=("in target 1 % → ≥ 99 %", "capacity 15.0 → 19.0 req/s each (+22–28 %)"),
-            not_cured=("tokens/s/GPU 5,280 → 2,990: longer prompts are more work",),
+            wrong_if="over 5 % still miss TTFT 1 s or TPOT 50 ms at 16.5 req/s per replica or less",
+            effect=(
+                "forecast: requests in target 1 % → 99 %",
+                "capacity 15.0 → 19.0 req/s per replica (+22 to +28 %)",
+            ),
+            not_cured=(
+                "these lengths stay more work: 13 replicas would serve the baseline's 29.5 req/s",
+            ),
             basis="simulation",
         ),
         gates=(Gate("fit_itl", True, "ITL 0 %"), Gate("fit_ttft", True, "TTFT +1 %")),
@@ -93,32 +99,38 @@ def story() -> Advice:
 
 def refused() -> Advice:
     """The same without the log: TTFT cannot be simulated."""
-    reason = "simulated TTFT 3.1 s, observed 1.8 s (+69 %, gate 15 %)"
+    reason = "the model of this server is off by 69 % on TTFT (limit 15 %)"
     return Advice(
         AT,
         Recommendation("insufficient", Reason("other", reason)),
-        gates=(Gate("fit_ttft", False, reason), Gate("fit_itl", True, "ITL 0 % (gate 10 %)")),
+        gates=(Gate("fit_ttft", False, reason), Gate("fit_itl", True, "off by 0 % on ITL")),
         slo=Slo(1.0, None, 0.95),
         slo_source="command line",
         calibration=calibration({**_RESIDUALS, "ttft_seconds": 0.69}),
         offered_requests_per_second=16.5,
         window_seconds=660.0,
         requests=10_900,
-        notes=("max_num_batched_tokens unknown: an answer must hold for each of 512 to 16,384",),
+        notes=(
+            "max_num_batched_tokens is not given, so advice must hold for every value from "
+            "512 to 16,384",
+        ),
     )
 
 
 def no_knob() -> Advice:
     """KV binds: no knob, two more replicas; TTFT not to be told near capacity."""
-    near = {"ttft_p95_seconds": "within 10 % of capacity a TTFT is not to be forecast"}
+    near = {"ttft_p95_seconds": NEAR}
     today = replace(budget(None, 0.4, 1, 0.03, 10.0), ttft_p95_seconds=None, reasons=near)
     wider = replace(today, knobs={"max_num_seqs": 512.0})
     return replace(
         story(),
         recommendation=Recommendation(
             "none",
-            Reason("other", "the KV cache binds and no knob makes room"),
-            instead=("+2 replicas", "fp8 KV: 17.2 req/s"),
+            Reason("no_knob_helps", "the KV cache is full, and no setting makes room"),
+            instead=(
+                "add 2 replicas (3 in all): forecast 99 % in target",
+                "with an fp8 KV cache: capacity 10.0 → 17.2 req/s per replica",
+            ),
             basis="simulation",
         ),
         calibration=calibration(

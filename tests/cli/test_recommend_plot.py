@@ -75,7 +75,7 @@ def test_a_screen_reader_gets_the_finding_and_every_number() -> None:
 def test_what_is_not_known_or_refused_is_said_and_not_drawn_as_zero() -> None:
     assert [row[3] for row in rows(no_knob())] == ["", "?", "?"]
     assert rows(no_knob())[0][1] == "refused"
-    assert title_of(no_knob()).startswith("no knob helps: the KV cache binds")
+    assert title_of(no_knob()).startswith("no knob helps: the KV cache is full")
     late = plot_advice(no_knob()).axes[1]
     assert "TTFT p95" not in late.get_legend_handles_labels()[1]
     with pytest.raises(NoVerdict, match="nothing was replayed"):

@@ -103,7 +103,7 @@ def test_a_failed_gate_says_both_numbers_and_the_bound() -> None:
         for gate in fit_gates(fit(ttft_seconds=0.69), saturated=False, observed=observed())
         if not gate.passed
     ]
-    assert gate.said == "simulated TTFT 0.845 s, observed 0.5 s (+69 %, gate 15 %)"
+    assert gate.said == "the model of this server is off by 69 % on TTFT (limit 15 %)"
 
 
 def test_chance_widens_a_bound_but_not_without_end() -> None:
@@ -126,14 +126,17 @@ def test_too_little_traffic_and_what_is_not_replayed() -> None:
     seen = observed(busy_windows=2, requests=requests_of(0.07, 300, 200))
     few = traffic_gates(seen, seen)
     assert [gate.passed for gate in few] == [False, False]
-    assert "2 busy minutes (gate 3)" in few[0].said and "17 requests (gate 20)" in few[1].said
+    assert [gate.said for gate in few] == [
+        "needs 3 min under load, has 2",
+        "needs 20 requests, has 17",
+    ]
     # few requests are no reason by themselves: how closely they tell the forecast is asked of it
     long = observed(busy_windows=10, finished_requests=60, requests=requests_of(0.3, 300, 4000))
     assert all(gate.passed for gate in traffic_gates(long, long))
     now = observed(busy_windows=2, requests=requests_of(0.05, 300, 200))
     late = traffic_gates(observed(), now)
     assert [gate.name for gate in late if not gate.passed] == ["recent_minutes", "recent_requests"]
-    assert "2 busy minutes since the traffic changed at 03:00 UTC (gate 3)" in late[2].said
+    assert late[2].said == "needs 3 min under load since the traffic changed at 03:00 UTC, has 2"
     server = server_with(TODAY, unsupported=("speculative decoding",))
     gates = server_gates(server, ("max_num_seqs",))
     assert [gate.name for gate in gates if not gate.passed] == ["settings", "unsupported"]
@@ -349,12 +352,10 @@ def test_a_gain_of_capacity_is_of_each_step_time_model_against_itself() -> None:
         capacities_requests_per_second=(15.0, 21.0),
     )
     assert gain_bounds(today, then) == pytest.approx((0.05, 0.5))
-    assert capacity_gain(today, then) == "capacity 15.0 → 18.0 req/s each (+5–50 %)"
+    assert capacity_gain(today, then) == "capacity 15.0 → 18.0 req/s per replica (+5 to +50 %)"
     swapped = replace(then, capacities_requests_per_second=(21.0, 15.0))
     assert gain_bounds(today, swapped) == pytest.approx((-0.25, 1.1))
     wide = replace(
         then, capacity_low_requests_per_second=12.0, capacity_high_requests_per_second=35.0
     )
-    assert capacity_gain(today, wide) == (
-        "capacity 15.0 → 12.0 to 35.0 req/s each; not known closer"
-    )
+    assert capacity_gain(today, wide) == ("capacity 15.0 → 12.0 to 35.0 req/s per replica")

@@ -74,9 +74,9 @@ def test_a_change_that_breaks_a_target_that_is_met(
 @pytest.mark.parametrize(
     ("slo", "share", "said"),
     [
-        (None, 0.99, "then over 5 % still wait longer than 1 s at ≤ 2.00 req/s each"),
-        (None, 0.91, "then under 56 % wait at most 1 s at ≤ 2.00 req/s each"),
-        (LOOSE, 0.91, "then under 56 % are in target at ≤ 2.00 req/s each"),
+        (None, 0.99, "over 5 % still wait longer than 1 s at 2.00 req/s per replica or less"),
+        (None, 0.91, "under 56 % wait at most 1 s at 2.00 req/s per replica or less"),
+        (LOOSE, 0.91, "under 56 % are in target at 2.00 req/s per replica or less"),
     ],
 )
 def test_a_forecast_that_comes_true_does_not_show_the_change_wrong(
@@ -95,7 +95,7 @@ def test_a_forecast_that_comes_true_does_not_show_the_change_wrong(
         ([Gain({"max_num_seqs": 64.0}, 0.03, 0.0, 0.0, {1.0: (0.01, 0.04)})], "at best +3 points"),
         (
             [Gain({"max_num_seqs": 64.0}, 0.13, -0.05, 0.0, {1.0: (0.01, 0.14)})],
-            "max_num_seqs 16 → 64 brings +13 points within TTFT 1.0 s and TPOT 50 ms on average, "
+            "max_num_seqs 16 → 64 brings +13 points within TTFT 1 s and TPOT 50 ms on average, "
             "but -5 by the least favourable step-time model",
         ),
         (

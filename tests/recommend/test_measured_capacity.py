@@ -53,7 +53,7 @@ def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() ->
     said = by_measured_capacity(QUESTION, REFUSED, _observed()).recommendation
     # 2 replicas complete 3 req/s each where 5 arrive at each: 10 req/s need 4 of them
     assert (said.action, said.basis, said.knob) == ("none", "measured", None)
-    assert said.instead[0].startswith("at least +2 replicas: ")
+    assert said.instead[0].startswith("add at least 2 replicas (4 in all): ")
     assert "simulated tokens/s +70 %" in said.why and "whether a knob helps" in said.why
     page: Any = {
         "severity": "page",
@@ -61,7 +61,7 @@ def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() ->
         "diagnosis": None,
         "evidence": {},
     }
-    assert imperatives(page)[0] == "At least +2 replicas; no setting could be judged"
+    assert imperatives(page)[0] == "Add at least 2 replicas (4 in all); no setting could be judged"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_minutes_that_differ_leave_only_how_many_replicas_are_needed_at_least(
     seen = _observed(chunks=pl.concat(chunks), requests=requests_of(5.8, 400, 400))
     said = by_measured_capacity(QUESTION, REFUSED, seen).recommendation
     plural = "s" if replicas > 1 else ""
-    assert said.instead[0].startswith(f"at least +{replicas} replica{plural}: ")
+    assert said.instead[0].startswith(f"add at least {replicas} replica{plural} ")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def command(
     driftwatch rebuilds the requests from stored minutes (--recording: from a recording), fits the
     step time of the server, and simulates vLLM's scheduler with other settings. It never changes a
     server: it prints the change. Exit code 0: answered, also where nothing is to be changed; 4: no
-    verdict, and the output names the gate that failed.
+    advice, and the output names the check that failed and what would settle it.
     """
     values = parse_what_ifs(what_if)
     check_plot(plot)
@@ -171,9 +171,9 @@ def _print_json(advice: Advice, scope: TargetWindow) -> None:
 
 
 def _print(advice: Advice, window: TargetWindow) -> None:
-    from driftwatch.cli.recommend.text import AdviceContext, rendered, settles
+    from driftwatch.cli.recommend.text import AdviceContext, rendered
     from driftwatch.clock import SystemClock
-    from driftwatch.notify.layout import paint, wrap
+    from driftwatch.notify.layout import paint
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
     context = AdviceContext(
@@ -181,9 +181,6 @@ def _print(advice: Advice, window: TargetWindow) -> None:
     )
     text = rendered(advice, context, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
     click.echo(paint(text, wants_colour(sys.stdout)))
-    if (way := settles(advice)) is not None:
-        hint = f"help: {way}"
-        click.echo("\n".join(wrap(hint, 80, "  ")) if sys.stderr.isatty() else hint, err=True)
 
 
 def _model(scope: TargetWindow) -> str | None:

@@ -81,8 +81,8 @@ def reasons(advice: Advice) -> Iterator[str]:
                 by_reason.setdefault(why, {}).setdefault(_CELL_NAMES[name], []).append(row)
     for why, names in by_reason.items():
         for rows, columns in _alike(names).items():
-            of = "" if len(rows) == len(points) else f" of {' and of '.join(rows)}"
-            yield f"{', '.join(columns)}{of} not told: {why}"
+            of = "" if len(rows) == len(points) else f" for {' and '.join(rows)}"
+            yield f"no {', '.join(columns)}{of}: {why}"
 
 
 def _alike(names: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], list[str]]:
@@ -167,29 +167,29 @@ def _cell(value: float | None, scale: float, digits: int) -> str:
 
 
 def _gained(advice: Advice, candidate: Candidate) -> str:
-    """`` +22–28 %``: what the variants say of the gain of capacity."""
+    """`` (+22 to +28 %)``: the gain of capacity by the step-time models."""
     bounds = gain(advice.today, candidate)
     if bounds is None:
         return ""
     low, high = (round(100 * ratio) for ratio in bounds)
-    return f" {low:+} %" if low == high else f" {low:+}–{high} %"
+    return f" ({low:+} %)" if low == high else f" ({low:+} to {high:+} %)"
 
 
 def _others(advice: Advice, axis: Axis) -> Iterator[str]:
-    """``max_num_seqs 128–512: no gain``, one for each further knob."""
+    """``max_num_seqs 128 to 512: no gain``, one for each further knob."""
     for names, candidates in by_knobs(axis.others).items():
         able = [c for c in candidates if c.refused is None]
         label = " and ".join(names)
         if len(names) == 1:
             values = sorted(c.knobs[names[0]] for c in candidates)
             low, high = knob(values[0]), knob(values[-1])
-            label += f" {low}" if low == high else f" {low}–{high}"
+            label += f" {low}" if low == high else f" {low} to {high}"
         best = max(able, key=_capacity, default=None)
         before = None if advice.today is None else advice.today.capacity_requests_per_second
         if best is None:
             yield f"{label}: refused"
         elif not _capacity(best) or not before:
-            yield f"{label}: capacity not told"
+            yield f"{label}: capacity unknown"
         elif _capacity(best) <= before * (1 + _NO_GAIN_RATIO):
             yield f"{label}: no gain"
         else:
@@ -214,7 +214,7 @@ def _what_if(c: Candidate) -> str:
         each = " each" if "replicas" in c.knobs else ""
         figures.append(f"capacity {figure(c.capacity_requests_per_second)} req/s{each}")
     whys = "; ".join(dict.fromkeys(c.reasons.values()))
-    return f"{label}: {', '.join(figures) or 'not told: ' + (whys or 'unknown')}"
+    return f"{label}: {', '.join(figures) or 'unknown' + (f' ({whys})' if whys else '')}"
 
 
 def _knob_text(name: str, value: float) -> str:

@@ -192,8 +192,8 @@ def what_is_unknown(
         bound = _CONTRADICTION + 2.0 * _noise_of_mean(descent, name)
         if off is not None and abs(off) > bound:
             return (
-                f"the simulation contradicts the settings or the KV blocks: {text} "
-                f"{100 * off:+.0f} % (bound {100 * bound:.0f} %)"
+                f"the simulation contradicts the settings or the number of KV blocks: {text} "
+                f"{100 * off:+.0f} % (limit {100 * bound:.0f} %)"
             )
     after = descent.covariance(point, slopes)[:4, :4]
     step_time, mean = point.step_time, point.played.mean_composition
@@ -211,9 +211,8 @@ def what_is_unknown(
         sd = float(np.sqrt(slope @ after @ slope))
         if sd > _STEP_SD:
             return (
-                f"the time of a step with {text} is known to ±{100 * sd:.0f} % only "
-                f"(bound {100 * _STEP_SD:.0f} %): the load of the window was too even, and "
-                f"nothing else is known of it"
+                f"the load of the window was too even: the time of a step with {text} is known to "
+                f"±{100 * sd:.0f} % only (limit {100 * _STEP_SD:.0f} %)"
             )
     return None
 

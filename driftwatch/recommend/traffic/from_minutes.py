@@ -38,11 +38,9 @@ _MOST = 0.5
 _DEFAULT_BLOCK_TOKENS = 16
 # Later than any window: a client that left is known by it, and when he left is not.
 WHO_LEFT_SECONDS = 1e15
-EVENLY = "when in its minute a request got its first token: drawn evenly"
-_PAIRED_BY_CHANCE = "which prompt came with which generation: drawn"
-_PAIRED_BY_KV = (
-    "which prompt came with which generation: so that the KV cache holds what was observed"
-)
+EVENLY = "arrivals inside a minute: spread evenly"
+_PAIRED_BY_CHANCE = "which prompt had which generation: by chance"
+_PAIRED_BY_KV = "which prompt had which generation: so that the KV cache is as full as observed"
 
 
 def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 0) -> Observed:

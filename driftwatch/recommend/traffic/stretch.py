@@ -259,13 +259,13 @@ def hit_ratios(stretch: Clean) -> tuple[Floats, str | None]:
     """The hit ratio of each row, the stretch's where a row has none; 0 where it is unknown."""
     whole = whole_hit_ratio(stretch)
     if whole is None:
-        return np.zeros(len(stretch.rows)), "prefix hits: not on the page, taken as none"
+        return np.zeros(len(stretch.rows)), "prefix hits: not in /metrics, none assumed"
     queries, hits = _queries_and_hits(stretch)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(queries > 0, hits / queries, whole)
     note = None
     if whole > 0:
-        note = "which request hit the prefix cache: each hits its minute's ratio"
+        note = "prefix hits: each request has the hit ratio of its minute"
     return np.clip(np.where(np.isnan(ratio), whole, ratio), 0.0, 1.0), note
 
 

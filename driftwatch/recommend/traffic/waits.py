@@ -45,8 +45,8 @@ def waits_of(stretch: Clean, waiting_first: int, seed: int) -> Waits | None:
 
 
 UNLIKE = (
-    "no simulation waits as the buckets of TTFT say, wherever in their minutes requests came: "
-    "clients may send in lots, and shares in target are too good then; a request log would tell"
+    "requests waited longer than any simulation says: clients may send in batches, and then shares "
+    "in target are too good; a request log would show it"
 )
 _ROUNDS = 8
 _ENOUGH = (

@@ -92,7 +92,7 @@ def test_a_law_that_bends_wrong_is_refused_though_the_wander_hides_it_in_every_c
         if not gate.passed
     ]
     assert failed
-    assert "running requests simulated ITL" in failed[0].said
+    assert "on ITL at " in failed[0].said
     right = descent.at(np.concatenate([descent.x_of(LAW), [0.0], still]))
     bands = load_bands(descent, right)
     assert all(gate.passed for gate in load_gates(replace(found().best, bands=bands)))
@@ -106,7 +106,7 @@ def test_a_level_that_hardly_a_token_came_from_refuses_nothing() -> None:
     (gate,) = load_gates(fit)
     assert not gate.passed
     assert gate.said == (
-        "at 1.2 running requests simulated ITL 4.2 ms, observed 3.00 ms (+40 %, gate 10 %)"
+        "the model of this server is off by 40 % on ITL at 1.2 running requests (limit 10 %)"
     )
     noisy = replace(fit, bands=(replace(off, tokens_ratio=0.2, log_sd=0.25),))
     assert load_gates(noisy)[0].passed

@@ -42,7 +42,7 @@ def test_an_unknown_budget_is_ranged_over_and_never_below_the_cap(observed: Obse
     known = configurations_of(with_serving(max_num_seqs=700), observed)
     budgets = [one.max_num_batched_tokens for one in known.configurations]
     assert budgets == [budget for budget in BUDGETS if budget >= 700]
-    assert any("must hold for each of 1,024 to 16,384" in note for note in known.notes)
+    assert any("must hold for every value from 1,024 to 16,384" in note for note in known.notes)
 
 
 def test_an_unknown_cap_is_missing(observed: Observed) -> None:
@@ -66,8 +66,8 @@ def test_flags_that_the_server_told_are_kept(observed: Observed) -> None:
     assert (one.async_scheduling, one.scheduling_policy) == (False, "priority")
     assert (one.long_prefill_token_threshold, one.max_num_active_seqs) == (256, 6)
     assert one.num_gpu_blocks is None
-    assert any(note.startswith("KV blocks unknown") for note in known.notes)
-    assert any(note.startswith("block size unknown") for note in known.notes)
+    assert any(note.startswith("number of KV blocks not given") for note in known.notes)
+    assert any(note.startswith("block size not given") for note in known.notes)
 
 
 def question(minutes_of: MinutesOf, **changes: Any) -> Question:
