@@ -67,7 +67,7 @@ def detect(
     """
     fast, of_speed = speed.columns(minutes, memory.speed, baselines, settings)
     columns = minutes.hstack(fast)
-    shifted, of_lengths = lengths.columns(columns, memory.lengths, baselines, settings)
+    shifted, of_lengths = lengths.columns(columns, memory.lengths, settings)
     columns = columns.hstack(shifted)
     slow, of_trend = trend.columns(columns, memory.trend, baselines, settings)
     return pl.concat([fast, shifted, slow], how="horizontal"), Memory(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Flags, Floats, Integers
-from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.lengths.fold import Verdicts, fold
-from driftwatch.detect.lengths.layouts import SIGNALS, Lengths, read, wider
+from driftwatch.arrays import Flags, Floats, Integers, Singles
+from driftwatch.detect.lengths.fold import fold
+from driftwatch.detect.lengths.layouts import SIGNALS, read, wider
 from driftwatch.detect.lengths.memory import Memory, memory_from
 from driftwatch.detect.lengths.scales import SOURCES
 from driftwatch.detect.lengths.states import Block
 from driftwatch.detect.null import day_number
+from driftwatch.detect.output import Schema, frame_of
 from driftwatch.detect.settings import DetectSettings
 
 __all__ = ["Memory", "columns", "memory_from"]
@@ -24,25 +24,28 @@ __all__ = ["Memory", "columns", "memory_from"]
 _GAP = 180
 # (minute, target) cells of a block: what is worked on at a time stays below some 100 MB
 _CELLS = 60_000
-_COUNTED = ("drift_score", "drift_ratio", "peer_score", "peer_ratio", "smallest_detectable_ratio")
+_OF_TARGETS = ("peer_score", "peer_ratio")
+_OF_POOLS = ("drift_score", "drift_ratio", "smallest_detectable_ratio")
 _STATES = ("traffic_shifted", "traffic_shift_over", "traffic_uneven", "traffic_uneven_over")
-SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    **{f"{signal}_{name}": pl.Float64 for signal in SIGNALS for name in _COUNTED},
+SCHEMA: Schema = {
+    **{
+        f"{signal}_{name}": pl.Float64
+        for signal in SIGNALS
+        for name in (*_OF_POOLS[:2], *_OF_TARGETS, _OF_POOLS[2])
+    },
     **{f"{signal}_calibration": pl.String for signal in SIGNALS},
     **dict.fromkeys(_STATES, pl.Boolean),
 }
 
 
 def columns(
-    minutes: pl.DataFrame, memory: Memory, baselines: Baselines, settings: DetectSettings
+    minutes: pl.DataFrame, memory: Memory, settings: DetectSettings
 ) -> tuple[pl.DataFrame, Memory]:
-    """The detector's evidence columns, row for row beside the minutes.
+    """The detector's evidence columns (:data:`SCHEMA`), row for row beside the minutes.
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, with
-    the columns of the speed detector where it has run; ``memory``: from the minutes before. How
-    minutes are split over calls changes nothing; ``pins``: not asked: peers and contexts are what
-    these scores compare with; ``settings``: holidays and the budget of false episodes.
-    Returns: :data:`SCHEMA`, and the memory after the last minute.
+    the columns of the speed detector where it has run; how they are split over calls changes
+    nothing.
     """
     if not len(minutes):
         return pl.DataFrame(schema=SCHEMA), memory
@@ -51,33 +54,35 @@ def columns(
         minutes.select("pool").drop_nulls().unique(maintain_order=True),
     )
     rows = _rows(minutes, memory)
-    out = _Out.of(len(minutes))
+    numbers = {name: np.full(len(minutes), np.nan) for name, t in SCHEMA.items() if t != pl.String}
+    sources = np.full((len(minutes), len(SIGNALS)), -1, dtype=np.int64)
     holidays = {day_number(day) for day in settings.holidays}
     for block in _blocks(rows, memory.minute, len(memory.targets)):
         memory = _with_pools(memory, rows, block)
         least = memory.pools["detectable"]
-        memory, verdicts = fold(
-            memory,
-            _dense(rows, block, memory),
-            settings.false_episodes_per_server_month,
-            holidays,
-        )
-        out.take(block, rows, memory.targets["of_pool"], verdicts, least)
-    return out.frame(), memory
+        dense, budget = _dense(rows, block, memory), settings.false_episodes_per_server_month
+        memory, verdicts = fold(memory, dense, budget, holidays)
+        verdicts["smallest_detectable_ratio"] = np.broadcast_to(least, (block.size, *least.shape))
+        _write(numbers, sources, rows, block, memory.targets["of_pool"], verdicts)
+    names = np.array([*SOURCES, None], dtype=object)
+    calibration = {f"{s}_calibration": names[sources[:, i]] for i, s in enumerate(SIGNALS)}
+    return frame_of({**numbers, **calibration}, SCHEMA), memory
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The minutes as arrays, a row each."""
+    """The minutes as arrays, a row each; the last six as in :class:`Block`."""
 
     minute: Integers  # numbers since 1970
     target: Integers  # places
     pool: Integers  # places, -1 = none
-    lengths: Lengths  # of the row
-    restarted: Flags  # a restart or a change of knobs
-    clean: Flags  # usual enough to learn from
-    slow: Flags  # slower than the peers
     order: Integers  # rows by minute
+    counts: Singles
+    sums: Floats
+    is_known: Flags
+    restarted: Flags
+    clean: Flags
+    slow: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +95,6 @@ class _Stretch:
 
 
 def _rows(minutes: pl.DataFrame, memory: Memory) -> _Rows:
-    place = memory.targets.keys.with_row_index("place")
-    keys = minutes.select("instance", "engine")
-    target = keys.join(place, on=["instance", "engine"], how="left", maintain_order="left")
-    pools = memory.pools.keys.with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
-    pool = minutes.select("pool").join(pools, on="pool", how="left", maintain_order="left")
     minute = minutes["end"].dt.epoch("s").to_numpy() // 60
     slow = _flag(minutes, "slower_than_pool")
     missed = _flag(minutes, "slo_missed") & (
@@ -103,15 +103,18 @@ def _rows(minutes: pl.DataFrame, memory: Memory) -> _Rows:
     silent = minutes["seconds_since_last_token"].fill_null(0.0).to_numpy() >= 120.0
     waiting = minutes["running_requests"].fill_null(0.0).to_numpy() > 0
     dirty = slow | missed | (silent & waiting) | _flag(minutes, "slower_at_equal_load")
+    counts, sums, is_known = read(minutes, memory.grid)
     return _Rows(
         minute=minute.astype(np.int64),
-        target=target["place"].to_numpy().astype(np.int64),
-        pool=pool["place"].fill_null(-1).to_numpy().astype(np.int64),
-        lengths=read(minutes, memory.grid),
+        target=memory.targets.places(minutes),
+        pool=memory.pools.places(minutes),
+        order=np.argsort(minute, kind="stable"),
+        counts=counts,
+        sums=sums,
+        is_known=is_known,
         restarted=_flag(minutes, "restarted") | _flag(minutes, "configuration_changed"),
         clean=~dirty,
         slow=slow,
-        order=np.argsort(minute, kind="stable"),
     )
 
 
@@ -178,79 +181,43 @@ def _with_pools(memory: Memory, rows: _Rows, block: _Stretch) -> Memory:
 
 def _dense(rows: _Rows, block: _Stretch, memory: Memory) -> Block:
     """The block's rows in their places."""
-    shape = (block.size, len(memory.targets))
     at, target = rows.minute[block.rows] - block.first, rows.target[block.rows]
-    counts = np.zeros((*shape, len(SIGNALS), len(memory.grid)), dtype=np.float32)
-    sums, is_known = np.zeros((*shape, len(SIGNALS))), np.zeros((*shape, len(SIGNALS)), dtype=bool)
-    restarted, slow, clean = (np.zeros(shape, dtype=bool) for _ in range(3))
-    counts[at, target] = rows.lengths.counts[block.rows]
-    sums[at, target] = rows.lengths.sums[block.rows]
-    is_known[at, target] = rows.lengths.is_known[block.rows]
-    restarted[at, target] = rows.restarted[block.rows]
-    slow[at, target] = rows.slow[block.rows]
-    clean[at, target] = rows.clean[block.rows]
-    return Block(block.first, counts, sums, is_known, restarted, clean, slow)
+    arrays = {}
+    for name in ("counts", "sums", "is_known", "restarted", "clean", "slow"):
+        values = getattr(rows, name)
+        placed = np.zeros((block.size, len(memory.targets), *values.shape[1:]), values.dtype)
+        placed[at, target] = values[block.rows]
+        arrays[name] = placed
+    return Block(first=block.first, **arrays)
 
 
-@dataclass(frozen=True, slots=True)
-class _Out:
-    """The columns being filled: numbers by name, NaN = unknown."""
-
-    numbers: dict[str, Floats]
-    sources: Integers
-
-    @classmethod
-    def of(cls, rows: int) -> _Out:
-        names = [name for name, dtype in SCHEMA.items() if dtype != pl.String]
-        return cls(
-            {name: np.full(rows, np.nan) for name in names},
-            np.full((rows, len(SIGNALS)), -1, dtype=np.int64),
-        )
-
-    def take(
-        self, block: _Stretch, rows: _Rows, of_pool: Integers, verdicts: Verdicts, least: Floats
-    ) -> None:
-        """What a block showed, row by row."""
-        here = block.rows
-        at, target = rows.minute[here] - block.first, rows.target[here]
-        pool = of_pool[target]
-        pooled = pool >= 0
-        there, ats, pools = here[pooled], at[pooled], pool[pooled]
-        is_present = np.asarray(rows.lengths.is_known[there].any(axis=1))
-        self.numbers["traffic_uneven"][here] = verdicts.uneven[at, target]
-        self.numbers["traffic_uneven_over"][here] = verdicts.uneven_over[at, target]
-        for name, values in (
-            ("traffic_shifted", verdicts.shifted),
-            ("traffic_shift_over", verdicts.shift_over),
-        ):
-            self.numbers[name][there] = np.where(is_present, values[ats, pools], np.nan)
-        for s, signal in enumerate(SIGNALS):
-            self.numbers[f"{signal}_peer_score"][here] = verdicts.peer_score[at, target, s]
-            self.numbers[f"{signal}_peer_ratio"][here] = verdicts.peer_ratio[at, target, s]
-            is_known = rows.lengths.is_known[there, s]
-            score = np.where(is_known, verdicts.drift_score[ats, pools, s], np.nan)
-            self.numbers[f"{signal}_drift_score"][there] = score
-            ratio = np.where(is_known, verdicts.drift_ratio[ats, pools, s], np.nan)
-            self.numbers[f"{signal}_drift_ratio"][there] = ratio
-            self.numbers[f"{signal}_smallest_detectable_ratio"][there] = np.where(
-                is_known, least[pools, s], np.nan
-            )
-            # the less certain of the scales that were used
-            of_peers = np.where(
-                np.isnan(verdicts.peer_score[at, target, s]), -1, verdicts.peer_source[target, s]
-            )
-            of_drift = np.full(len(here), -1, dtype=np.int64)
-            of_drift[pooled] = np.where(np.isnan(score), -1, verdicts.drift_source[pools, s])
-            self.sources[here, s] = np.maximum(of_peers, of_drift)
-
-    def frame(self) -> pl.DataFrame:
-        """The columns of :data:`SCHEMA`."""
-        names = np.array([*SOURCES, None], dtype=object)
-        series = {
-            name: pl.Series(name, values).fill_nan(None).cast(SCHEMA[name])
-            for name, values in self.numbers.items()
-        }
-        for s, signal in enumerate(SIGNALS):
-            name = f"{signal}_calibration"
-            series[name] = pl.Series(name, names[self.sources[:, s]].tolist(), dtype=pl.String)
-        return pl.DataFrame([series[name] for name in SCHEMA])
+def _write(
+    numbers: dict[str, Floats],
+    sources: Integers,
+    rows: _Rows,
+    block: _Stretch,
+    of_pool: Integers,
+    verdicts: Mapping[str, Floats],
+) -> None:
+    """What a block showed, row by row; of a pool only where the row itself knows lengths."""
+    here = block.rows
+    at, target = rows.minute[here] - block.first, rows.target[here]
+    pooled = of_pool[target] >= 0
+    there, pool = here[pooled], (at[pooled], of_pool[target][pooled])
+    is_known = rows.is_known[there]
+    for name in _STATES[:2]:
+        numbers[name][there] = np.where(is_known.any(axis=1), verdicts[name][pool], np.nan)
+    for name in _STATES[2:]:
+        numbers[name][here] = verdicts[name][at, target]
+    for s, signal in enumerate(SIGNALS):
+        for name in _OF_TARGETS:
+            numbers[f"{signal}_{name}"][here] = verdicts[name][at, target, s]
+        for name in _OF_POOLS:
+            values = np.where(is_known[:, s], verdicts[name][(*pool, s)], np.nan)
+            numbers[f"{signal}_{name}"][there] = values
+        # the less certain of the scales that were used
+        peers = np.isnan(numbers[f"{signal}_peer_score"][here])
+        sources[here, s] = np.where(peers, -1, verdicts["peer_source"][target, s])
+        drift = np.isnan(numbers[f"{signal}_drift_score"][there])
+        of_drift = np.where(drift, -1, verdicts["drift_source"][pool[1], s])
+        sources[there, s] = np.maximum(sources[there, s], of_drift)

@@ -7,7 +7,7 @@ at the end of an hour or a day is needed earlier.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,52 +18,23 @@ from driftwatch.detect.lengths.contexts import HOUR_ENDS, Past, against_contexts
 from driftwatch.detect.lengths.detectable import due, smallest, with_trials
 from driftwatch.detect.lengths.layouts import WINDOWS, Latest, Window, running, shortest
 from driftwatch.detect.lengths.memory import KEEP, KEEP_HOURS, KEEP_POOL, Memory
-from driftwatch.detect.lengths.peers import (
-    LEAST_MEMBERS,
-    QUICK,
-    Compared,
-    Peers,
-)
-from driftwatch.detect.lengths.scales import peer_scales
-from driftwatch.detect.lengths.states import (
-    DAY,
-    Block,
-    Scored,
-    pool_states,
-    scored_by,
-    target_states,
-)
+from driftwatch.detect.lengths.peers import LEAST_MEMBERS, QUICK, Compared, Peers
+from driftwatch.detect.lengths.scales import context_scales, peer_scales
+from driftwatch.detect.lengths.states import DAY, Block, pool_states, target_states
 
 # after a restart only short generations have had the time to finish
 SETTLING = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """What a block shows; scores and ratios [minutes, units, signals], states [minutes, units].
-
-    States are NaN where unknown. Sources are places in ``scales.SOURCES`` [units, signals].
-    """
-
-    peer_score: Floats
-    peer_ratio: Floats
-    uneven: Floats
-    uneven_over: Floats
-    drift_score: Floats
-    drift_ratio: Floats
-    shifted: Floats
-    shift_over: Floats
-    peer_source: Integers
-    drift_source: Integers
-
-
 def fold(
     memory: Memory, block: Block, budget: float, holidays: Set[int]
-) -> tuple[Memory, Verdicts]:
+) -> tuple[Memory, dict[str, Floats]]:
     """One block on.
 
-    ``memory``: up to the minute before, with room for the block's targets and pools; ``block``: the
-    minutes; ``budget``: false episodes per server-month; ``holidays``: days since 1970-01-01.
+    ``memory``: up to the minute before, with room for the block's targets and pools; ``budget``:
+    false episodes per server-month; ``holidays``: days since 1970-01-01. Returns what the block
+    shows by name: scores and ratios [minutes, units, signals], states [minutes, units], both NaN
+    where unknown, and sources (places in ``scales.SOURCES``) [units, signals].
     """
     memory = _on_day(memory, (block.first - 1) // DAY, budget)
     block, restarted = _without_restarts(block, memory.targets["restarted"])
@@ -74,36 +45,38 @@ def fold(
 
     scale, source = peer_scales(memory.peers, memory.targets["of_pool"])
     peers, quick = _against_peers(memory, block, targets, pools, members, scale)
+    scores, calibrated = peers.statistic / scale, (source < 2).all(axis=1)
+    memory, uneven = target_states(memory, block, peers, scores, calibrated, members, quick)
+
     past = Past(memory.hours, memory.pools["hour_counts"], memory.pools["hour_sums"], holidays)
     window = shortest(pools.counts, pools.sums)
     with_value = _pooled(block.is_known, memory) > 0
     contexts, distances = against_contexts(
         window, pools.counts, pools.sums, block.first, with_value, past, memory.grid
     )
-
-    memory, uneven, peer = target_states(
-        memory, block, peers, members, scored_by(peers, scale, source), quick
-    )
-    dirty = _pooled(~block.clean & with_any, memory)
-    memory, shifted, drift = pool_states(memory, block, contexts, distances, 2 * dirty < members)
+    drift_scale, drift_source = context_scales(memory.contexts)
+    drift, calibrated = contexts.statistic / drift_scale, (drift_source == 0).all(axis=1)
+    clean = 2 * _pooled(~block.clean & with_any, memory) < members
+    memory, shifted = pool_states(memory, block, contexts, drift, calibrated, distances, clean)
 
     memory = _trimmed(memory, full, restarted)
-    memory = _with_trials(memory, block, window, pools, past, shifted[0], drift)
+    quiet = ~np.isnan(drift) & ~(shifted[0] > 0)[..., None]
+    memory = _with_trials(memory, block, window, pools, past, quiet, drift_scale)
     if memory.minute % 60 == 0:
         memory = _with_hour(memory, pools.counts[60][-1], pools.sums[60][-1])
         memory = memory.of_pools(detectable=smallest(memory))
-    return memory, Verdicts(
-        peer_score=peer.score,
-        peer_ratio=np.exp(peers.mean),
-        uneven=uneven[0],
-        uneven_over=uneven[1],
-        drift_score=drift.score,
-        drift_ratio=np.exp(contexts.mean),
-        shifted=shifted[0],
-        shift_over=shifted[1],
-        peer_source=peer.source,
-        drift_source=drift.source,
-    )
+    return memory, {
+        "peer_score": scores,
+        "peer_ratio": np.exp(peers.mean),
+        "peer_source": source,
+        "traffic_uneven": uneven[0],
+        "traffic_uneven_over": uneven[1],
+        "drift_score": drift,
+        "drift_ratio": np.exp(contexts.mean),
+        "drift_source": drift_source,
+        "traffic_shifted": shifted[0],
+        "traffic_shift_over": shifted[1],
+    }
 
 
 def _on_day(memory: Memory, day: int, budget: float) -> Memory:
@@ -170,8 +143,8 @@ def _with_trials(
     window: Window,
     pools: Latest,
     past: Past,
-    shifted: Floats,
-    drift: Scored,
+    quiet: Flags,
+    scale: Floats,
 ) -> Memory:
     """With factors tried on those pools that are due, have a verdict, and are not shifted."""
     names = memory.pools.keys["pool"].to_list()
@@ -179,15 +152,14 @@ def _with_trials(
         turn = due(names, block.first + minute)
         if not turn.any():
             continue
-        quiet = ~np.isnan(drift.score[minute]) & ~(shifted[minute] > 0)[:, None]
         memory = with_trials(
             memory,
             window.at(minute),
             pools.at(minute),
             block.first + minute,
             past,
-            quiet & turn[:, None],
-            drift.scale,
+            quiet[minute] & turn[:, None],
+            scale,
         )
     return memory
 

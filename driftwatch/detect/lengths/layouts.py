@@ -26,16 +26,6 @@ MOST_EDGES = 64
 ONLY_INF: Floats = np.array([np.inf])
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """What minutes say of lengths, a row each."""
-
-    # cumulative, [rows, signals, edges]; NaN at unknown edges, 0 where nothing finished
-    counts: Singles
-    sums: Floats  # of tokens, [rows, signals]; NaN = unknown
-    is_known: Flags  # which rows say anything, [rows, signals]
-
-
 def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
     """The grid with the edges of these minutes; unchanged where it would grow too long.
 
@@ -52,10 +42,11 @@ def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
     return grid
 
 
-def read(minutes: pl.DataFrame, grid: Floats) -> Lengths:
-    """Minutes → their histograms on the grid.
+def read(minutes: pl.DataFrame, grid: Floats) -> tuple[Singles, Floats, Flags]:
+    """Minutes → their histograms on the grid of :func:`wider`.
 
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; ``grid``: of :func:`wider`.
+    Returns: cumulative counts [rows, signals, edges], NaN at unknown edges and 0 where nothing
+    finished; sums of tokens and whether anything is known, [rows, signals].
     """
     rows = len(minutes)
     counts = np.full((rows, len(SIGNALS), len(grid)), np.nan, dtype=np.float32)
@@ -79,7 +70,7 @@ def read(minutes: pl.DataFrame, grid: Floats) -> Lengths:
             is_known[which[fine], at] = True
     counts[~is_known] = 0.0
     sums[~is_known] = 0.0
-    return Lengths(counts, sums, is_known)
+    return counts, sums, is_known
 
 
 def regridded(

@@ -1,7 +1,6 @@
 """States through a block of minutes, and what is learnt of usual distances on the way.
 
-Most blocks are uneventful and are lived through at once; the others minute by minute, for whether
-a minute may be learnt from depends on the states before it. Both give the same.
+Minute by minute: whether a minute may be learnt from depends on the states before it.
 """
 
 from __future__ import annotations
@@ -11,20 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from driftwatch.arrays import Flags, Floats, Integers, Singles
-from driftwatch.detect.lengths.episodes import (
-    CALM,
-    Watch,
-    is_uneventful,
-    quiet_states,
-    reading,
-    step,
-)
+from driftwatch.detect.lengths.episodes import CALM, reading, step
 from driftwatch.detect.lengths.memory import DELAY_OF_POOL, Memory
 from driftwatch.detect.lengths.peers import Compared, leading, weights
-from driftwatch.detect.lengths.scales import context_scales
 from driftwatch.detect.null import Null
 
 DAY = 1440
+States = tuple[Floats, Floats]  # on, over: [minutes, units], NaN = unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,63 +32,31 @@ class Block:
     slow: Flags  # slower than the peers
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Scores [minutes, units, signals], their scales and whose those are [units, signals]."""
-
-    score: Floats
-    scale: Floats
-    source: Integers
-
-
-def scored_by(compared: Compared, scale: Floats, source: Integers) -> Scored:
-    """Statistics over their scales.
-
-    ``compared``: [minutes, units, signals]; ``scale``: what is usual [units, signals]; ``source``:
-    places in ``scales.SOURCES`` [units, signals].
-    """
-    return Scored(compared.statistic / scale, scale, source)
-
-
 def target_states(
     memory: Memory,
     block: Block,
     peers: Compared,
+    scores: Floats,
+    calibrated: Flags,
     members: Floats,
-    scored: Scored,
     quick: Floats,
-) -> tuple[Memory, tuple[Floats, Floats], Scored]:
+) -> tuple[Memory, States]:
     """States of targets through the block, and what is learnt of their usual distances.
 
-    ``memory``: up to the minute before; ``block``: the minutes; ``peers``: targets against their
-    peers; ``members``: targets heard of, [minutes, pools]; ``scored``: ``peers`` in their scales;
-    ``quick``: of :func:`driftwatch.detect.lengths.peers.five_minute_scores`.
-    Returns: the memory, the states (on, over: [minutes, targets], NaN = unknown), and ``scored``.
+    ``memory``: up to the minute before; ``peers`` and their ``scores``: [minutes, targets,
+    signals]; ``calibrated``: whose scales are not shipped [targets]; ``members``: targets heard of,
+    [minutes, pools]; ``quick``: of :meth:`driftwatch.detect.lengths.peers.Peers.five_minute_scores`
     """
-    size, units, _ = scored.score.shape
+    size, units, _ = scores.shape
     state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
     delayed, of_pool = memory.targets["held"], memory.targets["of_pool"]
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
-    calibrated = (scored.source < 2).all(axis=1)
-    slots = np.arange(2 * units).reshape(units, 2)
-    if not (quick > 1.0).any() and is_uneventful(state, scored.score, peers.moved):
-        highest = _highest(scored.score)
-        is_known = ~np.isnan(highest)
-        state, calm = quiet_states(state, highest, thresholds.values[0])
-        past, delayed = _with_minutes(past, delayed, slots, peers.statistic, block.clean)
-        counted = calibrated & block.clean & is_known
-        thresholds = thresholds.counted(0, np.zeros(units), int(counted.sum()))
-        learnt = {"thresholds": thresholds, "peers": past}
-        lived = memory.of_targets(learnt, watch=state.rows(), held=delayed)
-        quiet = np.where(is_known, 0.0, np.nan), np.where(is_known, calm >= CALM, np.nan)
-        return lived, quiet, scored
     for b in range(size):
-        score = _highest(scored.score[b])
-        may = leading(score, of_pool, len(memory.pools)) & ~block.slow[b]
-        counts_for = weights(peers.whole[b])
-        now = reading(scored.score[b], peers.moved[b], peers.clearly[b], may, counts_for)
+        highest = _highest(scores[b])
+        may = leading(highest, of_pool, len(memory.pools)) & ~block.slow[b]
+        now = reading(scores[b], peers.moved[b], peers.clearly[b], may, weights(peers.whole[b]))
         # not against ten minutes in which all is as usual
-        sudden = np.where((score > 1.0) & ~block.slow[b], quick[b], 0.0)
+        sudden = np.where((highest > 1.0) & ~block.slow[b], quick[b], 0.0)
         now = replace(now, at_once=np.maximum(now.at_once, sudden))
         state, ended = step(state, block.first + b, now, thresholds.values[0])
         flagged = state.on()
@@ -109,92 +69,59 @@ def target_states(
         over[b] = np.where(is_known, state.calm >= CALM, np.nan)
         usual = (crowd[of_pool] == 0) | sticky[of_pool]
         delayed = np.where(usual[:, None], delayed, np.nan)
-        learns = block.clean[b] & usual
-        past, delayed = _with_minute(past, delayed, slots, peers.statistic[b], learns)
+        past, delayed = _learnt(past, delayed, peers.statistic[b], block.clean[b] & usual)
         counted = calibrated & block.clean[b]
         with_score = counted & ~np.isnan(now.score)
         thresholds = thresholds.counted(0, np.where(counted, ended, 0.0), int(with_score.sum()))
-    return (
-        memory.of_targets(
-            {"thresholds": thresholds, "peers": past}, watch=state.rows(), held=delayed
-        ),
-        (on, over),
-        scored,
-    )
+    learnt = {"thresholds": thresholds, "peers": past}
+    return memory.of_targets(learnt, watch=state.rows(), held=delayed), (on, over)
 
 
 def pool_states(
-    memory: Memory, block: Block, contexts: Compared, distances: Floats, clean: Flags
-) -> tuple[Memory, tuple[Floats, Floats], Scored]:
-    """The same for pools.
+    memory: Memory,
+    block: Block,
+    contexts: Compared,
+    scores: Floats,
+    calibrated: Flags,
+    distances: Floats,
+    clean: Flags,
+) -> tuple[Memory, States]:
+    """The same for pools, against the nearest of their contexts.
 
-    ``memory``: up to the minute before; ``block``: the minutes; ``contexts``: pools against the
-    nearest of their contexts; ``distances``: the statistic to learn from, also where there is no
-    verdict yet; ``clean``: minutes to learn from, [minutes, pools].
-    Returns: as :func:`target_states`, for pools.
+    ``distances``: the statistic to learn from, also where there is no verdict yet; ``clean``:
+    minutes to learn from, [minutes, pools].
     """
-    scored = scored_by(contexts, *context_scales(memory.contexts))
-    size, units, _ = scored.score.shape
-    state: Watch = memory.shifted
-    thresholds, past, delayed = memory.thresholds, memory.contexts, memory.pools["held"]
+    size, units, _ = scores.shape
+    state, thresholds, past = memory.shifted, memory.thresholds, memory.contexts
+    delayed, everybody = memory.pools["held"], np.ones(units, dtype=bool)
     on, over = np.full((size, units), np.nan), np.full((size, units), np.nan)
-    calibrated = (scored.source == 0).all(axis=1)
-    slots = np.arange(2 * units).reshape(units, 2)
-    if is_uneventful(state, scored.score, contexts.moved):
-        highest = _highest(scored.score)
-        is_known = ~np.isnan(highest)
-        state, calm = quiet_states(state, highest, thresholds.values[1])
-        past, delayed = _with_minutes(past, delayed, slots, distances, clean)
-        learnt_minutes = int((calibrated & clean & is_known).sum())
-        thresholds = thresholds.counted(1, np.zeros(units), learnt_minutes)
-        learnt = {"thresholds": thresholds, "contexts": past}
-        lived = memory.of_pools(learnt, watch=state.rows(), held=delayed)
-        quiet = np.where(is_known, 0.0, np.nan), np.where(is_known, calm >= CALM, np.nan)
-        return lived, quiet, scored
-    everybody = np.ones(units, dtype=bool)
     for b in range(size):
-        now = reading(scored.score[b], contexts.moved[b], contexts.clearly[b], everybody)
-        since = np.where(state.on(), state.since, block.first + b)
-        state, ended = step(state, block.first + b, now, thresholds.values[1], longest=DAY)
+        minute = block.first + b
+        now = reading(scores[b], contexts.moved[b], contexts.clearly[b], everybody)
+        since = np.where(state.on(), state.since, minute)
+        state, ended = step(state, minute, now, thresholds.values[1], longest=DAY)
         is_known = ~np.isnan(now.score)
         on[b] = np.where(is_known, state.on(), np.nan)
         over[b] = np.where(is_known, (state.calm >= CALM), np.nan)
         # a burst is learnt, what lasts is not: neither it nor the minutes before it was recognised
-        lasting = block.first + b - since >= DELAY_OF_POOL
+        lasting = minute - since >= DELAY_OF_POOL
         delayed = np.where(lasting[:, None], np.nan, delayed)
         delayed[0] = np.where(state.on()[:, None], np.nan, delayed[0])
-        past, delayed = _with_minute(past, delayed, slots, distances[b], clean[b] & ~lasting)
+        past, delayed = _learnt(past, delayed, distances[b], clean[b] & ~lasting)
         counted = calibrated & clean[b]
-        thresholds = thresholds.counted(
-            1, np.where(counted, ended, 0.0), int((counted & is_known).sum())
-        )
+        minutes = int((counted & is_known).sum())
+        thresholds = thresholds.counted(1, np.where(counted, ended, 0.0), minutes)
     learnt = {"thresholds": thresholds, "contexts": past}
-    lived = memory.of_pools(learnt, watch=state.rows(), held=delayed)
-    return lived, (on, over), scored
+    return memory.of_pools(learnt, watch=state.rows(), held=delayed), (on, over)
 
 
-def _with_minute(
-    past: Null, delayed: Floats, slots: Integers, values: Floats, learns: Flags
-) -> tuple[Null, Floats]:
+def _learnt(past: Null, delayed: Floats, values: Floats, learns: Flags) -> tuple[Null, Floats]:
     """Distances wait until it is clear that they were not the beginning of a shift."""
-    due = delayed[0]
-    delayed = np.concatenate([delayed[1:], np.where(learns[:, None], values, np.nan)[None]])
+    due = delayed[0].ravel()  # slot = place of the unit x signals + place of the signal
+    waiting = np.concatenate([delayed[1:], np.where(learns[:, None], values, np.nan)[None]])
     is_known = ~np.isnan(due)
-    return (past.add(slots[is_known], due[is_known]) if is_known.any() else past), delayed
-
-
-def _with_minutes(
-    past: Null, delayed: Floats, slots: Integers, values: Floats, learns: Flags
-) -> tuple[Null, Floats]:
-    """The same for a block of quiet minutes."""
-    waiting = np.concatenate([delayed, np.where(learns[..., None], values, np.nan)])
-    due = waiting[: len(values)]
-    is_known = ~np.isnan(due)
-    return (
-        past.add(np.broadcast_to(slots, due.shape)[is_known], due[is_known])
-        if is_known.any()
-        else past
-    ), waiting[len(values) :]
+    slots: Integers = np.flatnonzero(is_known)
+    return (past.add(slots, due[is_known]) if len(slots) else past), waiting
 
 
 def _highest(scores: Floats) -> Floats:

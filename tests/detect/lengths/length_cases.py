@@ -13,7 +13,6 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 
-from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths.columns import Memory, columns
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.fleet.scenario.model import Scenario
@@ -126,7 +125,7 @@ def told(
     step = timedelta(minutes=every or 10**6)
     while first <= last:
         part = minutes.filter((pl.col("end") >= first) & (pl.col("end") < first + step))
-        found, memory = columns(part, memory, Baselines(), settings)
+        found, memory = columns(part, memory, settings)
         out.append(part.select("instance", "end").hstack(found))
         first += step
     return pl.concat(out).sort("instance", "end"), memory

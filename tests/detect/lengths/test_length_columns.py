@@ -10,7 +10,6 @@ import pytest
 from length_cases import START, VLLM_EDGES, between, minutes_of, scaled, told
 from polars.testing import assert_frame_equal
 
-from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths.columns import SCHEMA, Memory, columns, memory_from
 from driftwatch.detect.settings import DetectSettings
 
@@ -71,7 +70,7 @@ def test_a_new_memory_comes_of_no_frames() -> None:
 
 
 def test_no_minutes_no_rows() -> None:
-    found, memory = columns(minutes_of(days=0.125).clear(), Memory(), Baselines(), DetectSettings())
+    found, memory = columns(minutes_of(days=0.125).clear(), Memory(), DetectSettings())
     assert found.schema == pl.Schema(SCHEMA)
     assert not len(found)
     assert memory.minute == -1

@@ -45,10 +45,10 @@ def test_two_layouts_are_compared_where_both_have_edges() -> None:
     )
     grid = wider(ONLY_INF, minutes)
     assert grid.tolist() == [1.0, 5, 10, 100, 1000, INF]
-    both = read(minutes, grid)
-    assert both.is_known.all()
-    assert np.isnan(both.counts[0, 0]).tolist() == [False, True, False, False, True, False]
-    apart = distances(both.counts[:1, 0].astype(float), both.counts[1:, 0].astype(float), grid)
+    counts, _, is_known = read(minutes, grid)
+    assert is_known.all()
+    assert np.isnan(counts[0, 0]).tolist() == [False, True, False, False, True, False]
+    apart = distances(counts[:1, 0].astype(float), counts[1:, 0].astype(float), grid)
     assert apart.js[0] == 0.0
     assert apart.w1[0] == 0.0
 
@@ -62,9 +62,9 @@ def test_what_is_no_histogram_is_unknown() -> None:
         ([1.0, 2], edges),  # too short
         ([0.0, 0, 0, 0], edges),  # nothing finished: known
     )
-    found = read(minutes, wider(ONLY_INF, minutes))
-    assert found.is_known[:, 0].tolist() == [False, False, False, False, True]
-    assert not np.isnan(found.sums).any()
+    _, sums, is_known = read(minutes, wider(ONLY_INF, minutes))
+    assert is_known[:, 0].tolist() == [False, False, False, False, True]
+    assert not np.isnan(sums).any()
 
 
 def test_a_fleet_of_endless_layouts_keeps_its_bounds() -> None:
@@ -74,7 +74,7 @@ def test_a_fleet_of_endless_layouts_keeps_its_bounds() -> None:
         minutes = layouts(([1.0] * 6, edges))
         grid = wider(grid, minutes)
     assert len(grid) <= MOST_EDGES
-    assert not read(minutes, grid).is_known.any()
+    assert not read(minutes, grid)[2].any()
 
 
 def test_a_wider_grid_leaves_what_is_new_unknown() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -11,8 +10,6 @@ import pytest
 from driftwatch.detect.lengths.episodes import (
     OFF,
     Reading,
-    is_uneventful,
-    quiet_states,
     step,
     watch,
 )
@@ -115,34 +112,6 @@ def test_an_episode_is_counted_once_with_its_peak() -> None:
         state, ended = step(state, minute, said(score), 1.7)
         peaks += ended[ended > 0].tolist()
     assert peaks == [1.3]  # the highest that lasted three minutes
-
-
-def test_uneventful_minutes_at_once_are_those_one_by_one() -> None:
-    rng = np.random.default_rng(6)
-    scores = rng.uniform(0.2, 1.6, (50, 40))  # 0.8 h = 1.36: not all of them are calm
-    scores[rng.random(scores.shape) < 0.2] = np.nan
-    scores[:, 0] = np.nan
-    begun, _ = step(watch(40), 0, Reading(np.full(40, 0.5), np.zeros(40), np.zeros(40)), 1.7)
-    assert is_uneventful(begun, scores[..., None], np.zeros((50, 40, 1), dtype=bool))
-    at_once, calm = quiet_states(begun, scores, 1.7)
-    one, seen = begun, []
-    for minute, row in enumerate(scores):
-        one, ended = step(one, minute + 1, Reading(row, np.zeros(40), np.zeros(40)), 1.7)
-        seen.append(one.calm)
-        assert not ended.any()
-    assert np.array_equal(np.array(seen), calm)
-    for field in fields(at_once):
-        assert np.array_equal(getattr(at_once, field.name), getattr(one, field.name)), field.name
-
-
-def test_a_moved_score_or_a_shift_is_an_event() -> None:
-    scores = np.full((3, 2, 1), 0.9)
-    moved = np.ones((3, 2, 1), dtype=bool)
-    assert is_uneventful(watch(2), scores, moved)
-    scores[1, 1] = 1.01
-    assert not is_uneventful(watch(2), scores, moved)
-    on, _ = step(watch(2), 1, Reading(*(np.array([9.0, 0.1]),) * 3), 1.7)
-    assert not is_uneventful(on, scores, ~moved)
 
 
 def test_a_week_of_true_and_high_episodes_leaves_the_fleet_its_hearing() -> None:
