@@ -45,7 +45,7 @@ def fold(
 
     scale, source = peer_scales(memory.peers, memory.targets["of_pool"])
     peers, quick = _against_peers(memory, block, targets, pools, members, scale)
-    scores, calibrated = peers.statistic / scale, (source < 2).all(axis=1)
+    scores, calibrated = peers.statistic / scale, np.asarray((source < 2).all(axis=1))
     memory, uneven = target_states(memory, block, peers, scores, calibrated, members, quick)
 
     past = Past(memory.hours, memory.pools["hour_counts"], memory.pools["hour_sums"], holidays)
@@ -55,7 +55,8 @@ def fold(
         window, pools.counts, pools.sums, block.first, with_value, past, memory.grid
     )
     drift_scale, drift_source = context_scales(memory.contexts)
-    drift, calibrated = contexts.statistic / drift_scale, (drift_source == 0).all(axis=1)
+    drift = contexts.statistic / drift_scale
+    calibrated = np.asarray((drift_source == 0).all(axis=1))
     clean = 2 * _pooled(~block.clean & with_any, memory) < members
     memory, shifted = pool_states(memory, block, contexts, drift, calibrated, distances, clean)
 
