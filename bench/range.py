@@ -24,16 +24,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import orjson
 import polars as pl
 from prometheus_api_client import MetricRangeDataFrame
 
 from driftwatch.collect.prometheus.answer import Points, Scan, points
-from driftwatch.collect.prometheus.columns import Gathered
 from driftwatch.collect.prometheus.numbers import numbered
 from driftwatch.collect.prometheus.placement import Placements
 from driftwatch.collect.prometheus.query import queries
-from driftwatch.collect.prometheus.table import gather
+from driftwatch.collect.prometheus.table import Cells
 
 REPEATS = 5
 PARSED_GOAL, BYTES_GOAL = 10.0, 4.0
@@ -70,9 +70,12 @@ def body(targets: int, times: int) -> bytes:
 def table(read: Points, placements: Placements) -> pl.DataFrame:
     """The histogram's columns, a row per target and time."""
     answer = numbered([read], placements.last_series(QUERY.text))
-    into = Gathered()
-    gather(placements.of(QUERY, answer.keys, read.heads), answer, {}, into)
-    return into.frames[COLUMN]
+    placement = placements.of(QUERY, answer.keys, read.heads)
+    cells = Cells([placement], answer.times)
+    cells.gather(placement, answer, {})
+    every = np.nonzero(cells.present)[0]
+    columns = {name: pl.Series(cells.values[name][every]) for name in cells.values}
+    return pl.DataFrame(columns | {name: lists.of(every) for name, lists in cells.lists.items()})
 
 
 def of_parsed(result: list[Any], placements: Placements) -> pl.DataFrame:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 import pytest
 
 from driftwatch.collect.prometheus import placement as prometheus_series
-from driftwatch.collect.prometheus import source as prometheus
 from driftwatch.collect.prometheus.answer import LastSeries
 from driftwatch.collect.prometheus.query import labels_of as labels_of_head
-from driftwatch.collect.prometheus.rows import scrape_rows
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.testing.loopback import Answer
@@ -231,16 +227,11 @@ def test_hashes_are_those_of_bytes() -> None:
     assert known.find(np.array([9, 4, 5])).tolist() == [2, -1, 0]
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_pod_reborn_within_one_answer_is_the_new_one(at_once: bool) -> None:
+def test_a_pod_reborn_within_one_answer_is_the_new_one() -> None:
     """Old and new pod are both in the answer of the tick between them; `b:1` lives on."""
     held = server("a:1", scrapes=9, pod="old", node="n") + server("b:1", scrapes=12, pod="b")
     held += server("a:1", first=10, scrapes=8, pod="new", node="n")
-    with PrometheusApi(held) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
-        with patch.object(prometheus, "scrape_rows", partial(scrape_rows, at_once=at_once)):
-            found = [source.collect(T0 + i * MINUTE, T0 + (i + 1) * MINUTE) for i in range(3)]
-        source.close()
+    found = collected(held, 3)
     pods = [{key.instance: t.labels.get("pod") for key, t in f.targets.items()} for f in found]
     assert pods == [{"a:1": "old", "b:1": "b"}, {"a:1": "new", "b:1": "b"}, {"a:1": "new"}]
     assert {

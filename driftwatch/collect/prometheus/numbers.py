@@ -44,15 +44,13 @@ class ArrayAnswer:
     # indexes of series that were told twice at one time, with different numbers; these are NaN
     twice: tuple[int, ...] = ()
 
-    @property
-    def newest(self) -> Numbers:
-        """When each series has its last sample, unix ms; :data:`NEVER` where it has none."""
-        if not len(self.times):
-            return np.full(len(self.keys), NEVER)
-        if self.there is None:
-            return np.full(len(self.keys), self.times[-1])
-        back = np.argmax(self.there[:, ::-1], axis=1)
-        return np.where(self.there.any(axis=1), self.times[len(self.times) - 1 - back], NEVER)
+    def at(self, times: Numbers) -> ArrayAnswer:
+        """What it has at these times."""
+        joins = np.isin(self.times, times)
+        if joins.all():
+            return self
+        there = None if self.there is None else self.there[:, joins]
+        return ArrayAnswer(self.keys, self.times[joins], self.value[:, joins], there, self.twice)
 
 
 def answers(chunks: Sequence[Points]) -> LongAnswer:

@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
 import orjson
 import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
-from driftwatch.collect.prometheus.columns import KEYS, Gathered, says_engine
+from driftwatch.collect.prometheus.columns import Floats, says_engine
 from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer
 from driftwatch.collect.prometheus.placement import Placement
-from driftwatch.collect.prometheus.query import Labels, Query, short_name
-from driftwatch.collect.prometheus.table import gather
-from driftwatch.collect.registry import BY_COLUMN, Metric
+from driftwatch.collect.prometheus.query import Labels, Numbers, Query, short_name
+from driftwatch.collect.prometheus.table import Cells
+from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
     TIME,
     Collected,
     SourceProblem,
+    empty_scrapes,
     scrape_frame,
 )
 from driftwatch.model import Target, TargetKey
@@ -60,32 +62,33 @@ def scrape_rows(
     scraped_at: LongAnswer,
     results: Sequence[QueryResult],
     *,
+    times: Numbers,
     since: datetime,
     any_instance: bool,
     earlier_targets: Mapping[TargetKey, Target],
     unclocked: str | None = None,
-    at_once: bool = True,
 ) -> Collected:
     """All answers of one interval → its rows, targets and problems.
 
     Args:
         scraped_at: ``timestamp(up)`` on the grid, in unix seconds; nothing: grid times count.
+        times: the grid, unix ms.
         since: scrapes before it were seen by the interval before.
         any_instance: an instance with ``up`` but no ``vllm:`` series is a vLLM server too.
         unclocked: why ``timestamp(up)`` was not answered.
     """
     clock, scraped_as = _clock(up, scraped_at)
-    into = Gathered()
+    cells = Cells([one.placement for one in results], times)
     for one in results:
-        gather(one.placement, one.answers, scraped_as, into, at_once=at_once)
-    present = _present(into)
-    labels = into.labels(results[0].placement.roster)
+        cells.gather(one.placement, one.answers, scraped_as)
+    present = _present(cells)
+    labels = cells.labels()
     if not up.heads:
         # an API without `up` (recording rules, federation): a sample is its own proof
         clock = present.select("instance", "at").unique().sort("instance", "at")
         clock = clock.with_columns(pl.col("at").alias("time"), pl.lit(True).alias("up"))
     else:
-        _note_without_up(clock, present, into)
+        _note_without_up(clock, present, cells)
     if not any_instance:
         ours = {key.instance for key in earlier_targets} | set(present["instance"].unique())
         clock = clock.filter(pl.col("instance").is_in(sorted(ours)))
@@ -98,7 +101,9 @@ def scrape_rows(
     silent = clock.join(good, on=["instance", "at"], how="anti").join(engines, on="instance")
     unread = sorted({one.lacks for one in results if one.lacks is not None and _vllm(one.query)})
     frames = [
-        _columns(good, into, results, labels, scraped_as, _doubt(up, scraped_at, unclocked)),
+        _columns(good, cells, labels, scraped_as).with_columns(
+            _several(results), _unread(results, _doubt(up, scraped_at, unclocked))
+        ),
         silent.select(
             "instance",
             "engine",
@@ -113,7 +118,7 @@ def scrape_rows(
     scrapes = pl.concat([scrape_frame([]), *frames], how="diagonal").sort(
         "instance", "engine", "time"
     )
-    return Collected(scrapes.rechunk(), targets, tuple(into.problems))
+    return Collected(scrapes.rechunk(), targets, tuple(cells.problems))
 
 
 def _clock(
@@ -174,17 +179,20 @@ def _vllm(query: Query) -> bool:
     return says_engine(query.metrics[0])
 
 
-def _present(into: Gathered) -> pl.DataFrame:
-    """(instance, engine, at) with any ``vllm:`` series of an engine."""
-    empty = pl.DataFrame(schema={"instance": pl.String, "engine": pl.String, "at": pl.Int64})
-    return pl.concat([empty, *into.present]).unique().sort(KEYS)
+def _present(cells: Cells) -> pl.DataFrame:
+    """``instance``, ``engine``, ``at`` and cell with any ``vllm:`` series of an engine."""
+    cell = np.nonzero(cells.present)[0]
+    names = pl.DataFrame(cells.engines, schema={"instance": pl.String, "engine": pl.String},
+                         orient="row")  # fmt: skip
+    at = pl.Series("at", cells.times[cell % len(cells.times)], pl.Int64)
+    return names[cell // len(cells.times)].with_columns(at, pl.Series("cell", cell, pl.Int64))
 
 
-def _note_without_up(clock: pl.DataFrame, present: pl.DataFrame, into: Gathered) -> None:
+def _note_without_up(clock: pl.DataFrame, present: pl.DataFrame, cells: Cells) -> None:
     lonely = present.join(clock, on="instance", how="anti")["instance"].unique().sort()
     for instance in lonely:
         reason = "has vllm: series but no up series with these labels: not read"
-        into.problems.append(SourceProblem(instance, reason))
+        cells.problems.append(SourceProblem(instance, reason))
 
 
 def _engines(
@@ -228,87 +236,87 @@ def _targets(
 
 def _columns(
     good: pl.DataFrame,
-    into: Gathered,
-    results: Sequence[QueryResult],
+    cells: Cells,
     labels: Mapping[tuple[str, str], Labels],
     scraped_as: Mapping[str, Labels],
-    doubt: str | None,
 ) -> pl.DataFrame:
     """Every column of the scrapes that brought something."""
-    rows = good
-    if into.models:
-        models = pl.concat(into.models).unique(KEYS, keep="first", maintain_order=True)
-        rows = rows.join(models, on=KEYS, how="left")
-    for column, frame in into.frames.items():
-        metric = BY_COLUMN[column]
-        if metric.type == "info":
-            texts = _config_texts(frame, metric, into.texts[column], labels, scraped_as)
-            rows = rows.join(texts, on=KEYS, how="left")
-        elif metric.per_engine:
-            rows = rows.join(frame, on=KEYS, how="left")
-        else:
-            rows = _process_column(rows, metric, frame)
-    rows = rows.with_columns(
-        _time(), pl.lit(True).alias("ok"), *_several(rows, results), _unread(rows, results, doubt)
-    )
-    return rows.select(name for name in SCRAPE_SCHEMA if name in rows.columns)
-
-
-def _process_column(rows: pl.DataFrame, metric: Metric, frame: pl.DataFrame) -> pl.DataFrame:
-    """A gauge of the process holds for each engine; a counter must be counted once."""
-    frame = frame.unique(["instance", "at"], keep="first", maintain_order=True).drop("engine")
-    rows = rows.join(frame, on=["instance", "at"], how="left")
-    if metric.type == "gauge":
-        return rows
-    # by length first: engine 10 comes after engine 2
+    cell = good["cell"].to_numpy()
+    models = pl.Series("model_name", cells.placements[0].roster.models, pl.String)
+    columns = [_gathered(models, cells.of_model[cell])]
+    once = []
+    for name, values in cells.values.items():
+        if name in BY_COLUMN and not BY_COLUMN[name].per_engine:
+            values = _of_process(cells, values)
+            once += [name] if BY_COLUMN[name].type == "counter" else []
+        columns.append(pl.Series(name, values[cell]).fill_nan(None))
+    columns += [lists.of(cell).alias(name) for name, lists in cells.lists.items()]
+    for name, (placement, series) in cells.infos.items():
+        text = _config_texts(cells, placement, cell, series[cell], labels, scraped_as)
+        columns.append(text.alias(name))
+    # a counter of the process must be counted once; by length first: engine 10 comes after engine 2
     order = pl.struct(pl.col("engine").str.len_bytes().alias("length"), "engine")
     first = order.rank("ordinal").over("instance", "at") == 1
-    return rows.with_columns(pl.when(first).then(metric.column).alias(metric.column))
+    rows = good.with_columns(_time(), *columns, ok=pl.lit(True)).with_columns(
+        pl.when(first).then(name).alias(name) for name in once
+    )
+    rows = pl.concat([empty_scrapes(), rows], how="diagonal")
+    return rows.select(list(SCRAPE_SCHEMA))
+
+
+def _gathered(values: pl.Series, index: Numbers) -> pl.Series:
+    """The value of each index, NULL where that is below 0."""
+    return values.gather(pl.Series(index).set(pl.Series(index < 0), None))
+
+
+def _of_process(cells: Cells, values: Floats) -> Floats:
+    """Values of the first engine that has one for all engines of the instance."""
+    numbers: dict[str, int] = {}
+    of = np.array([numbers.setdefault(name, len(numbers)) for name, _ in cells.engines], np.int64)
+    table = values.reshape(len(of), -1)
+    row, time = (one[::-1] for one in np.nonzero(~np.isnan(table)))  # the first is written last
+    process = np.full((len(numbers), table.shape[1]), np.nan)
+    process[of[row], time] = table[row, time]
+    return process[of].reshape(-1)
 
 
 def _config_texts(
-    frame: pl.DataFrame,
-    metric: Metric,
+    cells: Cells,
     placement: Placement,
+    cell: Numbers,
+    series: Numbers,
     labels: Mapping[tuple[str, str], Labels],
     scraped_as: Mapping[str, Labels],
-) -> pl.DataFrame:
-    """The labels that the server itself set, as the page shows them.
+) -> pl.Series:
+    """The labels that the server itself set, as the page shows them, of each cell.
 
     A thousand servers of a pool say the same, and it is long: each text is held once.
     """
+    metric = placement.query.metrics[0]
     numbers: dict[str, int] = {}
-    rows: list[tuple[str, str, int, int]] = []
-    for instance, engine, index in (
-        frame.select("instance", "engine", "series").unique(maintain_order=True).iter_rows()
-    ):
+    row = cell // max(1, len(cells.times))
+    pairs, which = np.unique(np.stack([row, series]), axis=1, return_inverse=True)
+    texts = []
+    for engine_row, index in pairs.T.tolist():
+        if index < 0:
+            texts.append(-1)
+            continue
+        instance, engine = cells.engines[engine_row]
         apart = {"__name__", "engine", "instance", "job"}
         apart |= scraped_as.get(instance, {}).keys() | labels.get((instance, engine), {}).keys()
-        series_labels = placement.labels(metric, index)
-        ours = {k: v for k, v in series_labels.items() if k not in apart}
+        ours = {k: v for k, v in placement.labels(metric, index).items() if k not in apart}
         text = orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
-        rows.append((instance, engine, index, numbers.setdefault(text, len(numbers))))
-    table = pl.DataFrame(
-        rows,
-        schema={"instance": pl.String, "engine": pl.String, "series": pl.UInt32, "text": pl.Int64},
-        orient="row",
-    )
-    texts = pl.Series("cache_config", list(numbers), pl.String)
-    numbered = (
-        frame.join(table, on=["instance", "engine", "series"], maintain_order="left")
-        .select(*KEYS, "text")
-        .unique(KEYS, keep="first", maintain_order=True)
-    )
-    return numbered.select(*KEYS, texts.gather(numbered["text"]))
+        texts.append(numbers.setdefault(text, len(numbers)))
+    number = np.array(texts, np.int64)[which.reshape(-1)]
+    return _gathered(pl.Series(list(numbers), dtype=pl.String), number)
 
 
-def _several(rows: pl.DataFrame, results: Sequence[QueryResult]) -> list[pl.Expr]:
+def _several(results: Sequence[QueryResult]) -> pl.Expr:
     """Neither the process' start nor ``_created``: several API servers, if both could be asked."""
     names = ("process_start_time_seconds", "created_seconds")
-    if any(o.lacks is not None for o in results if set(names) & set(o.query.columns)):
-        return []
-    nothing = [pl.col(n).is_null() for n in names if n in rows.columns]
-    return [pl.all_horizontal(pl.lit(True), *nothing).alias("several_api_servers")]
+    lacking = any(o.lacks is not None for o in results if set(names) & set(o.query.columns))
+    several = pl.lit(None, pl.Boolean) if lacking else pl.all_horizontal(pl.col(names).is_null())
+    return several.alias("several_api_servers")
 
 
 def _doubt(up: LongAnswer, scraped_at: LongAnswer, unclocked: str | None) -> str | None:
@@ -319,21 +327,17 @@ def _doubt(up: LongAnswer, scraped_at: LongAnswer, unclocked: str | None) -> str
     return f"times are those of the query, not of the scrape: timestamp(up) not read ({why})"
 
 
-def _unread(rows: pl.DataFrame, results: Sequence[QueryResult], doubt: str | None) -> pl.Expr:
+def _unread(results: Sequence[QueryResult], doubt: str | None) -> pl.Expr:
     """Which columns a row lacks because their query failed or warned, and what else is doubtful."""
     texts: list[pl.Expr] = [] if doubt is None else [pl.lit(doubt)]
     for one in results:
-        if one.lacks is None:
-            continue
-        for column in one.query.columns:
+        for column in one.query.columns if one.lacks is not None else ():
             name = f"{column}_count" if BY_COLUMN[column].type == "histogram" else column
-            text = pl.lit(f"{column} not read ({one.lacks})")
-            lost = pl.col(name).is_null() if name in rows.columns else pl.lit(True)
-            texts.append(pl.when(lost).then(text))
-    if not texts:
-        return pl.lit(None, dtype=pl.String).alias("reason")
-    text = pl.concat_str(texts, separator="; ", ignore_nulls=True)
-    return pl.when(text != "").then(text).alias("reason")
+            texts.append(
+                pl.when(pl.col(name).is_null()).then(pl.lit(f"{column} not read ({one.lacks})"))
+            )
+    text = pl.concat_str([pl.lit(""), *texts], separator="; ", ignore_nulls=True)
+    return text.str.strip_prefix("; ").replace("", None).alias("reason")
 
 
 def _time() -> pl.Expr:

@@ -141,6 +141,7 @@ class PrometheusSource:
             up,
             scraped_at,
             sorted(results, key=lambda one: self._queries.index(one.query)),
+            times=joined,
             since=since,
             any_instance=bool(self._selector),
             earlier_targets=self._targets,
