@@ -28,19 +28,14 @@ from driftwatch.evidence import BY_NAME, Column, DType
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A predicate that was checked and can be evaluated over evidence frames.
+    """A predicate that was checked and can be evaluated over evidence frames."""
 
-    Attributes:
-        text: as the user wrote it.
-        columns: the evidence columns it reads.
-        expression: Boolean, one value per row of the frame; NULL = unknown. Float columns have
-            NaN and infinities turned NULL first.
-        false_when_unknown: columns whose comparisons count as false where they are unknown.
-    """
-
-    text: str
-    columns: frozenset[str]
+    text: str  # as the user wrote it
+    columns: frozenset[str]  # the evidence columns it reads
+    # Boolean, one value per row of the frame; NULL = unknown. Float columns have NaN and infinities
+    # turned NULL first
     expression: pl.Expr = field(compare=False, repr=False)
+    # columns whose comparisons count as false where they are unknown
     false_when_unknown: frozenset[str] = frozenset()
 
 

@@ -48,29 +48,17 @@ class NoVerdict(DriftwatchError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem at one place of a file the user wrote.
+    """One problem at one place of a file the user wrote."""
 
-    Attributes:
-        path: file as the user named it.
-        line: 1-based line, or None where the whole file is meant.
-        column: 1-based column.
-        code: short stable name, e.g. ``unknown-column``.
-        message: what is wrong.
-        help_text: what would fix it, if known.
-        source_line: the text of the line, for the caret.
-        length: how many characters the caret underlines.
-        severity: ``error`` or ``warning``.
-    """
-
-    path: str
-    line: int | None
-    column: int | None
-    code: str
-    message: str
-    help_text: str | None = None
-    source_line: str | None = None
-    length: int = 1
-    severity: str = "error"
+    path: str  # file as the user named it
+    line: int | None  # 1-based line, or None where the whole file is meant
+    column: int | None  # 1-based column
+    code: str  # short stable name, e.g. ``unknown-column``
+    message: str  # what is wrong
+    help_text: str | None = None  # what would fix it, if known
+    source_line: str | None = None  # the text of the line, for the caret
+    length: int = 1  # how many characters the caret underlines
+    severity: str = "error"  # ``error`` or ``warning``
 
 
 class ConfigError(DriftwatchError):

@@ -50,17 +50,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value.
+    """One value."""
 
-    Attributes:
-        place: where it stands.
-        value: null, true/false, a number or text.
-        raw: its source text, quotes and indentation included.
-    """
-
-    place: Place
-    value: Value
-    raw: str = ""
+    place: Place  # where it stands
+    value: Value  # null, true/false, a number or text
+    raw: str = ""  # its source text, quotes and indentation included
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +78,13 @@ Node = Scalar | Items | Entries
 
 @dataclass(slots=True)
 class YamlFile:
-    """A file as read.
+    """A file as read."""
 
-    Attributes:
-        path: as the user named it.
-        lines: its text.
-        root: None where the file is empty or cannot be read on (then there is a problem).
-        problems: what is wrong with it as YAML; later checks append theirs.
-    """
-
-    path: str
-    lines: list[str] = field(default_factory=list)
+    path: str  # as the user named it
+    lines: list[str] = field(default_factory=list)  # its text
+    # None where the file is empty or cannot be read on (then there is a problem)
     root: Node | None = None
+    # what is wrong with it as YAML; later checks append theirs
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, place: Place, code: str, message: str, help_text: str | None = None) -> None:
@@ -310,11 +299,7 @@ def _add_yaml_error(file: YamlFile, error: MarkedYAMLError) -> None:
 
 
 def _source_offset(raw: str, value: str, offset: int) -> int:
-    """Where ``value[offset]`` stands in the source of the scalar.
-
-    Folding changes only white space, so the rest is matched character by character; where that
-    fails (escapes in double quotes) the answer is the start.
-    """
+    """Where ``value[offset]`` stands in the source of the scalar."""
     at = 0
     if raw[:1] in ("|", ">"):
         first_break = _LINE_BREAK.search(raw)

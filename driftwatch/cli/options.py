@@ -207,7 +207,7 @@ def _telling(plan: Plan, fingerprints: Sequence[Fingerprint]) -> Plan:
     from driftwatch.detect.fingerprints import merged
 
     pools = tuple(replace(p, reported=merged(*fingerprints, p.reported)) for p in plan.pools)
-    return replace(plan, pools=pools, default_told=merged(*fingerprints, plan.default_told))
+    return replace(plan, pools=pools, default_reported=merged(*fingerprints, plan.default_reported))
 
 
 def _words_of_command_line(arguments: str | None, pid: int | None, proc: Path) -> list[list[str]]:

@@ -167,10 +167,7 @@ def _moment(
 
 
 def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
-    """The peers with the share of its capacity that the busiest of them uses; None if not asked.
-
-    Asked of a page that speaks of one slow server among peers: it is to be drained.
-    """
+    """The peers with the share of its capacity that the busiest of them uses; None if not asked."""
     leaf = finding.diagnosis.leaf if finding.diagnosis else None
     if finding.peers is None or finding.of_targets is not None or leaf not in _DRAINED:
         return None
@@ -254,10 +251,7 @@ def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
 
 
 def _may_change(answer: TargetAdvice) -> bool:
-    """Whether a later window may give the answer that this one does not, or another one.
-
-    That no knob helps is asked again where it was judged by the first minutes of a drift alone.
-    """
+    """Whether a later window may give the answer that this one does not, or another one."""
     advice = answer.advice
     if advice.recommendation.action == "none":
         seconds = advice.window_seconds

@@ -68,20 +68,17 @@ ABSENT_SCHEMA: _Schema = {
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """What one tick hands to the next about who comes and goes.
+    """What one tick hands to the next about who comes and goes."""
 
-    Attributes:
-        origins: target → name of the source that listed it last.
-        retired: retired targets that a source lists for ever, as a recording does.
-        traffic: generated ``tokens_per_second`` per target and minute (``end``), NULL = unknown.
-        last: of each silent target, its last minute with a known rate (``known_until``); over the
-            five minutes up to there its ``own`` tokens per second and those of its pool
-            (``before``); and whether the pool's were ``falling``.
-    """
-
+    # target → name of the source that listed it last
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
+    # retired targets that a source lists for ever, as a recording does
     retired: frozenset[TargetKey] = frozenset()
+    # generated ``tokens_per_second`` per target and minute (``end``), NULL = unknown
     traffic: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_TRAFFIC))
+    # of each silent target, its last minute with a known rate (``known_until``); over the five
+    # minutes up to there its ``own`` tokens per second and those of its pool (``before``); and
+    # whether the pool's were ``falling``
     last: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_LAST))
 
     def after(

@@ -140,10 +140,7 @@ def _of_page(labels_json: str | None) -> Serving:
 
 
 def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
-    """Settings of the plan, less those of which the minutes knew another value then.
-
-    A cap that was inferred before a restart says nothing of the server after it.
-    """
+    """Settings of the plan, less those of which the minutes knew another value then."""
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
     budget = _number(row.get("max_num_batched_tokens"))
     usable = clean(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)

@@ -69,27 +69,17 @@ def signals_of(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Minutes that were evaluated together.
+    """Minutes that were evaluated together."""
 
-    Attributes:
-        state: before the minutes, with the pins of the first one.
-        plan: rules, trees, pools.
-        frames: the targets as frames.
-        first, last: start of the first minute, end of the last one.
-        scrapes: of the minutes and before, with the failed ones made for minutes without one.
-        reference: what "before" means.
-        rows: evidence rows.
-        verdicts: one Boolean column per enabled rule id, beside the rows.
-        past: minutes up to these.
-    """
-
-    state: State
-    plan: Plan
-    frames: TargetFrames
+    state: State  # before the minutes, with the pins of the first one
+    plan: Plan  # rules, trees, pools
+    frames: TargetFrames  # the targets as frames
+    # start of the first minute, end of the last one
     first: datetime
     last: datetime
+    # of the minutes and before, with the failed ones made for minutes without one
     scrapes: pl.DataFrame
-    reference: pl.DataFrame
-    rows: pl.DataFrame
-    verdicts: pl.DataFrame
-    past: MinutesInMemory
+    reference: pl.DataFrame  # what "before" means
+    rows: pl.DataFrame  # evidence rows
+    verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
+    past: MinutesInMemory  # minutes up to these

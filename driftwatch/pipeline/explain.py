@@ -264,15 +264,10 @@ _SOONEST = timedelta(seconds=90)
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """A target of which nothing is known at some time.
+    """A target of which nothing is known at some time."""
 
-    Attributes:
-        at: its newest usable scrape; None = there is none.
-        since: the scrapes reach back to here; None = there are none of anybody.
-    """
-
-    at: datetime | None
-    since: datetime | None
+    at: datetime | None  # its newest usable scrape; None = there is none
+    since: datetime | None  # the scrapes reach back to here; None = there are none of anybody
     reason: str
 
     def text(self, today: date | None) -> str:

@@ -127,12 +127,7 @@ class IncidentGroups:
     def _inhibiting(
         self, rule: Rule, incidents: Mapping[str, Incident], end: datetime
     ) -> tuple[dict[TargetKey, str], dict[str, str]]:
-        """Which alert inhibits a rule on which targets, and in which pools.
-
-        A pool's incident inhibits only where its own rule is true: that one replica of a pool is
-        lost says nothing of the others. One whose inputs have been unknown for an hour stays open
-        and inhibits no more: nobody knows whether it still says what is behind the other.
-        """
+        """Which alert inhibits a rule on which targets, and in which pools."""
         by_target: dict[TargetKey, str] = {}
         by_pool: dict[str, str] = {}
         senior = self._senior(rule)

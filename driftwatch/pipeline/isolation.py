@@ -53,10 +53,7 @@ def _culprits(
     *,
     forget: bool = False,
 ) -> list[str]:
-    """The servers with whose scrapes alone ``judge`` fails; none where it fails without any.
-
-    One of n costs about log2(n) evaluations, each of half as many servers.
-    """
+    """The servers with whose scrapes alone ``judge`` fails; none where it fails without any."""
 
     def fails(among: Collection[str]) -> bool:
         others = [instance for instance in brought if instance not in among]
@@ -89,10 +86,7 @@ def _refused(
     *,
     forget: bool,
 ) -> tuple[State, list[Collected]]:
-    """Both with nothing but the fact that there was a scrape, where it is one of these servers'.
-
-    With ``forget`` the state loses what was learnt of them as well as their scrapes.
-    """
+    """Both with nothing but the fact that there was a scrape, where it is one of these servers'."""
     theirs = pl.col("instance").is_in(list(instances))
     refused = []
     for one in collected:

@@ -115,14 +115,10 @@ def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What asking again brought.
+    """What asking again brought."""
 
-    Attributes:
-        transitions: follow-ups, in order of time.
-        pages: incident id → its page as it is now.
-    """
-
-    transitions: tuple[Transition, ...] = ()
+    transitions: tuple[Transition, ...] = ()  # follow-ups, in order of time
+    # incident id → its page as it is now
     pages: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     advices: tuple[TargetAdvice, ...] = ()
 

@@ -31,33 +31,22 @@ class TunedFor:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Targets that are configured alike.
+    """Targets that are configured alike."""
 
-    Attributes:
-        name: printed name.
-        match: label values a target must have; empty matches every target.
-        serving: settings with provenance.
-        slo: latency targets.
-        tuned_for: declared lengths.
-        gpus_per_replica: GPUs per instance (a replica: all its engines), None = not declared.
-        gpu_uuids: the GPUs of the pool's servers on bare metal, as declared.
-        told: what runs, as the arguments and the start-up log say that the configuration names.
-        model: model, where its served name says nothing; None = as told.
-        gpu: GPU, where nothing reads it; None = as read.
-        tensor_parallel: GPUs that share each layer; None = as told.
-    """
-
-    name: str
+    name: str  # printed name
+    # label values a target must have; empty matches every target
     match: Mapping[str, str] = field(default_factory=dict)
-    serving: Serving = field(default_factory=Serving)
-    slo: Slo = field(default_factory=Slo)
-    tuned_for: TunedFor = field(default_factory=TunedFor)
+    serving: Serving = field(default_factory=Serving)  # settings with provenance
+    slo: Slo = field(default_factory=Slo)  # latency targets
+    tuned_for: TunedFor = field(default_factory=TunedFor)  # declared lengths
+    # GPUs per instance (a replica: all its engines), None = not declared
     gpus_per_replica: float | None = None
-    gpu_uuids: tuple[str, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()  # the GPUs of the pool's servers on bare metal, as declared
+    # what runs, as the arguments and the start-up log say that the configuration names
     reported: Fingerprint = field(default_factory=Fingerprint)
-    model: str | None = None
-    gpu: str | None = None
-    tensor_parallel: int | None = None
+    model: str | None = None  # model, where its served name says nothing; None = as reported
+    gpu: str | None = None  # GPU, where nothing reads it; None = as read
+    tensor_parallel: int | None = None  # GPUs that share each layer; None = as reported
 
     def holds(self, target: Target) -> bool:
         """The target carries every label that the pool asks for."""
@@ -66,20 +55,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetFrames:
-    """What a tick joins to its targets, one row per target.
+    """What a tick joins to its targets, one row per target."""
 
-    Attributes:
-        targets, plan: that the frames were made of.
-        serving: :data:`SERVING_SCHEMA`, as configured.
-        gpu_targets: :data:`GPU_TARGET_SCHEMA`.
-        declared: reference rows of ``tuned_for``.
-    """
-
+    # that the frames were made of
     targets: Mapping[TargetKey, Target]
     plan: Plan
-    serving: pl.DataFrame
-    gpu_targets: pl.DataFrame
-    declared: pl.DataFrame
+    serving: pl.DataFrame  # :data:`SERVING_SCHEMA`, as configured
+    gpu_targets: pl.DataFrame  # :data:`GPU_TARGET_SCHEMA`
+    declared: pl.DataFrame  # reference rows of ``tuned_for``
 
     @property
     def pools(self) -> pl.DataFrame:
@@ -89,37 +72,29 @@ class TargetFrames:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a tick decides with.
+    """Everything a tick decides with."""
 
-    Attributes:
-        rules: every rule, disabled ones included.
-        trees: by name.
-        pools: configured pools; the first that matches wins.
-        pool_by: labels that name the pool of a target which no configured pool matches.
-        default_serving: settings of targets that no configured pool matches.
-        default_told: what runs there, as the arguments and the log on the command line say.
-        served: instance → settings that the server itself answered (``/server_info``); what a
-            person configured wins over them.
-        own_hosts: names and addresses of the machine that driftwatch runs on, where it reads
-            NVML; empty elsewhere.
-        external_url: where links of pages point to, None = command lines only.
-        detection: what a person set about detection.
-        told: instance → what runs there, as the server or its start-up log says.
-        replays: pages of one minute whose advice is replayed; 0 = nothing is.
-    """
-
-    rules: tuple[Rule, ...]
-    trees: Mapping[str, Tree]
-    pools: tuple[Pool, ...] = ()
+    rules: tuple[Rule, ...]  # every rule, disabled ones included
+    trees: Mapping[str, Tree]  # by name
+    pools: tuple[Pool, ...] = ()  # configured pools; the first that matches wins
+    # labels that name the pool of a target which no configured pool matches
     pool_by: tuple[str, ...] = ("namespace", "model_name")
+    # settings of targets that no configured pool matches
     default_serving: Serving = field(default_factory=Serving)
-    default_told: Fingerprint = field(default_factory=Fingerprint)
+    # what runs there, as the arguments and the log on the command line say
+    default_reported: Fingerprint = field(default_factory=Fingerprint)
+    # instance → settings that the server itself answered (``/server_info``); what a person
+    # configured wins over them
     served: Mapping[str, Serving] = field(default_factory=dict)
+    # names and addresses of the machine that driftwatch runs on, where it reads NVML; empty
+    # elsewhere
     own_hosts: frozenset[str] = frozenset()
-    external_url: str | None = None
+    external_url: str | None = None  # where links of pages point to, None = command lines only
+    # what a person set about detection
     detection: DetectSettings = field(default_factory=DetectSettings)
+    # instance → what runs there, as the server or its start-up log says
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
-    replays: int = 3
+    replays: int = 3  # pages of one minute whose advice is replayed; 0 = nothing is
 
     @property
     def enabled(self) -> tuple[Rule, ...]:
@@ -144,7 +119,9 @@ class Plan:
                 return pool
         named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
         return Pool(
-            "/".join(named) or "default", serving=self.default_serving, reported=self.default_told
+            "/".join(named) or "default",
+            serving=self.default_serving,
+            reported=self.default_reported,
         )
 
     def serving_of(self, target: Target) -> Serving:

@@ -38,44 +38,32 @@ CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """What is asked about a target at a time, as the pipeline knows it.
-
-    Attributes:
-        minutes: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more
-            columns; other targets and later minutes are left out.
-        row: the evidence row of a window that ends then, with the ``reference_*`` columns; empty =
-            none.
-        beside: minutes of its peers: with them the question is the pool's; None = it has none, or
-            is asked about alone.
-        replicas: of its pool; None = unknown.
-    """
+    """What is asked about a target at a time, as the pipeline knows it."""
 
     target: Target
     at: datetime
+    # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more columns;
+    # other targets and later minutes are left out
     minutes: pl.DataFrame
+    # the evidence row of a window that ends then, with the ``reference_*`` columns; empty = none
     row: Mapping[str, Any] = field(default_factory=dict)
+    # minutes of its peers: with them the question is the pool's; None = it has none, or is asked
+    # about alone
     beside: pl.DataFrame | None = None
-    replicas: int | None = None
+    replicas: int | None = None  # of its pool; None = unknown
     gpus: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """What a person says besides.
+    """What a person says besides."""
 
-    Attributes:
-        window: how far back; None = an hour.
-        slo: targets of the command line; None = those of the pool.
-        what_if: knob → value asked about besides.
-        log: the requests themselves; None = rebuilt from the minutes.
-        model, gpu: names; None = as configured, reported or read.
-    """
-
-    window: timedelta | None = None
-    slo: Slo | None = None
+    window: timedelta | None = None  # how far back; None = an hour
+    slo: Slo | None = None  # targets of the command line; None = those of the pool
     objective: Objective = "throughput"
-    what_if: Mapping[str, float] = field(default_factory=dict)
-    log: Requests | None = None
+    what_if: Mapping[str, float] = field(default_factory=dict)  # knob → value asked about besides
+    log: Requests | None = None  # the requests themselves; None = rebuilt from the minutes
+    # names; None = as configured, reported or read
     model: str | None = None
     gpu: str | None = None
     seed: int = 0
@@ -138,18 +126,13 @@ def reference_in(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetAdvice:
-    """The answer to one question.
-
-    Attributes:
-        incident_id: whose page carries it; None = nobody's.
-        failed: the traceback of what must not happen; None = it did not.
-    """
+    """The answer to one question."""
 
     target: Target
     at: datetime
     advice: Advice
-    incident_id: str | None = None
-    failed: str | None = None
+    incident_id: str | None = None  # whose page carries it; None = nobody's
+    failed: str | None = None  # the traceback of what must not happen; None = it did not
 
 
 def target_advice(

@@ -23,18 +23,13 @@ _SERVER_LABELS = ("pod", "model_name")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a tick knows of its sources besides what they brought.
+    """What a tick knows of its sources besides what they brought."""
 
-    Attributes:
-        names: of those that brought something, in that order.
-        known: names of all of them; empty = unknown.
-        fixed: pages: their targets stand in the configuration, and each brings a row when asked.
-        late: name → why a source that holds nobody up any more brought nothing.
-    """
-
-    names: tuple[str, ...] = ()
-    configured: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()  # of those that brought something, in that order
+    configured: frozenset[str] = frozenset()  # names of all of them; empty = unknown
+    # pages: their targets stand in the configuration, and each brings a row when asked
     fixed: frozenset[str] = frozenset()
+    # name → why a source that holds nobody up any more brought nothing
     late: Mapping[str, str] | None = None
 
     @classmethod
@@ -52,24 +47,19 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The targets of a tick.
+    """The targets of a tick."""
 
-    Attributes:
-        targets: with their pools, in key order; the mapping of before where nothing changed.
-        origins: target → name of the source that listed it last.
-        not_listed: those that their source answered not to know.
-        gone: those that are no target any more → why.
-        reborn: those behind whose name another pod or model stands now.
-        retired: retired ones that are no targets until a scrape of them comes.
-        away: those of them that a source lists.
-    """
-
+    # with their pools, in key order; the mapping of before where nothing changed
     targets: Mapping[TargetKey, Target]
-    origins: Mapping[TargetKey, str]
-    not_listed: frozenset[TargetKey] = frozenset()
+    origins: Mapping[TargetKey, str]  # target → name of the source that listed it last
+    not_listed: frozenset[TargetKey] = frozenset()  # those that their source answered not to know
+    # those that are no target any more → why
     departed: Mapping[TargetKey, str] = field(default_factory=dict)
+    # those behind whose name another pod or model stands now
     reborn: frozenset[TargetKey] = frozenset()
+    # retired ones that are no targets until a scrape of them comes
     retired: frozenset[TargetKey] = frozenset()
+    # those of them that a source lists
     away: Mapping[TargetKey, Target] = field(default_factory=dict)
 
 

@@ -39,81 +39,65 @@ def forgotten(keys: Iterable[TargetKey] = (), at: datetime | None = None) -> pl.
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one tick hands to the next.
+    """What one tick hands to the next."""
 
-    Attributes:
-        scrapes: those of the open minute, and of each target its last ones (:func:`last_scrapes`).
-        gpus: GPU readings of the last :data:`HISTORY`.
-        collected_until: per source name, up to where it was asked.
-        evaluated_until: end of the last evaluated minute, None before the first.
-        carried: what outlives the scrapes.
-        incidents: open incidents by identity.
-        targets: targets known now, missing ones included, with their pools.
-        departures: who came from where, and what silent targets carried.
-        reference: measured reference rows; declared ones are added from the plan.
-        pins: in force.
-        detection: the memory of the detectors.
-        pinned: the pins beside the targets, made anew when one of both changes.
-        frames: the targets as frames, made anew when targets or plan change.
-        releases: which release each target ran last, and since when.
-        recent: :data:`driftwatch.pipeline.minutes.RECENT_SCHEMA`: minutes that the past of the tick
-            does not know; the last hour where it has no store.
-        capacity: :data:`driftwatch.pipeline.capacity.CAPACITY_SCHEMA`: the last answers.
-        replays_after: minutes that end then or before are not replayed: a live tick catches them up
-            after a stop, and would not be over in time; None = all are.
-    """
-
+    # those of the open minute, and of each target its last ones (:func:`last_scrapes`)
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
+    # GPU readings of the last :data:`HISTORY`
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
+    # per source name, up to where it was asked
     collected_until: Mapping[str, datetime] = field(default_factory=dict)
+    # end of the last evaluated minute, None before the first
     evaluated_until: datetime | None = None
-    carried: Carried = field(default_factory=Carried)
-    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    carried: Carried = field(default_factory=Carried)  # what outlives the scrapes
+    incidents: Mapping[str, Incident] = field(default_factory=dict)  # open incidents by identity
+    # targets known now, missing ones included, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
+    # who came from where, and what silent targets carried
     departures: Departures = field(default_factory=Departures)
+    # measured reference rows; declared ones are added from the plan
     reference: pl.DataFrame = field(default_factory=no_reference)
-    baselines: Baselines = field(default_factory=Baselines)
-    detection: Memory = field(default_factory=Memory)
+    baselines: Baselines = field(default_factory=Baselines)  # in force
+    detection: Memory = field(default_factory=Memory)  # the memory of the detectors
+    # the baselines beside the targets, made anew when one of both changes
     in_force: InForce = field(default_factory=InForce)
+    # the targets as frames, made anew when targets or plan change
     frames: TargetFrames | None = None
+    # which release each target ran last, and since when
     releases: pl.DataFrame = field(default_factory=no_releases)
+    # :data:`driftwatch.pipeline.minutes.RECENT_SCHEMA`: minutes that the past of the tick does not
+    # know; the last hour where it has no store
     recent: pl.DataFrame = field(default_factory=no_recent_minutes)
+    # :data:`driftwatch.pipeline.capacity.CAPACITY_SCHEMA`: the last answers
     capacity: pl.DataFrame = field(default_factory=no_capacity)
+    # minutes that end then or before are not replayed: a live tick catches them up after a stop,
+    # and would not be over in time; None = all are
     replays_after: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tick decided.
+    """What a tick decided."""
 
-    Attributes:
-        rows: evidence rows of the minutes evaluated in this tick.
-        verdicts: one Boolean column per enabled rule id, beside ``rows``.
-        transitions: state changes somebody is told of, each incident with its page.
-        scrapes: scrapes that this tick brought.
-        problems: what the sources could not read.
-        gpus: GPU readings that this tick brought.
-        unseen: failed scrapes made for minutes of which no source has one.
-        retired: targets that were let go, with the reason.
-        reborn: targets behind whose name another server stands now.
-        forgotten: :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot.
-        advices: answers to the questions of its pages.
-        targets: those known after it, with their pools.
-        not_evaluated: instance whose scrapes no minute could be made of → the traceback.
-    """
-
-    rows: pl.DataFrame
-    verdicts: pl.DataFrame
+    rows: pl.DataFrame  # evidence rows of the minutes evaluated in this tick
+    verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside ``rows``
+    # state changes somebody is told of, each incident with its page
     transitions: tuple[Transition, ...] = ()
-    scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
-    problems: tuple[SourceProblem, ...] = ()
-    gpus: pl.DataFrame = field(default_factory=empty_gpus)
+    scrapes: pl.DataFrame = field(default_factory=empty_scrapes)  # scrapes that this tick brought
+    problems: tuple[SourceProblem, ...] = ()  # what the sources could not read
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU readings that this tick brought
+    # failed scrapes made for minutes of which no source has one
     unseen: pl.DataFrame = field(default_factory=empty_scrapes)
+    # targets that were let go, with the reason
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
+    # targets behind whose name another server stands now
     reborn: frozenset[TargetKey] = frozenset()
+    # :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot
     forgotten: pl.DataFrame = field(default_factory=forgotten)
-    advices: tuple[TargetAdvice, ...] = ()
+    advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
+    # those known after it, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
+    # instance whose scrapes no minute could be made of → the traceback
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -185,14 +185,11 @@ _BaselineNames = tuple[tuple[str, ...], frozenset[tuple[str, str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class LastCheckpoint:
-    """What the store has of the detectors' memory.
-
-    Attributes:
-        forgotten: :data:`driftwatch.pipeline.state.FORGOTTEN_SCHEMA`, since then.
-    """
+    """What the store has of the detectors' memory."""
 
     at: datetime | None = None
     baselines: _BaselineNames = ((), frozenset())
+    # :data:`driftwatch.pipeline.state.FORGOTTEN_SCHEMA`, since then
     forgotten: pl.DataFrame = field(default_factory=forgotten)
 
     def memory(self) -> dict[str, bytes]:

@@ -160,12 +160,7 @@ def _arrived(
     until: datetime,
     plan: Plan,
 ) -> tuple[State, datetime | None, tuple[Transition, ...]]:
-    """The state with what was brought, without targets that are gone or others by now.
-
-    Returns:
-        The state, the start of the first minute to evaluate (None while there is nothing), and the
-        ends of incidents of targets that are gone.
-    """
+    """The state with what was brought, without targets that are gone or others by now."""
     state = without(state, there.reborn)
     state = replace(state, scrapes=together([state.scrapes, scrapes]))
     earliest, first = state.scrapes["time"].min(), None
@@ -194,13 +189,7 @@ def _with_returned(
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """The state with the retired targets that are scraped again, each from its first scrape on.
-
-    Without any other target the next one is there at once, as nothing is evaluated until then.
-
-    Returns:
-        The state, and the start of the minute in which the next one comes.
-    """
+    """The state with the retired targets that are scraped again, each from its first scrape on."""
     asleep = [key for key in away if key not in state.targets]
     starts = {key: _floor(at) for key, at in returning(state.scrapes, asleep).items()}
     due = max(first, min(starts.values(), default=first)) if not state.targets else first
@@ -319,10 +308,7 @@ def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:
 
 
 def _verdicts(rows: pl.DataFrame, judgements: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """One Boolean column per rule id, beside the rows.
-
-    That inputs of a missing target are gone is unknown, unless it is lost.
-    """
+    """One Boolean column per rule id, beside the rows."""
     missing = judgements.filter(~pl.col("lost")).select(*_KEY, "end", missing=True)
     joined = rows.join(missing, on=[*_KEY, "end"], how="left", maintain_order="left")
     has_inputs = pl.col("missing").is_null()

@@ -115,14 +115,7 @@ def _read_trees(
     *,
     alone: bool = False,
 ) -> None:
-    """Every tree of the files: first those that stand alone, then those that continue one.
-
-    Args:
-        files: what holds them; problems are noted there.
-        trees: name → tree, filled.
-        places: name → file, filled.
-        alone: what they continue must be among the files; else the shipped trees are there too.
-    """
+    """Every tree of the files: first those that stand alone, then those that continue one."""
     for file, root in sorted(files, key=lambda one: continued_by(one[1]) is not None):
         named = continued_by(root)
         more = {} if named is None or named in trees or alone else shipped_trees()

@@ -27,18 +27,13 @@ class Outbox(Protocol):
 
 
 class Attempt(NamedTuple):
-    """One attempt to deliver a page.
-
-    Attributes:
-        reason: why it was not taken, empty where it was.
-        event: firing, advised, verified or resolved; of a report ``report``.
-    """
+    """One attempt to deliver a page."""
 
     receiver: str
     result: Literal["sent", "retried", "dead"]
-    reason: str
+    reason: str  # why it was not taken, empty where it was
     incident_id: str
-    event: str
+    event: str  # firing, advised, verified or resolved; of a report ``report``
     rule: str
 
 

@@ -38,18 +38,12 @@ FIRST_WITHIN = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When reports are made and who gets them.
+    """When reports are made and who gets them."""
 
-    Attributes:
-        weekday: of :data:`WEEKDAYS`.
-        hour: 0 to 23, UTC.
-        directory: where HTML files go; None = none is written.
-    """
-
-    weekday: str = "monday"
-    hour: int = 7
+    weekday: str = "monday"  # of :data:`WEEKDAYS`
+    hour: int = 7  # 0 to 23, UTC
     receivers: tuple[str, ...] = ()
-    directory: Path | None = None
+    directory: Path | None = None  # where HTML files go; None = none is written
     price: Price | None = None
     external_url: str | None = None
 
@@ -75,14 +69,10 @@ def schedule_of(settings: Settings) -> Schedule | None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenReport:
-    """A report that was made.
-
-    Attributes:
-        file: where its HTML lies; None = nowhere.
-    """
+    """A report that was made."""
 
     week: Week
-    file: Path | None = None
+    file: Path | None = None  # where its HTML lies; None = nowhere
     problem: str | None = None
 
 

@@ -38,12 +38,9 @@ AGAINST = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What a recording holds.
+    """What a recording holds."""
 
-    Attributes:
-        rows: :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, every minute of every target.
-    """
-
+    # :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, every minute of every target
     rows: pl.DataFrame
     targets: Mapping[TargetKey, Target]
     verifications: tuple[Verification, ...] = ()

@@ -21,13 +21,10 @@ class Change:
 
 @dataclass(slots=True)
 class ScrapeFailures:
-    """The servers that fail, so that each change is reported once.
+    """The servers that fail, so that each change is reported once."""
 
-    Attributes:
-        reasons: server that fails → its reason, numbers left out: a count of bytes that changes
-            with every scrape is no news.
-    """
-
+    # server that fails → its reason, numbers left out: a count of bytes that changes with every
+    # scrape is no news
     reasons: dict[str, str] = field(default_factory=dict)
 
     def changes(self, scrapes: pl.DataFrame) -> Iterator[Change]:

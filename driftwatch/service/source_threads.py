@@ -26,26 +26,19 @@ SHORTEST_WAIT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What came until a tick went on.
+    """What came until a tick went on."""
 
-    Attributes:
-        names: sources that brought something, in their order.
-        collected: what each of them brought, problems of those that raised included.
-        collected_until: per source name, up to where it was asked and answered.
-        complete: everything before it has been collected, but for late sources.
-        late: name → why nothing came.
-        seconds: name → how long the answer took, of those that answered or raised; not of one
-            that had nothing to ask.
-        failed: names of those that raised, or could say nothing.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # sources that brought something, in their order
+    # what each of them brought, problems of those that raised included
     collected: tuple[Collected, ...]
+    # per source name, up to where it was asked and answered
     collected_until: Mapping[str, datetime]
-    complete: datetime
-    late: Mapping[str, str]
+    complete: datetime  # everything before it has been collected, but for late sources
+    late: Mapping[str, str]  # name → why nothing came
+    # name → how long the answer took, of those that answered or raised; not of one that had nothing
+    # to ask
     seconds: Mapping[str, float]
-    failed: tuple[str, ...]
+    failed: tuple[str, ...]  # names of those that raised, or could say nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,17 +172,12 @@ def paged_for(
 
 @dataclass(frozen=True, slots=True)
 class VerificationNews:
-    """What a tick says of verifications, to be committed with it.
-
-    Attributes:
-        verifications: opened, looked at or closed.
-        transitions: the verdict on a change that an incident's page had advised, the first one of
-            each incident.
-    """
+    """What a tick says of verifications, to be committed with it."""
 
     state: VerificationState
-    verifications: tuple[Verification, ...] = ()
+    verifications: tuple[Verification, ...] = ()  # opened, looked at or closed
     memory: Mapping[str, bytes] | None = None
+    # the verdict on a change that an incident's page had advised, the first one of each incident
     transitions: tuple[Transition, ...] = ()
     failed: tuple[str, ...] = ()
 

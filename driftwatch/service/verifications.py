@@ -51,19 +51,14 @@ _FLAGS = ("restarted", "configuration_changed", "release_changed")
 
 @dataclass(frozen=True, slots=True)
 class PastAdvice:
-    """One advice or page that asked for a change.
-
-    Attributes:
-        recommendation: ``action``, ``knob``, ``from``, ``to``, ``forecast``.
-        incident_id: whose page carried it; None = nobody's.
-    """
+    """One advice or page that asked for a change."""
 
     instance: str
     engine: str
     pool: str
     at: datetime
-    recommendation: Mapping[str, Any]
-    incident_id: str | None = None
+    recommendation: Mapping[str, Any]  # ``action``, ``knob``, ``from``, ``to``, ``forecast``
+    incident_id: str | None = None  # whose page carried it; None = nobody's
 
 
 # (target, pool, since, until) → what was advised in between, the newest last
@@ -81,46 +76,35 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class OpenVerification:
-    """An open verification, and when to look at it again.
-
-    Attributes:
-        next_at: end of the minute after which it is looked at again.
-    """
+    """An open verification, and when to look at it again."""
 
     verification: Verification
     looks: int
-    next_at: datetime
+    next_at: datetime  # end of the minute after which it is looked at again
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationState:
-    """What one tick hands to the next.
+    """What one tick hands to the next."""
 
-    Attributes:
-        running: target → what is known to run there.
-        started: targets that started anew, up to :data:`SHOWS_WITHIN` ago.
-        opened: target → its open verification.
-    """
-
+    # target → what is known to run there
     running: Mapping[TargetKey, Running] = field(default_factory=dict)
+    # targets that started anew, up to :data:`SHOWS_WITHIN` ago
     started: Mapping[TargetKey, Started] = field(default_factory=dict)
+    # target → its open verification
     opened: Mapping[TargetKey, OpenVerification] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a step asks besides the minutes.
-
-    Attributes:
-        slo_of: latency targets of a target; None = none are known.
-        failed: told of a comparison that failed, by its traceback; None = it raises.
-    """
+    """What a step asks besides the minutes."""
 
     past: PastMinutes
     advice: Advice
     targets: Mapping[TargetKey, Target]
     fingerprint_of: Callable[[Target], Fingerprint]
-    slo_of: Callable[[Target], Slo | None]
+    slo_of: Callable[[Target], Slo | None]  # latency targets of a target; None = none are known
+    # told of a comparison that failed, by its traceback; None = it raises
     failed: Callable[[str], None] | None = None
 
 
