@@ -128,7 +128,7 @@ def _from_recordings(
     from driftwatch.cli.replay import sources_from
     from driftwatch.collect.schema import Recording
     from driftwatch.report.week import last_whole, week_of
-    from driftwatch.service.report_history import history_of
+    from driftwatch.service.history import history_of
 
     plan = with_proposals(plan_from(**serving))
     progress = Progress("reading")

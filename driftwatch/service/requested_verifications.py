@@ -1,28 +1,15 @@
-"""Verifications that a person asks for: of a recording, of two named stretches, of two servers."""
+"""Verifications that a person asks for: of an open one, of two stretches, of two servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby
 
 import polars as pl
 
-from driftwatch.collect.schema import Source
-from driftwatch.detect.baselines import Baselines
 from driftwatch.errors import NoVerdict
-from driftwatch.model import Fingerprint, Incident, Slo, Target, TargetKey
+from driftwatch.model import Fingerprint, Slo, Target, TargetKey
 from driftwatch.pipeline.explain import Window
-from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes
-from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import replay
-from driftwatch.pipeline.stored_state import advice_rows
-from driftwatch.service.stored_verifications import answers_for, paged_for, surroundings
-from driftwatch.service.verifications import PastAdvice, VerificationState, step, with_peaks
-from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store.advice import AdviceRow
-from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.verify.changes import changed, running, verification_id
 from driftwatch.verify.verdict import (
     Stretch,
@@ -34,78 +21,6 @@ from driftwatch.verify.verification import Change, Verification
 
 # Two servers are compared over a day at most, as a change looks back a day.
 AGAINST = timedelta(hours=24)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
-    """What a recording holds."""
-
-    # :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, every minute of every target
-    rows: pl.DataFrame
-    targets: Mapping[TargetKey, Target]
-    verifications: tuple[Verification, ...] = ()
-
-    @property
-    def past(self) -> PastMinutes:
-        """Its minutes."""
-        return MinutesInMemory(self.rows.select(*MINUTE_SCHEMA))
-
-
-def recorded(
-    sources: Sequence[Source],
-    span: tuple[datetime, datetime],
-    plan: Plan,
-    *,
-    advise: bool = True,
-    baseline: Window | None = None,
-    baselines: Baselines | None = None,
-    progress: Callable[[datetime], None] | None = None,
-) -> Recorded:
-    """A recording through the whole pipeline, with the verifications of the changes in it."""
-    if not advise:
-        plan = replace(plan, rules=())
-    frames, peaks = list[pl.DataFrame](), list[pl.DataFrame]()
-    labelled = list[Mapping[TargetKey, Target]]()
-    advices, incidents = list[AdviceRow](), list[Incident]()
-    targets: dict[TargetKey, Target] = {}
-    outcomes = replay(
-        sources, span, plan, baseline=baseline, baselines=baselines, progress=progress
-    )
-    for outcome in outcomes:
-        frames.append(stored_rows(outcome.rows))
-        peaks.append(with_peaks(frames[-1], outcome.scrapes))
-        targets |= outcome.targets
-        labelled.append(dict(targets))
-        advices += advice_rows(outcome.advices)
-        incidents += [t.incident for t in outcome.transitions if t.event == "firing"]
-    rows = pl.concat([pl.DataFrame(schema=STORED_SCHEMA), *frames])
-    there = Recorded(rows, targets)
-    if not advise or rows.is_empty():
-        return there
-
-    def advised(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[PastAdvice]:
-        fitting = [one for one in advices if since <= one.at < until]
-        return answers_for(fitting, key, pool) or paged_for(incidents, key, pool, since, until)
-
-    around = surroundings(plan, targets, there.past, advised)
-    state, fitting = VerificationState(), dict[str, Verification]()
-    for labels, stretch in _alike(labelled, peaks):
-        # a release that only labels tell is what they said in those minutes
-        state, new = step(state, stretch, replace(around, targets=labels))
-        fitting |= {one.id: one for one in new}
-    for key, opened in state.opened.items():
-        one = opened.verification
-        target = targets[key]
-        fitting[one.id] = asked_now(one, there.past, span[1], around.slo_of(target))
-    return replace(there, verifications=tuple(fitting.values()))
-
-
-def _alike(
-    labelled: Sequence[Mapping[TargetKey, Target]], frames: Sequence[pl.DataFrame]
-) -> Iterator[tuple[Mapping[TargetKey, Target], pl.DataFrame]]:
-    """Neighbouring ticks together in which every target has the same labels."""
-    for labels, ticks in groupby(zip(labelled, frames, strict=True), key=lambda one: one[0]):
-        yield labels, pl.concat([frame for _, frame in ticks], how="diagonal")
 
 
 def asked_now(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -14,9 +14,9 @@ import polars as pl
 from driftwatch.baselines.in_force import fingerprint
 from driftwatch.documents import Codec, to_json
 from driftwatch.errors import DocumentError, UsageError
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.model import Incident, TargetKey, Transition
 from driftwatch.notify.follow_up import follow_up
-from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes, StoredMinutes
+from driftwatch.pipeline.minutes import MinutesInMemory, StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import advice_rows
@@ -101,19 +101,6 @@ def verification_state_from(store: Store) -> VerificationState:
         if id_ in there
     }
     return VerificationState(dict(memory.running), dict(memory.started), opened)
-
-
-def surroundings(
-    plan: Plan,
-    targets: Mapping[TargetKey, Target],
-    past: PastMinutes,
-    advice: Callable[[TargetKey, str, datetime, datetime], Sequence[PastAdvice]],
-    failed: Callable[[str], None] | None = None,
-) -> Surroundings:
-    """What a step asks, of a plan."""
-    return Surroundings(
-        past, advice, targets, lambda target: fingerprint(target, plan), plan.slo_of, failed
-    )
 
 
 def stored_advice(
@@ -247,7 +234,14 @@ class Verifier:
         targets = outcome.targets or state.targets
         failed: list[str] = []
         try:
-            around = surroundings(plan, targets, past, advised, failed.append)
+            around = Surroundings(
+                past,
+                advised,
+                targets,
+                lambda target: fingerprint(target, plan),
+                plan.slo_of,
+                failed.append,
+            )
             following, verifications = step(self._state, outcome.rows, around, scrapes)
             transitions = self._follow_ups(verifications, state, outcome)
         except Exception:  # noqa: BLE001 - pages do not wait for verifications

@@ -10,7 +10,7 @@ from report_cases import SLO, fleet_recording, fleet_span
 
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.report_history import keep_history
+from driftwatch.service.history import keep_history
 from driftwatch.store.store import Store
 
 

@@ -9,7 +9,7 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.requested_verifications import recorded
+from driftwatch.service.history import recorded
 
 UPGRADE = {
     "name": "upgrade",

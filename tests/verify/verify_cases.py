@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.collect.recordings import open_recording
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.requested_verifications import Recorded, recorded
+from driftwatch.service.history import Recorded, recorded
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.verify.matching import comparable, with_traffic
 from driftwatch.verify.verification import Change, Verification

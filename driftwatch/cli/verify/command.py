@@ -165,7 +165,7 @@ def _of_recording(
     """What a recording says."""
     from driftwatch.cli.proposal_notice import with_proposals
     from driftwatch.collect.recordings import open_recording
-    from driftwatch.service.requested_verifications import recorded
+    from driftwatch.service.history import recorded
 
     progress = Progress("replaying")
     source = open_recording(recording, progress=progress)

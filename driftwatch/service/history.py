@@ -1,17 +1,21 @@
-"""A week's report of recorded history: the replay writes a store of its own, and that is read."""
+"""Recorded history in a store of its own, as the service would have written it."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
+
+import polars as pl
 
 from driftwatch.baselines.rows import row_of
 from driftwatch.collect.schema import Source
 from driftwatch.detect.baselines import Baselines
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.minutes import StoredMinutes
+from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes, StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome, State
@@ -21,9 +25,10 @@ from driftwatch.report.week import Week
 from driftwatch.service.report_material import gather
 from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import Verifier, verification_rows
-from driftwatch.store.minute_columns import stored_rows
+from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import VERIFICATION
+from driftwatch.verify.verification import VERIFICATION, Verification
 
 
 def history_of(
@@ -44,12 +49,54 @@ def history_of(
     Raises:
         NoVerdict: no minute of the week could be evaluated.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="driftwatch-") as folder,
-        Store.open(Path(folder) / "report.db") as store,
-    ):
+    with _scratch_store() as store:
         keep_history(store, sources, span, plan, baselines=baselines, note=note)
         return gather(store, plan, week, until=span[1], price=price)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What a recording holds."""
+
+    # :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, every minute of every target
+    rows: pl.DataFrame
+    targets: Mapping[TargetKey, Target]
+    verifications: tuple[Verification, ...] = ()
+
+    @property
+    def past(self) -> PastMinutes:
+        """Its minutes."""
+        return MinutesInMemory(self.rows.select(*MINUTE_SCHEMA))
+
+
+def recorded(
+    sources: Sequence[Source],
+    span: tuple[datetime, datetime],
+    plan: Plan,
+    *,
+    advise: bool = True,
+    baselines: Baselines | None = None,
+) -> Recorded:
+    """A recording through the whole pipeline, with the verifications of the changes in it."""
+    plan = plan if advise else replace(plan, rules=())
+    around = span[0] - timedelta(days=1), span[1] + timedelta(days=1)
+    with _scratch_store() as store:
+        targets = keep_history(store, sources, span, plan, baselines=baselines)
+        verifications = store.verifications(*around)
+        return Recorded(
+            store.past(*around).select(*STORED_SCHEMA),
+            targets,
+            tuple(VERIFICATION.value(one.document) for one in verifications),
+        )
+
+
+@contextmanager
+def _scratch_store() -> Iterator[Store]:
+    with (
+        tempfile.TemporaryDirectory(prefix="driftwatch-") as folder,
+        Store.open(Path(folder) / "history.db") as store,
+    ):
+        yield store
 
 
 def keep_history(
@@ -60,8 +107,8 @@ def keep_history(
     *,
     baselines: Baselines | None = None,
     note: Callable[[Outcome], None] | None = None,
-) -> None:
-    """Replay a span into a store, as the service would have written it; arguments as above."""
+) -> dict[TargetKey, Target]:
+    """Replay a span into a store, as the service would have written it; every target of it."""
     if baselines is not None:
         store.add_baselines([row_of(baseline) for baseline in baselines.every])
     verifier = Verifier(store)
@@ -73,6 +120,7 @@ def keep_history(
         at = _keep(store, verifier, outcome, plan, at)
         targets |= outcome.targets
     _judge_open(store, plan, targets, at)
+    return targets
 
 
 def _judge_open(
