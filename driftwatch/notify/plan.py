@@ -41,9 +41,9 @@ class PlannedDelivery:
 class Delivery:
     """A planned delivery in the outbox, and how far it got."""
 
-    id: int  # number in the outbox
-    incident_id: str
-    event: Event
+    id: int  # number in the outbox, of a page or of a report
+    incident_id: str  # of a report its week
+    event: Event | Literal["report"]
     receiver: str
     reason: Reason
     payload: Mapping[str, Any]

@@ -17,11 +17,11 @@ class Outbox(Protocol):
     def due_deliveries(self, now: datetime) -> list[Delivery]:
         """Pending deliveries whose time has come."""
 
-    def mark_sent(self, delivery_id: int, at: datetime) -> bool:
+    def mark_sent(self, delivery: Delivery, at: datetime) -> bool:
         """A receiver took it."""
 
     def mark_failed(
-        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
+        self, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
     ) -> bool:
         """It did not; None = given up."""
 
@@ -61,7 +61,7 @@ def deliver_due(
         sender = senders.get(delivery.receiver)
         if sender is None:
             reason = f"the configuration has no receiver {delivery.receiver!r} any more"
-            outbox.mark_failed(delivery.id, now, reason, None)
+            outbox.mark_failed(delivery, now, reason, None)
             results.append(Attempt(delivery.receiver, "dead", reason, *about))
             continue
         failure = None
@@ -73,7 +73,7 @@ def deliver_due(
             message = f"not expected: {type(error).__name__}: {error}"
             failure = DeliveryError(message, permanent=False)
         if failure is None:
-            outbox.mark_sent(delivery.id, now)
+            outbox.mark_sent(delivery, now)
             results.append(Attempt(delivery.receiver, "sent", "", *about))
             continue
         again = (
@@ -86,7 +86,7 @@ def deliver_due(
                 failure.retry_after_seconds,
             )
         )
-        outbox.mark_failed(delivery.id, now, failure.message, again)
+        outbox.mark_failed(delivery, now, failure.message, again)
         result: Literal["retried", "dead"] = "retried" if again else "dead"
         results.append(Attempt(delivery.receiver, result, failure.message, *about))
     return results

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from driftwatch.errors import NoVerdict
-from driftwatch.notify.plan import Delivery
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
@@ -132,27 +131,6 @@ def _links(schedule: Schedule, week: Week, file: Path | None) -> dict[str, str |
         "driftwatch": schedule.external_url,
         "command": f"driftwatch report --week {week.name}",
     }
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOutbox:
-    """The deliveries of reports in a store, as the outbox loop takes them."""
-
-    store: Store
-
-    def due_deliveries(self, now: datetime) -> list[Delivery]:
-        """Pending ones whose time has come."""
-        return self.store.due_reports(now)
-
-    def mark_sent(self, delivery_id: int, at: datetime) -> bool:
-        """A receiver took it."""
-        return self.store.mark_report_sent(delivery_id, at)
-
-    def mark_failed(
-        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
-    ) -> bool:
-        """It did not; None = given up."""
-        return self.store.mark_report_failed(delivery_id, at, error, next_attempt_at)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -33,7 +33,6 @@ from driftwatch.service.outbox import Attempt, deliver_due
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
-    ReportOutbox,
     Schedule,
     WrittenReport,
     make_due,
@@ -180,7 +179,6 @@ class Service:
         """Send what is due; what became of each."""
         now, stopping = self._clock.now(), self._stopping.is_set
         attempts = deliver_due(self._store, self._senders, now, stopping)
-        attempts += deliver_due(ReportOutbox(self._store), self._senders, now, stopping)
         for attempt in attempts:
             self.metrics.deliveries.labels(attempt.receiver, attempt.result).inc()
             log = self._log.info if attempt.result == "sent" else self._log.warning
@@ -193,8 +191,7 @@ class Service:
                 about=attempt.event,
                 **({"reason": attempt.reason} if attempt.reason else {}),
             )
-        undelivered = self._store.undelivered_count() + self._store.undelivered_reports()
-        self.metrics.undelivered.set(undelivered)
+        self.metrics.undelivered.set(self._store.undelivered_count())
         return attempts
 
     def report_once(self) -> list[WrittenReport]:

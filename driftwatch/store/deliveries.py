@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from driftwatch.documents import to_json
 from driftwatch.notify.plan import Delivery, PlannedDelivery
@@ -19,7 +19,8 @@ class Deliveries(Database):
     """Part of the store: deliveries of pages, reports and their deliveries."""
 
     def due_deliveries(self, now: datetime) -> list[Delivery]:
-        """Pending deliveries whose time has come, in the order in which they were planned.
+        """Pending deliveries whose time has come, in the order in which they were planned; pages,
+        then reports.
 
         What comes after the firing page of an incident waits until that has reached the same
         receiver.
@@ -42,7 +43,8 @@ class Deliveries(Database):
             .order_by(deliveries.c.id)
         )
         with self._reading() as connection:
-            return [_delivery(row) for row in connection.execute(query).mappings()]
+            pages = [_delivery(row) for row in connection.execute(query).mappings()]
+            return pages + _due_reports(connection, now)
 
     def deliveries(self, incident_id: str) -> list[Delivery]:
         """Every delivery of one incident."""
@@ -65,39 +67,44 @@ class Deliveries(Database):
         with self._reading() as connection:
             return frozenset((row.incident_id, row.receiver) for row in connection.execute(query))
 
-    def mark_sent(self, delivery_id: int, at: datetime) -> bool:
+    def mark_sent(self, delivery: Delivery, at: datetime) -> bool:
         """Note that a receiver took it; False where it was not pending any more."""
+        values = {"status": "sent", "next_attempt_at": None, "last_error": None, "sent_at": at}
         with self._writing() as connection:
-            return _sent(connection, deliveries, delivery_id, at)
+            return _attempted(connection, delivery, at, values)
 
     def mark_failed(
-        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
+        self, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
     ) -> bool:
         """Note a failed attempt; without a next one the delivery is dead. False as above.
 
         When a firing page is given up, what waited for it is taken back: the receiver never heard
         of that incident.
         """
+        status = "dead" if next_attempt_at is None else "pending"
+        values = {"status": status, "next_attempt_at": next_attempt_at, "last_error": error}
         with self._writing() as connection:
-            done = _failed(connection, deliveries, delivery_id, at, error, next_attempt_at)
-            if done and next_attempt_at is None:
-                query = select(deliveries).where(deliveries.c.id == delivery_id)
-                row = connection.execute(query).one()
-                if row.event == "firing":
-                    connection.execute(
-                        delete(deliveries).where(
-                            deliveries.c.incident_id == row.incident_id,
-                            deliveries.c.receiver == row.receiver,
-                            deliveries.c.event != "firing",
-                            deliveries.c.status == "pending",
-                        )
+            done = _attempted(connection, delivery, at, values)
+            if done and status == "dead" and delivery.event == "firing":
+                connection.execute(
+                    delete(deliveries).where(
+                        deliveries.c.incident_id == delivery.incident_id,
+                        deliveries.c.receiver == delivery.receiver,
+                        deliveries.c.event != "firing",
+                        deliveries.c.status == "pending",
                     )
+                )
             return done
 
     def undelivered_count(self) -> int:
-        """How many deliveries of pages no receiver has taken: pending and dead."""
+        """How many deliveries of pages and reports no receiver has taken: pending and dead."""
+        tables = (deliveries, report_deliveries)
+        counts = [
+            select(func.count()).select_from(t).where(t.c.status != "sent").scalar_subquery()
+            for t in tables
+        ]
         with self._reading() as connection:
-            return _undelivered(connection, deliveries)
+            return int(connection.execute(select(counts[0] + counts[1])).scalar_one())
 
     def write_report(
         self, week: str, document: Mapping[str, Any], receivers: Iterable[str], at: datetime
@@ -135,42 +142,6 @@ class Deliveries(Database):
             query = select(reports.c.document).where(reports.c.week == week)
             document = connection.execute(query).scalar()
             return None if document is None else dict(json.loads(document))
-
-    def due_reports(self, now: datetime) -> list[Delivery]:
-        """Reports to be sent whose time has come, as the outbox has pages."""
-        table = report_deliveries
-        query = (
-            select(
-                *(column for column in table.c if column.name != "week"),
-                table.c.week.label("incident_id"),
-                reports.c.document.label("payload"),
-                reports.c.made_at.label("planned_at"),
-            )
-            .join(reports, reports.c.week == table.c.week)
-            .where(table.c.status == "pending", table.c.next_attempt_at <= now)
-            .order_by(table.c.id)
-        )
-        page = {"event": "firing", "reason": "first"}
-        with self._reading() as connection:
-            rows = connection.execute(query).mappings()
-            return [_delivery({**row, **page}) for row in rows]
-
-    def mark_report_sent(self, delivery_id: int, at: datetime) -> bool:
-        """As :meth:`mark_sent`."""
-        with self._writing() as connection:
-            return _sent(connection, report_deliveries, delivery_id, at)
-
-    def mark_report_failed(
-        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
-    ) -> bool:
-        """As :meth:`mark_failed`."""
-        with self._writing() as connection:
-            return _failed(connection, report_deliveries, delivery_id, at, error, next_attempt_at)
-
-    def undelivered_reports(self) -> int:
-        """As :meth:`undelivered_count`."""
-        with self._reading() as connection:
-            return _undelivered(connection, report_deliveries)
 
 
 def write_deliveries(connection: Connection, planned: Iterable[PlannedDelivery]) -> None:
@@ -225,44 +196,31 @@ def _delivery(row: Mapping[Any, Any]) -> Delivery:
     return Delivery(**{**row, "payload": json.loads(row["payload"])})
 
 
-def _sent(connection: Connection, table: Table, delivery_id: int, at: datetime) -> bool:
-    done = connection.execute(
-        update(table)
-        .where(table.c.id == delivery_id, table.c.status == "pending")
-        .values(
-            status="sent",
-            attempts=table.c.attempts + 1,
-            next_attempt_at=None,
-            last_attempt_at=at,
-            last_error=None,
-            sent_at=at,
+def _due_reports(connection: Connection, now: datetime) -> list[Delivery]:
+    """Reports to be sent whose time has come, as the outbox has pages."""
+    table = report_deliveries
+    query = (
+        select(
+            *(column for column in table.c if column.name != "week"),
+            table.c.week.label("incident_id"),
+            reports.c.document.label("payload"),
+            reports.c.made_at.label("planned_at"),
         )
+        .join(reports, reports.c.week == table.c.week)
+        .where(table.c.status == "pending", table.c.next_attempt_at <= now)
+        .order_by(table.c.id)
     )
-    return done.rowcount == 1
+    rows = connection.execute(query).mappings()
+    return [_delivery({**row, "event": "report", "reason": "first"}) for row in rows]
 
 
-def _failed(
-    connection: Connection,
-    table: Table,
-    delivery_id: int,
-    at: datetime,
-    error: str,
-    next_attempt_at: datetime | None,
+def _attempted(
+    connection: Connection, delivery: Delivery, at: datetime, values: Mapping[str, object]
 ) -> bool:
+    table = report_deliveries if delivery.event == "report" else deliveries
     done = connection.execute(
         update(table)
-        .where(table.c.id == delivery_id, table.c.status == "pending")
-        .values(
-            status="dead" if next_attempt_at is None else "pending",
-            attempts=table.c.attempts + 1,
-            next_attempt_at=next_attempt_at,
-            last_attempt_at=at,
-            last_error=error,
-        )
+        .where(table.c.id == delivery.id, table.c.status == "pending")
+        .values(attempts=table.c.attempts + 1, last_attempt_at=at, **values)
     )
     return done.rowcount == 1
-
-
-def _undelivered(connection: Connection, table: Table) -> int:
-    query = select(func.count()).select_from(table).where(table.c.status != "sent")
-    return int(connection.execute(query).scalar_one())

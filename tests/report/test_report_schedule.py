@@ -22,7 +22,6 @@ from driftwatch.report.material import Price
 from driftwatch.report.week import Week
 from driftwatch.service.outbox import Attempt, deliver_due
 from driftwatch.service.report_schedule import (
-    ReportOutbox,
     Schedule,
     due_weeks,
     make_due,
@@ -98,7 +97,7 @@ def test_names_sort_over_the_year() -> None:
 
 
 def _deliver(store: Store, senders: dict[str, Any], at: Any) -> list[Attempt]:
-    return deliver_due(ReportOutbox(store), senders, at)
+    return deliver_due(store, senders, at)
 
 
 def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan, tmp_path: Path) -> None:
@@ -150,13 +149,13 @@ def test_a_receiver_that_is_down_gets_it_later_and_holds_nobody_up(
     }
     first = _deliver(fleet_store, senders, AT_SEVEN)
     assert [(a.receiver, a.result) for a in first] == [("hook", "retried"), ("out", "sent")]
-    assert fleet_store.undelivered_reports() == 1
+    assert fleet_store.undelivered_count() == 1
     with WebhookServer(schema) as hook:
         senders["hook"] = WebhookSender("hook", hook.url)
         again = _deliver(fleet_store, senders, AT_SEVEN + timedelta(minutes=1))
         assert [(a.receiver, a.result) for a in again] == [("hook", "sent")]
         assert len(hook.accepted) == 1
-    assert fleet_store.undelivered_reports() == 0
+    assert fleet_store.undelivered_count() == 0
     assert len(said.getvalue().splitlines()) == 1
 
 

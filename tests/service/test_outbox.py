@@ -28,14 +28,14 @@ class Outbox:
     def due_deliveries(self, now: datetime) -> list[Delivery]:
         return list(self.due)
 
-    def mark_sent(self, delivery_id: int, at: datetime) -> bool:
-        self.sent.append(delivery_id)
+    def mark_sent(self, delivery: Delivery, at: datetime) -> bool:
+        self.sent.append(delivery.id)
         return True
 
     def mark_failed(
-        self, delivery_id: int, at: datetime, error: str, next_attempt_at: datetime | None
+        self, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
     ) -> bool:
-        self.failed[delivery_id] = (error, next_attempt_at)
+        self.failed[delivery.id] = (error, next_attempt_at)
         return True
 
 

@@ -131,7 +131,7 @@ def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
     commit(fired["c"], happened=tuple(done))
     first = store.due_deliveries(NOW)[0]
     assert first.incident_id == fired["a"].id
-    store.mark_sent(first.id, NOW)
+    store.mark_sent(first, NOW)
     store.add_silence(parse_matchers(["a=b"]), until=NOW, by="A", at=NOW - MINUTE, comment="")
     kept = store.add_silence(
         parse_matchers(["a=b"]), until=NOW + 9 * MINUTE, by="A", at=NOW, comment=""

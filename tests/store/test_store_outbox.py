@@ -44,7 +44,7 @@ def test_a_planned_delivery_is_due_and_comes_back_as_it_was(store: Store, commit
 def test_planned_twice_is_sent_once(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(), planned()))
     (first,) = store.due_deliveries(NOW)
-    assert store.mark_sent(first.id, SOON)
+    assert store.mark_sent(first, SOON)
     commit(FIRING, deliveries=(planned(),))
     assert store.due_deliveries(SOON) == []
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent"]
@@ -64,9 +64,9 @@ def test_a_storm_is_sent_in_the_order_in_which_it_was_planned(store: Store, comm
 def test_sent_is_sent(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     (due,) = store.due_deliveries(NOW)
-    assert store.mark_sent(due.id, SOON) is True
-    assert store.mark_sent(due.id, SOON) is False
-    assert store.mark_failed(due.id, SOON, "late", None) is False
+    assert store.mark_sent(due, SOON) is True
+    assert store.mark_sent(due, SOON) is False
+    assert store.mark_failed(due, SOON, "late", None) is False
     (found,) = store.deliveries("a" * 12)
     assert (found.status, found.attempts, found.sent_at) == ("sent", 1, SOON)
     assert store.undelivered_count() == 0
@@ -75,12 +75,12 @@ def test_sent_is_sent(store: Store, commit: Commit) -> None:
 def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     (due,) = store.due_deliveries(NOW)
-    assert store.mark_failed(due.id, NOW, "503", SOON)
+    assert store.mark_failed(due, NOW, "503", SOON)
     assert store.due_deliveries(SOON - timedelta(seconds=1)) == []
     (again,) = store.due_deliveries(SOON)
     assert (again.attempts, again.last_error, again.last_attempt_at) == (1, "503", NOW)
     assert store.undelivered_count() == 1
-    assert store.mark_failed(again.id, SOON, "404", None)
+    assert store.mark_failed(again, SOON, "404", None)
     assert store.due_deliveries(SOON + timedelta(days=9)) == []
     (dead,) = store.deliveries("a" * 12)
     assert (dead.status, dead.attempts, dead.last_error) == ("dead", 2, "404")
@@ -90,8 +90,8 @@ def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> N
 def test_a_success_clears_the_error(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     (due,) = store.due_deliveries(NOW)
-    store.mark_failed(due.id, NOW, "503", NOW)
-    store.mark_sent(due.id, SOON)
+    store.mark_failed(due, NOW, "503", NOW)
+    store.mark_sent(due, SOON)
     (found,) = store.deliveries("a" * 12)
     assert (found.attempts, found.last_error) == (2, None)
 
@@ -104,8 +104,8 @@ def test_a_resolve_waits_for_its_firing_page(store: Store, commit: Commit) -> No
     )
     due = store.due_deliveries(SOON)
     assert [(d.event, d.receiver) for d in due] == [("firing", "oncall"), ("firing", "log")]
-    store.mark_sent(due[1].id, SOON)
-    store.mark_failed(due[0].id, SOON, "503", SOON + timedelta(hours=1))
+    store.mark_sent(due[1], SOON)
+    store.mark_failed(due[0], SOON, "503", SOON + timedelta(hours=1))
     # one slow receiver does not hold up the other
     assert [(d.event, d.receiver) for d in store.due_deliveries(SOON)] == [("resolved", "log")]
 
@@ -114,7 +114,7 @@ def test_a_resolve_of_a_page_that_was_given_up_is_taken_back(store: Store, commi
     commit(FIRING, deliveries=(planned(),))
     commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
     (due,) = store.due_deliveries(SOON)
-    store.mark_failed(due.id, SOON, "gone", None)
+    store.mark_failed(due, SOON, "gone", None)
     assert store.due_deliveries(SOON) == []
     assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [("firing", "dead")]
     assert store.undelivered_count() == 1
@@ -123,10 +123,10 @@ def test_a_resolve_of_a_page_that_was_given_up_is_taken_back(store: Store, commi
 def test_a_dead_resolve_takes_nothing_else_with_it(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     (due,) = store.due_deliveries(SOON)
-    store.mark_sent(due.id, SOON)
+    store.mark_sent(due, SOON)
     commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
     (due,) = store.due_deliveries(SOON)
-    store.mark_failed(due.id, SOON, "gone", None)
+    store.mark_failed(due, SOON, "gone", None)
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "dead"]
 
 
@@ -143,11 +143,11 @@ def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end
         commit(FIRING, happened=(told,), deliveries=(_follow_up("advised"),))
     (due,) = store.due_deliveries(SOON)
     assert due.event == "firing"
-    store.mark_sent(due.id, SOON)
+    store.mark_sent(due, SOON)
     (late,) = store.due_deliveries(SOON)
     assert (late.event, late.reason) == ("advised", "advised")
     assert store.incident("a").page == {"n": 1, "recommendation": {"to": 40}}
-    store.mark_failed(late.id, SOON, "503", SOON)
+    store.mark_failed(late, SOON, "503", SOON)
     over = (Transition(RESOLVED, "resolved", SOON),)
     commit(happened=over, deliveries=(planned("resolved"), _follow_up("advised")))
     assert [d.event for d in store.due_deliveries(SOON)] == ["resolved"]
@@ -159,7 +159,7 @@ def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
 ) -> None:
     commit(FIRING, deliveries=(planned(), planned(receiver="dead")))
     dead = next(d for d in store.due_deliveries(NOW) if d.receiver == "dead")
-    store.mark_failed(dead.id, NOW, "404", None)
+    store.mark_failed(dead, NOW, "404", None)
     commit(happened=(Transition(RESOLVED, "resolved", SOON),))
     assert store.notified() == frozenset()
     assert store.notified({"a" * 12}) == {("a" * 12, "oncall")}
@@ -200,8 +200,8 @@ def test_who_was_notified(store: Store, commit: Commit) -> None:
     names = ("sent", "waiting", "dead")
     commit(FIRING, deliveries=tuple(planned(receiver=name) for name in names))
     by_name = {d.receiver: d for d in store.due_deliveries(NOW)}
-    store.mark_sent(by_name["sent"].id, NOW)
-    store.mark_failed(by_name["dead"].id, NOW, "404", None)
+    store.mark_sent(by_name["sent"], NOW)
+    store.mark_failed(by_name["dead"], NOW, "404", None)
     assert store.notified() == {("a" * 12, "sent"), ("a" * 12, "waiting")}
 
 
