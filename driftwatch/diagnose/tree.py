@@ -145,7 +145,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
     """The answer at one node, with the numbers it rests on."""
     columns = {
         column: values.get(column)
-        for column in (*sorted(node.when.columns), *node.show)
+        for column in (*node.show, *sorted(node.when.columns))
         if column in values
     }
     answer: Answer
@@ -223,6 +223,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         if allows is None:
             setting = "kv_cache_tokens" if name == KV else name
             none = "no tokens generated" if row["engine_kind"] == POOLING else _NOT_SIZED
-            note = f"{setting} unknown" if row[setting] is None else none
+            not_given = "KV cache size not in /metrics" if name == KV else "setting not given"
+            note = not_given if row[setting] is None else none
         limits.append(Limit(name, allows, running, margin, binds, note))
     return tuple(limits)

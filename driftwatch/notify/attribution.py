@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import log, prod
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
+from driftwatch.notify.columns import evidence_text
 from driftwatch.notify.numbers import change, clean, figure, percent, times
 
 Values = Mapping[str, Any]
@@ -48,10 +49,7 @@ class Attribution:
 def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attribution | str:
     """The factors of a window's throughput against its baseline's, or why there are none.
 
-    Args:
-        now: evidence column → value.
-        before: column → value of the baseline.
-        reasons: column → why it is unknown.
+    ``now``, ``before``: evidence column → value; ``reasons``: column → why it is unknown.
     """
     batch = _ratio(now, before, "effective_batch_size")
     per_token = _ratio(before, now, "itl_seconds_mean")
@@ -85,16 +83,53 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
     return Attribution(unit, before.get(column), now.get(column), whole, factors, unknown)
 
 
-def attribution_text(now: Values, before: Values, reasons: Mapping[str, str]) -> str:
-    """``5,280 → 2,990 tokens/s/GPU (-43 %): batch -29 %, load a step -20 %, speed +0 %``."""
-    comparison = attribution(now, before, reasons)
-    if isinstance(comparison, str):
-        return f"not compared: {comparison}"
-    numbers = comparison.unit
-    if comparison.before is not None and comparison.now is not None:
-        numbers = f"{figure(comparison.before)} → {figure(comparison.now)} {comparison.unit}"
-    parts = ", ".join(f"{word} {change(ratio)}" for word, ratio in comparison.factors.items())
-    return f"{numbers} ({change(comparison.ratio)}): {parts}"
+# factor → what its loss is, what its gain is, and the column that moved
+_LOSSES: Mapping[str, tuple[str, str, str | None]] = {
+    "batch": ("smaller batches", "larger batches", "effective_batch_size"),
+    "load a step": ("more work a step", "less work a step", "itl_seconds_mean"),
+    "speed": ("slower engine", "faster engine", None),
+    "first tokens": ("fewer first tokens", "more first tokens", None),
+    "tokens an output": ("fewer tokens an output", "more tokens an output", "tokens_per_output"),
+    "tokens/s a request": ("slower tokens", "faster tokens", "itl_seconds_mean"),
+    "GPUs": ("more GPUs", "fewer GPUs", "gpu_count"),
+}
+_LEAST_PART = 0.005  # of the baseline's throughput: less is left out
+
+
+def throughput_table(now: Values, before: Values, reasons: Mapping[str, str]) -> list[str]:
+    """Where the throughput went: parts that add up, largest first; without them the reason.
+
+    A factor f of a ratio r is ln f / ln r of the difference (logarithmic mean Divisia index: Ang,
+    Energy Policy 32, 2004). Where the baseline's throughput is not remembered, parts of 100 %.
+    """
+    whole = attribution(now, before, reasons)
+    if isinstance(whole, str):
+        return [f"Where the throughput went: not compared, {whole}"]
+    numbers, was, unit = change(whole.ratio), 100.0, " %"
+    if whole.before is not None and whole.now is not None:
+        numbers = f"{figure(whole.before)} → {figure(whole.now)} {whole.unit}"
+        was, unit = whole.before, ""
+    lines = [f"Where the throughput went   {numbers}"]
+    moved = log(whole.ratio)
+    scale = was * (whole.ratio - 1) / moved if abs(moved) > 1e-9 else was
+    parts = {word: scale * log(factor) for word, factor in whole.factors.items()}
+    for word, part in sorted(parts.items(), key=lambda one: -abs(one[1])):
+        if abs(part) < _LEAST_PART * was:
+            continue
+        loss, gain, column = _LOSSES[word]
+        sign = "-" if part < 0 else "+"
+        detail = "" if column is None else _from_to(column, now, before)
+        if word == "speed":
+            detail = f"speed at equal load {percent(whole.factors[word])}"
+        text = f" {loss if part < 0 else gain:<23}{sign + figure(abs(part)) + unit:>8}  {detail}"
+        lines.append(text.rstrip())
+    return lines
+
+
+def _from_to(column: str, now: Values, before: Values) -> str:
+    if now.get(column) is None:
+        return ""
+    return evidence_text(column, now[column], before=before.get(column))
 
 
 def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
@@ -126,7 +161,7 @@ def detectable_text(now: Values, reasons: Mapping[str, str]) -> str:
         else:
             detectable.append(f"{word} {f'-{percent(least)}' if word == 'speed' else times(least)}")
     parts = [", ".join(detectable)] if detectable else []
-    parts += [f"{' and '.join(words)} unknown ({why})" for why, words in unknown.items()]
+    parts += [f"{' and '.join(words)} not known yet ({why})" for why, words in unknown.items()]
     return "; ".join(parts)
 
 

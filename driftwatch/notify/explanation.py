@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -13,10 +13,10 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Finding, Incident
 from driftwatch.notify.attribution import (
     attribution,
-    attribution_text,
     detectable_text,
     reason_of,
     speed_text,
+    throughput_table,
 )
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
 from driftwatch.notify.layout import fit, paint, spell, wrap
@@ -95,58 +95,56 @@ def render_explained(
     ascii: bool = False,
     where: str = "",
 ) -> str:
-    """Target, verdict, what moved, the path, the limits, and what to do; 80 columns.
+    """Which server, the answer and what to do; how it was decided; the tables; 80 columns.
 
-    Args:
-        finding: what was found.
-        start: begin of the window.
-        end: its end.
-        incidents: the target's own firing incidents, whose advice comes first.
-        today: the day whose times are told without a date; None = every time has one.
-        colour: colour the words that say a state.
-        ascii: spell everything in ASCII.
-        where: options of the next command, a blank before each: this moment and recording.
+    ``incidents``: the target's own firing ones, whose advice comes first; ``today``: the day whose
+    times are printed without a date, None = every time has one; ``where``: options of the next
+    command, a blank before each: this moment and recording.
     """
-    diagnosis = finding.diagnosis
-    out: list[str] = []
-    for text in (_head(finding), _verdict(finding, start, end, today)):
-        out += wrap(spell(text, ascii), _WIDTH, "  ")
-    now, before, reasons = finding.evidence, _before(finding), finding.reasons
-    facts = (
-        ("engine", engine_text(now)),
-        ("moved", _moved_text(finding)),
-        ("tokens", attribution_text(now, before, reasons)),
-        ("speed", "; ".join(filter(None, (speed_text(now, reasons), _earliest(finding, end))))),
-        ("detects", detectable_text(now, reasons) if _is_as_before(finding) else ""),
-        (
-            "gpus",
-            gpus_text(now, before) or f"unknown: {reason_of('gpu_utilization_ratio', reasons)}",
-        ),
-    )
-    for label, text in facts:
-        if text:
-            out += wrap(spell(f"{label:<8} {text}", ascii), _WIDTH, " " * 9)
-    for stem in _STEMS:
-        if (distributions := shares(finding.histograms, stem)) is not None:
-            rows = shares_table(distributions, stem, finding.evidence)
-            out += [fit(spell(line, ascii), _WIDTH) for line in rows]
-    out.append("")
+    diagnosis, now, before = finding.diagnosis, finding.evidence, _before(finding)
+    *things, following = todo(finding, incidents, where)
+    out = _lines((_head(finding), _window(finding, start, end, today)), "  ", ascii)
+    out += ["", *_lines((_verdict(finding),), "  ", ascii), *_lines(things, " " * 9, ascii), ""]
     if diagnosis is not None:
         out += [render_path(diagnosis, reference=before, evidence=now, ascii=ascii), ""]
+    for stem in _STEMS:
+        if (distributions := shares(finding.histograms, stem)) is not None:
+            rows = shares_table(distributions, stem, now)
+            out += [fit(spell(line, ascii), _WIDTH) for line in rows]
+    if before:
+        rows = throughput_table(now, before, finding.reasons)
+        out += [fit(spell(line, ascii), _WIDTH) for line in rows]
+    if diagnosis is not None:
         waiting = now.get("binding_waiting_requests")
-        if waiting is None:
-            waiting = now.get("waiting_requests")
+        waiting = now.get("waiting_requests") if waiting is None else waiting
         preempted = now.get("preemptions_per_second")
-        table = render_limits(diagnosis.limits, waiting=waiting, preempted=preempted, ascii=ascii)
-        out += [table, ""]
-    things = todo(finding, incidents, where)
-    out += [line for text in things for line in wrap(spell(text, ascii), _WIDTH, " " * 9)]
+        limits = render_limits(diagnosis.limits, waiting=waiting, preempted=preempted, ascii=ascii)
+        out.append(limits)
+    facts = (f"{label:<8} {text}" for label, text in _facts(finding, end) if text)
+    out += ["", *_lines(facts, " " * 9, ascii), "", *_lines((following,), " " * 9, ascii)]
     return paint("\n".join(out).rstrip(), colour)
+
+
+def _lines(texts: Iterable[str], indent: str, ascii: bool) -> list[str]:
+    return [line for text in texts for line in wrap(spell(text, ascii), _WIDTH, indent)]
+
+
+def _facts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:
+    """What else was measured, or why not: a label and a text, which may be empty."""
+    now, reasons = finding.evidence, finding.reasons
+    no_gpus = f"unknown: {reason_of('gpu_utilization_ratio', reasons)}"
+    return (
+        ("engine", engine_text(now)),
+        ("moved", _moved_text(finding)),
+        ("speed", "; ".join(filter(None, (speed_text(now, reasons), _earliest(finding, end))))),
+        ("detects", detectable_text(now, reasons) if _is_as_before(finding) else ""),
+        ("gpus", gpus_text(now, _before(finding)) or no_gpus),
+    )
 
 
 def _head(finding: Finding) -> str:
     """Which server this is, as far as it says."""
-    parts = [f"engine {clean(finding.target.key.engine)}"]
+    parts = []
     model = finding.target.labels.get("model_name")
     if model:
         parts.append(f"model {clean(model)}")
@@ -166,40 +164,42 @@ def _head(finding: Finding) -> str:
     return f"{clean(finding.target.key.text)}: {', '.join(parts)}"
 
 
-def _verdict(finding: Finding, start: datetime, end: datetime, today: date | None) -> str:
-    """The leaf in words, the window and how much was seen in it."""
-    diagnosis = finding.diagnosis
-    without = lacking(finding)
-    if diagnosis is None or without:
-        leaf = f"NO VERDICT: {'; '.join(without) or 'not asked for'}"
-    elif diagnosis.leaf == "healthy" and finding.evidence.get("slower_at_equal_load") is None:
-        why = finding.reasons.get("slower_at_equal_load", "unknown").split(" (")[0]
-        leaf = f"healthy, but the speed is not judged: {clean(why)}"
-    else:
-        leaf = diagnosis.leaf
+def _window(finding: Finding, start: datetime, end: datetime, today: date | None) -> str:
+    """The window, how much was scraped of it, and the baseline."""
     n = finding.evidence.get("finished_requests")
-    counted = "finished requests unknown" if n is None else f"n {count(n)}"
-    text = f"{leaf}   now = {_clock(start, end, today)}{_span_text(finding, start, end)}, {counted}"
+    counted = "finished requests unknown" if n is None else f"{count(n)} finished requests"
+    text = f"{_clock(start, end, today)}{_span_text(finding, start, end)}, {counted}"
     reference = finding.reference
     if reference is None and "provisional" in (finding.evidence.get("speed_reference") or ""):
-        return f"{text}; no pin: the speed is against driftwatch's own proposal"
+        return f"{text}; no baseline: the speed is against driftwatch's own proposal"
     if reference is None:
-        return text if "no reference" in leaf else f"{text}; no reference"
+        return f"{text}; no baseline"
     if reference["kind"] == "tuned_for":
-        return f"{text}; reference: tuned_for"
-    return f"{text}; reference: {_clock(reference['from'], reference['to'], today)}"
+        return f"{text}; compared with tuned_for"
+    return f"{text}; baseline {_clock(reference['from'], reference['to'], today)}"
+
+
+def _verdict(finding: Finding) -> str:
+    """The answer in one sentence."""
+    diagnosis, why = finding.diagnosis, "; ".join(lacking(finding))
+    if diagnosis is None or why:
+        return f"Cause unknown: {why}" if why else "No rule of this server names a tree"
+    if diagnosis.leaf == "healthy" and finding.evidence.get("slower_at_equal_load") is None:
+        speed = clean(finding.reasons.get("slower_at_equal_load", "unknown").split(" (")[0])
+        return f"healthy, but the speed is not judged: {speed}"
+    return clean(diagnosis.meaning or diagnosis.leaf)
 
 
 def _span_text(finding: Finding, start: datetime, end: datetime) -> str:
     """How much of the window scrapes cover, where that is not all of it."""
     whole, observed = (end - start).total_seconds(), finding.evidence.get("duration_seconds")
     if observed is None:
-        return ", none of it seen"
+        return ", nothing scraped"
     if duration(observed) == duration(whole) or observed >= whole:
         return ""
     one, other = duration(observed), duration(whole)
     same_unit = one.split(" ")[1:] == other.split(" ")[1:]
-    return f", {one.split(' ')[0] if same_unit else one} of {other} seen"
+    return f", {one.split(' ')[0] if same_unit else one} of {other} scraped"
 
 
 def _clock(start: datetime, end: datetime, today: date | None) -> str:

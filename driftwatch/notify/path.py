@@ -6,16 +6,18 @@ A line or two a question; what an earlier question printed is not printed again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from driftwatch.model import Diagnosis, Limit
-from driftwatch.notify.columns import evidence_text
+from driftwatch.model import Diagnosis, Limit, Step
+from driftwatch.notify.columns import evidence_text, evidence_value
 from driftwatch.notify.layout import columns, pad, spell, wrap
 from driftwatch.notify.numbers import clean, count, duration, percent
 from driftwatch.notify.phrases.limits import LIMIT_WORDS, near_cap, preemptions
 
-_QUESTION_WIDTH = 28
-_INDENT = "   "
+_QUESTION_WIDTH, _ANSWER_WIDTH, _BEFORE_WIDTH = 41, 4, 8
+_ANSWER_AT = _QUESTION_WIDTH + 2
+# names, which a walk repeats in its questions
+_NAMES = ("binding_limit", "engine_kind")
 # at rest these say nothing, whatever the answer
 _QUIET_AT_ZERO = (
     "seconds_since_last_token",
@@ -26,31 +28,56 @@ _QUIET_AT_ZERO = (
 Values = Mapping[str, Any]
 
 
+class _Fact(NamedTuple):
+    """What a question was decided on: one column, or why it is unknown."""
+
+    now: str  # with its name and unit
+    before: str = ""  # the baseline's number; empty = it has none
+    both: str = ""  # from → to
+
+
 def render_path(
     diagnosis: Diagnosis, *, reference: Values, evidence: Values, ascii: bool = False
 ) -> str:
-    """The walk: per question its answer and what decided it.
+    """The walk as a table: per question its answer, and what decided it in the baseline and now.
 
-    Args:
-        diagnosis: as diagnosed.
-        reference: column → value of the baseline, printed ``before → now`` where it is known.
-        evidence: column → value of the whole row: how long its window is.
-        ascii: spell everything in ASCII.
+    ``reference``: column → value of the baseline; ``evidence``: column → value of the whole row.
     """
     seconds = evidence.get("duration_seconds")
-    out = ["path" if not seconds else f"path     means of the last {duration(seconds)}"]
-    printed: set[str] = set()
+    title = "How it was decided" + (f" (last {duration(seconds)})" if seconds else "")
+    if reference:
+        title = f"{title:<{_ANSWER_AT + _ANSWER_WIDTH}}{'baseline':>{_BEFORE_WIDTH}}  now"
+    out, printed = [title], set[str]()
     for step in diagnosis.path:
-        facts = [text for text in _facts(step, reference) if text not in printed]
-        printed.update(facts)
-        out += _step(step.question, step.answer, facts, ascii)
-    ended = f" leaf {diagnosis.leaf}" + (f", cause {diagnosis.cause}" if diagnosis.cause else "")
-    if diagnosis.leaf == "undetermined" and diagnosis.missing:
-        ended += f": missing {', '.join(map(clean, diagnosis.missing))}"
-    elif diagnosis.meaning:
-        ended += f": {clean(diagnosis.meaning)}"
-    out += wrap(spell(ended, ascii), 80, _INDENT)
+        first, *others = _facts(step, reference) or [_Fact("")]
+        # a no, and what is unknown, need no more than one reason
+        others = others if step.answer == "yes" else []
+        facts = [first, *(fact for fact in others if fact.now not in printed)]
+        printed.update(fact.now for fact in facts)
+        for line, indent in _rows(step, facts):
+            out += wrap(spell(line, ascii), 80, " " * indent)
+    if diagnosis.leaf != "undetermined":
+        cause = f", cause: {diagnosis.cause}" if diagnosis.cause else ""
+        out.append(f" leaf {diagnosis.leaf}{cause}")
     return "\n".join(out)
+
+
+def _rows(step: Step, facts: Sequence[_Fact]) -> Iterator[tuple[str, int]]:
+    """The line of a question, and one of what else decided a yes; with their indents."""
+    question = f" {pad(clean(step.question), _QUESTION_WIDTH)}"
+    if columns(question) >= _ANSWER_AT:
+        yield question, 1
+        question = " " * (_ANSWER_AT - 1)
+    at = _ANSWER_AT + _ANSWER_WIDTH
+    answer = "unknown" if step.answer == "not asked" else step.answer
+    head = f"{question} {answer:<{_ANSWER_WIDTH}}"
+    first, *others = facts
+    if first.before:
+        yield f"{head}{first.before:>{_BEFORE_WIDTH}}  {first.now}", at
+    else:
+        yield f"{head} {first.now}".rstrip(), at
+    if others:
+        yield "   " + "; ".join(fact.both or fact.now for fact in others), 3
 
 
 def short_reason(reason: str) -> str:
@@ -58,30 +85,33 @@ def short_reason(reason: str) -> str:
     return clean(reason).split(" (")[0]
 
 
-def _step(question: str, answer: str, facts: list[str], ascii: bool) -> list[str]:
-    head = f" {pad(spell(clean(question), ascii), _QUESTION_WIDTH)} {answer}"
-    line = spell(f"{head:<{_QUESTION_WIDTH + 5}}  {'; '.join(facts)}".rstrip(), ascii)
-    if columns(line) <= 80:
-        return [line]
-    return [*wrap(head, 80, " "), *wrap(spell(_INDENT + "; ".join(facts), ascii), 80, _INDENT)]
-
-
-def _facts(step: Any, reference: Values) -> Iterator[str]:
-    """What a question was decided on: its known values, or why there is none."""
-    reason = step.reason or ""
-    if reason and step.answer in ("unknown", "not asked"):
-        yield short_reason(reason)
-    elif reason and step.answer == "no":
-        yield f"not asked: {clean(reason)}"
+def _facts(step: Step, reference: Values) -> list[_Fact]:
+    """Its known values, or why there is none."""
+    if step.reason and step.answer in ("unknown", "not asked"):
+        return [_Fact(short_reason(step.reason))]
+    facts = []
     for column, amount in step.evidence.items():
-        if amount is None or (column in _QUIET_AT_ZERO and amount == 0):
+        if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
             continue
         if column == "preemptions_per_second":
-            yield preemptions(amount)
+            facts.append(_Fact(preemptions(amount)))
         elif column.endswith("_tokens_mean_ratio") and column[:-6] in step.evidence:
             continue  # the mean from → to says it
         else:
-            yield evidence_text(column, amount, before=reference.get(column))
+            facts.append(_fact(column, amount, reference.get(column)))
+    if step.reason and not facts:
+        facts = [_Fact(short_reason(step.reason))]
+    return facts
+
+
+def _fact(column: str, amount: Any, before: Any) -> _Fact:
+    now = evidence_text(column, amount)
+    if before is None:
+        return _Fact(now)
+    unit = evidence_value(column, amount).partition(" ")[2]
+    was = evidence_value(column, before)
+    number = was.removesuffix(f" {unit}") if unit else was
+    return _Fact(now, number, evidence_text(column, amount, before=before))
 
 
 def render_limits(
@@ -93,13 +123,10 @@ def render_limits(
 ) -> str:
     """The limits model as a table: limit, room for, in use, left.
 
-    Args:
-        limits: as diagnosed.
-        waiting: mean waiting requests, printed beside the limit that is full.
-        preempted: preemptions per second, printed beside the KV cache.
-        ascii: spell everything in ASCII.
+    ``waiting``: mean waiting requests, printed beside the limit that is full; ``preempted``:
+    preemptions a second, beside the KV cache.
     """
-    table: list[tuple[str, ...]] = [("limit", "room for", "in use", "left", "")]
+    table: list[tuple[str, ...]] = [("Limit", "room for", "in use", "left", "")]
     for limit in limits:
         name = LIMIT_WORDS.get(limit.name, clean(limit.name))
         sizes = (limit.allows_requests, limit.in_flight_requests)
@@ -115,8 +142,10 @@ def render_limits(
             queue = "" if waiting is None else f"; {count(waiting)} requests queue"
             notes.append(f"{'full at times' if at_times else 'full'}{queue}")
         elif limit.binds is None and not limit.note:
-            notes.append("nobody knows whether it is full")
-        if limit.note:
+            notes.append("unknown whether it is full")
+        if limit.note == "inferred":
+            cells[0] += " (inferred)"
+        elif limit.note:
             notes.append(clean(limit.note))
         if limit.name == "kv_cache" and preempted is not None:
             notes.append(preemptions(preempted))

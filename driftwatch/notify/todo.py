@@ -25,7 +25,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
         where: options of ``driftwatch recommend`` that name the same moment and recording.
     """
     pages = _advising(finding, incidents)
-    out = [f"do:      {imperatives(page)[0]} ({clean(page['alert'])})" for page in pages]
+    out = [f"Do       {imperatives(page)[0]} ({clean(page['alert'])})" for page in pages]
     advice = finding.recommendation
     # a page that forbids a change is not contradicted
     if any(form_of(page)["family"] in _NO_SETTING for page in pages):
@@ -35,7 +35,7 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
         out += _own(finding, advice)
     if missing and not out:
         whys = [f"{name_of(n)}: {clean(finding.reasons.get(n) or 'unknown')}" for n in missing]
-        out.append(f"do:      give what is missing: {'; '.join(dict.fromkeys(whys))}")
+        out.append(f"Do       give what is missing: {'; '.join(dict.fromkeys(whys))}")
     if missing:
         out.append(f"next:    driftwatch doctor, driftwatch evidence {missing[0]}")
     elif advice is not None and (
@@ -53,7 +53,7 @@ def _own(finding: Finding, advice: Recommendation) -> Iterator[str]:
     """What the finding's own recommendation says, in the lines of a page."""
     diagnosis = finding.diagnosis
     if advice.reason.code == "leaf" and (diagnosis is None or diagnosis.advice is None):
-        yield f"do:      nothing to set: {advice.why}"
+        yield "Do       nothing to set"
         return
     page = {
         "severity": "page",
@@ -63,9 +63,9 @@ def _own(finding: Finding, advice: Recommendation) -> Iterator[str]:
         "recommendation": recommendation_json(advice),
     }
     for line in advice_lines(page):
-        yield f"{line.label.lower() + ':':<8} {line.text}"
+        yield f"{line.label:<8} {line.text}"
     if advice.not_cured:
-        yield f"also:    {'; '.join(advice.not_cured)}"
+        yield f"Also     {'; '.join(advice.not_cured)}"
 
 
 def change_text(advice: Recommendation) -> str:

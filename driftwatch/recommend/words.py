@@ -80,9 +80,9 @@ def aims(slo: Slo | None, joined: str = " and ") -> str:
         return "a wait of 1 s"
     targets = []
     if slo.ttft_seconds is not None:
-        targets.append(f"TTFT {slo.ttft_seconds:g} s")
+        targets.append(f"TTFT {slo.ttft_seconds:.3g} s")
     if slo.tpot_seconds is not None:
-        targets.append(f"TPOT {1000 * slo.tpot_seconds:g} ms")
+        targets.append(f"TPOT {1000 * slo.tpot_seconds:.3g} ms")
     return joined.join(targets) or "no target"
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from driftwatch.notify.attribution import (
     attribution,
-    attribution_text,
     detectable_text,
     speed_text,
+    throughput_table,
 )
 from driftwatch.notify.phrases.speed import peers
 from driftwatch.notify.shares import shares, shares_table
@@ -48,8 +48,8 @@ def test_the_lines_of_explain_read_as_recorded(golden: Callable[[str, str], None
         "speed_smallest_detectable_loss_ratio": 0.12,
     }
     why = {"generation_tokens_smallest_detectable_ratio": "too little of its own past"}
-    texts = [attribution_text(NOW, BEFORE, {}), speed_text(NOW, {}), speed_text(slow, {})]
-    golden("notify/attribution.txt", "\n".join([*texts, detectable_text(known, why)]) + "\n")
+    texts = [*throughput_table(NOW, BEFORE, {}), speed_text(NOW, {}), speed_text(slow, {})]
+    golden("explain/throughput.txt", "\n".join([*texts, detectable_text(known, why)]) + "\n")
 
 
 def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
@@ -77,7 +77,8 @@ def test_what_is_unknown_is_named() -> None:
     # a time that rose is not printed with a minus
     assert "tokens/s a request" in found.factors
     assert speed_text(no_speed, reasons) == "not judged: arming: 15 of 20 minutes"
-    assert attribution_text(NOW, {}, {}).startswith("not compared: no ")
+    (why,) = throughput_table(NOW, {}, {})
+    assert why.startswith("Where the throughput went: not compared, no ")
 
 
 @settings(max_examples=100, deadline=None)

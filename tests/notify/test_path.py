@@ -1,10 +1,6 @@
-"""The walk and the limits as `explain` prints them: golden, and what is left out."""
+"""The walk and the limits as `explain` prints them, and what is left out."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-
-from page_cases import BUDGET, CAP, UNDETERMINED
 
 from driftwatch.model import Diagnosis, Limit, Step
 from driftwatch.notify.path import render_limits, render_path
@@ -14,31 +10,46 @@ def _walked(*steps: Step) -> list[str]:
     return render_path(Diagnosis("t", "healthy", steps), reference={}, evidence={}).splitlines()
 
 
-def test_paths_and_limits_read_as_recorded(golden: Callable[[str, str], None]) -> None:
-    texts = []
-    for case in (CAP, BUDGET, UNDETERMINED):
-        found = case.finding
-        assert found.diagnosis is not None
-        values = found.reference["values"] if found.reference else {}
-        texts.append(render_path(found.diagnosis, reference=values, evidence=found.evidence))
-        texts.append(render_limits(found.diagnosis.limits, waiting=28.0, preempted=0.0))
+def test_a_limit_that_is_full_at_times_and_one_that_nobody_knows() -> None:
     at_times = [
-        Limit("max_num_seqs", 24.0, 19.0, 0.2, True),
+        Limit("max_num_seqs", 24.0, 19.0, 0.2, True, "inferred"),
         Limit("kv_cache", None, None, None, None),
     ]
-    texts.append(render_limits(at_times, waiting=55.0))
-    golden("notify/paths.txt", "\n\n".join(texts) + "\n")
+    text = render_limits(at_times, waiting=55.0)
+    assert [" ".join(line.split()) for line in text.splitlines()] == [
+        "Limit room for in use left",
+        "max_num_seqs 24 (inferred) 19 20 % full at times; 55 requests queue",
+        "KV cache unknown unknown unknown unknown whether it is full",
+    ]
 
 
 def test_a_fact_is_printed_once() -> None:
     evidence = {"limit_binding_share_10m_ratio": 0.59, "waiting_requests": 3.0}
     one = Step("a", "One?", "yes", evidence)
-    other = Step("b", "Other?", "yes", {**evidence, "kv_cache_usage_ratio": 0.5})
-    lines = _walked(one, other)
-    assert "3 waiting" in lines[1] and "3 waiting" not in lines[2]
-    unknown = {"speed_at_equal_load_ratio": None}
-    twice = [Step(n, f"{n}?", "not asked", unknown, "not measured") for n in "ab"]
-    assert [line.count("not measured") for line in _walked(*twice)[1:3]] == [1, 0]
+    other = Step("b", "Other?", "yes", {"kv_cache_usage_ratio": 0.5, **evidence})
+    text = "\n".join(_walked(one, other))
+    assert (text.count("3 waiting"), text.count("KV 50 %")) == (1, 1)
+
+
+def test_the_baseline_stands_in_a_column_and_an_unknown_says_why() -> None:
+    steps = (
+        Step("a", "Longer?", "yes", {"prompt_tokens_mean": 1200.0, "waiting_requests": 28.0}),
+        Step("b", "Slower?", "not asked", {"itl_seconds_mean": 0.01}, "no baseline (how to mend)"),
+        Step("c", "Full?", "no", {"kv_cache_usage_ratio": 0.5, "waiting_requests": 3.0}),
+    )
+    path = render_path(
+        Diagnosis("t", "healthy", steps, "prompts"),
+        reference={"prompt_tokens_mean": 512.0},
+        evidence={"duration_seconds": 600.0},
+    )
+    assert [" ".join(line.split()) for line in path.splitlines()] == [
+        "How it was decided (last 10 min) baseline now",
+        "Longer? yes 512 prompt tokens 1,200",
+        "28 waiting",
+        "Slower? unknown no baseline",
+        "Full? no KV 50 %",
+        "leaf healthy, cause: prompts",
+    ]
 
 
 def test_what_is_at_rest_is_not_printed() -> None:

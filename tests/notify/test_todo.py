@@ -43,24 +43,24 @@ DRAIN = FORMS["GpuLost"].advice
 
 def test_what_forbids_a_change_takes_the_place_of_one() -> None:
     change = _finding("batch cap", advice=SET)
-    assert any(line.startswith("change:  max_num_seqs 8 → 40") for line in todo(change))
+    assert any(line.startswith("Change   max_num_seqs 8 → 40") for line in todo(change))
     told = todo(change, [LOST])
-    assert told[0] == f"do:      {DRAIN} (GpuLost)"
+    assert told[0] == f"Do       {DRAIN} (GpuLost)"
     assert not any("max_num_seqs" in line for line in told)
 
 
 def test_advice_that_forbids_nothing_stands_before_the_change() -> None:
     told = todo(_finding("batch cap", advice=SET), [_open("CoverageLost", "coverage_one")])
-    assert told[0].startswith("do:      Check the server")
+    assert told[0].startswith("Do       Check the server")
     assert told[0].endswith("(CoverageLost)")
-    assert told[1].startswith("change:  max_num_seqs 8 → 40")
+    assert told[1].startswith("Change   max_num_seqs 8 → 40")
 
 
 def test_without_a_verdict_nothing_to_set_does_not_contradict() -> None:
     blind = _finding("undetermined", "waiting_requests")
-    assert todo(blind)[0] == "do:      give what is missing: waiting_requests: unknown"
+    assert todo(blind)[0] == "Do       give what is missing: waiting_requests: unknown"
     told = todo(blind, [LOST])
-    assert told[0] == f"do:      {DRAIN} (GpuLost)"
+    assert told[0] == f"Do       {DRAIN} (GpuLost)"
     assert told[1].startswith("next:")
 
 
@@ -77,7 +77,7 @@ def test_a_tree_of_now_goes_before_the_page_of_then() -> None:
     )
     assert todo(fine, [cap]) == todo(fine)
     told = todo(_finding("undetermined", "waiting_requests"), [cap])
-    assert told[0].startswith("do:      Set max_num_seqs")
+    assert told[0].startswith("Do       Set max_num_seqs")
     assert told[0].endswith("(BatchLimitBinding)")
 
 
@@ -86,7 +86,7 @@ def test_a_pending_incident_has_no_page_yet() -> None:
         "nothing binds", advice=Recommendation("none", Reason("other", "nothing binds"))
     )
     assert todo(fine, [replace(LOST, page=None)]) == todo(fine)
-    assert todo(fine)[:2] == ["do:      Do not change a knob", "why:     nothing binds"]
+    assert todo(fine)[:2] == ["Do       Do not change a knob", "Why      nothing binds"]
 
 
 def test_what_is_measured_says_what_helps_as_its_page_does() -> None:
@@ -98,6 +98,6 @@ def test_what_is_measured_says_what_helps_as_its_page_does() -> None:
         basis="measured",
     )
     said = todo(_finding("token_budget_binding", advice=overrun))
-    assert said[0] == "do:      +3 replicas: 5.75 req/s arrive, one completes 2.5"
-    assert said[1] == "why:     it completes 2.5 of the 5.75 req/s that arrive"
+    assert said[0] == "Do       +3 replicas: 5.75 req/s arrive, one completes 2.5"
+    assert said[1] == "Why      it completes 2.5 of the 5.75 req/s that arrive"
     assert said[2] == "next:    driftwatch recommend a:1"

@@ -34,8 +34,8 @@ def test_without_one_the_reasons_are_what_they_were(reference: str | None) -> No
 @pytest.mark.parametrize(
     ("reference", "said"),
     [
-        ("provisional, equal load", "no pin: the speed is against driftwatch's own proposal"),
-        (None, "no reference"),
+        ("provisional, equal load", "no baseline: the speed is against driftwatch's own proposal"),
+        (None, "no baseline"),
     ],
 )
 def test_the_first_lines_of_explain(reference: str | None, said: str) -> None:
