@@ -44,7 +44,7 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 def command(
     target: str | None, length: timedelta, symptom: str, as_json: bool, **rest: Any
 ) -> None:
-    """Explain TARGET (host:8000, host:8000/1, or a pool): evidence, path, limits, advice.
+    """Explain why TARGET (host:8000, host:8000/1, or a pool) is as it is: evidence, cause, limits.
 
     Leave TARGET out where there is only one. Of a pool, driftwatch explains the server with the
     longest queue. Without --recording and --prometheus it reads ./driftwatch.yaml, if that exists.

@@ -95,7 +95,7 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "--slo",
             type=SloText(),
             help=f"Targets to judge by: {_SLO_EXAMPLE.removeprefix('--slo ')} (default: the "
-            "pool's, else twice the pin's p95).",
+            "pool's, else twice the baseline's p95).",
         ),
         click.option(
             "--objective",
@@ -110,8 +110,8 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             multiple=True,
             metavar="KNOB=VALUE",
             help="Ask about this value as well: max_num_seqs=512, replicas=3, "
-            "prefix_hit_ratio=0.5; repeat it: scheduler knobs are turned together, as one "
-            "configuration, the others are asked one by one.",
+            "prefix_hit_ratio=0.5; repeat it: scheduler settings form one "
+            "configuration, the rest are tried one by one.",
         ),
         click.option(
             "--requests",
@@ -127,12 +127,14 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             metavar="FILE",
             help="Own GPUs and models (YAML, as for driftwatch plan).",
         ),
-        click.option("--model", help="The model, where no metric tells it."),
-        click.option("--gpu", help="The GPU, where no metric tells it."),
+        click.option("--model", help="The model, needed if no metric names it."),
+        click.option("--gpu", help="The GPU, needed if no metric names it."),
         click.option(
             "--plot", type=file, metavar="FILE", help="Draw it: a name that ends in .svg or .png."
         ),
-        click.option("--seed", type=click.IntRange(min=0), default=0, help="Of what is drawn."),
+        click.option(
+            "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers."
+        ),
     )
 
 

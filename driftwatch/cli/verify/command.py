@@ -43,10 +43,8 @@ _EVER = timedelta(days=400)
     metavar="OTHER",
     help="Compare TARGET with this server over the same 24 h (or --after).",
 )
-@click.option(
-    "--record", is_flag=True, help="The track record: forecasts against what came of them."
-)
-@click.option("--at", type=Time(), help="As of this time (default: the newest minute).")
+@click.option("--record", is_flag=True, help="The track record: forecasts beside measurements.")
+@click.option("--at", type=Time(), help="Judge with the data up to this time (default: all).")
 @click.option("--slo", type=SloText(), help="Targets to judge by: ttft=1s,tpot=50ms.")
 @click.option(
     "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
@@ -79,7 +77,8 @@ def command(
     target. With --before and --after: those two stretches. With --against: two servers. With
     --recording: the changes in it.
 
-    Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE, or still open.
+    A list has id, verdict, time of the change, target and change; piped also when it closed, and
+    the reason. Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE, or still open.
     """
     from driftwatch.cli.database import config_here
 

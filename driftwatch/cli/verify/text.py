@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from driftwatch.cli.database import iso_time, short_time
 from driftwatch.cli.table import encodable, lines, render
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.verification_line import difference_text, value_text
+from driftwatch.notify.verification_line import difference_text, effect_text, value_text
 from driftwatch.verify.changes import text_of
 from driftwatch.verify.figures import SHARES, WORDS
 from driftwatch.verify.verification import VERIFICATION, cell_text
@@ -34,7 +34,7 @@ def changed_text(verification: Verification) -> str:
     """What changed, or which server it is compared with."""
     change = text_of(verification.change)
     if verification.against is not None:
-        return f"against {verification.against}" + (f" ({change})" if change else "")
+        return f"compared with {verification.against}" + (f" ({change})" if change else "")
     return change or "no known change"
 
 
@@ -47,28 +47,41 @@ def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
             yield encodable(line)
 
 
+# what a verdict says of a change, and of one server beside another
+_WORKED = {
+    ("PASS", False): "IT WORKED, same traffic before and after",
+    ("FAIL", False): "IT DID NOT WORK, same traffic before and after",
+    ("PASS", True): "better, same traffic on both",
+    ("FAIL", True): "worse, same traffic on both",
+}
+
+
 def _lines(verification: Verification, now: datetime) -> Iterator[str]:
-    since = f" at {short_time(verification.change.at, now)}" if verification.against is None else ""
+    document = VERIFICATION.document(verification)
+    effects, other = document["effects"], verification.against
+    closed = verification.closed_at
+    head = f"{verification.verdict}{'' if closed is None else f' {short_time(closed, now)}'}: "
+    worked = _WORKED.get((verification.verdict, other is not None))
+    if worked is None or not effects:
+        yield f"{head}{verification.reason}"
+    else:
+        yield f"{head}{worked}: {effect_text(effects[0])}"
+    since = f" at {short_time(verification.change.at, now)}" if other is None else ""
     yield f"{target_of(verification)}: {changed_text(verification)}{since}"
-    closed = (
-        f" {short_time(verification.closed_at, now)}" if verification.closed_at is not None else ""
-    )
-    yield f"{verification.verdict}{closed}: {verification.reason}"
-    if verification.forecast is None and verification.against is None:
-        yield "nobody had advised it: no forecast to hold it against"
+    if worked is not None and effects:
+        yield f"why: {verification.reason}"
+    if verification.forecast is None and other is None:
+        yield "forecast: none, driftwatch had not advised this change"
     # spelled before they are aligned
-    rows = [
-        tuple(map(encodable, _row(effect)))
-        for effect in VERIFICATION.document(verification)["effects"]
-    ]
+    rows = [tuple(map(encodable, _row(effect))) for effect in effects]
     if rows:
-        one, other = verification.matched_minutes
-        sides = (
-            ("before", "after")
-            if verification.against is None
-            else (verification.against, target_of(verification))
-        )
-        yield f"matched traffic: {one} minutes {sides[0]}, {other} {sides[1]}; means and limits"
+        sides = ("before", "after") if other is None else (other, target_of(verification))
+        of = "" if other is None else "of "
+        minutes = [
+            f"{n} min {of}{side}"
+            for n, side in zip(verification.matched_minutes, sides, strict=True)
+        ]
+        yield f"compared: {' with '.join(minutes)}, at the same lengths and load; means and limits"
         header = ("figure", *sides, "difference", "forecast")
         if sys.stdout.isatty():
             yield from render(header, rows, width=_WIDTH)
@@ -88,7 +101,7 @@ def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:
         value_text(effect["before"], effect),
         value_text(effect["after"], effect),
         difference_text(effect),
-        "" if forecast is None else value_text(forecast, effect),
+        "none" if forecast is None else value_text(forecast, effect),
     )
 
 
@@ -136,9 +149,9 @@ def record_lines(record: TrackRecord) -> Iterator[str]:
         for name, error in record.median_error.items()
     ]
     if not rows:
-        yield "no forecast was held against what came of it yet"
+        yield "no forecast has been compared with a measurement yet"
         return
-    header = ("forecast of", "n", "off, median", "measured against it")
+    header = ("figure", "forecasts", "median error", "measured minus forecast")
     yield from lines(header, rows, [header, *rows])
 
 
