@@ -65,9 +65,6 @@ def test_a_time_per_token_names_its_batch_and_what_limits_it(run: Run) -> None:
     assert loose["largest_batch"] > tight["largest_batch"] > 1
     capped = document(run, *H100, "--tpot-seconds", "10", "--max-num-seqs", "64")["tpot"]
     assert (capped["largest_batch"], capped["limited_by"]) == (64, "max_num_seqs")
-    code, out, _ = run(*H100, "--tpot-seconds", "0.001")
-    assert code == 1
-    assert "NO BATCH meets 1.00 ms a token: a single request takes 6" in out
 
 
 def test_one_law_for_every_figure_and_every_command(run: Run) -> None:
@@ -110,10 +107,7 @@ def test_a_measured_law_replaces_the_roofline(run: Run) -> None:
 
 def test_what_does_not_fit_says_how_many_gpus_do(run: Run) -> None:
     big = ("plan", "--gpu", "H100", "--model", "llama-3.1-70b", "--max-model-len", "8192")
-    code, out, _ = run(*big)
-    assert code == 1
-    assert "DOES NOT FIT" in out
-    assert "--tensor-parallel-size 2 does" in out
+    assert document(run, *big, code=1)["fitting_tensor_parallel_size"] == 2
     found = document(run, *big, "--tensor-parallel-size", "2")
     assert found["fits"]["running"] > 0
     v3 = ("plan", "--gpu", "L4", "--model", "deepseek-v3")
@@ -144,7 +138,7 @@ def test_on_a_terminal_nothing_is_wider_than_80_columns(run: Run) -> None:
         assert "…" not in out  # nothing is cut
     _, piped, _ = run(*H100)
     kinds = {line.split("\t")[0] for line in piped.splitlines()}
-    assert kinds == {"plan", "memory", "said", "together", "phase", "batch"}
+    assert kinds == {"plan", "memory", "text", "together", "phase", "batch"}
     assert "batch\tbatch\ttokens/s\teach\tITL ms" in piped  # the columns say what they are
 
 
@@ -199,7 +193,6 @@ def test_presets_cost_what_they_gain(run: Run) -> None:
     code, out, _ = run(*H100, *SHORT, "--objective", "latency", terminal=True)
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
-    assert "in target" not in out.replace("share in target: give", "")
     assert re.search(r"\nlatency .* behind ", out)
     idle = document(run, *H100, *SHORT, "--objective", "latency", "--rate", "1")
     assert idle["best_preset"]["by"] == "e2e_seconds_mean"
@@ -246,18 +239,9 @@ def test_a_measured_table(run: Run, tmp_path: Path) -> None:
     rows = {1: 0.52, 8: 0.54, 32: 0.55, 128: 0.59}
     text = "\n".join(f"{batch},{seconds},100" for batch, seconds in rows.items())
     (tmp_path / "t.csv").write_text(f"batch,seconds,tokens\n{text}\n")
-    code, out, _ = run("plan", "--table", "t.csv", "--tpot-seconds", "0.005")
-    assert code == 1
-    assert "NO BATCH of this table meets 5.00 ms a token: the fastest row takes 5.20 ms" in out
     found = document(run, "plan", "--table", "t.csv", "--tpot-seconds", "0.00555")
     assert found["largest_batch_measured"] == 32
     assert 32 < found["largest_batch_fitted"] < 128
-    (tmp_path / "late.csv").write_text("batch,seconds\n1,0.011\n1,0.02\n4,0.03\n8,0.05\n")
-    code, out, _ = run("plan", "--table", "late.csv", "--tpot-seconds", "0.014")
-    assert code == 1
-    assert (
-        "NO BATCH of this table meets 14.0 ms a token: its smallest batch, 1, takes up to 20" in out
-    )
     (tmp_path / "two.csv").write_text("batch,seconds\n1,1\n2,1\n")
     code, out, _ = run("plan", "--table", "two.csv", "--tpot-seconds", "1")
     assert code == 4
@@ -286,7 +270,7 @@ def test_a_measured_table(run: Run, tmp_path: Path) -> None:
         ((*H100[1:], "--requests", "none.csv"), "none.csv"),
         ((*H100[1:], "--prompt-tokens", "90000", "--length-cv", "0"), "every request is longer"),
         ((*H100[1:], "--hardware", "none.yaml"), "cannot be read"),
-        (("--table", "t.csv"), "--table wants a target"),
+        (("--table", "t.csv"), "--table needs a target"),
         (("--table", "t.csv", "--gpu", "H100", "--tpot-seconds", "1"), "--gpu: not with --table"),
         (("--table", "none.csv", "--tpot-seconds", "1"), "no such file"),
     ],

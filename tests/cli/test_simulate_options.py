@@ -132,7 +132,7 @@ def test_a_users_own_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ((), "how long a step takes"),
+        ((), "the step time is unknown"),
         (("--gpu", "H100", *LAW), "--gpu is given without --model"),
         (("--model", "llama-3.1-8b", *LAW), "--model is given without --gpu"),
         (("--dtype", "fp8", *LAW), "--dtype: only with --gpu"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -205,33 +204,3 @@ def is_problem(document: dict[str, Any]) -> bool:
     over = queue["utilisation_ratio"] is not None and queue["utilisation_ratio"] >= 1
     budget: float | None = queue["wait_budget_seconds"]
     return over or (budget is not None and budget < 0)
-
-
-def notes_of(question: Question, dropped: int, assumptions: Sequence[str]) -> tuple[str, ...]:
-    """What was assumed, for stderr and JSON."""
-    notes = list(assumptions)
-    if question.measured_step_time is None:
-        notes.append(
-            f"step time: the roofline of the datasheet at {question.max_num_seqs:,} decoding "
-            "requests (max_num_seqs), a prior that is slow for far fewer; on two recorded GPUs its "
-            "end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
-        )
-    if (question.requests.shared_prefix_tokens > 0).any() or (
-        question.requests.cached_tokens > 0
-    ).any():
-        notes.append(
-            "the file's common prefixes are found again in what is replayed (capacity, presets, "
-            "queue); the batch table and the KV ceilings compute and hold every prompt whole"
-        )
-    if question.model.sliding is not None and (question.objective or question.rate_per_second):
-        notes.append(
-            f"{question.model.name} has sliding windows, the replay does not: there its KV cache "
-            "fills earlier and is read for longer than it would"
-        )
-    if question.dtype_bytes < 2 and question.gpu.dense_tflops.fp8 is None:
-        notes.append(
-            f"{question.gpu.name} has no fp8 units: the weights are fp8, it computes in 16 bit"
-        )
-    if dropped:
-        notes.append(f"{dropped:,} requests are longer than max_model_len and left out")
-    return tuple(notes)

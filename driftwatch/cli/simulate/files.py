@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+from driftwatch.cli.simulate.screen import unwritable
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,24 +45,6 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> No
                 f"{option} {path}: the same file as {other}", help_text="name another file"
             )
         uses[path.resolve()] = option
-
-
-def check_plot(path: Path) -> None:
-    """Refuse before the work a plot that could not be written after it.
-
-    Raises:
-        UsageError: the suffix says no format, there is no such folder, or it is not writable.
-    """
-    if path.suffix not in (".svg", ".png"):
-        raise UsageError(
-            f"--plot {path}: the name ends in .svg or .png", help_text=f"--plot {path.stem}.svg"
-        )
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"--plot {path}: no folder {path.parent}", help_text=f"mkdir -p {path.parent}"
-        )
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")
 
 
 class TableWriter:
@@ -141,34 +122,10 @@ class TableWriter:
         try:
             yield
         except OSError as error:
-            raise _unwritable(self._path, error.strerror or str(error)) from error
+            raise unwritable(self._path, error.strerror or str(error)) from error
         except pl.exceptions.ComputeError as error:
             # what polars makes of a full disk, with its plan in further lines
-            raise _unwritable(self._path, str(error).splitlines()[0]) from error
-
-
-def _unwritable(path: Path | str, why: str) -> UsageError:
-    return UsageError(f"{path}: {why}", help_text="a folder with more room that may be written to")
-
-
-def say(text: str) -> None:
-    """To standard output, at once.
-
-    Raises:
-        UsageError: it does not take it: a full disk.
-        BrokenPipeError: nobody reads on.
-    """
-    import click
-
-    try:
-        click.echo(text)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        # what is buffered would fail once more when Python ends
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise _unwritable("standard output", error.strerror or str(error)) from error
+            raise unwritable(self._path, str(error).splitlines()[0]) from error
 
 
 class InOrder:

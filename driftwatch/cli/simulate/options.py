@@ -1,19 +1,19 @@
-"""Flags of a simulated vLLM server, named as vLLM's own, and what is taken where one is missing.
+"""Flags of a simulated vLLM server and of its requests, and the defaults of those left out.
 
-``simulate run``, ``sweep`` and others that replay use them: decorate the command with
-:func:`engine_options`, take ``**engine`` and hand it to :func:`engine_from`.
+The server's flags have vLLM's names: a command with :func:`engine_options` hands its ``**engine``
+to :func:`engine_from`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from driftwatch.cli.finite import COUNT, Finite
+from driftwatch.cli.finite import COUNT, SEED, TOKENS, Finite
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _GIB = 2**30
-DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
+_DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
 _UTILIZATION = 0.92  # vLLM's gpu_memory_utilization
 _MOST_BLOCKS = 1_000_000_000
 # vLLM 0.32, engine/arg_utils.py get_batch_defaults, API server: B, S
@@ -41,19 +41,15 @@ class EngineSetup:
     notes: tuple[str, ...]  # what was taken because no flag says it, for stderr and JSON
 
 
-_OPTIONS = (
+_HARDWARE = (
     click.option(
         "--step-time",
         metavar="C0,C1,C2,C3",
         help="Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + "
         "C3·KV tokens read.",
     ),
-    click.option("--gpu", metavar="NAME", help="GPU whose roofline gives the step time."),
-    click.option(
-        "--model",
-        metavar="NAME",
-        help="Model that runs on it; its longest context is --max-model-len.",
-    ),
+    click.option("--gpu", metavar="NAME", help="GPU of the table, e.g. H100-80GB."),
+    click.option("--model", metavar="NAME", help="Model of the table, or its Hugging Face id."),
     click.option(
         "--hardware",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -61,18 +57,21 @@ _OPTIONS = (
     ),
     click.option(
         "--dtype",
-        type=click.Choice(["auto", *DTYPE_BYTES]),
+        type=click.Choice(["auto", *_DTYPE_BYTES]),
         default="auto",
         show_default=True,
-        help="Type of the weights, with --gpu; auto is the checkpoint's.",
+        help="Type of the weights, with --gpu; auto is that of the checkpoint.",
     ),
     click.option(
         "--tensor-parallel-size",
+        "--tensor-parallel",
         type=COUNT,
         default=1,
         show_default=True,
         help="GPUs that share each layer, with --gpu.",
     ),
+)
+_SCHEDULER = (
     click.option("--max-num-seqs", type=COUNT, help="Most requests that run at once."),
     click.option("--max-num-batched-tokens", type=COUNT, help="Token budget of a step."),
     click.option(
@@ -152,11 +151,53 @@ _OPTIONS = (
 )
 
 
-def engine_options(command: Command) -> Command:
-    """The scheduler's settings and the step-time model."""
-    for option in reversed(_OPTIONS):
+def _all(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command
+
+
+def hardware_options(command: Command) -> Command:
+    """The step-time model, or the GPU and the model that it follows from."""
+    return _all(_HARDWARE, command)
+
+
+def engine_options(command: Command) -> Command:
+    """The same, and the scheduler's settings."""
+    return _all((*_HARDWARE, *_SCHEDULER), command)
+
+
+def lengths_options(generation_tokens: float, requests_help: str) -> Callable[[Command], Command]:
+    """Which lengths are sent: means and a spread, or those of a file (see ``mix_of``)."""
+    options = (
+        click.option(
+            "--prompt-tokens", type=TOKENS, default=512, show_default=True, help="Mean prompt."
+        ),
+        click.option(
+            "--generation-tokens",
+            type=TOKENS,
+            default=generation_tokens,
+            show_default=True,
+            help="Mean generation.",
+        ),
+        click.option(
+            "--length-cv",
+            type=Finite(min=0, max=20),
+            default=0.5,
+            show_default=True,
+            help="Spread of both, log-normal: sd / mean; 0 = all alike.",
+        ),
+        click.option(
+            "--requests",
+            "file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help=requests_help,
+        ),
+        click.option(
+            "--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn."
+        ),
+    )
+    return lambda command: _all(options, command)
 
 
 def typed_flags(context: click.Context) -> dict[str, str]:
@@ -242,11 +283,12 @@ def engine_from(
         max_model_len = machine.max_position_embeddings
         notes.append(f"max_model_len {max_model_len}: the longest context of {machine.name}")
     chunked = scheduler.get("enable_chunked_prefill", True)
-    budget, seqs = _batch(
-        card, max_num_batched_tokens, max_num_seqs, max_model_len, chunked=chunked, notes=notes
+    budget, seqs, taken = batch_of(
+        card, max_num_batched_tokens, max_num_seqs, max_model_len, chunked=chunked
     )
+    notes += taken
     if card is not None and machine is not None:
-        of_weight = DTYPE_BYTES[machine.checkpoint_dtype if dtype == "auto" else dtype]
+        of_weight = weight_bytes(machine, dtype)
         if num_gpu_blocks is None:
             num_gpu_blocks = blocks_of(
                 card,
@@ -274,7 +316,7 @@ def engine_from(
         notes.append("num_gpu_blocks unknown: the KV cache never binds")
     if timing is None:
         raise UsageError(
-            "how long a step takes is not known",
+            "the step time is unknown",
             help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
         )
     configuration = SchedulerConfiguration(
@@ -288,18 +330,18 @@ def engine_from(
     return EngineSetup(configuration, timing, (*notes, *configuration.warnings()))
 
 
-def _batch(
-    card: Gpu | None,
+def batch_of(
+    gpu: Gpu | None,
     max_num_batched_tokens: int | None,
     max_num_seqs: int | None,
     max_model_len: int | None,
     *,
-    chunked: bool,
-    notes: list[str],
-) -> tuple[int, int]:
-    """max_num_batched_tokens and max_num_seqs: given, else vLLM's defaults, which are noted."""
-    where = f"vLLM's default on {card.name if card else 'a GPU that is not named'}"
-    budget, seqs = batch_defaults(card.memory_bytes if card else None, card.name if card else "")
+    chunked: bool = True,
+) -> tuple[int, int, list[str]]:
+    """max_num_batched_tokens and max_num_seqs: of the flags, else vLLM's, with a note on each."""
+    where = f"vLLM's default on {gpu.name if gpu else 'a GPU that is not named'}"
+    notes = []
+    budget, seqs = batch_defaults(gpu.memory_bytes if gpu else None, gpu.name if gpu else "")
     if max_num_batched_tokens is None:
         max_num_batched_tokens = budget
         if max_model_len is not None:
@@ -312,7 +354,12 @@ def _batch(
     if max_num_seqs is None:
         max_num_seqs = min(seqs, max_num_batched_tokens)
         notes.append(f"max_num_seqs {max_num_seqs}: {where}")
-    return max_num_batched_tokens, max_num_seqs
+    return max_num_batched_tokens, max_num_seqs, notes
+
+
+def weight_bytes(model: Model, dtype: str) -> float:
+    """Bytes of a weight; ``auto`` is the checkpoint's type."""
+    return _DTYPE_BYTES[model.checkpoint_dtype if dtype == "auto" else dtype]
 
 
 def _named(

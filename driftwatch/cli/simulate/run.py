@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,11 +138,11 @@ def command(
     Tables are written as JSON lines or Parquet, by their suffix: .jsonl, .jsonl.gz or .parquet.
     Exit: 0 answered, 2 the requests, the settings or the usage are wrong, 4 no request finished.
     """
-    from driftwatch.cli.options import Progress
-    from driftwatch.cli.simulate.files import check_outputs, say
+    from driftwatch.cli.options import Progress, print_note
+    from driftwatch.cli.simulate.files import check_outputs
     from driftwatch.cli.simulate.pieces import Written
-    from driftwatch.cli.simulate.summary import as_json as summary_json
-    from driftwatch.cli.simulate.summary import as_lines, fitted
+    from driftwatch.cli.simulate.screen import print_json
+    from driftwatch.cli.simulate.summary import document, print_summary
     from driftwatch.simulate.long_run import LongRun
 
     outputs = {"--per-request": per_request, "--per-step": per_step, "--scrapes": scrapes}
@@ -165,7 +164,7 @@ def command(
         workload = read_workload(inputs[0], limit=limit)
     workload = _used(_stretched(workload, arrival_scale), setup.configuration)
     for note in (*setup.notes, *workload.notes):
-        click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
+        print_note(note)
     run = LongRun(
         workload.requests if concurrency is None else _at_once(workload.requests),
         setup.configuration,
@@ -176,10 +175,9 @@ def command(
     )
     summary = Written(run, outputs, Progress("simulating")).answer()
     if as_json:
-        say(summary_json(inputs[0], workload, setup, summary))
+        print_json(document(inputs[0], workload, setup, summary))
     else:
-        for line in as_lines(inputs[0], workload, setup, summary):
-            say("\n".join(fitted(line, sys.stdout)))
+        print_summary(inputs[0], workload, summary)
     return EXIT_ANSWERED if summary.statuses["finished"] else EXIT_NO_VERDICT
 
 

@@ -1,17 +1,13 @@
-"""How ``driftwatch simulate run`` says what happened: a table for people, one JSON object."""
+"""How ``driftwatch simulate run`` prints a run: a table for people, one JSON object."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from driftwatch.cli.table import lines
+from driftwatch.cli.simulate.screen import number, rows_between_tabs, say, table
 from driftwatch.notify.numbers import figure, percent
 
 if TYPE_CHECKING:
@@ -43,12 +39,11 @@ _LIMITS = {
 }
 
 
-def as_lines(
-    path: Path, workload: Workload, setup: EngineSetup, summary: RunSummary
-) -> Iterator[str]:
-    """Lines of at most 80 columns, the verdict last."""
+def print_summary(path: Path, workload: Workload, summary: RunSummary) -> None:
+    """A table and lines of at most 80 columns, the verdict last."""
     ended = [f"{count:,} {_ENDED[name]}" for name, count in summary.statuses.items() if count]
-    yield f"{path.name} ({workload.source}): {', '.join(ended)}"
+    total = sum(summary.statuses.values())
+    say(f"{path.name} ({workload.source}), {total:,} requests: {', '.join(ended)}")
     rows, few = [], False
     for name, label in _NAMES.items():
         latency = summary.latency[name]
@@ -58,55 +53,41 @@ def as_lines(
             rows.append([label, *(_seconds(latency[cell]) for cell in _CELLS)])
             few = few or None in latency.values()
     if sys.stdout.isatty():
-        yield from lines(["latency, s", *_CELLS], rows, rows)
+        table(["latency, s", *_CELLS], rows, gap=False)
     else:
-        yield "\t".join(("latency", "unit", *_CELLS))
-        yield from lines([], [], [[row[0], "s", *row[1:]] for row in rows])
+        rows_between_tabs([("latency", "unit", *_CELLS), *([r[0], "s", *r[1:]] for r in rows)])
     if few:
-        yield f"unknown: {_FEW}"
-    yield from _throughput(summary)
-    yield _verdict(setup, summary)
+        say(f"unknown: {_FEW}")
+    _print_throughput(summary)
+    waited = sorted(
+        ((share, limit) for limit, share in summary.waited.items() if share > 0), reverse=True
+    )
+    if waited:
+        shares = [f"{_LIMITS[limit]} {percent(share)}" for share, limit in waited]
+        say(f"Share of the step time in which requests waited for a limit: {', '.join(shares)}")
+    else:
+        say("No limit held requests back: none waited after a step was filled.")
 
 
-def fitted(line: str, stream: TextIO) -> list[str]:
-    """A line in 80 columns on a terminal; piped as it is."""
-    if len(line) <= 80 or not stream.isatty():
-        return [line]
-    from driftwatch.notify.layout import wrap
-
-    return list(wrap(line, 80, "  "))
-
-
-def _throughput(summary: RunSummary) -> Iterator[str]:
-    throughput = summary.throughput
+def _print_throughput(summary: RunSummary) -> None:
+    throughput, batch = summary.throughput, summary.batch
     if throughput["requests_per_second"] is not None:
-        rates = [
-            f"{figure(throughput['generation_tokens_per_second'] or 0.0)} generated tokens/s",
-            f"{figure(throughput['prompt_tokens_per_second'] or 0.0)} prompt tokens/s",
-            f"{figure(throughput['requests_per_second'] or 0.0)} requests/s",
-        ]
-        yield f"{', '.join(rates)} over {figure(throughput['span_seconds'] or 0.0)} s"
-    batch = summary.batch
+        say(
+            f"{number(throughput['generation_tokens_per_second'])} generated tokens/s, "
+            f"{number(throughput['prompt_tokens_per_second'])} prompt tokens/s, "
+            f"{number(throughput['requests_per_second'])} requests/s over "
+            f"{number(throughput['span_seconds'])} s"
+        )
     parts = [f"{int(batch['steps'] or 0):,} steps"]
     if batch["decode_seqs_per_step"] is not None:
         parts += [
             f"{figure(batch['decode_seqs_per_step'])} decoding requests a step",
-            f"{figure(batch['tokens_per_step'] or 0.0)} tokens a step",
+            f"{number(batch['tokens_per_step'])} tokens a step",
         ]
     if batch["busy_ratio"] is not None:
-        parts.append(f"busy {percent(min(1.0, batch['busy_ratio']))}")
-    yield ", ".join(parts)
-    yield f"{summary.preemptions:,} preemptions"
-
-
-def _verdict(setup: EngineSetup, summary: RunSummary) -> str:
-    binds = sorted(
-        ((share, limit) for limit, share in summary.waited.items() if share > 0), reverse=True
-    )
-    if not binds:
-        return "nothing bound: no request waited after a step was filled"
-    shares = [f"{_LIMITS[limit]} {percent(share)}" for share, limit in binds]
-    return f"requests waited, of the time in steps, for: {', '.join(shares)}"
+        parts.append(f"busy {percent(min(1.0, batch['busy_ratio']))} of the time")
+    say(", ".join(parts))
+    say(f"{summary.preemptions:,} preemptions")
 
 
 def _seconds(value: float | None) -> str:
@@ -116,9 +97,11 @@ def _seconds(value: float | None) -> str:
     return figure(value) if value >= 1e-9 else "0"  # less is the rounding of the clock
 
 
-def as_json(path: Path, workload: Workload, setup: EngineSetup, summary: RunSummary) -> str:
+def document(
+    path: Path, workload: Workload, setup: EngineSetup, summary: RunSummary
+) -> dict[str, Any]:
     """One JSON object, base units in the names."""
-    document: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "schema_version": 1,
         "requests_file": str(path),
         "source": workload.source,
@@ -129,16 +112,7 @@ def as_json(path: Path, workload: Workload, setup: EngineSetup, summary: RunSumm
         **summary.as_json(),
     }
     if not summary.statuses["finished"]:
-        document["latency_reason"] = "no request finished"
+        answer["latency_reason"] = "no request finished"
     elif any(None in one.values() for one in summary.latency.values() if one is not None):
-        document["latency_reason"] = f"null: {_FEW}"
-    return orjson.dumps(_finite(document), option=orjson.OPT_INDENT_2).decode()
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity: null, as orjson writes it, but said here."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+        answer["latency_reason"] = f"null: {_FEW}"
+    return answer

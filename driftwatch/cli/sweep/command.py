@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.finite import SECONDS, SEED, TOKENS, Finite
-from driftwatch.cli.simulate.options import engine_options, mix_of, typed_flags
+from driftwatch.cli.finite import SECONDS
+from driftwatch.cli.simulate.options import (
+    engine_options,
+    lengths_options,
+    mix_of,
+    typed_flags,
+)
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,33 +78,7 @@ class SweepPlan:
 @click.option(
     "--url", metavar="URL", help="A live OpenAI-compatible server instead of the simulator."
 )
-@click.option(
-    "--prompt-tokens",
-    type=TOKENS,
-    default=512,
-    show_default=True,
-    help="Mean length of a prompt.",
-)
-@click.option(
-    "--generation-tokens",
-    type=TOKENS,
-    default=128,
-    show_default=True,
-    help="Mean length of an answer.",
-)
-@click.option(
-    "--length-cv",
-    type=Finite(min=0, max=10),
-    default=0.5,
-    show_default=True,
-    help="Standard deviation of the lengths over their mean; 0 = all alike.",
-)
-@click.option(
-    "--requests",
-    "file",
-    type=click.Path(path_type=Path),
-    help="Take the lengths from this request log or trace instead.",
-)
+@lengths_options(128, "Take the lengths from this request log or trace instead.")
 @click.option(
     "--requests-per-level",
     type=click.IntRange(2, 10_000_000),
@@ -119,7 +97,6 @@ class SweepPlan:
     type=SECONDS,
     help=f"A user gives up after so long (default: live {_DEFAULT_TIMEOUT_SECONDS:g}).",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws lengths and words.")
 @click.option(
     "--level-seconds",
     type=SECONDS,
@@ -163,10 +140,10 @@ def command(
 ) -> None:
     """Find the concurrency where latency starts to degrade, users sending in a closed loop.
 
-    Simulated with the flags of a vLLM server, or with --url against a live one; then --model is
-    the name that is served. Exit code 0: answered; 4: nothing was served, or too little.
+    Simulated with the flags of a vLLM server, or with --url against a live one; with --url,
+    --model is the served model name. Exit code 0: answered; 4: nothing was served, or too little.
     """
-    from driftwatch.cli.simulate.files import check_plot
+    from driftwatch.cli.simulate.chart import check_plot
     from driftwatch.lab.sweep import find_degradation, with_gains
 
     if plot is not None:
@@ -237,16 +214,16 @@ def _print(
     notes: list[str],
     as_json: bool,
 ) -> None:
-    from driftwatch.cli.simulate.summary import fitted
-    from driftwatch.cli.sweep.table import document, print_levels, verdict
+    from driftwatch.cli.options import print_note
+    from driftwatch.cli.sweep.table import print_document, print_levels, print_verdict
 
     if as_json:
-        click.echo(document(ranked, where, {**about, "notes": notes}))
+        print_document(ranked, where, {**about, "notes": notes})
         return
     for note in notes:
-        click.echo("\n".join(fitted(f"note: {note}", sys.stderr)), err=True)
+        print_note(note)
     print_levels(ranked, where)
-    click.echo(verdict(ranked, where))
+    print_verdict(ranked, where)
 
 
 def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> None:
@@ -291,7 +268,7 @@ def _simulated(
                     timeout_seconds=plan.timeout_seconds,
                 )
                 if "rejected" in level.failed_requests:
-                    notes.append("users who are refused (503) ask again at once in the simulator")
+                    notes.append("simulated users whom the server refuses (503) ask again at once")
                 yield level
         finally:
             progress.close()

@@ -1,4 +1,4 @@
-"""Before a live server is loaded: what will be sent is said, and somebody agrees to it."""
+"""Before a live server is loaded: print what will be sent, and have somebody agree to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from driftwatch.cli.simulate.summary import fitted
+from driftwatch.cli.options import print_note
 from driftwatch.cli.sweep.client import is_loopback
 from driftwatch.errors import UsageError
 
@@ -22,24 +22,23 @@ def announce(
     level_seconds: float,
     yes: bool,
 ) -> None:
-    """Say what will be sent, and have it confirmed unless the server is on this machine.
+    """Print what will be sent, and have it confirmed unless the server is on this machine.
 
     Raises:
         UsageError: nobody can confirm it.
         click.Abort: the answer was no.
     """
-    announcement = (
+    print_note(
         f"sends to {base}: up to {requests:,} requests ({tokens[0]:,} prompt and "
         f"{tokens[1]:,} generated tokens), {levels[0]} to {levels[-1]} at once, "
-        f"{level_seconds:g} s a level, up to {level_seconds * len(levels):g} s and what is "
-        "still under way"
+        f"{level_seconds:g} s a level, up to {level_seconds * len(levels):g} s until the last "
+        "request is sent"
     )
-    click.echo("\n".join(fitted(announcement, sys.stderr)), err=True)
     if yes or is_loopback(base):
         return
     if not sys.stdin.isatty():
         raise UsageError(
-            "this loads a server that is not on this machine", help_text="say --yes to send it"
+            "this loads a server that is not on this machine", help_text="give --yes to send it"
         )
     click.confirm("Send it?", abort=True, err=True)
 

@@ -8,27 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import click
-
-from driftwatch.cli.table import encodable
+from driftwatch.cli.simulate.screen import echo, rows_between_tabs, say
 from driftwatch.lab.sweep import DEFINITION, Degradation, Level
-from driftwatch.notify.layout import spell, wrap
 from driftwatch.notify.numbers import figure, milliseconds, times
-from driftwatch.notify.stdout import needs_ascii
 
 _COLUMNS = (
-    "concurrency",
-    "requests_per_second",
-    "generation_tokens_per_second",
-    "generation_tokens_per_second_per_user",
-    "ttft_seconds_p50",
-    "ttft_seconds_p99",
-    "itl_seconds_mean",
-    "e2e_seconds_mean",
-    "e2e_seconds_p50",
-    "e2e_seconds_p99",
-    "e2e_seconds_p999",
-    "e2e_seconds_max",
+    *("concurrency", "requests_per_second", "generation_tokens_per_second"),
+    *("generation_tokens_per_second_per_user", "ttft_seconds_p50", "ttft_seconds_p99"),
+    *("itl_seconds_mean", "e2e_seconds_mean", "e2e_seconds_p50", "e2e_seconds_p99"),
+    *("e2e_seconds_p999", "e2e_seconds_max"),
 )
 # on a terminal without the p50 end to end, which the mean stands beside: 80 columns
 _TERMINAL_COLUMNS = tuple(name for name in _COLUMNS if name != "e2e_seconds_p50")
@@ -45,57 +33,50 @@ def print_levels(levels: Sequence[Level], where: Degradation) -> None:
     The level at which latency starts to degrade is marked with ``>``, piped with ``degrades``.
     """
     if not sys.stdout.isatty():
-        click.echo("\t".join((*_COLUMNS, "latency", "failed_requests")))
-        for level in levels:
-            cells = [_raw(getattr(level, name)) for name in _COLUMNS[1:]]
-            failed = ", ".join(f"{n} {why}" for why, n in level.failed_requests.items())
-            mark = "degrades" if level.concurrency == where.degrades_at else ""
-            click.echo(encodable("\t".join((str(level.concurrency), *cells, mark, failed))))
+        rows_between_tabs([(*_COLUMNS, "latency", "failed_requests")])
+        rows_between_tabs([_piped(level, where) for level in levels])
         return
     for head in _HEADS:
-        click.echo(" " + " ".join(f"{w:>{n}}" for w, n in zip(head, _WIDTHS, strict=True)).rstrip())
+        echo(" " + " ".join(f"{w:>{n}}" for w, n in zip(head, _WIDTHS, strict=True)).rstrip())
     for level in levels:
         mark = ">" if level.concurrency == where.degrades_at else " "
         cells = [str(level.concurrency), *_cells(level)]
-        click.echo(mark + " ".join(f"{c:>{n}}" for c, n in zip(cells, _WIDTHS, strict=True)))
+        echo(mark + " ".join(f"{c:>{n}}" for c, n in zip(cells, _WIDTHS, strict=True)))
         for why, count in level.failed_requests.items():
-            _say(f"        {count:,} of {level.sent_requests:,} failed: {why}")
+            say(f"        {count:,} of {level.sent_requests:,} requests failed: {why}")
         if level.requests_per_second is None and level.reasons:
-            _say(f"        {level.reasons['requests_per_second']}")
+            say(f"        {level.reasons['requests_per_second']}")
     served = [level for level in levels if level.requests_per_second is not None]
     reasons = {name: why for level in served for name, why in (level.reasons or {}).items()}
     if any("_seconds_p" in name and why.startswith("needs") for name, why in reasons.items()):
-        _say(
-            "-: too few requests for this quantile, p99 needs 100, p99.9 needs 1,000 "
-            "(--requests-per-level)"
-        )
+        say("-: too few requests. p99 needs 100, p99.9 needs 1,000 (--requests-per-level).")
     if "generation_tokens_per_second" in reasons:
-        _say(f"-: {reasons['generation_tokens_per_second']}")
+        say(f"-: {reasons['generation_tokens_per_second']}")
 
 
-def verdict(levels: Sequence[Level], where: Degradation) -> str:
+def print_verdict(levels: Sequence[Level], where: Degradation) -> None:
     """The sentence that answers; what it means is part of it."""
-    by = {level.concurrency: level for level in levels}
     if where.degrades_at is None:
         if where.holds_to is None:
-            text = f"NO VERDICT: {where.reason}"
+            say(f"NO VERDICT: {where.reason}")
         else:
-            text = f"latency does not degrade yet: {where.reason}"
-        return _wrapped(text)
-    before, after = by[where.holds_to or 0], by[where.degrades_at]
+            users = where.holds_to
+            say(f"Latency does not degrade up to {users} users: throughput still rises there.")
+        return
+    by_users = {level.concurrency: level for level in levels}
+    before, after = by_users[where.holds_to or 0], by_users[where.degrades_at]
     rate = (after.requests_per_second or 0.0) / (before.requests_per_second or 1.0)
-    latency = (after.e2e_seconds_mean or 0.0) / (before.e2e_seconds_mean or 1.0)
-    sure = "" if where.confirmed else "; a higher level would confirm it"
-    return _wrapped(
-        f"latency starts to degrade at {where.degrades_at} users: from {where.holds_to} to "
-        f"{where.degrades_at} requests/s {times(rate)} and mean latency {times(latency)} "
-        f"({milliseconds(before.e2e_seconds_mean or 0.0)} → "
-        f"{milliseconds(after.e2e_seconds_mean or 0.0)}): more than half of the added users "
-        f"turned into latency instead of throughput{sure}"
+    early, late = before.e2e_seconds_mean or 0.0, after.e2e_seconds_mean or 0.0
+    sure = "" if where.confirmed else " A higher level would confirm it."
+    say(
+        f"Latency starts to degrade at {where.degrades_at} users. From {where.holds_to} to "
+        f"{where.degrades_at} users requests/s grow {times(rate)} and mean latency "
+        f"{times(late / (early or 1.0))} ({milliseconds(early)} → {milliseconds(late)}): more than "
+        f"half of the added users wait instead of being served.{sure}"
     )
 
 
-def document(levels: Sequence[Level], where: Degradation, about: Mapping[str, Any]) -> str:
+def print_document(levels: Sequence[Level], where: Degradation, about: Mapping[str, Any]) -> None:
     """Everything, base units in the names; null beside a reason."""
     answer = {
         "schema_version": 1,
@@ -103,7 +84,15 @@ def document(levels: Sequence[Level], where: Degradation, about: Mapping[str, An
         "levels": [asdict(level) for level in levels],
         "latency_degrades": {"definition": DEFINITION, **asdict(where)},
     }
-    return json.dumps(answer, indent=2, allow_nan=False)
+    echo(json.dumps(answer, indent=2, allow_nan=False))
+
+
+def _piped(level: Level, where: Degradation) -> list[str]:
+    values = [getattr(level, name) for name in _COLUMNS[1:]]
+    cells = ["unknown" if v is None else figure(v).replace(",", "") for v in values]
+    mark = "degrades" if level.concurrency == where.degrades_at else ""
+    failed = ", ".join(f"{n} {why}" for why, n in level.failed_requests.items())
+    return [str(level.concurrency), *cells, mark, failed]
 
 
 def _cells(level: Level) -> list[str]:
@@ -122,16 +111,3 @@ def _fitting(value: float, width: int) -> str:
     plain = figure(value).replace(",", "")
     forms = (figure(value), plain, figure(value, 2), figure(value, 1), f"{value:.0e}")
     return next((one for one in forms if len(one) <= width), forms[-1])
-
-
-def _raw(value: float | None) -> str:
-    return "unknown" if value is None else figure(value).replace(",", "")
-
-
-def _say(text: str) -> None:
-    click.echo(_wrapped(text))
-
-
-def _wrapped(text: str) -> str:
-    spelt = spell(text, needs_ascii(sys.stdout))
-    return "\n".join(wrap(spelt, 80, "  ")) if sys.stdout.isatty() else spelt

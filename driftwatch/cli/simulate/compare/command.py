@@ -57,7 +57,7 @@ def command(
         raise UsageError("--lengths belongs to --padding", help_text="add --padding")
     _refuse_unused(padding, causes, lengths is not None)
     if plot is not None:
-        from driftwatch.cli.simulate.files import check_plot
+        from driftwatch.cli.simulate.chart import check_plot
 
         check_plot(plot)
     if padding:
@@ -92,12 +92,7 @@ def command(
     if plot is not None:
         from driftwatch.cli.simulate.compare.plot import draw
 
-        try:
-            draw(plot, compared, text.title(compared))
-        except OSError as error:
-            raise UsageError(
-                f"--plot {plot}: {error.strerror}", help_text="choose another folder"
-            ) from error
+        draw(plot, compared, text.title(compared))
     if not any(fit.best for fit in compared.fits):
         click.get_current_context().exit(_EXIT_NO_VERDICT)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import click
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.cli.simulate.screen import print_json, say
 from driftwatch.lab.padding import Padding, batches_padding, padding, used_ratios
 
 
@@ -51,19 +50,17 @@ def print_padding(
             }
         if not in_batches and len(lengths) <= 1000:
             document["used_ratios"] = used.tolist()
-        click.echo(json.dumps(document, indent=2))
+        print_json(document)
         return
     how = f"in batches of {batch_size}, in their order" if in_batches else "in one batch"
-    click.echo(f"{len(lengths):,} lengths, mean {lengths.mean():,.0f} tokens, {how}")
+    say(f"{len(lengths):,} lengths, mean {lengths.mean():,.0f} tokens, {how}")
     for name, one in wastes.items():
         label = "no buckets" if name == "without_buckets" else f"buckets {_list(bucket_tokens)}"
-        click.echo(
-            f"{label}: {100 * one.waste_ratio:.3g} % of {one.padded_tokens:,} tokens are padding"
-        )
+        say(f"{label}: {100 * one.waste_ratio:.3g} % of {one.padded_tokens:,} tokens are padding")
     if not in_batches and len(lengths) <= 10:
         shares = ", ".join(f"{n:,}: {100 * u:.3g} %" for n, u in zip(lengths, used, strict=True))
-        click.echo(f"of its padded length each uses: {shares}")
-    click.echo("vLLM pads nothing: it packs tokens of all lengths into one step.")
+        say(f"Share of its padded length that each length fills: {shares}")
+    say("vLLM pads nothing: it packs tokens of all lengths into one step.")
 
 
 def _list(tokens: tuple[int, ...]) -> str:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from driftwatch.cli.table import encodable, lines
+from driftwatch.cli.simulate.screen import (
+    echo,
+    number,
+    print_json,
+    rows_between_tabs,
+    say,
+    table,
+    together,
+)
 from driftwatch.lab.batchers.comparison import Fit, Knee, Point
 from driftwatch.lab.batchers.policies import Settings
 from driftwatch.lab.batchers.steady import DEFINITION
-from driftwatch.notify.layout import spell, wrap
 from driftwatch.notify.numbers import figure
-from driftwatch.notify.stdout import needs_ascii
 from driftwatch.simulate.step_time import StepTime
 
 if TYPE_CHECKING:
@@ -25,40 +28,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that was asked and found."""
+    """Policies over loads."""
 
-    settings: Settings  # of the policies
-    step_time: StepTime  # of the steps
+    settings: Settings
+    step_time: StepTime
     closed: bool  # loads are clients, not requests per second
     loads: tuple[float, ...]  # rising
-    points: tuple[Point, ...]  # a point a policy and load
-    # policy → requests per second while there is always more to do
-    capacities: dict[str, float | None]
+    points: tuple[Point, ...]  # one a policy and load
+    capacities: dict[str, float | None]  # policy → requests/s while there is always more to do
     limit_seconds: float  # on the p99 end-to-end time
     limit_source: str  # where that comes from
     knees: tuple[Knee, ...]  # one a policy
     fits: tuple[Fit, ...]  # which is best where
     requests: int  # lengths in the mix
-    mean_prompt_tokens: float  # of the mix
-    mean_generation_tokens: float  # of the mix
+    mean_prompt_tokens: float
+    mean_generation_tokens: float
     seed: int  # of arrivals
-    notes: tuple[str, ...]  # what was taken because no option says it
+    notes: tuple[str, ...]  # defaults that no option sets
 
     @property
     def unit(self) -> str:
         """Of the loads."""
         return "clients" if self.closed else "req/s"
 
+    @property
+    def load_name(self) -> str:
+        """Of the loads, in JSON."""
+        return "concurrency" if self.closed else "requests_per_second"
 
-_HEADER = ("req/s", "tok/s", "p50", "p99", "p99.9", "max", "mean", "TTFT p99", "note")
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """In the order of the points."""
+        return tuple(dict.fromkeys(p.policy for p in self.points))
+
+    def points_of(self, policy: str) -> list[Point]:
+        """Its points, by load."""
+        return [p for p in self.points if p.policy == policy]
+
+
+_HEADER = ("load", "req/s", "tok/s", "p50", "p99", "p99.9", "max", "mean", "TTFT p99", "note")
 # piped: what the JSON calls them
-_LOADS = {True: "concurrency", False: "requests_per_second"}
 _FULL_HEADER = (
     *("throughput_requests_per_second", "throughput_generation_tokens_per_second"),
     *(f"e2e_seconds_{one}" for one in ("p50", "p99", "p999", "max", "mean")),
     *("ttft_seconds_p99", "note"),
 )
-
 _CAUSES_HEADER = (
     *("variant", "capacity_requests_per_second", "capacity_factor", "e2e_seconds_mean"),
     *("latency_factor", "e2e_seconds_p99", "note"),
@@ -68,80 +82,52 @@ _CAUSES_HEADER = (
 def print_comparison(comparison: Comparison, as_json: bool) -> None:
     """The whole answer."""
     if as_json:
-        click.echo(json.dumps(document(comparison), indent=2))
+        print_json(document(comparison))
         return
     if sys.stdout.isatty():
-        _say(
+        say(
             f"{comparison.requests:,} lengths, mean prompt "
-            f"{figure(comparison.mean_prompt_tokens)}, mean generation "
-            f"{figure(comparison.mean_generation_tokens)} tokens. Latencies end to end, in "
-            f"seconds; {DEFINITION}"
+            f"{figure(comparison.mean_prompt_tokens)} tokens, mean generation "
+            f"{figure(comparison.mean_generation_tokens)} tokens. Latencies are end to end, in "
+            f"seconds, of the {DEFINITION}"
         )
-    policies = tuple(dict.fromkeys(p.policy for p in comparison.points))
-    if sys.stdout.isatty():
-        for policy in policies:
-            click.echo("")
-            _say(f"{policy}, load in {comparison.unit}")
-            rows = [_row(p) for p in comparison.points if p.policy == policy]
-            for line in lines(("load", *_HEADER), rows, rows):
-                click.echo(line)
-        click.echo("")
+        for policy in comparison.policies:
+            echo()
+            say(f"{policy}, load in {comparison.unit}")
+            table(_HEADER, [_row(p) for p in comparison.points_of(policy)], gap=False)
+        echo()
     else:
-        click.echo("\t".join(("policy", _LOADS[comparison.closed], *_FULL_HEADER)))
-        for p in comparison.points:
-            click.echo(encodable("\t".join(_full(p))))
+        rows_between_tabs([("policy", comparison.load_name, *_FULL_HEADER)])
+        rows_between_tabs([_full(p) for p in comparison.points])
     for sentence in sentences(comparison):
-        _say(sentence)
+        say(sentence)
 
 
-def _say(text: str) -> None:
-    spelt = spell(text, needs_ascii(sys.stdout))
-    for line in wrap(spelt, 80, "  ") if sys.stdout.isatty() else [spelt]:
-        click.echo(encodable(line))
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else figure(value)
-
-
-def _row(p: Point) -> tuple[str, ...]:
-    load = f"{p.load:g}"
+def _figures(p: Point) -> tuple[float | None, ...]:
     if p.steady is None:
-        return (load, *["-"] * 8, "no figures")
+        return (None,) * 8
     s = p.steady
     return (
-        load,
-        figure(s.throughput_requests_per_second),
-        figure(s.throughput_generation_tokens_per_second),
-        *(_short(v) for v in (s.e2e.p50, s.e2e.p99, s.e2e.p999, s.e2e.max, s.e2e.mean)),
-        _short(s.ttft.p99),
-        "" if s.keeps_up else "behind",
-    )
-
-
-def _short(value: float | None) -> str:
-    return "?" if value is None else figure(value)
-
-
-def _note(p: Point) -> str:
-    if p.steady is None:
-        return p.reason
-    notes = [] if p.steady.keeps_up else ["behind"]
-    notes += [f"{number:,} {status}" for status, number in p.steady.ended_otherwise.items()]
-    return ", ".join(notes)
-
-
-def _full(p: Point) -> tuple[str, ...]:
-    if p.steady is None:
-        return (p.policy, str(p.load), *["unknown"] * 8, p.reason)
-    s = p.steady
-    values = (
         s.throughput_requests_per_second,
         s.throughput_generation_tokens_per_second,
         *(s.e2e.p50, s.e2e.p99, s.e2e.p999, s.e2e.max, s.e2e.mean, s.ttft.p99),
     )
-    note = "; ".join(part for part in (_note(p), s.e2e.reason) if part)
-    cells = ("unknown" if v is None else str(v) for v in values)
+
+
+def _row(p: Point) -> tuple[str, ...]:
+    if p.steady is None:
+        return (f"{p.load:g}", *["-"] * 8, "no figures")
+    cells = ("?" if value is None else figure(value) for value in _figures(p))
+    return (f"{p.load:g}", *cells, "" if p.steady.keeps_up else "behind")
+
+
+def _full(p: Point) -> tuple[str, ...]:
+    note = p.reason
+    if p.steady is not None:
+        ended = [f"{n:,} {status}" for status, n in p.steady.ended_otherwise.items()]
+        notes = ", ".join([*([] if p.steady.keeps_up else ["behind"]), *ended])
+        note = "; ".join(part for part in (notes, p.steady.e2e.reason) if part)
+    cells = ("unknown" if v is None else str(v) for v in _figures(p))
     return (p.policy, str(p.load), *cells, note)
 
 
@@ -158,30 +144,32 @@ def title(comparison: Comparison) -> str:
     rest = [f"{k.policy} to {k.holds_at:g}" for k in holding if k.holds_at != best.holds_at]
     tail = f", {', '.join(rest)}" if rest else ""
     verb = "holds" if len(same) == 1 else "hold"
-    return f"{_and(same)} {verb} to {best.holds_at:g} {comparison.unit}{tail}"
+    return f"{together(same)} {verb} to {best.holds_at:g} {comparison.unit}{tail}"
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Capacity, batch figures, knees, and which policy fits when: all from this run's numbers."""
-    texts = [_capacity_text(comparison)]
-    texts += _batches_texts(comparison)
-    texts += _others_texts(comparison)
+    """Capacity, batch figures, knees, and the best policy by load."""
+    texts = [_capacity_text(comparison), *_batches_texts(comparison)]
+    if sys.stdout.isatty():  # piped, the rows hold it
+        texts += _others_texts(comparison)
     texts.append(
-        f"knee: the largest load tried that is kept up with while p99 stays within "
+        "Knee: the largest load that a policy keeps up with while p99 stays within "
         f"{figure(comparison.limit_seconds)} s ({comparison.limit_source})."
     )
     for k in comparison.knees:
         if k.holds_at is None:
             texts.append(f"  {k.policy}: none ({k.reason})")
         elif k.fails_at is None:
-            texts.append(f"  {k.policy}: not reached, holds at {k.holds_at:g} {comparison.unit}")
+            texts.append(f"  {k.policy}: above {k.holds_at:g} {comparison.unit}, the last load")
         else:
             texts.append(
                 f"  {k.policy}: {k.holds_at:g} {comparison.unit}; at {k.fails_at:g} {k.reason}"
             )
     if any(p.steady is not None and not p.steady.keeps_up for p in comparison.points):
-        texts.append("behind: work arrives faster than it is done, latency grows with the run")
-    texts.append("which fits when (lowest p99 of those that keep up, 5 % counts as equal):")
+        texts.append(
+            "behind: requests arrive faster than they are served, so latency grows with the run."
+        )
+    texts.append("Best policy by load (lowest p99 of those that keep up, 5 % counts as equal):")
     texts += [f"  {_fit_text(fit, comparison.unit)}" for fit in comparison.fits]
     return texts
 
@@ -191,44 +179,50 @@ def _capacity_text(comparison: Comparison) -> str:
         n: c for n, c in comparison.capacities.items() if c is not None and n != "back-pressure"
     }
     if not capacities:
-        return "capacity: unknown (all requests end at one time)"
+        return "Capacity unknown: all requests end at one time."
     lowest = min(capacities.values())
     parts = [
         f"{name} {figure(c)} req/s" + (f" ({figure(c / lowest)}×)" if c > lowest else "")
         for name, c in capacities.items()
     ]
-    return f"capacity, always more to do: {', '.join(parts)}"
+    return f"Capacity, with always more to do: {', '.join(parts)}."
 
 
 def _others_texts(comparison: Comparison) -> list[str]:
-    """Who did not finish, and which points have no figures; piped, the rows say it."""
-    if not sys.stdout.isatty():
-        return []
+    """Which requests did not finish, and which points have no figures."""
     texts = []
     for p in comparison.points:
         if p.steady is None:
             texts.append(f"{p.policy} at {p.load:g}: no figures, {p.reason}")
         elif p.steady.ended_otherwise:
-            ended = ", ".join(f"{n:,} {s}" for s, n in p.steady.ended_otherwise.items())
-            texts.append(f"{p.policy} at {p.load:g}: {ended}")
+            ended = (
+                f"{n:,} requests {s.replace('_', ' ')}" for s, n in p.steady.ended_otherwise.items()
+            )
+            texts.append(f"{p.policy} at {p.load:g}: {', '.join(ended)}")
     return texts
 
 
 def _batches_texts(comparison: Comparison) -> list[str]:
-    texts = []
-    for policy in dict.fromkeys(p.policy for p in comparison.points):
-        points = [p for p in comparison.points if p.policy == policy]
+    texts, without = [], []
+    for policy in comparison.policies:
+        points = comparison.points_of(policy)
         ratios = [p.batch_efficiency_ratio for p in points if p.batch_efficiency_ratio is not None]
         wastes = [
-            p.prompt_padding_waste_ratio for p in points if p.prompt_padding_waste_ratio is not None
+            100 * p.prompt_padding_waste_ratio
+            for p in points
+            if p.prompt_padding_waste_ratio is not None
         ]
         if not ratios:
-            reason = next((p.batch_reason for p in points if p.batch_reason), "")
-            texts.append(f"batch_efficiency of {policy}: none ({reason})")
+            without.append(policy)
             continue
         texts.append(
-            f"batch_efficiency of {policy}: {_span(ratios)}; of its prompt tokens "
-            f"{_span([100 * w for w in wastes])} % are padding"
+            f"Batch efficiency of {policy}: {_span(ratios)}; {_span(wastes)} % of its prompt "
+            "tokens are padding."
+        )
+    if without:
+        texts.append(
+            f"Batch efficiency of {together(without)}: not defined, as no request waits for the "
+            "longest of its batch."
         )
     return texts
 
@@ -244,18 +238,13 @@ def _fit_text(fit: Fit, unit: str) -> str:
     if fit.p99_seconds is None:
         return f"{where} {unit}: none keeps up"
     low, high = (f"{figure(v)} s" for v in fit.p99_seconds)
-    p99 = low if same else f"{low} → {high}"
-    text = f"{where} {unit}: {_and(fit.best)}, p99 {p99}"
+    text = f"{where} {unit}: {together(fit.best)}, p99 {low if same else f'{low} → {high}'}"
     if fit.behind:
         others = ", ".join(f"{name} {figure(ratio, 2)}×" for name, ratio in fit.behind)
         text += f"; at {fit.highest:g} {others}"
     if fit.fail:
-        text += f"; {_and(fit.fail)} {'does' if len(fit.fail) == 1 else 'do'} not keep up"
+        text += f"; {together(fit.fail)} {'does' if len(fit.fail) == 1 else 'do'} not keep up"
     return text
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join((", ".join(names[:-1]), names[-1]) if len(names) > 1 else names)
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
@@ -263,14 +252,11 @@ def document(comparison: Comparison) -> dict[str, Any]:
     policies: dict[str, Any] = {}
     for k in comparison.knees:
         points = []
-        for p in comparison.points:
-            if p.policy == k.policy:
-                row = asdict(p)
-                steady = row.pop("steady")
-                row.pop("policy")
-                load = row.pop("load")
-                key = "concurrency" if comparison.closed else "requests_per_second"
-                points.append({key: load, **row, **(steady or {})})
+        for p in comparison.points_of(k.policy):
+            row = asdict(p)
+            steady = row.pop("steady")
+            row.pop("policy")
+            points.append({comparison.load_name: row.pop("load"), **row, **(steady or {})})
         policies[k.policy] = {
             "capacity_requests_per_second": comparison.capacities.get(k.policy),
             "knee": {"holds_at": k.holds_at, "fails_at": k.fails_at, "reason": k.reason},
@@ -300,11 +286,8 @@ def print_causes(rate: float, variants: Sequence[Variant], as_json: bool) -> Non
     if as_json:
         rows = [asdict(one) for one in variants]
         head = {"schema_version": 1, "requests_per_second": rate, "steady_part": DEFINITION}
-        click.echo(json.dumps({**head, "variants": rows}, indent=2))
+        print_json({**head, "variants": rows})
         return
-    if sys.stdout.isatty():
-        _say(f"latency at {rate:g} req/s; factors against the line above (only: against static)")
-    header = ("variant", "capacity req/s", "factor", "mean s", "factor", "p99 s", "note")
     short, full = [], []
     for one in variants:
         values = (
@@ -313,12 +296,17 @@ def print_causes(rate: float, variants: Sequence[Variant], as_json: bool) -> Non
         )
         note = "" if one.keeps_up else "behind"
         cells = [
-            "" if v is None and i in (1, 3) and not one.compared_with else _number(v)
+            "" if v is None and i in (1, 3) and not one.compared_with else number(v)
             for i, v in enumerate(values)
         ]
         short.append((one.name, *cells, note))
         full.append((one.name, *("unknown" if v is None else str(v) for v in values), note))
     if not sys.stdout.isatty():
-        click.echo("\t".join(_CAUSES_HEADER))
-    for line in lines(header, short, full):
-        click.echo(line)
+        rows_between_tabs([_CAUSES_HEADER, *full])
+        return
+    say(
+        f"Latency at {rate:g} requests/s. Each factor is against the line above; of the lines with "
+        "only, against static."
+    )
+    header = ("variant", "capacity req/s", "factor", "mean s", "factor", "p99 s", "note")
+    table(header, short, gap=False)

@@ -1,0 +1,82 @@
+"""The screens of plan, sweep, simulate run and simulate compare, whole."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., tuple[int, str, str]]
+H100 = ("plan", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--max-model-len", "16384")
+SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs", "64")
+FLAT = ("--step-time", "0.004,0,0,0", "--prompt-tokens", "20", "--generation-tokens", "6")
+COMPARE = (
+    *("simulate", "compare", "--prompt-tokens", "200", "--generation-tokens", "20"),
+    *("--step-time", "0.007,2e-5,2e-5,1e-8", "--max-num-seqs", "64", "--duration-seconds", "5"),
+)
+LOG = "arrival_seconds,prompt_tokens,generation_tokens\n"
+RUN = ("simulate", "run", "--requests", "log.csv", "--step-time", "0.02,1e-4,1e-3,0")
+
+SCREENS: dict[str, tuple[str, ...]] = {
+    "plan": (*H100, *SHORT, "--tpot-seconds", "0.02"),
+    "plan-demand": (
+        *(*H100, *SHORT, "--rate", "5", "--ttft-seconds", "1", "--objective", "latency"),
+    ),
+    "plan-overloaded": (
+        *(*H100, *SHORT, "--rate", "200", "--ttft-seconds", "0.001", "--objective", "throughput"),
+    ),
+    "plan-too-big": ("plan", "--gpu", "H100", "--model", "llama-3.1-70b"),
+    "plan-too-long": ("plan", "--gpu", "RTX-4090", "--model", "llama-3.1-8b"),
+    "plan-no-batch": (*H100, *SHORT, "--tpot-seconds", "0.001"),
+    "plan-table": ("plan", "--table", "t.csv", "--tpot-seconds", "0.00555"),
+    "plan-table-none": ("plan", "--table", "t.csv", "--tpot-seconds", "0.005"),
+    "plan-table-late": ("plan", "--table", "late.csv", "--tpot-seconds", "0.014"),
+    "sweep": ("sweep", *FLAT, "--max-num-seqs", "8", "--concurrency", "2,4,8,16,32"),
+    "sweep-rising": ("sweep", *FLAT, "--max-num-seqs", "64", "--concurrency", "1,2,4"),
+    "sweep-refused": (
+        *("sweep", *FLAT, "--max-num-seqs", "2", "--max-num-queued-reqs", "2"),
+        *("--concurrency", "2,8", "--requests-per-level", "300"),
+    ),
+    "run": (*RUN, "--max-num-seqs", "2"),
+    "run-few": (*RUN, "--max-num-seqs", "2", "--limit", "3", "--no-async-scheduling"),
+    "run-waits": (*RUN, "--max-num-seqs", "1", "--arrival-scale", "0.5", "--timeout-seconds", "3"),
+    "compare": (*COMPARE, "--rates", "5,20,60"),
+    "compare-clients": (*COMPARE, "--concurrency", "4,64", "--timeout-seconds", "0.3"),
+    "compare-causes": (*COMPARE, "--causes"),
+    "compare-padding": (
+        *("simulate", "compare", "--padding"),
+        *("--lengths", "64,128,1024", "--buckets", "128,1024"),
+    ),
+}
+
+
+@pytest.fixture
+def files(run: Run) -> None:
+    rows = "".join(f"{i},300,40\n" for i in range(200))
+    Path("log.csv").write_text(LOG + rows)
+    Path("t.csv").write_text(
+        "batch,seconds,tokens\n1,0.52,100\n8,0.54,100\n32,0.55,100\n128,0.59,100\n"
+    )
+    Path("late.csv").write_text("batch,seconds\n1,0.011\n1,0.02\n4,0.03\n8,0.05\n")
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("name", SCREENS)
+def test_the_screen(
+    run: Run, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    code, out, err = run(*SCREENS[name], terminal=True)
+    notes = "".join(f"{line}\n" for line in err.splitlines() if "\r" not in line)
+    assert all(len(line) <= 80 for line in (notes + out).splitlines())
+    assert "…" not in out and "\t" not in out
+    golden(f"lab/{name}.txt", f"{notes}{out}exit {code}\n")
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("name", ["plan-demand", "sweep", "run-few", "compare", "compare-causes"])
+def test_the_rows_of_a_pipe(run: Run, golden: Callable[[str, str], None], name: str) -> None:
+    golden(f"lab/{name}.tsv", run(*SCREENS[name])[1])
