@@ -70,7 +70,7 @@ def body(targets: int, times: int) -> bytes:
 def table(read: Points, placements: Placements) -> pl.DataFrame:
     """The histogram's columns, a row per target and time."""
     answer = numbered([read], placements.last_series(QUERY.text))
-    placement = placements.of(QUERY, answer.keys, read.heads)
+    placement = placements.of(QUERY, answer)
     cells = Cells([placement], answer.times)
     cells.gather(placement, answer, {})
     every = np.nonzero(cells.present)[0]

@@ -109,18 +109,18 @@ def test_a_range_comes_with_what_went_wrong(api: PrometheusApi, asker: Prometheu
     ranges = RangeAsker(asker, budget_seconds=5)
     found, errors = ranges.range("up", Grid(start, start + 50_000, 10_000))
     assert errors == []
-    assert found.long["value"].to_list() == [0, 1, 2, 3, 4, 5] * 2
+    assert found.value.reshape(-1).tolist() == [0, 1, 2, 3, 4, 5] * 2
     assert [labels["instance"] for labels in found.labels] == ["a:1", "b:1"]
     api.warnings = ["store-1 did not answer"]
     found, errors = ranges.range("up", Grid(start, start, 1))
     assert [type(e) for e in errors] == [Partial]
-    assert found.long["value"].to_list() == [0, 0]
+    assert found.value.reshape(-1).tolist() == [0, 0]
 
 
 def test_beyond_the_budget_nothing_is_asked(api: PrometheusApi, asker: PrometheusAsker) -> None:
     ranges = RangeAsker(asker, budget_seconds=-1)
     found, errors = ranges.range("up", Grid(0, 0, 1))
-    assert not found.heads
+    assert not len(found.keys)
     assert [e.message for e in errors] == ["not asked: the -1 s for all queries are used up"]
     assert api.queries == []
 

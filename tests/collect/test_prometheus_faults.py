@@ -289,7 +289,7 @@ def test_the_session_serves_requests_as_the_client_library_wants_it(api: Prometh
     asked = {"query": "up", "start": str(T0.timestamp()), "end": str(T0.timestamp()), "step": "1"}
     answer = session.request("POST", f"{api.address}/api/v1/query_range", params=asked)
     assert isinstance(answer, requests.Response)
-    (found,) = answer.json()["data"]["result"].written
+    (found,) = answer.json()["data"]["result"].heads.named().values()
     assert json.loads(found)["__name__"] == "up"
     session.close()
 

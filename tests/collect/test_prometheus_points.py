@@ -52,10 +52,14 @@ def quickly(body: bytes) -> Points | None:
     return Points(keys, heads, read.counts, read.at, read.value)
 
 
+def labels(points: Points) -> list[Any]:
+    heads = points.heads.named()
+    return [orjson.loads(heads[key]) for key in points.keys.tolist()]
+
+
 def same(one: Points, other: Points) -> bool:
     return (
-        [orjson.loads(head) for head in one.written]
-        == [orjson.loads(head) for head in other.written]
+        labels(one) == labels(other)
         and one.counts.tolist() == other.counts.tolist()
         and one.at.tolist() == other.at.tolist()
         and np.array_equal(one.value, other.value, equal_nan=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from driftwatch.collect.dcgm.names import (
@@ -22,8 +21,9 @@ from driftwatch.collect.dcgm.names import (
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.pages.parser import folded
+from driftwatch.collect.prometheus.answer import LastSeries
 from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker, error_text
-from driftwatch.collect.prometheus.numbers import LongAnswer
+from driftwatch.collect.prometheus.numbers import RangeAnswer
 from driftwatch.collect.prometheus.query import (
     Grid,
     Labels,
@@ -45,6 +45,17 @@ _NO_INT = np.zeros(0, dtype=np.int64)
 _NO_FLOAT = np.zeros(0, dtype=np.float64)
 _NO_SERIES = "no DCGM series any more: its scrape fails, or it is gone"
 _NAMED = 10  # exporters named that are gone; the others are counted
+NONE = -1  # a series that is of no GPU, or of no field
+
+Exporter = tuple[str, str]  # job and instance
+
+
+class _Series(NamedTuple):
+    """One series of an exporter."""
+
+    head: bytes  # its labels as JSON
+    gpu: int  # number in the roster
+    name: int  # as :data:`READ_NAMES` counts
 
 
 class DcgmPrometheusSource:
@@ -86,12 +97,19 @@ class DcgmPrometheusSource:
         self._any = select((*names, LOST_NAME), matching)
         self._nothing = False  # there was no series of any field when it was asked last
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
-        self._fleet = Fleet()
         self._own: dict[Exporter, frozenset[str]] = {}  # pods of the exporters themselves
         self._targets: dict[Exporter, list[Labels]] = {}  # labels of their up series
-        self._sure: set[tuple[Exporter, str]] = set()  # looked at with these targets
-        self._unsure = False  # whose pods they are could not be asked
         self._listed: set[str] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is known of any series."""
+        self._roster = Roster()
+        self._series: dict[int, _Series] = {}  # by the hash of their labels
+        self._unusable: dict[int, str] = {}  # those that cannot be read → why
+        self._last: dict[str, LastSeries] = {}  # query → the series of its last answer
+        self._last_count: int = 0  # how many there are
+        self._unsure: bool = False  # whose pods they are could not be asked
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """GPU readings with since <= time < until, at the grid's times.
@@ -105,25 +123,37 @@ class DcgmPrometheusSource:
         at = time_of(times.last)
         problems: list[SourceProblem] = []
         unread: dict[str, str] = {}
-        answers: list[tuple[str, LongAnswer]] = []
+        answers: list[RangeAnswer] = []
+        if self._unsure or len(self._series) > 4 * self._last_count:
+            self._forget()  # to be looked at again, or most of it is gone
         self._ranges.begin()
         if self._nothing:  # one question where there is no DCGM, not one for each field
             answer, errors = self._ranges.range(self._any, times)
-            if not answer.heads and not errors:
+            if not len(answer.keys) and not errors:
                 return Collected(empty_scrapes(), {})
         for column, text in self._queries:
-            answer, errors = self._ranges.range(text, times)
+            answer, errors = self._ranges.range(text, times, self._last.get(text))
             if errors:
                 unread[column] = error_text(errors[0])
                 problems += [SourceProblem(text, error_text(error), at) for error in errors]
-            if not answer.heads and any(isinstance(e, Unavailable | AuthFailed) for e in errors):
+            if not len(answer.keys) and any(
+                isinstance(e, Unavailable | AuthFailed) for e in errors
+            ):
                 if not answers:  # the others would fare no better
                     failure = SourceProblem(self.name, error_text(errors[0]), at)
                     return Collected(empty_scrapes(), {}, (failure,))
                 continue
-            answers.append((text, answer))
-        self._nothing = not unread and not any(answer.heads for _, answer in answers)
-        self._place(answers, at, problems)
+            self._last[text] = LastSeries(answer.keys)
+            answers.append(answer)
+        count = sum(len(answer.keys) for answer in answers)
+        self._last_count, self._nothing = count, not unread and not count
+        self._learn(answers, at, problems)
+        for answer in answers:
+            problems += [
+                SourceProblem(self.name, self._unusable[key], at)
+                for key in answer.keys.tolist()
+                if key in self._unusable
+            ]
         gpus = self._table(answers, times, unread)
         if not unread:
             problems += self._departed(gpus, at)
@@ -133,95 +163,76 @@ class DcgmPrometheusSource:
         """Give back the connection."""
         self._asker.close()
 
-    def _place(
-        self, answers: Sequence[tuple[str, LongAnswer]], at: datetime, problems: list[SourceProblem]
+    def _learn(
+        self, answers: Sequence[RangeAnswer], at: datetime, problems: list[SourceProblem]
     ) -> None:
         """Whom each series is of; only those that were not seen before cost anything."""
-        fleet = self._fleet
-        few = max((len(answer.heads) for _, answer in answers), default=0) * 4 < len(fleet.numbers)
-        if few or self._unsure:  # most of it is gone, or to be looked at again
-            fleet, self._unsure = Fleet(), False
-            self._fleet = fleet
-        apart = {
-            text: [name_apart(head) for head in answer.heads]
-            for text, answer in answers
-            if (codes := fleet.queries.get(text)) is None or codes.heads != answer.heads
-        }
-        bares = {bare for parts in apart.values() for _, bare in parts}
-        new = {bare: labels_of(bare) for bare in bares if bare not in fleet.numbers}
-        for exporter in self._learn(new.values(), at, problems):
-            new |= {bare: labels_of(bare) for bare in fleet.forget(exporter)}
-            fleet.queries.clear()
-        if not fleet.queries:
-            apart = {text: [name_apart(head) for head in answer.heads] for text, answer in answers}
-        for bare in sorted(new):
-            labels = new[bare]
-            fleet.add(bare, labels, self._own.get(exporter_of(labels), frozenset()))
-        for text, answer in answers:
-            if text in apart:
-                fleet.queries[text] = known_series(answer.heads, apart[text], fleet.numbers)
-            if fleet.unusable:
-                problems += [
-                    SourceProblem(self.name, f"{short_name(labels_of(head))}: {why}", at)
-                    for head in answer.heads
-                    if (why := fleet.unusable.get(name_apart(head)[1])) is not None
-                ]
-
-    def _learn(
-        self, new: Collection[Labels], at: datetime, problems: list[SourceProblem]
-    ) -> list[Exporter]:
-        """Find the exporters' own pods; those are named that turned out to have others."""
+        heads = {key: head for answer in answers for key, head in answer.heads.named().items()}
+        new = {key: labels_of(head) for key, head in heads.items() if key not in self._series}
         of: dict[Exporter, list[Labels]] = {}
-        for labels in new:
+        for labels in new.values():
             of.setdefault(exporter_of(labels), []).append(labels)
-        unsure = {
-            (exporter, pod)
-            for exporter, all_of_it in of.items()
-            for labels in all_of_it
-            if (pod := pod_of(labels)[1]) and not labels.get("exported_pod")
-        }
-        if not unsure <= self._sure:
+        every = [labels for several in of.values() for labels in several]
+        if any(pod_of(labels)[1] and not labels.get("exported_pod") for labels in every):
             try:
                 ups = self._asker.instant(self._up, at)
             except SourceError as error:
                 self._unsure = True  # asked again next time
                 problems.append(SourceProblem(self._up, error_text(error), at))
             else:
-                self._sure |= unsure
                 self._targets = {}
                 for labels, _ in ups:
                     self._targets.setdefault(exporter_of(labels), []).append(labels)
-        changed = []
-        for exporter, all_of_it in of.items():
+        changed = set()
+        for exporter, several in of.items():
             before = self._own.get(exporter)
-            own = own_pods(all_of_it, self._targets.get(exporter)) | (before or frozenset())
+            own = own_pods(several, self._targets.get(exporter)) | (before or frozenset())
             self._own[exporter] = own
             if before is not None and before != own:
-                changed.append(exporter)
-        return changed
+                changed.add(exporter)
+        for key, series in self._series.items() if changed else ():
+            labels = labels_of(series.head)
+            if exporter_of(labels) in changed:
+                new[key], heads[key] = labels, series.head
+        for key in sorted(new, key=lambda one: heads[one]):
+            self._place(key, heads[key], new[key])
+
+    def _place(self, key: int, head: bytes, labels: Labels) -> None:
+        exporter = labels.get("instance") or labels.get("Hostname") or ""
+        who = gpu_of(labels, exporter, self._own.get(exporter_of(labels), frozenset()))
+        number, name = NONE, READ_NAMES.get(labels.get("__name__", ""), NONE)
+        self._unusable.pop(key, None)
+        if isinstance(who, str):
+            self._unusable[key] = f"{short_name(labels)}: {who}"
+        else:
+            number = self._roster.number(who)
+        self._series[key] = _Series(head, number, name)
 
     def _table(
-        self, answers: Sequence[tuple[str, LongAnswer]], times: Grid, unread: Mapping[str, str]
+        self, answers: Sequence[RangeAnswer], times: Grid, unread: Mapping[str, str]
     ) -> pl.DataFrame:
         gpu, moment, name, value = [_NO_INT], [_NO_INT], [_NO_INT], [_NO_FLOAT]
-        for text, answer in answers:
-            codes = self._fleet.queries[text]
-            long = answer.long
-            if codes.order is not None:  # the first in the order of labels counts
-                rank = codes.order[long["series"].cast(pl.Int64).to_numpy()]
-                long = long[np.argsort(rank, kind="stable")]
-            series = long["series"].cast(pl.Int64).to_numpy()
-            usable = (codes.gpu[series] != NONE) & (codes.name[series] != NONE)
-            series = series[usable]
-            gpu.append(codes.gpu[series])
-            name.append(codes.name[series])
-            moment.append((long["at"].to_numpy()[usable] - times.first) // times.step)
-            value.append(long["value"].to_numpy()[usable])
+        for answer in answers:
+            known = [self._series[key] for key in answer.keys.tolist()]
+            whose = np.array([(one.gpu, one.name) for one in known], np.int64).reshape(-1, 2)
+            series, time, values = answer.samples()
+            if len(np.unique(whose, axis=0)) < len(known):
+                # two jobs that scrape one exporter, the replicas of a Prometheus, a pod with two
+                # shares of a GPU: the first in the order of labels counts
+                rank = np.argsort(sorted(range(len(known)), key=lambda one: known[one].head))
+                order = np.argsort(rank[series], kind="stable")
+                series, time, values = series[order], time[order], values[order]
+            usable = (whose[series] != NONE).all(axis=1)
+            series, time, values = series[usable], time[usable], values[usable]
+            gpu.append(whose[series, 0])
+            name.append(whose[series, 1])
+            moment.append((answer.times[time] - times.first) // times.step)
+            value.append(values)
         moments = [time_of(times.first + i * times.step) for i in range(times.points)]
         samples = GpuSamples(
             np.concatenate(gpu), np.concatenate(moment), np.concatenate(name), np.concatenate(value)
         )
-        return gpu_table(self._fleet.roster.gpus, moments, samples, unread)
+        return gpu_table(self._roster.gpus, moments, samples, unread)
 
     def _departed(self, gpus: pl.DataFrame, at: datetime) -> list[SourceProblem]:
         """A problem for each exporter that had readings the last time and has none now."""
@@ -248,82 +259,6 @@ def aligned(since: datetime, until: datetime, step_ms: int) -> Grid | None:
     first = -(-unix_ms(since) // step_ms) * step_ms
     last = (unix_ms(until) - 1) // step_ms * step_ms
     return Grid(first, last, step_ms) if first <= last else None
-
-
-NONE = -1  # a series that is of no GPU
-_NAMES = {name.encode(): index for name, index in READ_NAMES.items()}
-_NAME = b'"__name__":"'
-
-Exporter = tuple[str, str]  # job and instance
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSeries:
-    """The last series of one query: whom each is of, and its name.
-
-    ``order`` is each one's rank among the sorted labels, where several tell of the same: two jobs
-    that scrape one exporter, the replicas of a Prometheus, a pod that holds two shares of a GPU.
-    """
-
-    heads: Sequence[bytes]
-    gpu: npt.NDArray[np.int64]
-    name: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64] | None
-
-
-@dataclass(slots=True)
-class Fleet:
-    """Every GPU that the series told of, worked out once per set of labels."""
-
-    roster: Roster = field(default_factory=Roster)
-    numbers: dict[bytes, int] = field(default_factory=dict)  # labels without name → number
-    of: dict[Exporter, list[bytes]] = field(default_factory=dict)
-    unusable: dict[bytes, str] = field(default_factory=dict)
-    queries: dict[str, KnownSeries] = field(default_factory=dict)
-
-    def add(self, bare: bytes, labels: Labels, own: frozenset[str]) -> None:
-        """A set of labels that was not seen before."""
-        exporter = labels.get("instance") or labels.get("Hostname") or ""
-        who = gpu_of(labels, exporter, own)
-        self.of.setdefault(exporter_of(labels), []).append(bare)
-        if isinstance(who, str):
-            self.unusable[bare] = who
-            self.numbers[bare] = NONE
-        else:
-            self.numbers[bare] = self.roster.number(who)
-
-    def forget(self, exporter: Exporter) -> list[bytes]:
-        """Sets of labels of one exporter, to be worked out again."""
-        bares = self.of.pop(exporter, [])
-        for bare in bares:
-            del self.numbers[bare]
-            self.unusable.pop(bare, None)
-        return bares
-
-
-def known_series(
-    heads: Sequence[bytes], apart: Sequence[tuple[bytes, bytes]], numbers: Mapping[bytes, int]
-) -> KnownSeries:
-    """Whom the series of one answer are of."""
-    gpu = np.array([numbers[bare] for _, bare in apart], dtype=np.int64)
-    name = np.array([_NAMES.get(one, NONE) for one, _ in apart], dtype=np.int64)
-    order = None
-    if np.unique(gpu * len(_NAMES) + name).size < len(heads):
-        order = np.argsort(np.argsort(np.array(heads, dtype=object)))
-    return KnownSeries(heads, gpu, name, order)
-
-
-def name_apart(head: bytes) -> tuple[bytes, bytes]:
-    """The name of a series, and its labels as JSON without the name.
-
-    The fields of a GPU have the same labels, so that one parse does for all of them.
-    """
-    index = head.find(_NAME)
-    if index < 0:
-        return b"", head
-    start = index + len(_NAME)
-    end = head.find(b'"', start)
-    return head[start:end], head[:start] + head[end:]
 
 
 def exporter_of(labels: Labels) -> Exporter:

@@ -76,12 +76,6 @@ class Points:
     # labels of series with native histograms, of which nothing is read
     native: tuple[bytes, ...] = ()
 
-    @property
-    def written(self) -> list[bytes]:
-        """Labels of each series as JSON, of an answer that was read with nothing known."""
-        heads = self.heads.named()
-        return [heads[key] for key in self.keys.tolist()]
-
 
 @dataclass(slots=True)
 class LastSeries:

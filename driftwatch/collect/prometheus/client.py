@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -14,8 +13,8 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
-from driftwatch.collect.prometheus.answer import Heads, LastSeries, Points
-from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer, answers, numbered
+from driftwatch.collect.prometheus.answer import LastSeries, Points
+from driftwatch.collect.prometheus.numbers import RangeAnswer, numbered
 from driftwatch.collect.prometheus.query import Grid, labels_of, short_name, time_of
 from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
@@ -190,14 +189,6 @@ class PrometheusAsker:
         return text
 
 
-@dataclass(slots=True)
-class _Brought:
-    """What came of one query, and what went wrong on the way."""
-
-    chunks: list[Points] = field(default_factory=list)
-    errors: list[SourceError] = field(default_factory=list)
-
-
 class RangeAsker:
     """Range queries over a grid of any length, within a budget for all of them together.
 
@@ -215,37 +206,20 @@ class RangeAsker:
         self._deadline = time.monotonic() + self._budget_seconds
 
     def range(
-        self, text: str, times: Grid, heads: Sequence[bytes] = ()
-    ) -> tuple[LongAnswer, list[SourceError]]:
+        self, text: str, times: Grid, last_series: LastSeries | None = None
+    ) -> tuple[RangeAnswer, list[SourceError]]:
         """One query over the grid, in pieces; one that is too much is asked in halves.
 
         Args:
             text: PromQL whose answer is a vector at each time.
-            heads: heads of an answer before; where they are the same, they are handed back
-                themselves.
+            last_series: series whose labels need not be brought.
 
         Returns:
             What came, and what went wrong: :class:`Partial` where an answer came with a warning,
             any other error where some of the grid has none.
         """
-        brought = self._pieces(text, times, None)
-        answer = answers(brought.chunks)
-        if answer.heads == heads:
-            answer = LongAnswer(heads, answer.long)
-        return answer, brought.errors
-
-    def numbers(
-        self, text: str, times: Grid, last_series: LastSeries
-    ) -> tuple[ArrayAnswer, Heads, list[SourceError]]:
-        """The same as arrays, and labels of the series that are not known."""
-        brought = self._pieces(text, times, last_series)
-        heads = Heads()
-        for one in brought.chunks:
-            heads.extend(one.heads)
-        return numbered(brought.chunks, last_series), heads, brought.errors
-
-    def _pieces(self, text: str, times: Grid, last_series: LastSeries | None) -> _Brought:
-        brought = _Brought()
+        chunks: list[Points] = []
+        errors: list[SourceError] = []
         todo = list(times.chunks())[::-1]
         while todo:
             piece = todo.pop()
@@ -255,23 +229,23 @@ class RangeAsker:
                         f"not asked: the {self._budget_seconds:g} s for all queries are used up"
                     )
                 points = self._asker.matrix(text, piece, last_series)
-                brought.chunks.append(points)
-                brought.errors += _native(points.native)
+                chunks.append(points)
+                errors += _native(points.native)
             except TooExpensive as error:
                 if piece.points == 1:
-                    brought.errors.append(error)
+                    errors.append(error)
                     break
                 half = piece.points // 2
                 todo += list(piece.chunks(piece.points - half))[::-1]
                 continue
             except (Unavailable, AuthFailed) as error:
-                brought.errors.append(error)
+                errors.append(error)
                 break  # the other pieces would fare no better
             except SourceError as error:
-                brought.errors.append(error)
+                errors.append(error)
             else:
-                brought.errors += [Partial(warning) for warning in self._asker.warnings]
-        return brought
+                errors += [Partial(warning) for warning in self._asker.warnings]
+        return numbered(chunks, last_series), errors
 
 
 def _native(heads: Sequence[bytes]) -> list[BadPage]:

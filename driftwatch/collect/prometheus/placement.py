@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from driftwatch.collect.prometheus.answer import Heads, Keys, LastSeries
 from driftwatch.collect.prometheus.columns import Column, Roster, Variants, column_of
+from driftwatch.collect.prometheus.numbers import RangeAnswer
 from driftwatch.collect.prometheus.query import Labels, Query, labels_of
 from driftwatch.collect.registry import Metric
 
@@ -67,15 +68,12 @@ class Placements:
             last = None
         return LastSeries() if last is None else last.series
 
-    def of(self, query: Query, keys: Keys, heads: Heads) -> Placement:
-        """The placement of these series.
-
-        Args:
-            heads: labels of those that :meth:`last_series` does not name.
-        """
+    def of(self, query: Query, answer: RangeAnswer) -> Placement:
+        """The placement of an answer's series, asked with :meth:`last_series`."""
+        keys = answer.keys
         last = self._last.get(query.text)
         if last is None or not np.array_equal(last.series.keys, keys):
-            last = _placement(query, keys, heads, last, self.roster)
+            last = _placement(query, keys, answer.heads, last, self.roster)
             if len(keys):  # an answer that did not come makes nobody forget
                 self._last[query.text] = last
         return last

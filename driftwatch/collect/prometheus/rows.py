@@ -12,7 +12,7 @@ import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.columns import Floats, says_engine
-from driftwatch.collect.prometheus.numbers import ArrayAnswer, LongAnswer
+from driftwatch.collect.prometheus.numbers import RangeAnswer
 from driftwatch.collect.prometheus.placement import Placement
 from driftwatch.collect.prometheus.query import Labels, Numbers, Query, short_name
 from driftwatch.collect.prometheus.table import Cells
@@ -36,7 +36,7 @@ class QueryResult:
 
     query: Query  # what was asked
     placement: Placement  # where the series of the answer belong
-    answers: ArrayAnswer  # what came, possibly nothing
+    answers: RangeAnswer  # what came, possibly nothing
     failure: str | None  # why not all of it came, None where all did
     doubt: str | None = None  # what the API warned of: some of it may be missing, nobody knows what
 
@@ -58,8 +58,8 @@ def failed_rows(targets: Mapping[TargetKey, Target], at: datetime, reason: str) 
 
 
 def scrape_rows(
-    up: LongAnswer,
-    scraped_at: LongAnswer,
+    up: RangeAnswer,
+    scraped_at: RangeAnswer,
     results: Sequence[QueryResult],
     *,
     times: Numbers,
@@ -83,7 +83,7 @@ def scrape_rows(
         cells.gather(one.placement, one.answers, scraped_as)
     present = _present(cells)
     labels = cells.labels()
-    if not up.heads:
+    if not len(up.keys):
         # an API without `up` (recording rules, federation): a sample is its own proof
         clock = present.select("instance", "at").unique().sort("instance", "at")
         clock = clock.with_columns(pl.col("at").alias("time"), pl.lit(True).alias("up"))
@@ -122,7 +122,7 @@ def scrape_rows(
 
 
 def _clock(
-    up: LongAnswer, scraped_at: LongAnswer
+    up: RangeAnswer, scraped_at: RangeAnswer
 ) -> tuple[pl.DataFrame, dict[str, Mapping[str, str]]]:
     """When each instance was scraped, and how that went.
 
@@ -134,23 +134,25 @@ def _clock(
         labels of its ``up`` series at the end.
     """
     of_up = up.labels
-    instances = [labels.get("instance") for labels in of_up]
-    names = [short_name(labels) for labels in of_up]
     series = pl.DataFrame(
-        {"series": range(len(names)), "instance": instances, "name": names},
-        schema={"series": pl.UInt32, "instance": pl.String, "name": pl.String},
+        {
+            "series": range(len(of_up)),
+            "instance": [labels.get("instance") for labels in of_up],
+            "name": [short_name(labels) for labels in of_up],
+        },
+        schema={"series": pl.Int64, "instance": pl.String, "name": pl.String},
     ).drop_nulls()
     # timestamp() drops the metric's name
     place = {_labels_text(labels): i for i, labels in enumerate(of_up)}
-    there = [place.get(_labels_text(labels)) for labels in scraped_at.labels]
-    which = pl.DataFrame(
-        {"series": range(len(there)), "of": there}, schema={"series": pl.UInt32, "of": pl.UInt32}
-    )
-    times = scraped_at.long.join(which, on="series").select(
-        pl.col("of").alias("series"), "at", (pl.col("value") * 1000).round().alias("time")
+    of = np.array([place.get(_labels_text(labels), -1) for labels in scraped_at.labels], np.int64)
+    times = _long(scraped_at).select(
+        pl.Series("series", of[scraped_at.samples()[0]]),
+        "at",
+        (pl.col("value") * 1000).round().alias("time"),
     )
     best = (
-        up.long.join(series, on="series")
+        _long(up)
+        .join(series, on="series")
         .join(times.drop_nulls(), on=["series", "at"], how="left")
         .with_columns(
             (pl.col("value") == 1).alias("up"),
@@ -168,6 +170,12 @@ def _clock(
         for instance, index in last.select("instance", "series").iter_rows()
     }
     return best.select(list(_CLOCK)), scraped_as
+
+
+def _long(answer: RangeAnswer) -> pl.DataFrame:
+    """``series``, ``at``, ``value`` of each sample."""
+    series, time, value = answer.samples()
+    return pl.DataFrame({"series": series, "at": answer.times[time], "value": value})
 
 
 def _labels_text(labels: Mapping[str, str]) -> bytes:
@@ -319,9 +327,9 @@ def _several(results: Sequence[QueryResult]) -> pl.Expr:
     return several.alias("several_api_servers")
 
 
-def _doubt(up: LongAnswer, scraped_at: LongAnswer, unclocked: str | None) -> str | None:
+def _doubt(up: RangeAnswer, scraped_at: RangeAnswer, unclocked: str | None) -> str | None:
     """What is to be said of the rows' times."""
-    if not up.heads or (unclocked is None and scraped_at.heads):
+    if not len(up.keys) or (unclocked is None and len(scraped_at.keys)):
         return None
     why = unclocked or "it has no series"
     return f"times are those of the query, not of the scrape: timestamp(up) not read ({why})"

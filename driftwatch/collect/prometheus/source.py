@@ -14,10 +14,10 @@ from driftwatch.collect.pages.parser import folded
 from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker, error_text
 from driftwatch.collect.prometheus.discover import what_they_are
 from driftwatch.collect.prometheus.images import Ask, PodImages
-from driftwatch.collect.prometheus.numbers import LongAnswer
 from driftwatch.collect.prometheus.placement import Placements
 from driftwatch.collect.prometheus.query import (
     Grid,
+    Labels,
     Query,
     Selector,
     grid,
@@ -122,13 +122,13 @@ class PrometheusSource:
         up, errors = self._ranges.range(self._up, times)
         failure = failed(self._up, errors)
         doubt = problems[0].reason if problems else None  # of who exists
-        if failure is not None and not up.heads:
+        if failure is not None and not len(up.keys):
             return self._lost(failure, at, problems)
         # an API may round all times alike; what joins is what counts
-        joined = np.union1d(times.all, up.long["at"].unique().to_numpy())
+        joined = np.union1d(times.all, up.times)
         clock = f"timestamp({self._up})"
         scraped_at, errors = self._ranges.range(clock, times)
-        errors += _astray(scraped_at.long["at"].unique().to_numpy(), joined)
+        errors += _astray(scraped_at.times, joined)
         unclocked = failed(clock, errors)
         results = [
             self._result(query, times, joined, failed)
@@ -150,18 +150,18 @@ class PrometheusSource:
         problems += [SourceProblem(p.where, p.reason, at) for p in collected.problems]
         # an answer about `up` of which some is missing does not say who left
         there = dict(collected.targets) if doubt is None else {**self._targets, **collected.targets}
-        self._targets = self._images.added(there, times.last, self._told_range(failed))
+        self._targets = self._images.added(there, times.last, self._images_of(failed))
         self._placements.prune()
         scrapes = self._with_what_they_are(collected.scrapes)
         return Collected(scrapes, dict(self._targets), folded(problems), silent=doubt)
 
-    def _told_range(self, failed: Failed) -> Ask:
-        """A range query whose errors are problems."""
+    def _images_of(self, failed: Failed) -> Ask:
+        """Labels of the series at one time; errors are problems."""
 
-        def ask(text: str, times: Grid) -> tuple[LongAnswer, Sequence[SourceError]]:
+        def ask(text: str, times: Grid) -> Sequence[Labels]:
             answer, errors = self._ranges.range(text, times)
             failed(text, errors)
-            return answer, errors
+            return answer.labels
 
         return ask
 
@@ -173,13 +173,13 @@ class PrometheusSource:
         failed: Failed,
     ) -> QueryResult:
         last_series = self._placements.last_series(query.text)
-        numbers, heads, errors = self._ranges.numbers(query.text, times, last_series)
-        placement = self._placements.of(query, numbers.keys, heads)
-        errors += _astray(numbers.times, joined)
+        answer, errors = self._ranges.range(query.text, times, last_series)
+        placement = self._placements.of(query, answer)
+        errors += _astray(answer.times, joined)
         failure = failed(query.text, errors)
         doubt = next((error_text(error) for error in errors if isinstance(error, Partial)), None)
         return QueryResult(
-            query, placement, numbers, None if failure is None else error_text(failure), doubt
+            query, placement, answer, None if failure is None else error_text(failure), doubt
         )
 
     def _with_what_they_are(self, scrapes: pl.DataFrame) -> pl.DataFrame:

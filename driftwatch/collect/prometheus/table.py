@@ -12,7 +12,7 @@ import polars as pl
 from driftwatch.collect.prometheus.choice import clashes, places, winners
 from driftwatch.collect.prometheus.columns import Column, Floats, says_engine
 from driftwatch.collect.prometheus.histograms import checked, why_bad
-from driftwatch.collect.prometheus.numbers import NEVER, ArrayAnswer
+from driftwatch.collect.prometheus.numbers import NEVER, RangeAnswer
 from driftwatch.collect.prometheus.placement import Placement
 from driftwatch.collect.prometheus.query import Labels, Numbers, short_name
 from driftwatch.collect.schema import BUCKETS, SourceProblem
@@ -74,7 +74,7 @@ class Cells:
         self.of_model = np.full(len(self.present), NONE)
 
     def gather(
-        self, placement: Placement, answer: ArrayAnswer, scraped_as: Mapping[str, Labels]
+        self, placement: Placement, answer: RangeAnswer, scraped_as: Mapping[str, Labels]
     ) -> None:
         """Read the columns of one query.
 
@@ -96,7 +96,7 @@ class Cells:
                 reason = f"{labels} is in the answer twice, with different numbers: not read"
                 self.problems.append(SourceProblem(where, reason))
 
-    def _take(self, part: _ColumnAnswer, answer: ArrayAnswer) -> None:
+    def _take(self, part: _ColumnAnswer, answer: RangeAnswer) -> None:
         metric, column = part.column.metric, part.column
         cell = part.cells()
         if says_engine(metric):
@@ -187,7 +187,7 @@ def _column_answer(
     cells: Cells,
     placement: Placement,
     column: Column,
-    answer: ArrayAnswer,
+    answer: RangeAnswer,
     scraped_as: Mapping[str, Labels],
 ) -> _ColumnAnswer:
     metric = column.metric
@@ -222,7 +222,7 @@ def _newest(has: Bools, times: Numbers) -> Numbers:
     return np.where(has.any(axis=1), times[len(times) - 1 - back], NEVER)
 
 
-def _scalar(cells: Cells, part: _ColumnAnswer, answer: ArrayAnswer) -> None:
+def _scalar(cells: Cells, part: _ColumnAnswer, answer: RangeAnswer) -> None:
     """One series is the sum of one; a bad summand makes the sum unknown."""
     column, largest = part.column, part.column.metric.largest
     value = np.where(part.there, answer.value[column.series], 0)
@@ -235,7 +235,7 @@ def _scalar(cells: Cells, part: _ColumnAnswer, answer: ArrayAnswer) -> None:
     cells.note(part, cell[bad[part.wins]], why_bad(largest))
 
 
-def _histogram(cells: Cells, part: _ColumnAnswer, answer: ArrayAnswer) -> None:
+def _histogram(cells: Cells, part: _ColumnAnswer, answer: RangeAnswer) -> None:
     """Buckets sorted by edge, with sum and count; none of them where one is not sound."""
     name, column = part.column.metric.column, part.column
     wrong: dict[str, list[Numbers]] = {}
