@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
     from driftwatch.doctor.checks import Check, Checkup
     from driftwatch.doctor.scrapes import SourceAnswer
-    from driftwatch.model import Serving, TargetKey
+    from driftwatch.model import TargetKey
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
-_ARMING = 20  # targets whose minutes are read for what a baseline lacks
+_MOST_READ = 20  # targets whose minutes are read for what a baseline lacks
 _MOST_SHOWN = 200  # troubles on a terminal; --json has them all
+_ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
 
 @click.command(name="doctor")
@@ -48,27 +49,33 @@ def command(
 
     Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there, fresh,
     in a plausible unit and scraped often enough; the clocks, the GPUs, contradictions in the
-    configuration, and the receivers. Exit code 0: every rule can fire on every target or is ARMING
-    (waits for a baseline, for history or for more servers), and every receiver can be reached; 1:
-    not, with the reason; 4: no source has a vLLM server.
+    configuration, and the receivers. Exit code 0: every rule can fire on every target, is LEARNING
+    (waits for a baseline or for history) or OFF (its pool has too few servers), and every receiver
+    can be reached; 1: not, with the reason; 4: no source has a vLLM server.
     """
     import polars as pl
 
     from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
-    from driftwatch.doctor.checkup import Inputs, checkup
+    from driftwatch.doctor.checkup import Inputs, checkup, receiver_checks
     from driftwatch.doctor.sources import read_sources
+    from driftwatch.service.configuration import serving_said
+    from driftwatch.service.needs import receiver_files
+    from driftwatch.settings import load_settings
 
-    if config is None and not urls and recording is None:
+    of_config = not urls and recording is None
+    if config is None and of_config:
         config = config_here()
     plan = plan_from(config, **serving)
     clock = SystemClock()
-    settings, of_config = _settings(urls, recording, config)
+    configured = None if config is None else load_settings(config)
+    settings = _settings(urls, recording, config, configured)
     if urls:
         plan, settings = _with_own_gpus(urls, plan, settings)
     progress = Progress("asking")
     reading = read_sources(settings, clock, progress)
     progress.close()
+    pools = settings.pools if of_config else ()
     result = checkup(
         pl.concat(reading.scrapes),
         plan.assign(reading.targets),
@@ -79,13 +86,14 @@ def command(
             sources=reading.sources,
             gpus=pl.concat(reading.gpus),
             interval_seconds=settings.interval,
-            places=_places_of_settings(settings) if of_config else {},
+            places={pool.name: serving_said(pool.serving) for pool in pools},
             waits=_waits(config, plan) if of_config else None,
         ),
     )
-    if config is not None:
-        result = replace(result, checks=(*result.checks, *_receivers(config)))
-    place = _places(config, settings) if of_config else None
+    if configured is not None:
+        receivers = receiver_checks(receiver_files(configured))
+        result = replace(result, checks=(*result.checks, *receivers))
+    place = _places(config, settings) if of_config and config is not None else None
     if as_json:
         _print_json(result, reading.sources, place)
     else:
@@ -95,40 +103,33 @@ def command(
 
 
 def _settings(
-    urls: Sequence[str], recording: Path | None, config: Path | None
-) -> tuple[Settings, bool]:
-    """The sources to read, and whether they are those of the configuration."""
-    from driftwatch.settings import PagesSource, RecordingSource, Settings, load_settings
+    urls: Sequence[str], recording: Path | None, config: Path | None, configured: Settings | None
+) -> Settings:
+    """The sources to read: those of the command line, else of the configuration.
+
+    Raises ConfigError: files of these sources cannot be read, all at once; those of receivers are
+    checks.
+    """
+    from driftwatch.service.needs import unmet
+    from driftwatch.settings import PagesSource, RecordingSource, Settings
 
     if urls and recording is not None:
         raise UsageError("give URLs or --recording, not both", help_text=_EXAMPLE)
     if recording is not None:
         source = RecordingSource.model_construct(recording=recording, labels={})
-        return Settings.model_validate({"sources": [source]}), False
+        return Settings.model_validate({"sources": [source]})
     if urls:
         pages = PagesSource.model_construct(pages=tuple(urls), labels={})
-        return Settings.model_validate({"sources": [pages]}), False
-    if config is None:
+        return Settings.model_validate({"sources": [pages]})
+    if configured is None or config is None:
         raise UsageError(
             "there is no ./driftwatch.yaml, and no URL, --recording or --config is given",
             help_text=f"driftwatch init writes one; or: {_EXAMPLE}",
         )
-    settings = load_settings(config)
-    _refuse_unreadable(settings, config)
-    return settings, True
-
-
-def _refuse_unreadable(settings: Settings, config: Path) -> None:
-    """Files of the sources that cannot be read, all at once; those of receivers are checks.
-
-    Raises ConfigError: there is one.
-    """
-    from driftwatch.service.needs import unmet
-
-    without = settings.model_copy(update={"receivers": ()})
-    wrong = tuple(p for p in unmet(without, config) if p.severity == "error")
-    if wrong:
+    without = configured.model_copy(update={"receivers": ()})
+    if wrong := tuple(p for p in unmet(without, config) if p.severity == "error"):
         raise ConfigError(wrong)
+    return configured
 
 
 def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
@@ -150,12 +151,6 @@ def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple
     return replace(plan, own_hosts=here), settings.model_copy(update={"sources": more})
 
 
-def _places_of_settings(settings: Settings) -> dict[str, Sequence[Serving]]:
-    from driftwatch.service.configuration import serving_said
-
-    return {pool.name: serving_said(pool.serving) for pool in settings.pools}
-
-
 def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
     """Target → what its baseline lacks, from the service's database; None where there is none."""
     from driftwatch.baselines.candidates import arming, material_of_store, without_baseline
@@ -166,27 +161,22 @@ def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
         with open_store(None, None if config is None else str(config)) as store:
             material = material_of_store(store, plan)
             waiting = without_baseline(material)
-            texts = {one.target.key: one.text for one in arming(material, waiting[:_ARMING])}
+            lacking = arming(material, waiting[:_MOST_READ])
     except DriftwatchError:
         return None
-    rest = {target.key: "no pin" for target in waiting[_ARMING:]}
-    return dict.fromkeys(material.targets, "") | rest | texts
+    texts = dict.fromkeys(material.targets, "") | {one.key: "no baseline" for one in waiting}
+    for one in lacking:
+        soonest = "" if one.earliest is None else f", not before {one.earliest:%H:%M} UTC"
+        what = "no baseline accepted" if one.lacking is None else f"{one.lacking}{soonest}"
+        texts[one.target.key] = what
+    return texts
 
 
-def _receivers(config: Path) -> list[Check]:
-    from driftwatch.doctor.checkup import receiver_checks
-    from driftwatch.service.needs import receiver_files
-    from driftwatch.settings import load_settings
-
-    return receiver_checks(receiver_files(load_settings(config)))
-
-
-def _places(config: Path | None, settings: Settings) -> Callable[[Check], str]:
+def _places(config: Path, settings: Settings) -> Callable[[Check], str]:
     """Where in the file a check is mended: ``file:line``, "" where that is no line of it."""
     from driftwatch.yaml_models import place_of
     from driftwatch.yaml_positions import Entries, read_yaml
 
-    assert config is not None  # noqa: S101 - the settings are of it
     root = read_yaml(config).root
     numbers = {pool.name: number for number, pool in enumerate(settings.pools)}
 
@@ -212,11 +202,12 @@ def _print_json(
     import json
 
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "ready": result.ready,
         "targets": result.targets,
         "rules": dict(result.rules),
-        "arming": sorted(result.arming),
+        "learning": sorted(result.learning),
+        "off": sorted(result.off),
         "sources": [
             {
                 "name": source.name,
@@ -238,9 +229,9 @@ def _print_json(
 
 def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:
     """Trouble first, verdict last."""
-    order = {"MISSING": 0, "WRONG": 1, "WARNING": 2, "ARMING": 3, "off": 4, "ok": 5}
-    checks = sorted(result.checks, key=lambda check: order[check.status])
-    troubles = [c for c in checks if c.status in ("MISSING", "WRONG", "WARNING", "ARMING")]
+    checks = sorted(result.checks, key=lambda check: _ORDER.index(check.status))
+    # of what is off only that is a trouble which costs a rule
+    troubles = [c for c in checks if c.status != "ok" and (c.status != "OFF" or c.disables)]
     # piped nothing is left out
     limit = _MOST_SHOWN if sys.stdout.isatty() else len(troubles)
     listed = checks if show_all else troubles[:limit]
@@ -257,24 +248,27 @@ def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None
 def _verdict(result: Checkup) -> str:
     if not result.targets:
         return "NO VERDICT: no source has a vLLM server"
-    able = sum(result.rules.values())
-    word = "READY" if result.ready else "NOT READY"
     counted = {
         status: sum(check.status == status for check in result.checks)
         for status in ("MISSING", "WRONG")
-    }
-    counted["ARMING"] = len(result.arming)
+    } | {"LEARNING": len(result.learning), "OFF": len(result.off)}
     bad = ", ".join(f"{number} {status}" for status, number in counted.items() if number)
-    return f"{word}: {able} of {len(result.rules)} rules can fire on every pool" + (
-        f"; {bad}" if bad else ""
-    )
+    word = "READY" if result.ready else "NOT READY"
+    able = f"{sum(result.rules.values())} of {len(result.rules)}"
+    return f"{word}: {able} rules can fire on every pool{'; ' if bad else ''}{bad}"
 
 
 def _print_check(check: Check, wide: int, place: Callable[[Check], str] | None) -> None:
-    """What was found, what it costs, how to mend it (without a file, on the command line first)."""
-    _wrapped(f"{check.status:<8}{check.where:<{wide}}  ", check.what, 8)
-    if check.disables:
-        _wrapped("        disables  ", ", ".join(check.disables), 18)
+    """What is wrong, what it costs, how to mend it (without a file, on the command line first)."""
+    # a rule's selectors tell nothing here
+    names = ", ".join(dict.fromkeys(name.partition("{")[0] for name in check.disables))
+    what = check.what
+    if check.status in ("LEARNING", "OFF") and names:
+        what = f"{what}: {names} cannot fire" + (" yet" if check.status == "LEARNING" else "")
+        names = ""
+    _wrapped(f"{check.status:<7} {check.where:<{wide}} ", what, 8)
+    if names:
+        _wrapped("        disables  ", names, 18)
     if check.fix:
         if place is not None:
             at = place(check)

@@ -17,7 +17,7 @@ _REASONS_TOLD = 5
 # A page that was answered but says nothing, as collect/exposition.py calls it. A scrape that was
 # recorded as failed, and a server without statistics, are facts: they were read.
 _UNREADABLE = (
-    "HTML, not a metrics page",
+    "answers HTML",
     "empty page",
     "no sample on the page",
     "not a metrics page",

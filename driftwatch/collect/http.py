@@ -270,7 +270,7 @@ def _refusal(response: requests.Response, body_bytes: int) -> str | None:
         return f"answers {status} {responses.get(status, '')}".rstrip()
     kind = response.headers.get("Content-Type", "")
     if "html" in kind.lower():
-        return f"HTML, not a metrics page (Content-Type {kind[:80]})"
+        return f"answers HTML ({kind[:80]}), not metrics"
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding != "identity":
         return f"answers with Content-Encoding {encoding[:40]}, which was not asked for"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from driftwatch.model import Target, TargetKey
 
-Status = Literal["MISSING", "WRONG", "WARNING", "ARMING", "off", "ok"]
+Status = Literal["MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok"]
 
 _NAMED = 3  # targets of a pool that are named; the rest is counted
 
@@ -18,8 +18,8 @@ class Check:
     """One check."""
 
     # MISSING (a rule cannot fire, or nobody hears of it), WRONG (it fires on a number that is not
-    # what it says), WARNING (it can fire, but less well), ARMING (it cannot fire yet, and will with
-    # time), off (a rule that is switched off, a reading that does not exist), ok
+    # what it says), WARNING (it can fire, but less well), LEARNING (it cannot fire yet, and will
+    # with time), OFF (it cannot fire here, and no setting or time cures that), ok
     status: Status
     where: str  # target, pool or source
     what: str  # its result
@@ -41,14 +41,16 @@ class Checkup:
     # enabled rule id → it can fire on every target
     rules: Mapping[str, bool] = field(default_factory=dict)
     targets: int = 0  # how many there are
-    # ids of those that cannot fire yet for want of time, a baseline or peers only
-    arming: frozenset[str] = frozenset()
+    # ids of those that cannot fire for want of a baseline or of history only
+    learning: frozenset[str] = frozenset()
+    off: frozenset[str] = frozenset()  # ids of those that cannot fire for want of peers only
 
     @property
     def ready(self) -> bool:
-        """Every enabled rule can fire on every target or is arming; nothing is missing or wrong."""
+        """Nothing is missing or wrong, and every enabled rule can fire, is learning or off."""
         bad = any(check.status in ("MISSING", "WRONG") for check in self.checks)
-        able = all(can or rule in self.arming for rule, can in self.rules.items())
+        waived = self.learning | self.off
+        able = all(can or rule in waived for rule, can in self.rules.items())
         return bool(self.rules) and able and not bad
 
 
@@ -94,7 +96,7 @@ def _of_pool(pool: str, size: int, group: Sequence[TargetCheck]) -> Check:
     where, what = pool, worst.what
     if size == 1:
         where = worst.key.text
-    elif worst.status in ("ok", "off"):
+    elif worst.status in ("ok", "OFF"):
         what = f"{len(group)} of {size}: {what}"
     else:
         named = ", ".join(sorted(one.key.text for one in group)[:_NAMED])

@@ -15,7 +15,7 @@ from driftwatch.detect.fingerprints import release_text
 from driftwatch.doctor import targets as target_checks
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.gpus import gpu_inputs
-from driftwatch.doctor.needs import Costs, TargetFacts, arming
+from driftwatch.doctor.needs import Costs, TargetFacts, waiting
 from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
 from driftwatch.doctor.scrapes import (
     SourceAnswer,
@@ -89,16 +89,19 @@ def checkup(
     checks += by_pool(of_targets, targets)
     checks += _pools(targets, plan, costs, rows, inputs)
     checks += [
-        Check("off", rule.id, rule.reason or "switched off")
+        Check("OFF", rule.id, rule.reason or "switched off")
         for rule in plan.rules
         if not rule.enabled
     ]
     # without a page there is nothing to wait for
-    waiting, later = arming(plan.enabled, here, inputs.waits) if has_page else ([], frozenset())
+    later = waiting(plan.enabled, here, inputs.waits) if has_page else []
     able = _able(plan, targets, costs, of_targets)
-    later &= {rule for rule, can in able.items() if can}
-    able |= dict.fromkeys(later, False)
-    return Checkup((*checks, *waiting), able, len(targets), later)
+    learning, off = (
+        frozenset(r for check in later if check.status == status for r in check.disables if able[r])
+        for status in ("LEARNING", "OFF")
+    )
+    able |= dict.fromkeys(learning | off, False)
+    return Checkup((*checks, *later), able, len(targets), learning, off - learning)
 
 
 def _target_facts(

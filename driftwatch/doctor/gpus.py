@@ -41,7 +41,7 @@ def gpu_inputs(
         "no DCGM or NVML reading",
         (
             *cost.disables,
-            "GPU_UTIL, tensor, DRAM activity, power and clock beside a page",
+            "the GPU line of a page",
             *(("tokens/s/GPU where gpus_per_replica is not declared",) if undeclared else ()),
         ),
         "dcgm-exporter in the Prometheus of a source, sources: [{dcgm: "
@@ -129,7 +129,7 @@ def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[TargetCheck]:
             # what is not exported is a check of the exporter, with the line that mends it
             of_exporter = "s before the window" in why or " not exported" in why
             if column not in _COUNTED and not of_exporter:
-                yield TargetCheck(key, "off", f"{column}: {why}")
+                yield TargetCheck(key, "OFF", f"{column}: {why}")
 
 
 def _unread(gpus: pl.DataFrame) -> Iterator[Check]:

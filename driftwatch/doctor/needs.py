@@ -28,7 +28,10 @@ _STAND_INS: Mapping[str, str] = {
 # A ratio is unknown where the reading is that it compares.
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
 NEEDED_TARGETS = 3
-_NO_PIN = "baseline not known: no database of driftwatch run here"
+_NO_BASELINE = "no baseline (driftwatch run has no database here yet)"
+_PROPOSE = (
+    "driftwatch baseline propose; rules with a baseline under 24 h page 3 to 10 times too often"
+)
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days of history",
@@ -112,7 +115,7 @@ class TargetFacts:
                 return self.members > 1
             case "release":
                 return self.has_release
-            case "speed_pin" | "own_past" | "pool_of_three":  # comes with time: checkup_arming
+            case "speed_pin" | "own_past" | "pool_of_three":  # comes with time: waiting()
                 return True
             case "max_num_seqs":  # inferred from a plateau sooner or later
                 return True
@@ -225,26 +228,24 @@ def _reads(node: exp.Expr, names: Set[str]) -> bool:
     return any(column.name in names for column in node.find_all(exp.Column))
 
 
-def arming(
+def waiting(
     rules: Sequence[Rule],
     targets: Mapping[TargetKey, Target],
     waits: Mapping[TargetKey, str] | None,
-) -> tuple[list[Check], frozenset[str]]:
-    """Checks of the rules that wait, per pool, and the rules that wait in any.
+) -> list[Check]:
+    """Per pool the rules that wait for a baseline or history, and those that lack peers.
 
     ``rules``: the enabled ones; ``targets``: those that answer, with their pools; ``waits``: target
-    → what its pin lacks, "" where one is in force; None = nobody looked.
+    → what its baseline lacks, "" where one is in force; None = nobody looked.
     """
     members: dict[str, list[TargetKey]] = {}
     for key, target in sorted(targets.items()):
         members.setdefault(target.pool or "", []).append(key)
-    checks: list[Check] = []
-    waiting: set[str] = set()
-    for pool, keys in sorted(members.items()):
-        for check in _of_pool(rules, pool, keys, waits):
-            checks.append(check)
-            waiting |= set(check.disables)
-    return checks, frozenset(waiting)
+    return [
+        check
+        for pool, keys in sorted(members.items())
+        for check in _of_pool(rules, pool, keys, waits)
+    ]
 
 
 def _of_pool(
@@ -253,23 +254,17 @@ def _of_pool(
     keys: Sequence[TargetKey],
     waits: Mapping[TargetKey, str] | None,
 ) -> Iterator[Check]:
-    of_pins = _without(rules, "speed_pin")
-    lacking = [(key, waits.get(key, "") if waits is not None else _NO_PIN) for key in keys]
+    of_baselines = _without(rules, "speed_pin")
+    lacking = [(key, waits.get(key, "") if waits is not None else _NO_BASELINE) for key in keys]
     lacking = [(key, why) for key, why in lacking if why]
-    if of_pins and lacking:
+    if of_baselines and lacking:
         key, why = lacking[0]
         many = f"{len(lacking)} of {len(keys)} ({key.text}): " if len(keys) > 1 else ""
-        yield Check(
-            "ARMING",
-            pool,
-            f"{many}{why}",
-            of_pins,
-            "driftwatch baseline propose; a baseline under 24 h pages 3-10x too often",
-        )
+        yield Check("LEARNING", pool, f"{many}{why}", of_baselines, _PROPOSE)
     of_three = _without(rules, "pool_of_three")
     if of_three and len(keys) < NEEDED_TARGETS:
-        what = f"its pool has {len(keys)} of the {NEEDED_TARGETS} servers that a comparison needs"
-        yield Check("ARMING", pool, what, of_three)
+        count = f"{len(keys)} server{'s' if len(keys) > 1 else ''}"
+        yield Check("OFF", pool, f"has {count}, a comparison needs {NEEDED_TARGETS}", of_three)
     of_past: dict[str, list[str]] = {}
     for rule in rules:
         if rule.id in _without([rule], "own_past"):
@@ -278,7 +273,7 @@ def _of_pool(
                 histories[0] if histories else "hours to days of history", []
             ).append(rule.id)
     for needed, named in of_past.items():
-        yield Check("ARMING", pool, f"can fire after {needed}", tuple(named))
+        yield Check("LEARNING", pool, f"needs {needed}", tuple(named))
 
 
 def _without(rules: Sequence[Rule], need: Need) -> tuple[str, ...]:

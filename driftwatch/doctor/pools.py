@@ -117,7 +117,7 @@ def _max_num_batched_tokens(of: PoolScrapes, costs: Costs) -> Check:
         _severity(cost),
         of.pool.name,
         "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
-        (*cost.disables, "leaf token_budget_binding", "recommend: its answer for this knob"),
+        (*cost.disables, "the cause 'token budget full'", "advice on max_num_batched_tokens"),
         "serving.max_num_batched_tokens, or serving.startup_log",
         flags="--max-num-batched-tokens N, or --startup-log FILE",
         setting=("serving", "max_num_batched_tokens"),
@@ -254,10 +254,10 @@ def _no_datasheet(pool: str, setting: str, name: str | None, why: str) -> Check:
     """A model or GPU that is not known, or not in the tables."""
     what = f"{setting} unknown" if name is None else why.split("; --hardware")[0]
     return Check(
-        "off",  # it answers without: wider, and not on KV blocks
+        "OFF",  # it answers without: wider, and not on KV blocks
         pool,
-        f"recommend: no datasheet, {what}",
-        ("what recommend says of KV blocks under other settings",),
+        f"recommend says nothing of KV blocks under other settings: no datasheet, {what}",
+        (),
         f"serving.{setting}: its name in driftwatch's tables",
         pool,
         f"driftwatch recommend --{setting} NAME, or --hardware FILE",

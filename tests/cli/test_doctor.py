@@ -57,19 +57,20 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
         lines = out.splitlines()
         assert code == 0, out
         ready = re.fullmatch(
-            r"READY: (\d+) of (\d+) rules can fire on every pool; 10 ARMING", lines[-1]
+            r"READY: (\d+) of (\d+) rules can fire on every pool; 8 LEARNING, 2 OFF", lines[-1]
         )
         assert ready is not None
-        assert int(ready[2]) - int(ready[1]) == 10  # which wait for a pin, a past or twins
+        assert int(ready[2]) - int(ready[1]) == 10
         heads = {line[:8].strip() for line in lines[:-1]} - {""}
         assert heads == {
             "WARNING",
-            "ARMING",
+            "LEARNING",
+            "OFF",
             "ok",
         }  # fields that dcgm-exporter's own list leaves out
         code, out, _ = run("doctor", "--all")
         assert code == 0
-        for words in ("clocks agree", "page read", "declared, DCGM agrees", "off     "):
+        for words in ("clocks agree", "page read", "declared, DCGM agrees", "OFF     "):
             assert words in out, words
 
 
@@ -122,7 +123,7 @@ def test_a_rule_that_nothing_feeds_is_switched_off_in_a_copy(
     assert code == 0, out + err
     assert "GpuLost" in out
     assert "no GPU is read here" in out
-    assert "READY: 6 of 16 rules can fire on every pool; 10 ARMING" in out
+    assert "READY: 6 of 16 rules can fire on every pool; 8 LEARNING, 2 OFF" in out
 
 
 def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:
@@ -131,7 +132,7 @@ def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:
         Path("driftwatch.yaml").write_text(text.replace("gpus_per_replica: 1", "gpu_uuids: []"))
         code, out, _ = run("doctor", "--json")
     document = json.loads(out)
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert document["ready"] is (code == 0)
     assert document["targets"] == 1
     assert set(document["rules"].values()) <= {True, False}

@@ -36,10 +36,10 @@ def test_a_recording_of_html_has_no_verdict(run: Run, as_json: bool) -> None:
     assert code == 4
     verdict, aside = (err, out) if as_json else (out, err)
     assert NONE_BETWEEN in verdict
-    assert "HTML, not a metrics page" in verdict
+    assert "answers HTML, not metrics" in verdict
     assert "NO VERDICT" not in aside
     assert err.count("warning: ") == 1  # one reason, whatever its numbers
-    assert "warning: 20 of 20 scrapes failed, e.g. HTML, not a metrics page" in err
+    assert "warning: 20 of 20 scrapes failed, e.g. answers HTML, not metrics" in err
 
 
 def test_pages_that_are_cut_off_are_a_problem(run: Run, page: str) -> None:

@@ -172,7 +172,7 @@ def test_a_value_with_an_underscore_is_refused_on_a_known_page_too() -> None:
         (b"# HELP x y\n", "no sample on the page"),
         (
             b"\n  <!DOCTYPE html><html>no</html>",
-            "HTML, not a metrics page: it starts with '<!DOCTYPE html><html>no</html>'",
+            "answers HTML, not metrics: it starts with '<!DOCTYPE html><html>no</html>'",
         ),
         (
             b'{"detail":"Not Found"}',

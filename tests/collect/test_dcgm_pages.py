@@ -211,7 +211,7 @@ def test_the_agent_says_that_a_gpu_is_lost() -> None:
         ("", "empty page (0 bytes)"),
         (VLLM, NOT_DCGM),
         ("# HELP DCGM_FI_DEV_GPU_TEMP t\n# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n", "no sample"),
-        ("<html><body>sign in</body></html>\n", "HTML, not a metrics page"),
+        ("<html><body>sign in</body></html>\n", "answers HTML, not metrics"),
         ('{"detail":"Not Found"}\n', "not a metrics page: no line of it is a sample"),
         (dcgm_page([FakeGpu(0, "GPU-a")])[:-40], "page cut off at byte "),
         # fields that are not read: a switch, a CPU
@@ -263,7 +263,10 @@ def test_one_exporter_fails_and_the_other_is_read() -> None:
         for answer, reason in (
             (Answer(404, "404 page not found\n"), "answers 404 Not Found"),
             (Answer(503, ""), "answers 503 Service Unavailable"),
-            (Answer(200, page, {"Content-Type": "text/html"}), "HTML, not a metrics page"),
+            (
+                Answer(200, page, {"Content-Type": "text/html"}),
+                "answers HTML (text/html), not metrics",
+            ),
             (Answer(302, "", {"Location": "/login"}), "answers 302, a redirect to /login"),
             (Answer(200, page[:310]), "page cut off at byte 310"),
             (Answer(0, hang=True), "no answer for 0.4 s"),

@@ -209,11 +209,11 @@ def test_the_environment_sends_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch
         ),
         (
             answer(b"<html>\n", "200 OK", "Content-Type: text/html; charset=utf-8"),
-            "HTML, not a metrics page (Content-Type text/html; charset=utf-8)",
+            "answers HTML (text/html; charset=utf-8), not metrics",
         ),
         (
             answer(b"<html>\n", "200 OK", "Content-Type: text/plain"),
-            "HTML, not a metrics page: it starts with '<html>\\n'",
+            "answers HTML, not metrics: it starts with '<html>\\n'",
         ),
         (
             answer(b"\x1f\x8b", "200 OK", "Content-Encoding: gzip"),

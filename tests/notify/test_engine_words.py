@@ -73,7 +73,7 @@ def _doctor(**counted: float) -> list[Any]:
 
 def test_doctor_names_the_rules_that_a_pooling_engine_has_no_use_for() -> None:
     (found,) = _doctor(ttft_seconds_count=50, itl_seconds_count=0, generation_tokens_total=0)
-    assert found.status == "off"
+    assert found.status == "OFF"
     assert found.what.startswith("not applicable: pooling engine")
     assert "EngineStuck" not in found.disables
     assert "BatchLimitBinding" not in found.disables

@@ -58,25 +58,23 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     found = _checked(_page(shared_data))
     assert _trouble(found) == []
     assert found.ready
-    later = {"SlowerAtEqualLoad", "ReplicaSlow", "LatencyCreep", "TrafficShift", "UnevenTraffic",
-             "RetuneAdvised", *LENGTH_DRIFT}  # fmt: skip
-    assert {rule for rule, able in found.rules.items() if not able} == found.arming == later
+    later = {"SlowerAtEqualLoad", "LatencyCreep", "TrafficShift", "RetuneAdvised", *LENGTH_DRIFT}
+    assert (found.learning, found.off) == (later, {"ReplicaSlow", "UnevenTraffic"})
+    assert {rule for rule, able in found.rules.items() if not able} == found.learning | found.off
 
 
 def test_what_waits_says_for_what(shared_data: Path) -> None:
     frame, plan = _page(shared_data), replace(shipped_plan(), pools=(COMPLETE,))
     targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
-    told = "arming: 15 of 20 minutes, load spread 2.1x of 3x, no verdict before 11:34 UTC"
+    told = "15 of 20 minutes, load spread 2.1x of 3x, not before 11:34 UTC"
     found = checkup(frame, targets, plan, Inputs(waits={KEY: told}))
-    arming = {c.what: c.disables for c in found.checks if c.status == "ARMING"}
-    assert arming[told] == (*LENGTH_DRIFT, "SlowerAtEqualLoad")
-    assert arming["its pool has 1 of the 3 servers that a comparison needs"] == (
-        "ReplicaSlow",
-        "UnevenTraffic",
-    )
-    assert arming["can fire after 7 days of history"] == ("LatencyCreep",)
+    later = {(c.status, c.what): c.disables for c in found.checks}
+    assert later["LEARNING", told] == (*LENGTH_DRIFT, "SlowerAtEqualLoad")
+    peers = ("ReplicaSlow", "UnevenTraffic")
+    assert later["OFF", "has 1 server, a comparison needs 3"] == peers
+    assert later["LEARNING", "needs 7 days of history"] == ("LatencyCreep",)
     armed = checkup(frame, targets, plan, Inputs(waits={KEY: ""}))
-    assert "SlowerAtEqualLoad" not in armed.arming
+    assert "SlowerAtEqualLoad" not in armed.learning
     assert armed.rules["SlowerAtEqualLoad"]
 
 
@@ -130,7 +128,9 @@ def test_without_the_waiting_gauge_a_stuck_engine_is_still_seen(shared_data: Pat
 def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_data: Path) -> None:
     pool = replace(COMPLETE, tuned_for=TunedFor())
     without = _checked(_page(shared_data), pool)
-    assert [r for r, can in without.rules.items() if not can and r not in without.arming] == [
+    assert [
+        r for r, can in without.rules.items() if not can and r not in without.learning | without.off
+    ] == [
         "BatchDrift",
         *LENGTH_DRIFT,
     ]
@@ -228,7 +228,7 @@ def _schema() -> dict[str, pl.DataType]:
 
 
 def test_rules_that_are_off_are_listed_with_their_reason(shared_data: Path) -> None:
-    off = [c for c in _checked(_page(shared_data)).checks if c.status == "off"]
-    off = [c for c in off if not c.what.startswith("recommend: ")]  # a datasheet is no rule
+    off = [c for c in _checked(_page(shared_data)).checks if c.status == "OFF" and not c.disables]
+    off = [c for c in off if not c.what.startswith("recommend says")]  # a datasheet is no rule
     assert [c.where for c in off] == ["ThroughputDown"]
     assert "server-month" in off[0].what

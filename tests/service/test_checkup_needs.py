@@ -104,7 +104,7 @@ def _rule(name: str, condition: str | None = None) -> Rule:
 
 
 def _plan(pool: Pool = WHOLE, *rules: Rule) -> Plan:
-    # what detectors with a past say is unknown for hours to days: ARMING, in test_checkup.py
+    # what detectors with a past say is unknown for hours to days: LEARNING, in test_checkup.py
     every = tuple(_rule(name) for name in BY_NAME if name not in DETECTED)
     return replace(shipped_plan(), pools=(pool,), rules=rules or every)
 

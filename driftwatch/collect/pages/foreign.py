@@ -98,12 +98,13 @@ _FIXES = {
 
 # how driftwatch.collect.http words a refusal → what to do about it
 _REFUSALS = {
-    "answers 401": "it asks for a login: give an address without one, or the Prometheus that "
+    "answers 401": "the server wants a login. Give an address without one, or the Prometheus that "
     "scrapes it",
-    "answers 403": "it refuses this machine: allow it, or give the Prometheus that scrapes it",
-    "answers 404": "vLLM serves its page at /metrics: http://host:8000/metrics",
+    "answers 403": "the server refuses this machine. Allow it, or give the Prometheus that scrapes "
+    "it",
+    "answers 404": "vLLM serves its page at /metrics. Give http://host:8000/metrics",
     "answers 3": "give the address that it redirects to, if that is the vLLM server's /metrics",
-    "HTML": "that is a web page: give vLLM's own address, http://host:8000/metrics",
+    "answers HTML": "this is a web page. Give vLLM's own address, http://host:8000/metrics",
 }
 
 

@@ -214,7 +214,7 @@ def page_lines(body: bytes) -> list[bytes] | str:
         return f"page refused: {len(body)} bytes, more than {MAX_PAGE_BYTES}"
     start = body[:256].lstrip()
     if start.startswith(b"<"):
-        return f"HTML, not a metrics page: it starts with {_quoted(start)}"
+        return f"answers HTML, not metrics: it starts with {_quoted(start)}"
     count = body.count(b"\n")
     if count > MAX_PAGE_LINES:
         return f"page refused: {count} lines, more than {MAX_PAGE_LINES}"
