@@ -35,7 +35,7 @@ from driftwatch.detect.proposals import (
 )
 from driftwatch.detect.proposals import described as stretch
 from driftwatch.detect.speed import columns as speed
-from driftwatch.detect.speed.load_model import Arming, fit
+from driftwatch.detect.speed.load_model import TooLittle, fit
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
@@ -239,7 +239,7 @@ def offer(material: Material, subject: Subject) -> Offer:
             (pl.col("end") > proposal.since) & (pl.col("end") <= proposal.until)
         ).filter(pl.col("left_out").is_null())
         model = fit(inside.select(list(MINUTE_SCHEMA)))
-        lacking = model.reason if isinstance(model, Arming) else None
+        lacking = model.reason if isinstance(model, TooLittle) else None
     return Offer(subject, proposal, lacking, left_out_of(rows))
 
 
@@ -255,7 +255,7 @@ def refused(material: Material, subject: Subject, window: Window) -> tuple[str, 
         if one.why.startswith(_GRAVE)
     ]
     model = fit(_good(inside))
-    if isinstance(model, Arming):
+    if isinstance(model, TooLittle):
         problems.append(f"too little for a load model: {model.reason}")
     return tuple(problems)
 
@@ -342,7 +342,7 @@ def _arming(material: Material, target: Target) -> ArmingTarget:
     if rows.is_empty():
         return ArmingTarget(target, "no minute of it is stored")
     model = fit(rows)
-    if isinstance(model, Arming):
+    if isinstance(model, TooLittle):
         return ArmingTarget(target, model.reason, model.earliest)
     return ArmingTarget(target, None)
 

@@ -158,7 +158,7 @@ def _compared(
 
 def refusal(baseline: Baseline, what: str) -> str:
     """Why a pin is not in force."""
-    return f"arming anew: pin {baseline.id} is of another server ({what})"
+    return f"baseline {baseline.id} is of another server ({what})"
 
 
 def fingerprint(
@@ -272,7 +272,10 @@ def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
         ["pin_refused", "speed_unknown_reason"], separator="; ", ignore_nulls=True
     )
     return joined.with_columns(
-        speed_unknown_reason=pl.when(unknown).then(reason).otherwise("speed_unknown_reason")
+        speed_unknown_reason=pl.when(unknown).then(reason).otherwise("speed_unknown_reason"),
+        speed_unknown_code=pl.when(unknown)
+        .then(pl.lit("other_server"))
+        .otherwise("speed_unknown_code"),
     ).drop("pin_refused")
 
 

@@ -14,7 +14,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.fingerprints import common
 from driftwatch.detect.reference_minutes import baseline_of_minutes
-from driftwatch.detect.speed.load_model import Arming, LoadModel, fit
+from driftwatch.detect.speed.load_model import LoadModel, TooLittle, fit
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -194,4 +194,4 @@ def with_more(baselines: Baselines, more: Baselines) -> Baselines:
 def _fitted(rows: pl.DataFrame) -> tuple[LoadModel | None, str | None]:
     """The law of these minutes, or what is missing for one."""
     fitted = fit(rows)
-    return (None, fitted.reason) if isinstance(fitted, Arming) else (fitted, None)
+    return (None, fitted.reason) if isinstance(fitted, TooLittle) else (fitted, None)

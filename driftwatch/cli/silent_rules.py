@@ -48,11 +48,11 @@ class Unfired:
         unknown = scraped.filter(pl.col(_SPEED).is_null())
         self._minutes += len(scraped)
         self._without_speed += len(unknown)
-        for reason in unknown["speed_unknown_reason"].drop_nulls():
+        reasons = unknown.select("speed_unknown_code", "speed_unknown_reason").drop_nulls()
+        for code, reason in reasons.iter_rows():
             # what is still missing shrinks from minute to minute: the last says how far it came
-            kind = reason.split(":")[0]
-            self._reasons[kind] += 1
-            self._last[kind] = reason
+            self._reasons[code] += 1
+            self._last[code] = reason
 
     def lines(self) -> Iterator[str]:
         """A sentence per rule that knows no speed; of the others a line per missing input."""

@@ -136,7 +136,7 @@ def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
     """``100 % of what is expected at this load``, ``19 % slower at equal load``, or why unknown."""
     slower, ratio = now.get("slower_at_equal_load"), now.get("speed_at_equal_load_ratio")
     if slower is None:
-        return f"not judged: {reason_of('slower_at_equal_load', reasons)}"
+        return reason_of("slower_at_equal_load", reasons)
     if slower and ratio is not None and ratio < 1:
         return f"{percent(1 - ratio)} slower at equal load"
     demand = now.get("speed_at_equal_demand_ratio")

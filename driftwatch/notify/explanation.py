@@ -186,7 +186,7 @@ def _verdict(finding: Finding) -> str:
         return f"Cause unknown: {why}" if why else "No rule of this server names a tree"
     if diagnosis.leaf == "healthy" and finding.evidence.get("slower_at_equal_load") is None:
         speed = clean(finding.reasons.get("slower_at_equal_load", "unknown").split(" (")[0])
-        return f"healthy, but the speed is not judged: {speed}"
+        return f"healthy, but the speed is unknown ({speed})"
     return clean(diagnosis.meaning or diagnosis.leaf)
 
 
@@ -282,8 +282,7 @@ def _earliest(finding: Finding, end: datetime) -> str:
     """``judged from 09:08 UTC on at the earliest``: a lower bound; else nothing."""
     if finding.reference is not None:
         return ""  # a pin's window is over: waiting adds nothing to it
-    why = finding.reasons.get("slower_at_equal_load")
-    at = earliest_of(why or "", end) if finding.evidence.get("scrapes") else None
+    at = earliest_of(finding.evidence, end) if finding.evidence.get("scrapes") else None
     if at is None:
         return ""
     return f"judged from {at.astimezone(UTC):%H:%M} UTC on at the earliest"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from driftwatch.detect.speed.load_model import MIN_MINUTES
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.notify.engine_words import gpu_count_text, gpus_text
 from driftwatch.notify.layout import columns
@@ -123,13 +121,11 @@ def limit_line(row: Mapping[str, Any]) -> str:
     return f"{clean(binding)}{setting}{inferred} binds in {span}"
 
 
-_ARMING = "arming: "
 _UNBOUND = "; how small a loss would be seen is not known"
-_COUNTED = re.compile(rf"(\d+) of {MIN_MINUTES} minutes")
 
 
 def speed_line(row: Mapping[str, Any]) -> str:
-    """``arming: 15 of 20 minutes, …, no verdict before 11:34 UTC``, or the speed and its pin.
+    """``not judged yet: 15 of 20 minutes of data, earliest 11:34 UTC``, or the speed.
 
     Args:
         row: an evidence row.
@@ -137,10 +133,10 @@ def speed_line(row: Mapping[str, Any]) -> str:
     ratio = row.get("speed_at_equal_load_ratio")
     if ratio is None:
         why = row.get("speed_unknown_reason") or "unknown"
-        if (earliest := earliest_of(why, row["end"])) is not None:
-            why += f", no verdict before {earliest:%H:%M} UTC"
+        if (earliest := earliest_of(row, row["end"])) is not None:
+            why += f", earliest {earliest:%H:%M} UTC"
         return clean(why)
-    against = row.get("speed_reference") or "its pin"
+    against = row.get("speed_reference") or "its baseline"
     if row.get("slower_at_equal_load"):
         return f"{percent(1.0 - ratio)} slower at equal load ({against})"
     least = row.get("speed_smallest_detectable_loss_ratio")
@@ -148,23 +144,10 @@ def speed_line(row: Mapping[str, Any]) -> str:
     return f"{ratio:.2f} of what is expected at this load ({against}){bound}"
 
 
-def earliest_of(reason: str, at: datetime) -> datetime | None:
-    """The time before which there can be no load model: a lower bound, as load is not foreseen.
+def earliest_of(row: Mapping[str, Any], at: datetime) -> datetime | None:
+    """The time before which there can be no speed: a lower bound, as load is not foreseen.
 
-    ``watch`` and ``explain`` print the same.
-
-    Args:
-        reason: why the speed is unknown, e.g. ``arming: 15 of 20 minutes``.
-        at: end of the last minute.
-
-    Returns:
-        None where no minute is short.
-
-    >>> earliest_of("arming: 15 of 20 minutes, load spread 1.2× of 1.5×", datetime(2026, 1, 5))
-    datetime.datetime(2026, 1, 5, 0, 5)
+    ``row``: an evidence row; ``at``: end of its minute. None where no minute is missing.
     """
-    counted = _COUNTED.search(reason)
-    if _ARMING not in reason or counted is None:
-        return None
-    short = MIN_MINUTES - int(counted[1])
-    return at + timedelta(minutes=short) if short > 0 else None
+    missing = row.get("speed_missing_minutes")
+    return at + timedelta(minutes=missing) if missing else None

@@ -29,19 +29,17 @@ REASONS = (
     "inputs missing",
     "no data",
 )
-# beginning of what the speed detector says → which of the above
-_BEGINS: Mapping[str, str] = {
+# speed_unknown_code → which of the above; every other one is a missing input
+_OF_CODES: Mapping[str, str] = {
     "idle": "idle",
-    "outside the tuned range": "out of tuned range",
-    "more prefill": "out of tuned range",
-    "generations shorter": "out of tuned range",
-    "the engine idler": "out of tuned range",
+    "out_of_range": "out of tuned range",
     "saturated": "saturated",
-    "arming": "arming",
-    "no pin": "arming",
-    "fewer than": "too few minutes",
-    "warming up": "warming up",
-    "no usable scrape": "no data",
+    "learning": "arming",
+    "no_baseline": "arming",
+    "other_server": "arming",
+    "too_few_minutes": "too few minutes",
+    "warming_up": "warming up",
+    "not_scraped": "no data",
 }
 SUMMED = (
     "ttft_seconds_sum",
@@ -69,8 +67,6 @@ _LAST = (
     "speed_at_equal_load_ratio",
 )
 _FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load")
-# there is no pin, and the detector says that there could be one
-_PIN_POSSIBLE = "no pin, and enough minutes"
 _LOST = ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds", "cap_seconds")
 
 CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -140,8 +136,8 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
             *[_mean(name, weight) for name in ("running_requests", "kv_cache_usage_ratio")],
             *[pl.col(name).drop_nulls().last() for name in _LAST],
             *[pl.col(name).any(ignore_nulls=False) for name in _FLAGS],
-            pl.col("speed_unknown_reason")
-            .str.starts_with(_PIN_POSSIBLE)
+            # without a baseline, and the detector could learn one
+            (pl.col("speed_unknown_code") == "no_baseline")
             .fill_null(False)
             .last()
             .alias("pin_possible"),
@@ -154,9 +150,7 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
 def _reason() -> pl.Expr:
     """Why a row has no verdict; NULL where it has one."""
     reason = pl.col("speed_unknown_reason")
-    kinds = pl.lit("inputs missing")
-    for begins, kind in _BEGINS.items():
-        kinds = pl.when(reason.str.starts_with(begins)).then(pl.lit(kind)).otherwise(kinds)
+    kinds = pl.col("speed_unknown_code").replace_strict(_OF_CODES, default="inputs missing")
     return (
         pl.when(~(pl.col("scrapes") > 0).fill_null(False))
         .then(pl.lit("no data"))

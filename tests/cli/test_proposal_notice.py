@@ -37,7 +37,7 @@ def test_a_replay_takes_its_own_proposal_and_says_so_once(shared_data: Path) -> 
     assert line.startswith("no pin given: driftwatch takes its own proposal, host:8000 2026-11-21")
     assert line.endswith("a pin under 24 h pages 3-10× too often")
     assert "min)" in line
-    assert any(text.startswith("arming: ") and " of 20 minutes" in text for text in arming)
+    assert any(text.startswith("not judged yet: ") and " of 20 minutes" in text for text in arming)
 
 
 def test_explain_of_a_recording_says_which_proposal_it_took(
@@ -67,21 +67,22 @@ def test_a_service_takes_none(shared_data: Path) -> None:
 
 
 def test_the_earliest_time_is_a_lower_bound() -> None:
-    assert earliest_of("arming: 8 of 20 minutes", AT) == AT + timedelta(minutes=12)
-    assert earliest_of("arming: load spread 1.2× of 1.5×", AT) is None  # only another load helps
+    assert earliest_of({"speed_missing_minutes": 12.0}, AT) == AT + timedelta(minutes=12)
+    assert earliest_of({"speed_missing_minutes": 0.0}, AT) is None  # only another load helps
 
 
 def test_the_line_of_a_minute() -> None:
-    row = {"end": AT, "speed_unknown_reason": "arming: 15 of 20 minutes"}
+    why = "not judged yet: 15 of 20 minutes of data"
+    row = {"end": AT, "speed_unknown_reason": why, "speed_missing_minutes": 5.0}
     later = f"{AT + timedelta(minutes=5):%H:%M}"  # as explain has it
-    assert speed_line(row) == f"arming: 15 of 20 minutes, no verdict before {later} UTC"
-    assert speed_line({**row, "speed_unknown_reason": "idle"}) == "idle"
-    known = {"end": AT, "speed_at_equal_load_ratio": 0.781, "speed_reference": "own pin"}
+    assert speed_line(row) == f"{why}, earliest {later} UTC"
+    assert speed_line({"end": AT, "speed_unknown_reason": "idle"}) == "idle"
+    known = {"end": AT, "speed_at_equal_load_ratio": 0.781, "speed_reference": "own baseline"}
     slow = speed_line({**known, "slower_at_equal_load": True})
-    assert slow == "22 % slower at equal load (own pin)"
+    assert slow == "22 % slower at equal load (own baseline)"
     least = {**known, "speed_smallest_detectable_loss_ratio": 0.12}
     assert speed_line(least) == (
-        "0.78 of what is expected at this load (own pin); a loss below 12 % would not be seen"
+        "0.78 of what is expected at this load (own baseline); a loss below 12 % would not be seen"
     )
 
 

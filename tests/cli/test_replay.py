@@ -117,7 +117,7 @@ def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -
     said = " ".join(out.split())
     assert "see doctor" not in said
     assert "GpuLost: gpus_lost (no DCGM or NVML reading" in said
-    assert said.count("too little of its own past") == said.count("no reference (") == 1
+    assert said.count("not enough history yet") == said.count("no reference (") == 1
 
 
 def test_a_rule_that_armed_too_late_says_why_it_could_not_fire(
@@ -130,7 +130,7 @@ def test_a_rule_that_armed_too_late_says_why_it_could_not_fire(
     _, out, _ = run("replay", str(tmp_path / "short.jsonl"))
     said = " ".join(out.split())
     assert "no page between" in said
-    assert re.search(r"SlowerAtEqualLoad could not fire: arming: \d+ of 20 minutes", said)
+    assert re.search(r"SlowerAtEqualLoad could not fire: not judged yet: \d+ of 20 minutes", said)
 
 
 def test_pages_of_history_offer_what_works_on_history(run: Run, shared_data: Path) -> None:

@@ -235,7 +235,7 @@ def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
 
 
 def test_the_path_of_healthy_says_that_nobody_measured_the_speed(tree: Tree) -> None:
-    arming = "arming: 15 of 20 minutes"
+    arming = "not judged yet: 15 of 20 minutes of data"
     found = diagnosed(tree, slower_at_equal_load=None, speed_unknown_reason=arming)
     last = found.path[-1]
     assert (found.leaf, last.node, last.answer) == ("healthy", "slower_anyway", "not asked")

@@ -70,15 +70,15 @@ def test_more_gpus_are_a_factor_of_their_own() -> None:
 
 def test_what_is_unknown_is_named() -> None:
     no_speed = NOW | {"speed_at_equal_load_ratio": None, "slower_at_equal_load": None}
-    reasons = {"slower_at_equal_load": "arming: 15 of 20 minutes"}
+    reasons = {"slower_at_equal_load": "not judged yet: 15 of 20 minutes of data"}
     found = attribution(no_speed, BEFORE, reasons)
     assert not isinstance(found, str)
-    assert found.unknown == {"load and speed": "arming: 15 of 20 minutes"}
+    assert found.unknown == {"load and speed": "not judged yet: 15 of 20 minutes of data"}
     # a time that rose is not printed with a minus
     assert "tokens/s a request" in found.factors
-    assert speed_text(no_speed, reasons) == "not judged: arming: 15 of 20 minutes"
+    assert speed_text(no_speed, reasons) == "not judged yet: 15 of 20 minutes of data"
     (why,) = throughput_table(NOW, {}, {})
-    assert why.startswith("Where the throughput went: not compared, no ")
+    assert why.startswith("Where the throughput went: not compared, the baseline ")
 
 
 @settings(max_examples=100, deadline=None)

@@ -544,7 +544,7 @@ def test_an_unmeasured_speed_is_said(book: Rulebook) -> None:
     found = diagnosis(book, **BOUND)
     reasons = {step.node: step.reason for step in found.path}
     assert reasons["engine_slower"] == "no speed at equal load; not compared with peers"
-    arming = "arming: 15 of 20 minutes"
+    arming = "not judged yet: 15 of 20 minutes of data"
     reasons = {s.node: s.reason for s in diagnosis(book, speed_unknown_reason=arming, **BOUND).path}
     said = f"no speed at equal load: {arming}; not compared with peers"
     assert reasons["engine_slower"] == said

@@ -145,6 +145,10 @@ class Past:
     rise: Floats  # 25 % quantile of the last 8 min less what was before them
     back: Floats  # median of the last 15 min
 
+    def at(self, minutes: slice) -> Past:
+        """Of some minutes."""
+        return Past(*(getattr(self, field.name)[:, minutes] for field in fields(self)))
+
     def without(self, which: Flags) -> Past:
         """With nothing known of some targets."""
         if not which.any():

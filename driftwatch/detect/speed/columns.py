@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-import numpy as np
 import polars as pl
 
 from driftwatch.collect.schema import KEY
@@ -14,7 +13,7 @@ from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.change import LOOKBACK
 from driftwatch.detect.speed.load import load_of
 from driftwatch.detect.speed.memory import Memory, memory_from
-from driftwatch.detect.speed.output import COLUMNS
+from driftwatch.detect.speed.output import SCHEMA
 from driftwatch.detect.speed.stretch import MINUTE, Stretch
 
 __all__ = ["Memory", "columns", "memory_from"]
@@ -25,32 +24,23 @@ def columns(
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
-    whatever was evaluated in this tick (and, for later detectors, the columns of earlier ones);
-    ``memory``: from the minutes before. How minutes are split over calls changes nothing; ``pins``:
-    in force for all of these minutes; ``settings``: what a person set.
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end; how
+    they are split over calls changes nothing; ``baselines``: in force for all of these minutes.
     """
     if minutes.is_empty():
-        return pl.DataFrame(schema=COLUMNS), memory
-    numbered = minutes.with_row_index("row")
+        return pl.DataFrame(schema=SCHEMA), memory
     tables = []
-    for rows in _stretches(numbered):
+    for rows in _stretches(minutes.with_row_index("row")):
         start: datetime = rows.select(pl.col("end").min()).item()
         last: datetime = rows.select(pl.col("end").max()).item()
-        targets = rows.select(*KEY, "pool").unique(KEY, keep="last", maintain_order=True)
         count = (last - start) // MINUTE + 1
-        stretch = Stretch(
-            memory, targets, start, count, baselines, accepts=settings.accepts_proposals
-        )
-        places = stretch.targets.select(KEY).with_row_index("target")
-        target = rows.join(places, on=KEY, how="left", maintain_order="left")["target"]
-        at = target.to_numpy().astype(np.intp)
-        minute = ((rows["end"] - start).dt.total_minutes()).to_numpy().astype(np.intp)
-        stretch.place(load_of(rows), at, minute)
-        memory = stretch.run()
-        tables.append(stretch.output.frame(stretch.why, at, minute).with_columns(rows["row"]))
-    table = tables[0] if len(tables) == 1 else pl.concat(tables).sort("row")
-    return table.drop("row").select(*COLUMNS), memory
+        targets = rows.select(*KEY, "pool").unique(KEY, keep="last", maintain_order=True)
+        accepts = settings.accepts_proposals
+        stretch = Stretch(memory, targets, start, count, baselines, accepts=accepts)
+        minute = (rows["end"] - start).dt.total_minutes().to_numpy()
+        table, memory = stretch.fold(load_of(rows), rows.select(KEY), minute)
+        tables.append(table.with_columns(rows["row"]))
+    return pl.concat(tables).sort("row").drop("row"), memory
 
 
 def _stretches(minutes: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -61,9 +51,6 @@ def _stretches(minutes: pl.DataFrame) -> Iterator[pl.DataFrame]:
         (pl.col("pool") != pl.col("pool").shift(1).over(KEY)).fill_null(value=False)
     )["end"]
     cuts = pl.concat([ends.filter(gaps.fill_null(value=False)), moves]).unique().sort()
-    if cuts.is_empty():
-        yield minutes
-        return
     part = cuts.search_sorted(minutes["end"], side="right")
     for number in part.unique().sort():
         yield minutes.filter(part == number)

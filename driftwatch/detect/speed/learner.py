@@ -8,15 +8,16 @@ minutes are thinned as they grow, so that a pool costs at most ``MOST · 60`` by
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Integers, Singles
+from driftwatch.arrays import Integers, Singles, Texts
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.speed.load import REQUESTS, WIDTH
+from driftwatch.detect.speed.load import REQUESTS, WIDTH, Unknown
 from driftwatch.detect.speed.load_model import MIN_MINUTES, LoadModel, missing, model_from, model_of
 
 MOST = 960  # minutes (of one target each) that are kept
@@ -33,7 +34,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "scrapes": pl.Float64,
     "stride": pl.Int64,
     "fits": pl.Int64,
-    "law": pl.String,
+    "step_time_model": pl.String,
 }
 
 
@@ -117,13 +118,14 @@ class Learner:
             blocks=self.blocks[:0] if last else self.blocks,
         )
 
-    def arming(self, whose: str = "") -> str:
-        """What a first model still needs; ``whose`` minutes, where several targets give."""
+    def unknown(self, head: str, *, shared: bool = False) -> Unknown:
+        """What a first model still needs; ``shared``: its minutes are of several targets."""
         spread = None
         if len(self.values):
             low, high = np.quantile(self.values[:, REQUESTS].astype(np.float64), (0.05, 0.95))
             spread = float(high / low) if low > 0 else None
-        return missing(self.minutes, spread, whose) or "fitted within 5 min"
+        needs = missing(self.minutes, spread, shared=shared) or "fitted within 5 min"
+        return Unknown(LEARNING, f"{head}: {needs}", max(MIN_MINUTES - self.minutes, 0.0))
 
 
 def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
@@ -149,7 +151,9 @@ def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
 
 
 def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
-    """What :func:`learners_frame` gave."""
+    """What :func:`learners_frame` gave; pools that an earlier release stored learn anew."""
+    if "step_time_model" not in frame.columns:
+        return {}
     return {
         row["pool"]: Learner(
             np.array(row["values"], dtype=np.float32).reshape(len(row["taken"]), WIDTH),
@@ -159,64 +163,82 @@ def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
             row["scrapes"],
             row["stride"],
             row["fits"],
-            None if row["law"] is None else model_from(json.loads(row["law"])),
+            None
+            if row["step_time_model"] is None
+            else model_from(json.loads(row["step_time_model"])),
         )
         for row in frame.iter_rows(named=True)
     }
+
+
+PROVISIONAL = "provisional"
+LEARNING, NO_BASELINE = "learning", "no_baseline"
+# why a pool that is learning has no verdict: its own model will be the reference, or a person's
+_HEADS = {True: "not judged yet", False: "no baseline in use yet"}
+_PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline propose has one")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """Of one target."""
 
-    model: LoadModel | None  # of a pin, or provisional; None where nothing is pinned
-    peers: (
-        LoadModel | None
-    )  # the model that peers are compared by: the same, else what the pool has learnt
+    model: LoadModel | None  # of a baseline, or provisional
+    peers: LoadModel | None  # by which peers are compared: the same, else what the pool has learnt
     key: str | None  # which model it is
-    name: str | None  # own pin, pool pin or provisional; None without a model
-    # why there is no model; where a pool is still learning, what comes before that
-    missing: str | None
-    learning: bool = False  # nothing but its pool's learner can say what is missing
+    name: str | None  # own baseline, pool's baseline or provisional; None without a model
+    unknown: Unknown | None = None  # why there is no model; None where there is, or a pool learns
 
 
 def references_of(
     targets: pl.DataFrame, baselines: Baselines, learners: Mapping[str, Learner], *, accepts: bool
 ) -> list[Reference]:
-    """The reference of each target.
+    """The reference of each target (instance, engine, pool).
 
-    ``targets``: instance, engine, pool; ``pins``: in force; ``learners``: what pools have learnt;
     ``accepts``: whether what a pool has learnt is a reference without anybody's word.
     """
     learnt = {pool: _learnt(pool, one, accepts=accepts) for pool, one in learners.items()}
-    nothing = _learnt("", Learner(), accepts=accepts)
+    nothing = Reference(None, None, None, None)
     references = []
     for instance, engine, pool in targets.select("instance", "engine", "pool").iter_rows():
         baseline = baselines.of_target(instance, engine, pool)
         own = learnt.get(pool, nothing)
-        references.append(own if baseline is None else _pinned(baseline, own))
+        references.append(own if baseline is None else _of_baseline(baseline, own))
     return references
 
 
-def _pinned(baseline: Baseline, learnt: Reference) -> Reference:
+def _of_baseline(baseline: Baseline, learnt: Reference) -> Reference:
     if baseline.model is None:
-        missing = f"arming: {baseline.arming or 'the baseline has no load model'}"
-        return Reference(None, learnt.peers, learnt.key, None, missing)
-    name = "own pin" if baseline.scope == "target" else "pool pin"
-    if baseline.accepted_by == "provisional":
-        name = "provisional"
-    return Reference(baseline.model, baseline.model, baseline.id, name, None)
+        why = f"the baseline in use has no load model: {baseline.arming or 'reason unknown'}"
+        return Reference(None, learnt.peers, learnt.key, None, Unknown(LEARNING, why))
+    name = "own baseline" if baseline.scope == "target" else "pool's baseline"
+    if baseline.accepted_by == PROVISIONAL:
+        name = PROVISIONAL
+    return Reference(baseline.model, baseline.model, baseline.id, name)
 
 
 def _learnt(pool: str, one: Learner, *, accepts: bool) -> Reference:
     if one.model is None:
-        prefix = "arming: " if accepts else "no pin; arming: "
-        return Reference(None, None, None, None, prefix, learning=True)
-    key = f"{PROVISIONAL}{pool}/{one.fits}"
+        return Reference(None, None, None, None)
+    key = f"{PROVISIONAL}:{pool}/{one.fits}"
     if accepts:
-        return Reference(one.model, one.model, key, "provisional", None)
-    missing = "no pin, and enough minutes for one: driftwatch baseline propose"
-    return Reference(None, one.model, key, None, missing)
+        return Reference(one.model, one.model, key, PROVISIONAL)
+    return Reference(None, one.model, key, None, _PROPOSED)
 
 
-PROVISIONAL = "provisional:"
+def unknowns_of(
+    references: Sequence[Reference],
+    pools: Sequence[str],
+    learners: Mapping[str, Learner],
+    *,
+    accepts: bool,
+) -> Texts:
+    """Why targets have no model, an :class:`Unknown` each; None where there is one."""
+    of_pools: dict[str, Unknown] = {}
+    counts = Counter(pools)
+    reasons: Texts = np.full(len(pools), None, dtype=object)
+    for row, (one, pool) in enumerate(zip(references, pools, strict=True)):
+        if one.model is None and one.unknown is None and pool not in of_pools:
+            learner = learners.get(pool, Learner())
+            of_pools[pool] = learner.unknown(_HEADS[accepts], shared=counts[pool] > 1)
+        reasons[row] = None if one.model is not None else one.unknown or of_pools[pool]
+    return reasons

@@ -39,34 +39,52 @@ _STANDING_PASSES, _STANDING_REQUESTS, _FULL_RATIO = 10.0, 1.0, 0.9
 _ALL_PASSES_RATIO = 0.9
 
 
-def _absent(column: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Why there is no speed at equal load: decisions compare ``code``, people read ``text``."""
+
+    code: str
+    text: str
+    missing_minutes: float = float("nan")  # of data until there may be a model
+
+
+def _absent(column: str) -> Unknown:
     """As doctor says it."""
-    return f"{BY_COLUMN[column].wire_name}: not on the page"
+    return Unknown("input_missing", f"{BY_COLUMN[column].wire_name}: not on the page")
 
 
+_NOT_APPLICABLE = "so there is no time between two"
 WHY_NOT = (
-    "",
-    "no usable scrape",
+    Unknown("", ""),
+    Unknown("not_scraped", "no usable scrape"),
     _absent("iteration_tokens"),
-    "several API servers count each forward pass once each: set api_server_count",
-    "idle: fewer than 100 generated tokens in the minute",
-    "preempting: what is computed again is in ITL, and so is the wait for it",
-    "warming up after a restart",
-    "a number of the load is not finite",
-    "saturated: bursts wait for the token budget, so the load cannot be told",
+    Unknown(
+        "overcounted",
+        "several API servers count each forward pass once each: set api_server_count",
+    ),
+    Unknown("idle", "idle: fewer than 100 generated tokens in the minute"),
+    Unknown(
+        "preempting",
+        "preempting: what is computed again is in ITL, and so is the wait for it",
+    ),
+    Unknown("warming_up", "warming up after a restart"),
+    Unknown("not_finite", "a number of the load is not finite"),
+    Unknown(
+        "saturated", "saturated: bursts wait for the token budget, so the load cannot be computed"
+    ),
     _absent("itl_seconds"),
     _absent("kv_cache_usage_ratio"),
     _absent("prompt_tokens_total"),
-    "more prefill per generated token than the baseline answers for",
-    "generations shorter than the baseline answers for",
-    "the engine idler than the baseline answers for",
-    "not applicable: a pooling engine generates no tokens, so there is no time between two",
-    "not applicable: one token a request, so there is no time between two",
+    Unknown("out_of_range", "more prefill per generated token than the baseline has"),
+    Unknown("out_of_range", "generations shorter than the baseline's"),
+    Unknown("out_of_range", "the engine idler than in the baseline"),
+    Unknown("pooling", f"not applicable: a pooling engine generates no tokens, {_NOT_APPLICABLE}"),
+    Unknown("one_token", f"not applicable: one token a request, {_NOT_APPLICABLE}"),
 )
-COMPLETE, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE, SATURATED = range(
-    9
+COMPLETE, UNSEEN, NO_PASSES, OVERCOUNTED, IDLE, PREEMPTING, WARMING, INCOMPLETE = range(8)
+SATURATED, NO_ITL, NO_USAGE, NO_PROMPTS, PREFILLED, SHORTER, IDLER, POOLING, ONE_TOKEN = range(
+    8, 17
 )
-NO_ITL, NO_USAGE, NO_PROMPTS, PREFILLED, SHORTER, IDLER, POOLING, ONE_TOKEN = range(9, 17)
 # Known as load, and nothing that a given model can answer for.
 BEYOND_MODEL = (SATURATED, PREFILLED, SHORTER, IDLER)
 # Reasons that no waiting helps against.

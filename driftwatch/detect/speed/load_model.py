@@ -134,17 +134,17 @@ def model_from(document: Mapping[str, Any]) -> LoadModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Arming:
+class TooLittle:
     """Why there is no model yet."""
 
-    reason: str  # what is missing, e.g. ``15 of 20 minutes, load spread 1.2× of 1.5×``.
+    reason: str  # what is missing, e.g. ``15 of 20 minutes of data, load spread 1.2× of 1.5×``.
     scrapes: int  # usable ones
     spread: float | None  # q95/q05 of requests per forward pass; None without a usable minute
     # when there would be enough at the present pace; None where only other load helps
     earliest: datetime | None
 
 
-def fit(minutes: pl.DataFrame) -> LoadModel | Arming:
+def fit(minutes: pl.DataFrame) -> LoadModel | TooLittle:
     """The model of a stretch that somebody says was good: one target's minutes, or a pool's.
 
     Minutes that say nothing of speed alone (idle, preempting, just restarted, unseen) are left out.
@@ -182,7 +182,7 @@ def fit(minutes: pl.DataFrame) -> LoadModel | Arming:
     earliest = None
     if short > 0 and good.any() and isinstance(last, datetime):
         earliest = last + timedelta(minutes=short)
-    return Arming(result.reason, result.scrapes, result.spread, earliest)
+    return TooLittle(result.reason, result.scrapes, result.spread, earliest)
 
 
 def _falls(model: LoadModel, ordered: pl.DataFrame, values: Singles) -> tuple[float, float]:
@@ -208,7 +208,7 @@ def model_of(
     minutes: int,
     *,
     again: bool = True,
-) -> LoadModel | Arming:
+) -> LoadModel | TooLittle:
     """The model of known minutes.
 
     ``values``: (minute of a target, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`);
@@ -222,7 +222,7 @@ def model_of(
         low, high = np.quantile(requests, (0.05, 0.95))
         spread = float(high / low) if low > 0 else None
     if min(minutes, len(values)) < MIN_MINUTES or (spread or 0.0) < MIN_SPREAD:
-        return Arming(missing(minutes, spread), int(scrapes), spread, None)
+        return TooLittle(missing(minutes, spread), int(scrapes), spread, None)
     load = features(values)
     itl = np.asarray(values[:, ITL], dtype=np.float64)
     b = nonnegative_fit(load, itl, blocks)
@@ -263,13 +263,10 @@ def model_of(
     )
 
 
-def missing(minutes: int, spread: float | None, whose: str = "") -> str:
-    """What a model still needs, in words.
-
-    ``minutes``: so far; ``spread``: of the load so far; ``whose``: if not the target's own, e.g. ``
-    of its pool``.
-    """
-    parts = [f"{minutes} of {MIN_MINUTES} minutes{whose}"] if minutes < MIN_MINUTES else []
+def missing(minutes: int, spread: float | None, *, shared: bool = False) -> str:
+    """What a model still needs, in words; ``spread``: of the load; ``shared``: by the pool."""
+    data = "of its pool's data" if shared else "of data"
+    parts = [f"{minutes} of {MIN_MINUTES} minutes {data}"] if minutes < MIN_MINUTES else []
     if (spread or 0.0) < MIN_SPREAD:
         # rounded down: 1.4998 is short of 1.5, and to be read so
         spread_text = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"

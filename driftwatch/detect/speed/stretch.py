@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Codes, Flags, Floats, Indices, Texts
+from driftwatch.arrays import Codes, Flags, Floats, Indices, Integers
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.null import Null, day_number
@@ -30,7 +31,13 @@ from driftwatch.detect.speed.change import (
     past_of,
 )
 from driftwatch.detect.speed.fit import bunched
-from driftwatch.detect.speed.learner import PROVISIONAL, Learner, Reference, references_of
+from driftwatch.detect.speed.learner import (
+    PROVISIONAL,
+    Learner,
+    Reference,
+    references_of,
+    unknowns_of,
+)
 from driftwatch.detect.speed.limits import (
     CHANGE,
     LEVEL,
@@ -52,18 +59,17 @@ from driftwatch.detect.speed.load import (
 )
 from driftwatch.detect.speed.load_model import BLOCK_SECONDS, LoadModels
 from driftwatch.detect.speed.memory import Memory
-from driftwatch.detect.speed.output import Output
+from driftwatch.detect.speed.output import frame, peer_columns, reference_names, speed_columns
 
 MINUTE = timedelta(minutes=1)
 _FIRST_FIT_MINUTES, _NEXT_FIT_MINUTES = 5, 60
 
 
 class Stretch:
-    """One stretch.
+    """One stretch of ``minutes`` from the one that ends at ``start`` on.
 
-    ``memory``: of the minutes before; ``targets``: instance, engine, pool of its rows; ``start``:
-    end of its first minute; ``minutes``: how many; ``pins``: in force; ``accepts``: whether a
-    pool's own model is a reference without anybody's word.
+    ``targets``: instance, engine, pool; ``accepts``: whether a pool's own model is a reference
+    without anybody's word.
     """
 
     def __init__(
@@ -76,16 +82,16 @@ class Stretch:
         *,
         accepts: bool,
     ) -> None:
-        self._memory, self.load = memory.at(targets, start, minutes)
-        self.targets = self._memory.targets.keys
+        self._memory, self._load = memory.at(targets, start, minutes)
+        self._targets = self._memory.targets.keys
+        self._named = self._targets.select(KEY)
         self._start, self._minutes = start, minutes
-        self._pins, self._accepts = baselines, accepts
-        count = len(self.targets)
-        self._pools: list[str] = [pool or "" for pool in self.targets["pool"]]
+        self._baselines, self._accepts = baselines, accepts
+        self._pools: list[str] = [pool or "" for pool in self._targets["pool"]]
         self._groups = _groups(self._pools)
         # of each target, the same wherever and whenever it is seen
         self._numbers = np.array(
-            [zlib.crc32("\n".join(key).encode()) for key in self.targets.select(KEY).iter_rows()],
+            [zlib.crc32("\n".join(key).encode()) for key in self._named.iter_rows()],
             dtype=np.int64,
         )
         arrays = self._memory.targets
@@ -93,37 +99,25 @@ class Stretch:
         self._peer = Holding.of(arrays["slower_than_peers"])
         self._learners: dict[str, Learner] = dict(memory.learners)
         # thresholds hold as long as nobody changes pool
-        same = self.targets["pool"].equals(memory.targets.keys["pool"], null_equal=True)
+        same = self._targets["pool"].equals(memory.targets.keys["pool"], null_equal=True)
         self._known = memory.limits if same else None
-        self._keys: list[str | None] = self.targets["reference"].to_list()
-        named = self.targets.select(KEY)
-        self._slots: dict[str, Indices] = {}
+        self._keys: list[str | None] = self._targets["reference"].to_list()
         self._past: Null = memory.past
-        for name in STATISTICS:
-            self._past, self._slots[name] = self._past.with_keys(
-                named.with_columns(statistic=pl.lit(name))
-            )
+        self._slots: dict[str, Indices] = {}
+        self._with_slots()
         self._counted: list[tuple[Indices, Floats]] = []
-        self.why: Codes = np.full((count, minutes), 1, dtype=np.int8)
-        self._scrapes = np.zeros((count, minutes))
-        self._usable = np.zeros((count, minutes), dtype=bool)
-        self.output = Output.of(count, minutes)
+        shape = (len(self._targets), minutes)
+        self._why: Codes = np.full(shape, 1, dtype=np.int8)
+        self._scrapes, self._usable = np.zeros(shape), np.zeros(shape, dtype=bool)
+        self._parts: list[dict[str, Any]] = []
 
-    def place(self, load: Load, target: Indices, minute: Indices) -> None:
-        """Put rows of load where they belong."""
-        self.load[target, LOOKBACK + minute] = load.values
-        self.why[target, minute] = load.why
-        self._scrapes[target, minute] = load.scrapes
-        self._usable[target, minute] = load.usable
-        restarts = self.load[..., CHANGED] == RESTARTED
-        warming = _within(restarts, WARM_MINUTES)
-        self.load[warming, :CHANGED] = np.nan
-        new = warming[:, LOOKBACK:] & (self.why == COMPLETE)
-        self.why[new] = WARMING
-        self._settled = ~_within(self.load[..., CHANGED] > 0, SETTLING_MINUTES)[:, LOOKBACK:]
+    def fold(self, load: Load, keys: pl.DataFrame, minute: Integers) -> tuple[pl.DataFrame, Memory]:
+        """The columns of rows, and the memory after the last minute.
 
-    def run(self) -> Memory:
-        """Fold the minutes; ``output`` has their columns."""
+        ``load`` of the rows; ``keys`` and ``minute``: which target and minute each is of.
+        """
+        target = self._memory.targets.places(keys)
+        self._place(load, target, minute)
         at = 0
         while at < self._minutes:
             references = self._references()
@@ -137,7 +131,23 @@ class Stretch:
                 self._part(at, until, references, *limits)
                 changed = self._learn(until - 1)
                 at = until
-        return self._remembered()
+        return frame(self._parts, self._why, target, minute), self._remembered()
+
+    def _place(self, load: Load, target: Indices, minute: Integers) -> None:
+        self._load[target, LOOKBACK + minute] = load.values
+        self._why[target, minute] = load.why
+        self._scrapes[target, minute] = load.scrapes
+        self._usable[target, minute] = load.usable
+        warming = _within(self._load[..., CHANGED] == RESTARTED, WARM_MINUTES)
+        self._load[warming, :CHANGED] = np.nan
+        self._why[warming[:, LOOKBACK:] & (self._why == COMPLETE)] = WARMING
+        changed = _within(self._load[..., CHANGED] > 0, SETTLING_MINUTES)
+        self._settled = ~changed[:, LOOKBACK:]
+
+    def _with_slots(self) -> None:
+        for name in STATISTICS:
+            keys = self._named.with_columns(statistic=pl.lit(name))
+            self._past, self._slots[name] = self._past.with_keys(keys)
 
     def _next_stop(self, minute: int) -> int:
         """The minute before which nothing but the speed can change."""
@@ -154,22 +164,21 @@ class Stretch:
         return self._start + minute * MINUTE
 
     def _references(self) -> list[Reference]:
-        references = references_of(self.targets, self._pins, self._learners, accepts=self._accepts)
+        references = references_of(
+            self._targets, self._baselines, self._learners, accepts=self._accepts
+        )
         keys = [one.key for one in references]
         if keys != self._keys:
             pairs = list(zip(self._keys, keys, strict=True))
             other = np.array([old is not None and old != new for old, new in pairs], dtype=bool)
-            grown = [all(k and k.startswith(PROVISIONAL) for k in pair) for pair in pairs]
+            grown = np.array([all(k and k.startswith(PROVISIONAL) for k in p) for p in pairs])
             self._flush()
-            replaced = self.targets.select(KEY).filter(other)
+            replaced = self._named.filter(other)
             for name in (LEVEL, PEER_LEVEL):
                 self._past = self._past.without(replaced.with_columns(statistic=pl.lit(name)))
-            for name in STATISTICS:
-                self._past, self._slots[name] = self._past.with_keys(
-                    self.targets.select(KEY).with_columns(statistic=pl.lit(name))
-                )
-            self._own.reset(other & ~np.array(grown, dtype=bool))
-            self._peer.reset(other & ~np.array(grown, dtype=bool))
+            self._with_slots()
+            self._own.reset(other & ~grown)
+            self._peer.reset(other & ~grown)
             self._keys = keys
             self._known = None
         self._models = LoadModels.of([one.peers for one in references])
@@ -178,35 +187,29 @@ class Stretch:
 
     def _limits(self, references: Sequence[Reference]) -> tuple[Limits, Limits]:
         about = f"{self._past.day} {self._past.size}"
-        if self._known is not None and self._known[0] == about:
-            return self._known[1:]
-        named = self.targets.select(KEY)
-        own = limits_of(
-            self._past, named, self._pools, [one.model for one in references], (LEVEL, CHANGE)
-        )
-        peer = limits_of(
-            self._past,
-            named,
-            self._pools,
-            [one.peers for one in references],
-            (PEER_LEVEL, PEER_CHANGE),
-        )
-        self._known = about, own, peer
-        return own, peer
+        if self._known is None or self._known[0] != about:
+            models = ([one.model for one in references], [one.peers for one in references])
+            own, peer = (
+                limits_of(self._past, self._named, self._pools, of, statistics)
+                for of, statistics in zip(
+                    models, ((LEVEL, CHANGE), (PEER_LEVEL, PEER_CHANGE)), strict=True
+                )
+            )
+            self._known = about, own, peer
+        return self._known[1:]
 
     def _speeds(self, at: int) -> None:
         """Speeds and their windows from a minute on; they are indexed from there."""
-        first = at
-        values = self.load[:, first:]
+        values = self._load[:, at:]
         peers, above, below, beyond = self._models.ln_speed(values)
-        here = self.why[:, first:]
+        here = self._why[:, at:]
         here[np.isin(here, BEYOND_MODEL)] = COMPLETE
         here[here == COMPLETE] = beyond[:, LOOKBACK:][here == COMPLETE]
         off = ~self._armed
         others = np.full_like(peers, np.nan)
         for rows in self._groups:
             others[rows] = of_others(peers[rows])
-        self._first = first
+        self._first = at
         outside = above - below
         together = bunched(values, self._models.coefficients[:, 3:], peers)
         themselves = past_of(peers, outside, together, LOOKBACK, self._models.together)
@@ -229,13 +232,13 @@ class Stretch:
         self, start: int, stop: int, references: Sequence[Reference], own: Limits, peer: Limits
     ) -> None:
         """Minutes in which models and thresholds stay."""
-        shape = (len(self.targets), stop - start)
+        shape = (len(self._targets), stop - start)
         slower, fresh, than_peers, fresh_peers = (np.zeros(shape, dtype=bool) for _ in range(4))
-        why = self.why[:, start:stop]
+        why = self._why[:, start:stop]
         clean = self._usable[:, start:stop] & self._settled[:, start:stop]
         # a model that is being learnt takes the work that it never saw: the next one has seen it
         sound = np.isin(why, BEYOND_MODEL) & (why != SATURATED) | (why == COMPLETE)
-        missing = np.full(shape, None, dtype=object)
+        unknown = np.full(shape, None, dtype=object)
         study = self._untaught or any(not one.done for one in self._learners.values())
         learning = self._learning
         for k in range(stop - start):
@@ -249,33 +252,24 @@ class Stretch:
             if study and learning.any():
                 self._study(minute, clean[:, k] & sound[:, k] & learning)
             if not self._armed.all():
-                missing[:, k] = self._missing(references)
+                unknown[:, k] = unknowns_of(
+                    references, self._pools, self._learners, accepts=self._accepts
+                )
         here = slice(start - self._first, stop - self._first)
-        self._count(here, clean & (why == COMPLETE))
-        self.output.write(
-            slice(start, stop),
-            here,
-            references,
-            missing,
-            (self._own_past, self._peers),
-            (own, peer),
-            (slower, fresh, than_peers, fresh_peers),
-            self._beyond[:, here],
-            self._pool[:, here],
-        )
+        past, peers = self._own_past.at(here), self._peers.at(here)
+        self._count(past, peers, clean & (why == COMPLETE))
+        columns = speed_columns(past, own, slower, fresh, self._beyond[:, here], unknown)
+        columns |= peer_columns(peers, than_peers, fresh_peers, self._pool[:, here])
+        columns["speed_reference"] = reference_names(references, columns.pop("outside"))
+        self._parts.append(columns)
 
-    def _count(self, here: slice, clean: Flags) -> None:
+    def _count(self, past: Past, peers: Past, clean: Flags) -> None:
         """What was usual in clean minutes."""
-        for name, values in (
-            (LEVEL, self._own_past.bound),
-            (CHANGE, self._own_past.change),
-            (PEER_LEVEL, self._peers.bound),
-            (PEER_CHANGE, self._peers.change),
-        ):
-            of_part = values[:, here]
-            target, minute = np.nonzero(clean & ~np.isnan(of_part))
+        usual = (past.bound, past.change, peers.bound, peers.change)
+        for name, values in zip((LEVEL, CHANGE, PEER_LEVEL, PEER_CHANGE), usual, strict=True):
+            target, minute = np.nonzero(clean & ~np.isnan(values))
             if len(target):
-                self._counted.append((self._slots[name][target], of_part[target, minute]))
+                self._counted.append((self._slots[name][target], values[target, minute]))
 
     def _study(self, minute: int, wanted: Flags) -> None:
         """Give clean minutes to the learners of their pools."""
@@ -286,22 +280,10 @@ class Stretch:
                 learner = self._learners.get(pool, Learner())
                 if not learner.done:
                     self._learners[pool] = learner.with_minute(
-                        self.load[inside, LOOKBACK + minute],
+                        self._load[inside, LOOKBACK + minute],
                         float(self._scrapes[inside, minute].sum()),
                         self._numbers[inside] * 2**24 + self._seconds(minute) // BLOCK_SECONDS,
                     )
-
-    def _missing(self, references: Sequence[Reference]) -> Texts:
-        """Why there is no model, target by target."""
-        arming: dict[str, str] = {}
-        shared = {self._pools[rows[0]] for rows in self._groups if len(rows) > 1}
-        reasons = []
-        for one, pool in zip(references, self._pools, strict=True):
-            if one.learning and pool not in arming:
-                whose = " of its pool" if pool in shared else ""
-                arming[pool] = self._learners.get(pool, Learner()).arming(whose)
-            reasons.append(f"{one.missing}{arming[pool]}" if one.learning else one.missing)
-        return np.array(reasons, dtype=object)
 
     @property
     def _untaught(self) -> bool:
@@ -356,9 +338,9 @@ class Stretch:
 
     def _remembered(self) -> Memory:
         self._flush()
-        keys = self.targets.with_columns(reference=pl.Series(self._keys, dtype=pl.String))
+        keys = self._targets.with_columns(reference=pl.Series(self._keys, dtype=pl.String))
         arrays = self._memory.targets.with_arrays(
-            load=np.ascontiguousarray(self.load[:, self._minutes :]),
+            load=np.ascontiguousarray(self._load[:, self._minutes :]),
             slower=self._own.rows(),
             slower_than_peers=self._peer.rows(),
         )

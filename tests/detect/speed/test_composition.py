@@ -97,7 +97,7 @@ def test_the_reason_names_the_composition() -> None:
     short = with_first_tokens(made(np.full(60, 0.7), np.full(60, 10.0)), 1 / 5)
     told, _ = told_of(short, pinned(law_of_baseline(), short), SERVING)
     assert told["slower_at_equal_load"].null_count() == 60
-    reason = "generations shorter than the baseline answers for"
+    reason = "generations shorter than the baseline's"
     assert set(told["speed_unknown_reason"]) == {reason}
 
 

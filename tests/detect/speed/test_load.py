@@ -1,4 +1,4 @@
-"""What a minute of speed is made of: preemptions as a bound, inputs by name, words of arming."""
+"""What a minute of speed holds: preemptions as a bound, inputs by name, what a pool still needs."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def test_a_missing_input_is_named(column: str, metric: str) -> None:
         assert set(told["speed_unknown_reason"]) == {f"{metric}: not on the page"}
 
 
-def test_arming_says_whose_minutes_it_counts() -> None:
+def test_a_learner_says_whose_minutes_it_counts() -> None:
     one = made(np.ones(9), np.linspace(8, 30, 9), instance="a:1")
     two = made(np.ones(9), np.linspace(8, 30, 9), instance="b:1")
     alone, _ = told_of(one, Baselines(), WATCHING)
     pool, _ = told_of(pl.concat([one, two]), Baselines(), WATCHING)
-    assert alone["speed_unknown_reason"][-1] == "arming: 9 of 20 minutes"
+    assert alone["speed_unknown_reason"][-1] == "not judged yet: 9 of 20 minutes of data"
     said = pool["speed_unknown_reason"][-1]
-    assert said == "arming: 9 of 20 minutes of its pool"
+    assert said == "not judged yet: 9 of 20 minutes of its pool's data"
 
 
 def test_a_spread_just_short_does_not_read_as_enough() -> None:

@@ -23,9 +23,9 @@ from driftwatch.detect.speed.load import (
 )
 from driftwatch.detect.speed.load_model import (
     SLACK_PER_DOUBLING,
-    Arming,
     LoadModel,
     LoadModels,
+    TooLittle,
     fit,
     model_from,
 )
@@ -108,18 +108,18 @@ def test_bursts_may_clear_an_engine_and_not_accuse_it() -> None:
 def test_what_is_missing_and_when_it_would_be_there(run_slow: pl.DataFrame) -> None:
     few = of_run(run_slow, timedelta(minutes=9))
     found = fit(few)
-    assert isinstance(found, Arming)
+    assert isinstance(found, TooLittle)
     assert found.reason.startswith("8 of 20 minutes")
     last = few["end"].max()
     assert isinstance(last, datetime)
     assert found.earliest is not None
     assert found.earliest - last == timedelta(minutes=12)
     flat = fit(made(np.ones(200), np.full(200, 9.0)))
-    assert isinstance(flat, Arming)
+    assert isinstance(flat, TooLittle)
     assert flat.reason == "load spread 1× of 1.5×"
     assert flat.earliest is None
     nothing = fit(made(np.ones(1), np.ones(1)).clear())
-    assert isinstance(nothing, Arming)
+    assert isinstance(nothing, TooLittle)
     assert nothing.spread is None
 
 

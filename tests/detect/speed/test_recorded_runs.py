@@ -53,7 +53,7 @@ def test_the_slowed_engine_is_found_once_and_is_over(
     assert told["speed_recovered"][-1] is True
     reference = set(told["speed_reference"].drop_nulls())
     assert reference <= (
-        {"own pin, equal load", "own pin, equal demand"}
+        {"own baseline, equal load", "own baseline, equal demand"}
         if with_pin
         else {"provisional, equal load", "provisional, equal demand"}
     )
@@ -84,7 +84,7 @@ def test_load_alone_is_not_slower(shared_data: Path, run_cap: pl.DataFrame) -> N
     """A cap, a restart, another cap, prompts and generations ×4, and fewer requests."""
     model = fit(of_run(run_cap, timedelta(minutes=14)))
     assert not isinstance(model, LoadModel)
-    assert model.reason == "14 of 20 minutes"
+    assert model.reason == "14 of 20 minutes of data"
     both, _ = told_of(run_cap, Baselines(), WATCHING)
     main, _ = told_of(minutes_of(shared_data / "vllm-0.32/run_main"), Baselines(), WATCHING)
     assert not both["slower_at_equal_load"].any()
@@ -101,8 +101,8 @@ def test_without_a_pin_a_service_says_what_is_missing(run_slow: pl.DataFrame) ->
     assert told["slower_at_equal_load"].null_count() == len(told)
     assert told["speed_threshold_ratio"].null_count() == len(told)
     why = told["speed_unknown_reason"]
-    assert why[5].startswith("no pin; arming: 5 of 20 minutes")
-    assert why[-1] == "no pin, and enough minutes for one: driftwatch baseline propose"
+    assert why[5].startswith("no baseline in use yet: 5 of 20 minutes of data")
+    assert why[-1] == "no baseline in use yet: driftwatch baseline propose has one"
 
 
 def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
@@ -122,6 +122,6 @@ def test_what_cannot_be_told_has_its_reason(run_slow: pl.DataFrame) -> None:
         assert told["slower_at_equal_load"].null_count() == len(told)
         assert told["speed_at_equal_load_ratio"].null_count() == len(told)
         assert all(word in why for why in told["speed_unknown_reason"])
-        # where nothing is pinned it is not arming, it waits in vain
+        # without a baseline it is not learning, it waits in vain
         waiting, _ = told_of(said, Baselines(), WATCHING)
         assert (word in waiting["speed_unknown_reason"][-1]) is (word[0] in "sv")
