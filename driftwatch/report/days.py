@@ -13,7 +13,7 @@ DAY_SECONDS = 86_400
 LENGTHS = ("prompt_tokens", "generation_tokens")
 HISTOGRAMS = (*LENGTHS, "ttft_seconds")
 
-# what reports read of DAY_SCHEMA (driftwatch.detect.trend.daily), under its names
+# what reports read of DAY_SCHEMA (driftwatch.detect.trend.days), under its names
 REPORT_DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,

@@ -18,7 +18,7 @@ from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
-from driftwatch.detect.trend.daily import finished_days
+from driftwatch.detect.trend.days import finished_days
 from driftwatch.model import Severity, Transition
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries

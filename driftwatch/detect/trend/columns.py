@@ -9,10 +9,11 @@ import polars as pl
 
 from driftwatch.arrays import Floats, Indices, Integers
 from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.output import Schema, frame_of
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.baselines import FACTORS, Beside, attributed, beside_of
 from driftwatch.detect.trend.creep import reasons
-from driftwatch.detect.trend.daily import at_hour
+from driftwatch.detect.trend.days import at_hour
 from driftwatch.detect.trend.hours import sums_of, with_minutes
 from driftwatch.detect.trend.memory import HOLD, HOURLY_COLUMNS, Memory, memory_from
 
@@ -21,7 +22,7 @@ __all__ = ["Memory", "columns", "memory_from"]
 
 _FLAGS = ("latency_creeps", "pin_lengths_moved")
 REASON = "trend_unknown_reason"
-COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+COLUMNS: Schema = {
     **{name: pl.Boolean if name in _FLAGS else pl.Float64 for name in HOURLY_COLUMNS},
     REASON: pl.String,
     "pin_age_seconds": pl.Float64,
@@ -34,13 +35,12 @@ def columns(
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
-    What concerns days changes with the first minute of a day, what concerns the pin's lengths with
-    the first of an hour.
+    What concerns days changes with the first minute of a day, what concerns the baseline's lengths
+    with the first of an hour.
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, and
-    the columns of the detectors before where they are there; ``memory``: from the minutes before.
-    How minutes are split over calls changes nothing; ``pins``: in force for all of these minutes;
-    ``settings``: what a person set.
+    the columns of the detectors before where they are there; how they are split over calls changes
+    nothing; ``baselines``: in force for all of these minutes.
     """
     if minutes.is_empty():
         return pl.DataFrame(schema=COLUMNS), memory
@@ -53,28 +53,24 @@ def columns(
     minute = minutes["end"].dt.epoch("s").to_numpy() // 60
     hour = (minute - 1) // 60
     hourly = np.empty((len(minute), len(HOURLY_COLUMNS)))
-    unknown = pl.Series(REASON, [None] * len(minute), dtype=pl.String)
+    unknown = np.full(len(minute), None, dtype=object)
     for one in np.unique(hour):
         rows = hour == one
-        everything = bool(rows.all())
         memory = at_hour(memory, int(one), beside, settings)
         hourly[rows] = memory.arrays["held"][target[rows]]
-        texts = reasons(memory.arrays).gather(target[rows])
-        unknown = texts if everything else unknown.scatter(np.flatnonzero(rows), texts)
-        memory = with_minutes(memory, sums if everything else sums.only(rows), minute[rows])
+        unknown[rows] = reasons(memory.arrays)[target[rows]]
+        memory = with_minutes(memory, sums.only(rows), minute[rows])
     factors, recent = attributed(
         minutes, target, minute, memory.arrays["recent"], memory.minute, beside
     )
     memory = memory.with_arrays({"recent": recent}, minute=int(minute.max()))
     values = {
         **{name: hourly[:, HOLD[name]] for name in HOURLY_COLUMNS},
-        "pin_age_seconds": _pin_age(beside, target, minute),
+        "pin_age_seconds": _age(beside, target, minute),
         **factors,
+        REASON: unknown,
     }
-    table = pl.DataFrame({**values, REASON: unknown}).with_columns(
-        pl.col(pl.Float64).fill_nan(None)
-    )
-    return table.select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items()), memory
+    return frame_of(values, COLUMNS), memory
 
 
 def _with_their_targets(minutes: pl.DataFrame, memory: Memory) -> tuple[Memory, Indices]:
@@ -93,7 +89,7 @@ def _with_their_targets(minutes: pl.DataFrame, memory: Memory) -> tuple[Memory, 
 
 
 def _beside_of(memory: Memory, baselines: Baselines, settings: DetectSettings) -> Beside:
-    """The pins beside the targets, made again only when either changes."""
+    """The baselines beside the targets, made again only when either changes."""
     before = memory.beside
     if (
         before is not None
@@ -105,8 +101,8 @@ def _beside_of(memory: Memory, baselines: Baselines, settings: DetectSettings) -
     return beside_of(baselines, memory.targets.keys, settings)
 
 
-def _pin_age(beside: Beside, target: Indices, minute: Integers) -> Floats:
-    """Seconds since the end of the pinned window; NaN without one, and inside it."""
+def _age(beside: Beside, target: Indices, minute: Integers) -> Floats:
+    """Seconds since the end of the baseline; NaN without one, and inside it."""
     of = beside.of[target]
     age = np.full(len(target), np.nan)
     there = of >= 0

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 import numpy as np
-import polars as pl
 from scipy.special import ndtr, ndtri
 
-from driftwatch.arrays import Flags, Floats, Indices, Integers
+from driftwatch.arrays import Flags, Floats, Indices, Integers, Texts
 from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.equal_lengths import adjusted
@@ -177,20 +176,13 @@ _EPOCH = date(1970, 1, 1)
 
 
 def part_of_week(day: int, settings: DetectSettings) -> int:
-    """0 for a working day, 1 for a Saturday, a Sunday or a holiday.
-
-    ``day``: since 1970-01-01, UTC; ``settings``: has the holidays.
-    """
+    """0 for a working day (since 1970-01-01, UTC), 1 for a Saturday, a Sunday or a holiday."""
     on = _EPOCH + timedelta(days=day)
     return int(on.weekday() >= 5 or on in settings.holidays)
 
 
 def trend_columns(arrays: dict[str, Array], today: int, settings: DetectSettings) -> Floats:
-    """What is said of trends from now on [n, len(HELD)]; the other columns as they were.
-
-    ``arrays``: of the memory; the last of the days is the one before ``today``; ``today``: since
-    1970-01-01, UTC; ``settings``: holidays.
-    """
+    """The held columns [n, len(HOURLY_COLUMNS)] with the trends up to the day before ``today``."""
     day = np.arange(today - DAYS, today, dtype=float)
     season = np.array([part_of_week(int(d), settings) for d in day])
     hourly = arrays["held"].copy()
@@ -223,7 +215,6 @@ def _latest(reference: Integers) -> Integers:
 def _write(hourly: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:
     """Write one trend's columns; whether it is bad enough, and whether it is known.
 
-    ``hourly``: to write into; ``name``: of the trend; ``trend``: of every target;
     ``unexplained``: by how much the slope may be that of lengths and load, per day.
     """
     bad = -1 if name == "speed" else 1
@@ -238,8 +229,8 @@ def _write(hourly: Floats, name: str, trend: Trend, unexplained: Floats) -> tupl
     return worse & (trend.p_value <= most), is_known
 
 
-def reasons(arrays: Mapping[str, Array]) -> pl.Series:
-    """Why a target's trends are unknown, in words [n]; NULL where all are known."""
+def reasons(arrays: Mapping[str, Array]) -> Texts:
+    """Why a target's trends are unknown, in words [n]; None where all are known."""
     speed = (arrays["speed_minutes"] >= LEAST_MINUTES) & (
         arrays["speed_reference"] == _latest(arrays["speed_reference"])[:, None]
     )
@@ -252,8 +243,8 @@ def reasons(arrays: Mapping[str, Array]) -> pl.Series:
         is_known = np.isfinite(arrays["held"][:, HOLD[f"{name}_slope_14d_ratio"]])
         way = way * _WAYS + np.where(is_known, _WAYS - 1, count)
     ways, of = np.unique(way, return_inverse=True)
-    texts = [_reasons(int(one), tuple(days)) for one in ways]
-    return pl.Series("reason", texts, dtype=pl.String).gather(of)
+    texts: Texts = np.array([_reasons(int(one), tuple(days)) for one in ways], dtype=object)
+    return texts[of]
 
 
 _WAYS = DAYS + 2  # a count of days, or known

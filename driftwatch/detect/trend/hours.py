@@ -69,9 +69,6 @@ def sums_of(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[S
         requests_per_forward_pass=pl.when(_PASSES & (_TOKENS > 0)).then(
             _TOKENS / pl.col("forward_passes")
         ),
-        effective_batch_size=pl.when(
-            (pl.col("itl_seconds_sum") > 0) & (pl.col("duration_seconds") > 0)
-        ).then(pl.col("itl_seconds_sum") / pl.col("duration_seconds")),
         ln_speed=_speed(minutes).log(),
     )
     bins = {
@@ -104,14 +101,11 @@ def _slow(minutes: pl.DataFrame) -> pl.Expr:
 def _sums(speed: pl.Expr, slow: pl.Expr) -> list[pl.Expr]:
     seconds = pl.col("duration_seconds")
     gpus = pl.col("gpu_count") > 0
-    usage = pl.col("kv_cache_usage_ratio")
     summed = {
         "passed_tokens": pl.when(_PASSES).then(_TOKENS),
         "forward_passes": pl.when(_PASSES & _TOKENS.is_not_null()).then(pl.col("forward_passes")),
         "gpu_seconds": pl.when(gpus).then(pl.col("gpu_count") * seconds),
         "gpu_tokens": pl.when(gpus).then(pl.col("generation_tokens_total")),
-        "kv_seconds": pl.when(usage.is_not_null()).then(seconds),
-        "kv_usage_seconds": usage * seconds,
         "minutes": (pl.col("scrapes") > 0).cast(pl.Float64),
         "slo_minutes": pl.col("slo_missed").is_not_null().cast(pl.Float64),
         "slo_missed_minutes": pl.col("slo_missed").cast(pl.Float64),
@@ -199,10 +193,8 @@ def _mixed(number: npt.NDArray[np.int16], target: Indices, starts: Indices) -> b
 
 
 def _forget(arrays: dict[str, npt.NDArray[np.generic]], signal: str, targets: Indices) -> None:
-    names = [f"day_{signal}"]
-    if signal in LENGTHS:
-        names += [f"last_hours_{signal}", f"last_days_{signal}", f"usual_{signal}"]
-    for name in names:
+    spans = ("day", "last_hours", "last_days", "usual")
+    for name in (n for span in spans if (n := f"{span}_{signal}") in arrays):
         copied = arrays[name].copy()
         copied[targets] = FIELDS[name].fill
         arrays[name] = copied

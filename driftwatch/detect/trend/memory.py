@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 _RELATIVE_ERROR = 0.01
 _GAMMA_LN = float(np.log((1 + _RELATIVE_ERROR) / (1 - _RELATIVE_ERROR)))
 
-# Requests: from a hundredth (an idle engine's time-weighted batch) to ten thousand.
+# Requests per forward pass: from a hundredth to ten thousand.
 BATCH = Bins(lowest=float(np.log(0.01)), width=_GAMMA_LN, count=691, logarithmic=True)
 # ln of speed at equal load: a third to three times.
 LN_SPEED = Bins(lowest=-1.1, width=0.004, count=550, logarithmic=False)
-# Histograms that an hour and a day add up.
-SIGNALS = ("prompt_tokens", "generation_tokens", "e2e_seconds", "ttft_seconds", "queue_seconds")
-LENGTHS = ("prompt_tokens", "generation_tokens")
+# Histograms that an hour adds up, and of which a day too.
+SIGNALS = ("prompt_tokens", "generation_tokens", "ttft_seconds", "e2e_seconds")
+OF_DAYS = SIGNALS[:3]
+LENGTHS = SIGNALS[:2]
 
 # Sums that an hour and a day add up: counters as they are, gauges times seconds.
 SUMS = (
@@ -41,17 +42,10 @@ SUMS = (
     "e2e_seconds_count",
     "queue_seconds_sum",
     "queue_seconds_count",
-    "ttft_seconds_sum",
-    "ttft_seconds_count",
-    "generation_tokens_total",
-    "duration_seconds",
-    "finished_requests_total",
     "forward_passes",
     "passed_tokens",  # those of minutes whose forward passes are known
     "gpu_seconds",
     "gpu_tokens",  # those of minutes whose GPUs are known
-    "kv_seconds",
-    "kv_usage_seconds",
     "minutes",  # with a usable scrape
     "slo_minutes",
     "slo_missed_minutes",
@@ -103,10 +97,9 @@ FIELDS: Mapping[str, Field] = {
     # number of the layout of edges in use, -1 before the first; of the hour, and of what follows
     "layouts": Field((len(SIGNALS),), "int16", -1),
     "day_sums": Field((len(SUMS),)),
-    **{f"day_{s}": Field((-1,)) for s in SIGNALS},
+    **{f"day_{s}": Field((-1,)) for s in OF_DAYS},
     "day_hours": Field((len(TRENDS), HOURLY)),
     "day_requests_per_forward_pass": Field((BATCH.count,), "uint16"),
-    "day_effective_batch_size": Field((BATCH.count,), "uint16"),
     "day_ln_speed": Field((LN_SPEED.count,), "uint16"),
     **{f"last_hours_{s}": Field((HOURS, -1), "float32") for s in LENGTHS},
     "last_hours_sums": Field((HOURS, 5)),
@@ -125,7 +118,8 @@ FIELDS: Mapping[str, Field] = {
 
 # name → the signal whose histograms it holds
 HISTOGRAMS = {
-    **{f"{span}_{s}": s for span in ("hour", "day") for s in SIGNALS},
+    **{f"hour_{s}": s for s in SIGNALS},
+    **{f"day_{s}": s for s in OF_DAYS},
     **{f"{span}_{s}": s for span in ("last_hours", "last_days") for s in LENGTHS},
 }
 Layouts = Mapping[str, tuple[tuple[float, ...], ...]]

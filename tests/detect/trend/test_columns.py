@@ -16,7 +16,7 @@ from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.memory import named
 from driftwatch.detect.trend import columns as trend
 from driftwatch.detect.trend.columns import COLUMNS
-from driftwatch.detect.trend.daily import finished_days
+from driftwatch.detect.trend.days import finished_days
 from driftwatch.detect.trend.memory import SIGNALS, Memory
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.signals.minutes import no_minutes

@@ -7,25 +7,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Floats
 from driftwatch.detect.memory import Array
+from driftwatch.detect.output import frame_of
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
 from driftwatch.detect.trend.baselines import Beside
 from driftwatch.detect.trend.creep import trend_columns
-from driftwatch.detect.trend.memory import BATCH, LENGTHS, LN_SPEED, SIGNALS, SUM, TRENDS, Memory
-from driftwatch.signals.histograms import quantile
+from driftwatch.detect.trend.memory import (
+    BATCH,
+    LENGTHS,
+    LN_SPEED,
+    OF_DAYS,
+    SIGNALS,
+    SUM,
+    TRENDS,
+    Memory,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Integers rows that are kept here; the store has them for as long as reports reach back.
 _KEPT_DAYS = 2
 PROVISIONAL = 0  # what a speed is compared with where there is no pin
 
-_SKETCHED = ("requests_per_forward_pass", "effective_batch_size")
 DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
@@ -35,26 +44,11 @@ DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "finished_requests": pl.Float64,
     "prompt_tokens_mean": pl.Float64,
     "generation_tokens_mean": pl.Float64,
-    "generation_tokens_per_second": pl.Float64,
     "tokens_per_second_per_gpu": pl.Float64,
-    **{f"{name}_{q}": pl.Float64 for name in _SKETCHED for q in ("p05", "p50", "p95")},
+    "requests_per_forward_pass_p50": pl.Float64,
     "speed_at_equal_load_ratio": pl.Float64,  # median of its minutes
-    "speed_minutes": pl.Float64,
-    "e2e_seconds_p50": pl.Float64,
-    "e2e_seconds_p99": pl.Float64,
-    "ttft_seconds_p95": pl.Float64,
-    "batch_assembly_wait_seconds_p95": pl.Float64,
-    "kv_cache_usage_ratio": pl.Float64,
     "slo_missed_ratio": pl.Float64,  # share of the minutes that could tell
-    "interruptions": pl.Float64,  # minutes with a restart or a knob change
-    **{f"{s}_{part}": pl.List(pl.Float64) for s in SIGNALS for part in ("buckets", "edges")},
-}
-# column → histogram and quantile
-_QUANTILES = {
-    "e2e_seconds_p50": ("e2e_seconds", 0.5),
-    "e2e_seconds_p99": ("e2e_seconds", 0.99),
-    "ttft_seconds_p95": ("ttft_seconds", 0.95),
-    "batch_assembly_wait_seconds_p95": ("queue_seconds", 0.95),
+    **{f"{s}_{part}": pl.List(pl.Float64) for s in OF_DAYS for part in ("buckets", "edges")},
 }
 
 
@@ -126,8 +120,9 @@ def _finish_hour(
     arrays["day_hours"] = arrays["day_hours"] + _hour_at_equal_lengths(memory, arrays)
     arrays["day_sums"] = arrays["day_sums"] + sums
     arrays["hour_sums"] = np.zeros_like(sums)
-    for signal in SIGNALS:
+    for signal in OF_DAYS:
         arrays[f"day_{signal}"] = arrays[f"day_{signal}"] + arrays[f"hour_{signal}"]
+    for signal in SIGNALS:
         arrays[f"hour_{signal}"] = np.zeros_like(arrays[f"hour_{signal}"])
 
 
@@ -201,16 +196,10 @@ def _histograms(
     return buckets, edges
 
 
-def _quantile(memory: Memory, arrays: dict[str, Array], signal: str, q: float) -> Floats:
-    buckets, edges = _histograms(memory, arrays, signal)
-    return quantile(buckets, edges, q).value.cast(pl.Float64).to_numpy()
-
-
 def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame:
-    """The open day as rows of :data:`DAY_SCHEMA`; of targets without a scrape there is none.
+    """The open day (since 1970) as rows of :data:`DAY_SCHEMA`; none of targets without a scrape.
 
-    ``memory``: has the targets and layouts; ``arrays``: the day's, with every hour added; ``day``:
-    since 1970.
+    ``arrays``: the day's, with every hour added.
     """
     sums = arrays["day_sums"]
 
@@ -219,38 +208,24 @@ def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame
             ratios: Floats = sums[:, SUM[top]] / sums[:, SUM[bottom]]
         return np.where(np.isfinite(ratios), ratios, np.nan)
 
-    values: dict[str, Floats | pl.Series] = {
+    keys = memory.targets.keys
+    values: dict[str, Any] = {
+        **{name: keys[name] for name in keys.columns},
+        "day": pl.Series([_EPOCH + timedelta(days=day)]).new_from_index(0, len(keys)),
         "minutes": sums[:, SUM["minutes"]],
         "finished_requests": sums[:, SUM["prompt_tokens_count"]],
         "prompt_tokens_mean": over("prompt_tokens_sum", "prompt_tokens_count"),
         "generation_tokens_mean": over("generation_tokens_sum", "generation_tokens_count"),
-        "generation_tokens_per_second": over("generation_tokens_total", "duration_seconds"),
         "tokens_per_second_per_gpu": over("gpu_tokens", "gpu_seconds"),
+        "requests_per_forward_pass_p50": BATCH.quantile(
+            arrays["day_requests_per_forward_pass"], 0.5
+        ),
         "speed_at_equal_load_ratio": np.exp(LN_SPEED.quantile(arrays["day_ln_speed"], 0.5)),
-        "speed_minutes": arrays["day_ln_speed"].sum(axis=1).astype(float),
-        "kv_cache_usage_ratio": over("kv_usage_seconds", "kv_seconds"),
         "slo_missed_ratio": over("slo_missed_minutes", "slo_minutes"),
-        "interruptions": sums[:, SUM["interruptions"]],
     }
-    for name in _SKETCHED:
-        for q in (5, 50, 95):
-            values[f"{name}_p{q:02d}"] = BATCH.quantile(arrays[f"day_{name}"], q / 100)
-    for name, (signal, share) in _QUANTILES.items():
-        values[name] = _quantile(memory, arrays, signal, share)
-    for signal in SIGNALS:
+    for signal in OF_DAYS:
         values[f"{signal}_buckets"], values[f"{signal}_edges"] = _histograms(memory, arrays, signal)
-    start = _EPOCH + timedelta(days=day)
-    rows = memory.targets.keys.with_columns(
-        pl.lit(start).alias("day"),
-        *[
-            value.alias(n) if isinstance(value, pl.Series) else pl.Series(n, value)
-            for n, value in values.items()
-        ],
-    )
-    return rows.filter(pl.col("minutes") > 0).select(
-        (pl.col(n).fill_nan(None) if t == pl.Float64 else pl.col(n)).cast(t)
-        for n, t in DAY_SCHEMA.items()
-    )
+    return frame_of(values, DAY_SCHEMA).filter(pl.col("minutes") > 0)
 
 
 def _finish_day(
