@@ -28,7 +28,7 @@ def test_reasons_say_what_a_proposal_does_not_tell(reference: str) -> None:
 
 @pytest.mark.parametrize("reference", [None, "own baseline, equal load"])
 def test_without_one_the_reasons_are_what_they_were(reference: str | None) -> None:
-    assert reasons(_row(reference))[ATTRIBUTED].startswith("no pin, or")
+    assert reasons(_row(reference))[ATTRIBUTED].startswith("the baseline has no value")
 
 
 @pytest.mark.parametrize(
