@@ -283,10 +283,10 @@ def engine_from(
         max_model_len = machine.max_position_embeddings
         notes.append(f"max_model_len {max_model_len}: the longest context of {machine.name}")
     chunked = scheduler.get("enable_chunked_prefill", True)
-    budget, seqs, taken = batch_of(
+    budget, seqs, defaults = batch_of(
         card, max_num_batched_tokens, max_num_seqs, max_model_len, chunked=chunked
     )
-    notes += taken
+    notes += defaults
     if card is not None and machine is not None:
         of_weight = weight_bytes(machine, dtype)
         if num_gpu_blocks is None:
