@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from driftwatch.lab.batchers.clock import Batched, Fates
+from driftwatch.lab.batchers.clock import Batched, Fates, Load
 from driftwatch.lab.batchers.comparison import Point, capacity, fits, knee, ladder
 from driftwatch.lab.batchers.mixes import Mix, lognormal_lengths
 from driftwatch.lab.batchers.policies import Settings, policy_named
@@ -23,7 +23,7 @@ from driftwatch.simulate.step_time import StepTime
 
 
 def run(arrival: np.ndarray, takes: np.ndarray) -> Batched:
-    fates = Fates(make_requests(arrival, [1] * len(arrival), [3] * len(arrival)), None)
+    fates = Fates(Load(make_requests(arrival, [1] * len(arrival), [3] * len(arrival))))
     fates.first_scheduled[:] = fates.first_token[:] = arrival
     fates.end[:] = arrival + takes
     fates.generated[:] = 3
@@ -53,7 +53,7 @@ def test_a_server_that_falls_behind_is_told() -> None:
 
 def test_time_outs_do_not_count_as_served() -> None:
     arrival = np.arange(0.0, 100.0, 0.5)
-    fates = Fates(make_requests(arrival, [1] * 200, [3] * 200), 1.0)
+    fates = Fates(Load(make_requests(arrival, [1] * 200, [3] * 200), timeout_seconds=1.0))
     fates.end[:] = arrival + 0.5
     for index in range(0, 200, 4):
         fates.leave(index, arrival[index] + 1.0)

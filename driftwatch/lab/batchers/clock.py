@@ -76,22 +76,43 @@ def step_seconds(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """What arrives at a batcher, and how its clients behave."""
+
+    requests: Requests  # priorities, prefixes and adapters mean nothing to the classic batchers
+    concurrency: int | None = None  # closed loop: so many inside; the next arrives when one ends
+    timeout_seconds: float | None = None  # a client gives up so long after its arrival
+    # whether a client that gave up is taken out at once, or served on for nobody
+    free_given_up: bool = True
+
+
 class Fates:
     """What became of each request, filled while a batcher runs."""
 
-    def __init__(self, requests: Requests, timeout_seconds: float | None) -> None:
+    def __init__(self, load: Load) -> None:
+        requests = self.requests = load.requests
         count = len(requests)
-        self.requests = requests
-        self.timeout_seconds = np.inf if timeout_seconds is None else timeout_seconds
-        self.leavers = timeout_seconds is not None or bool(
+        self.timeout_seconds = np.inf if load.timeout_seconds is None else load.timeout_seconds
+        self.leavers = load.timeout_seconds is not None or bool(
             np.isfinite(requests.cancel_seconds).any()
         )  # whether anyone may give up
+        self.closed = load.concurrency is not None
+        self.sent = count if load.concurrency is None else min(count, load.concurrency)
         self.arrival: Floats = requests.arrival_seconds.copy()
         self.first_scheduled: Floats = np.full(count, np.nan)
         self.first_token: Floats = np.full(count, np.nan)
         self.end: Floats = np.full(count, np.nan)
         self.generated: Integers = np.zeros(count, dtype=np.int64)
         self.status: list[str] = [FINISHED] * count
+
+    def send_next(self, seconds: float) -> int | None:
+        """Closed loop: a client that has its end sends the next request, which is returned."""
+        if not self.closed or self.sent >= len(self.arrival):
+            return None
+        self.arrival[self.sent] = seconds
+        self.sent += 1
+        return self.sent - 1
 
     def cancels(self, index: int) -> float:
         """When the client cancels: in a closed loop so long after it came as in its log."""

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.lab.batchers.clock import Batched, Fates, step_seconds
-from driftwatch.lab.padding import check_buckets, padded_lengths
-from driftwatch.simulate.requests import Requests
+from driftwatch.lab.batchers.clock import Batched, Fates, Load, step_seconds
+from driftwatch.lab.padding import padded_lengths
 from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
@@ -42,49 +41,14 @@ class CohortPolicy:
     # longest member
     bucket_tokens: tuple[int, ...] = ()
 
-    def check(self) -> None:
-        """Refuse what cannot be.
 
-        Raises:
-            ValueError: size below 1, negative wait, buckets that do not rise.
-        """
-        if self.size < 1:
-            raise ValueError(f"batch size must be at least 1, not {self.size}")
-        if not self.max_wait_seconds >= 0:
-            raise ValueError(f"max_wait_seconds must not be negative, not {self.max_wait_seconds}")
-        check_buckets(self.bucket_tokens)
-
-
-def run_cohorts(
-    requests: Requests,
-    step_time: StepTime,
-    policy: CohortPolicy,
-    *,
-    concurrency: int | None = None,
-    timeout_seconds: float | None = None,
-    free_given_up: bool = True,
-) -> Batched:
-    """Serve the requests in batches, one batch after the other.
-
-    Args:
-        requests: what arrives; priorities, prefixes and adapters mean nothing here.
-        step_time: a batch is one step over all its prompts, then a step a token.
-        policy: how batches form.
-        concurrency: closed loop: only so many in the system; the next one arrives when one ends.
-        timeout_seconds: a client gives up so long after its arrival.
-        free_given_up: who gave up is taken out at once (from the queue, or after the step that
-            runs); False: the server does not notice and carries on for nobody.
-
-    Returns:
-        Each request's fate and a row a batch.
+def run_cohorts(load: Load, step_time: StepTime, policy: CohortPolicy) -> Batched:
+    """Serve the requests batch after batch: a step over all prompts, then a step a token.
 
     Raises:
-        ValueError: the policy cannot be, or concurrency below 1.
+        ValueError: buckets that do not rise.
     """
-    policy.check()
-    if concurrency is not None and concurrency < 1:
-        raise ValueError(f"concurrency must be at least 1, not {concurrency}")
-    return _Server(requests, step_time, policy, concurrency, timeout_seconds, free_given_up).run()
+    return _Server(load, step_time, policy).run()
 
 
 @dataclass(slots=True)
@@ -100,19 +64,10 @@ class _Batch:
 class _Server:
     """One server and its queues; everything known to arrive is queued, the future included."""
 
-    def __init__(
-        self,
-        requests: Requests,
-        step_time: StepTime,
-        policy: CohortPolicy,
-        concurrency: int | None,
-        timeout_seconds: float | None,
-        free: bool,
-    ) -> None:
-        self.fates = Fates(requests, timeout_seconds)
-        self.step_time, self.policy, self.free = step_time, policy, free
-        self.closed = concurrency is not None
-        count = len(requests)
+    def __init__(self, load: Load, step_time: StepTime, policy: CohortPolicy) -> None:
+        self.fates, requests = Fates(load), load.requests
+        self.step_time, self.policy, self.free = step_time, policy, load.free_given_up
+        self.closed, count = self.fates.closed, len(requests)
         edges = padded_lengths(requests.prompt_tokens, policy.bucket_tokens) if count else ()
         names = np.unique(edges) if policy.bucket_tokens else np.zeros(1, dtype=np.int64)
         buckets = (
@@ -120,8 +75,7 @@ class _Server:
         )
         self.bucket: list[int] = buckets.tolist()
         self.queues: list[list[tuple[float, int]]] = [[] for _ in names]
-        self.next = count if concurrency is None else min(count, concurrency)
-        for index in range(self.next):
+        for index in range(self.fates.sent):
             self.queues[self.bucket[index]].append((float(self.fates.arrival[index]), index))
         self.rows: list[tuple[float, float, int, int, int, int, int]] = []
         self.steps, self.busy, self.prefill = 0, 0.0, 0.0
@@ -188,11 +142,8 @@ class _Server:
         return any_left
 
     def send_next(self, seconds: float) -> None:
-        """Closed loop: a client that has its end sends the next request."""
-        if self.closed and self.next < len(self.fates.arrival):
-            self.fates.arrival[self.next] = seconds
-            insort(self.queues[self.bucket[self.next]], (seconds, self.next))
-            self.next += 1
+        if (index := self.fates.send_next(seconds)) is not None:
+            insort(self.queues[self.bucket[index]], (seconds, index))
 
     def serve(self, batch: _Batch) -> float:
         """Run one batch to its end; when that is."""

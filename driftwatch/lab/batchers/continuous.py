@@ -20,39 +20,34 @@ from driftwatch.lab.batchers.clock import (
     TIMED_OUT,
     Batched,
     Fates,
+    Load,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Engine, simulate
-from driftwatch.simulate.requests import NEVER, Requests
+from driftwatch.simulate.requests import NEVER
 from driftwatch.simulate.step_time import StepTime
 
 
 def run_continuous(
-    requests: Requests,
-    step_time: StepTime,
-    configuration: SchedulerConfiguration,
-    *,
-    concurrency: int | None = None,
-    timeout_seconds: float | None = None,
-    free_given_up: bool = True,
+    load: Load, step_time: StepTime, configuration: SchedulerConfiguration
 ) -> Batched:
-    """Serve the requests as vLLM does; arguments as `run_cohorts`.
+    """Serve the requests as vLLM does.
 
     Raises:
         ImpossibleConfiguration: vLLM would refuse the settings.
         ValueError: clients that give up unnoticed in a closed loop, which is not modelled.
     """
-    fates = Fates(requests, timeout_seconds)
-    if free_given_up or not fates.leavers:
+    fates, requests = Fates(load), load.requests
+    if load.free_given_up or not fates.leavers:
         outcome = simulate(
             requests,
             configuration,
             step_time,
-            concurrency=concurrency,
-            timeout_seconds=timeout_seconds,
+            concurrency=load.concurrency,
+            timeout_seconds=load.timeout_seconds,
         )
         return _batched(outcome.requests, outcome.summary)
-    if concurrency is not None:
+    if load.concurrency is not None:
         raise ValueError("clients that give up unnoticed are modelled with arrivals only")
     never = np.full(len(requests), NEVER)
     outcome = simulate(replace(requests, cancel_seconds=never), configuration, step_time)
@@ -89,28 +84,12 @@ class BackPressure:
         """Turned away while as many are inside: vLLM's max_num_queued_reqs."""
         return max(1, int(self.queue_limit * self.reject_share_ratio))
 
-    def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ValueError: a limit below 1, a share outside 0 … 1, a wait that is not positive.
-        """
-        if self.queue_limit < 1:
-            raise ValueError(f"the queue's limit must be at least 1, not {self.queue_limit}")
-        if not 0 < self.reject_share_ratio <= 1:
-            raise ValueError(f"the share must be above 0, at most 1, not {self.reject_share_ratio}")
-        if not 0 < self.retry_seconds < np.inf:
-            raise ValueError(f"retry_seconds must be positive, not {self.retry_seconds}")
-
 
 def run_back_pressure(
-    requests: Requests,
+    load: Load,
     step_time: StepTime,
     configuration: SchedulerConfiguration,
     pressure: BackPressure,
-    *,
-    timeout_seconds: float | None = None,
-    free_given_up: bool = True,
 ) -> Batched:
     """Continuous batching that turns requests away while the queue is long.
 
@@ -121,10 +100,8 @@ def run_back_pressure(
 
     Raises:
         ImpossibleConfiguration: vLLM would refuse the settings.
-        ValueError: the back-pressure cannot be.
     """
-    pressure.check()
-    fates = Fates(requests, timeout_seconds)
+    fates, requests = Fates(load), load.requests
     limited = replace(configuration, max_num_queued_reqs=pressure.threshold)
     engine = Engine(limited, step_time)
     patience = np.array([fates.gives_up(i) for i in range(len(requests))])
@@ -142,7 +119,7 @@ def run_back_pressure(
             which = np.array([index for _, index in coming], dtype=np.int64)
             times = np.array([seconds for seconds, _ in coming])
             chosen = requests.take(which)
-            noticed = patience[which] if free_given_up else np.full(len(which), NEVER)
+            noticed = patience[which] if load.free_given_up else np.full(len(which), NEVER)
             engine.offer(replace(chosen, arrival_seconds=times, cancel_seconds=noticed))
             offered.extend(which.tolist())
         outcome = engine.advance(now)

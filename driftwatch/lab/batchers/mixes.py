@@ -25,33 +25,8 @@ class Mix:
     cancel_ratio: float = 0.0  # share of clients that give up of themselves, 0 … 1
     cancel_after_seconds: float = 1.0  # mean time (exponential) after which those do
 
-    def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ValueError: no lengths, lengths below 1, generations above `MOST_TOKENS`, a ratio
-                outside 0 … 1, a mean not positive.
-        """
-        if len(self.prompt_tokens) == 0:
-            raise ValueError("no requests")
-        if min(self.prompt_tokens.min(), self.generation_tokens.min()) < 1:
-            raise ValueError("lengths must be at least 1 token")
-        if (longest := int(self.generation_tokens.max())) > MOST_TOKENS:
-            raise ValueError(f"a generation of {longest:,} tokens; at most {MOST_TOKENS:,}")
-        if not 0.0 <= self.cancel_ratio <= 1.0:
-            raise ValueError(f"cancel_ratio must lie between 0 and 1, not {self.cancel_ratio}")
-        if not 0.0 < self.cancel_after_seconds < np.inf:
-            after = self.cancel_after_seconds
-            raise ValueError(f"cancel_after_seconds must be positive, not {after}")
-
     def at_rate(self, requests_per_second: float, count: int) -> Requests:
-        """``count`` requests with Poisson arrivals; gaps scale with the rate, nothing else changes.
-
-        Raises:
-            ValueError: the rate is not positive, or the mix cannot be.
-        """
-        if not 0.0 < requests_per_second < np.inf:
-            raise ValueError(f"a rate must be positive, not {requests_per_second}")
+        """``count`` requests with Poisson arrivals: of another rate, the gaps alone differ."""
         gaps = np.random.default_rng((self.seed, 1)).exponential(size=count)
         return self.at(np.cumsum(gaps) / requests_per_second)
 
@@ -60,8 +35,13 @@ class Mix:
         return self.at(np.zeros(count))
 
     def at(self, arrival_seconds: Floats) -> Requests:
-        """The mix at given times (sorted)."""
-        self.check()
+        """The mix at sorted times.
+
+        Raises:
+            ValueError: generations above `MOST_TOKENS`.
+        """
+        if (longest := int(self.generation_tokens.max())) > MOST_TOKENS:
+            raise ValueError(f"a generation of {longest:,} tokens; at most {MOST_TOKENS:,}")
         count = len(arrival_seconds)
         rng = np.random.default_rng((self.seed, 2))
         gives_up = rng.random(count) < self.cancel_ratio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from driftwatch.lab.batchers.clock import Batched
+from driftwatch.lab.batchers.clock import Batched, Load
 from driftwatch.lab.batchers.cohort import FOREVER, CohortPolicy, run_cohorts
 from driftwatch.lab.batchers.split import SplitPolicy, run_split
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -57,30 +57,15 @@ class Policy:
             ValueError: settings that cannot be, or a load that the policy is not defined for.
             ImpossibleConfiguration: vLLM would refuse the settings.
         """
-        settings = self.settings
+        settings, configuration = self.settings, self.settings.configuration
+        load = Load(requests, concurrency, settings.timeout_seconds, settings.free_given_up)
         if self.cohort is not None:
-            return run_cohorts(
-                requests,
-                step_time,
-                self.cohort,
-                concurrency=concurrency,
-                timeout_seconds=settings.timeout_seconds,
-                free_given_up=settings.free_given_up,
-            )
+            return run_cohorts(load, step_time, self.cohort)
         if self.name == HYBRID:
-            return run_split(
-                requests,
-                step_time,
-                SplitPolicy(
-                    settings.prefill_share_ratio,
-                    settings.configuration.max_num_active_seqs
-                    or settings.configuration.max_num_seqs,
-                    settings.configuration.max_num_batched_tokens,
-                ),
-                concurrency=concurrency,
-                timeout_seconds=settings.timeout_seconds,
-                free_given_up=settings.free_given_up,
-            )
+            seats = configuration.max_num_active_seqs or configuration.max_num_seqs
+            budget = configuration.max_num_batched_tokens
+            policy = SplitPolicy(settings.prefill_share_ratio, seats, budget)
+            return run_split(load, step_time, policy)
         # the engine compiles on import: the classic batchers do without it
         from driftwatch.lab.batchers.continuous import (
             BackPressure,
@@ -88,28 +73,14 @@ class Policy:
             run_continuous,
         )
 
-        if self.name == BACK_PRESSURE:
-            if concurrency is not None:
-                raise ValueError(NO_CLOSED_LOOP)
-            pressure = BackPressure(
-                settings.queue_limit, settings.reject_share_ratio, settings.retry_seconds
-            )
-            return run_back_pressure(
-                requests,
-                step_time,
-                settings.configuration,
-                pressure,
-                timeout_seconds=settings.timeout_seconds,
-                free_given_up=settings.free_given_up,
-            )
-        return run_continuous(
-            requests,
-            step_time,
-            settings.configuration,
-            concurrency=concurrency,
-            timeout_seconds=settings.timeout_seconds,
-            free_given_up=settings.free_given_up,
+        if self.name != BACK_PRESSURE:
+            return run_continuous(load, step_time, configuration)
+        if concurrency is not None:
+            raise ValueError(NO_CLOSED_LOOP)
+        pressure = BackPressure(
+            settings.queue_limit, settings.reject_share_ratio, settings.retry_seconds
         )
+        return run_back_pressure(load, step_time, configuration, pressure)
 
 
 NO_CLOSED_LOOP = "back-pressure is for arrivals that do not wait: a closed loop limits itself"

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from driftwatch.lab.batchers.clock import Batched, Fates
-from driftwatch.simulate.requests import Requests
+from driftwatch.lab.batchers.clock import Batched, Fates, Load
 from driftwatch.simulate.step_time import StepTime
 
 
@@ -26,61 +25,22 @@ class SplitPolicy:
     max_num_seqs: int  # most requests admitted
     max_num_batched_tokens: int  # most prompt tokens of a prefill step
 
-    def check(self) -> None:
-        """Refuse what cannot be.
 
-        Raises:
-            ValueError: a share outside 0 … 1, a cap below 1.
-        """
-        if not 0.0 < self.prefill_share_ratio < 1.0:
-            share = self.prefill_share_ratio
-            raise ValueError(f"prefill share must lie between 0 and 1, not {share}")
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-
-def run_split(
-    requests: Requests,
-    step_time: StepTime,
-    policy: SplitPolicy,
-    *,
-    concurrency: int | None = None,
-    timeout_seconds: float | None = None,
-    free_given_up: bool = True,
-) -> Batched:
-    """Serve the requests with prefill steps and decode steps apart; arguments as `run_cohorts`.
-
-    Raises:
-        ValueError: the policy cannot be, or concurrency below 1.
-    """
-    policy.check()
-    if concurrency is not None and concurrency < 1:
-        raise ValueError(f"concurrency must be at least 1, not {concurrency}")
-    engine = _Engine(requests, step_time, policy, concurrency, timeout_seconds, free_given_up)
-    return engine.run()
+def run_split(load: Load, step_time: StepTime, policy: SplitPolicy) -> Batched:
+    """Serve the requests with prefill steps and decode steps apart."""
+    return _Engine(load, step_time, policy).run()
 
 
 class _Engine:
     """The state between two steps."""
 
-    def __init__(
-        self,
-        requests: Requests,
-        step_time: StepTime,
-        policy: SplitPolicy,
-        concurrency: int | None,
-        timeout_seconds: float | None,
-        free: bool,
-    ) -> None:
-        self.fates = Fates(requests, timeout_seconds)
-        self.step_time, self.policy, self.free = step_time, policy, free
-        self.closed = concurrency is not None
+    def __init__(self, load: Load, step_time: StepTime, policy: SplitPolicy) -> None:
+        self.fates, requests = Fates(load), load.requests
+        self.step_time, self.policy, self.free = step_time, policy, load.free_given_up
         self.prompts: list[int] = requests.prompt_tokens.tolist()
         self.asked: list[int] = requests.generation_tokens.tolist()
-        self.sent = len(requests) if concurrency is None else min(len(requests), concurrency)
         arrival = self.fates.arrival
-        self.coming = [(float(arrival[i]), i) for i in range(self.sent)]  # sorted: a heap
+        self.coming = [(float(arrival[i]), i) for i in range(self.fates.sent)]  # sorted: a heap
         self.patience: list[tuple[float, int]] = []
         self.waiting: deque[int] = deque()
         self.computed: dict[int, int] = {}  # admitted, prompt not complete → tokens computed
@@ -149,11 +109,8 @@ class _Engine:
         return steps + int(self.decoded_at <= seconds)
 
     def send_next(self, seconds: float) -> None:
-        """Closed loop: the next request comes when one ends."""
-        if self.closed and self.sent < len(self.prompts):
-            self.fates.arrival[self.sent] = seconds
-            heapq.heappush(self.coming, (seconds, self.sent))
-            self.sent += 1
+        if (index := self.fates.send_next(seconds)) is not None:
+            heapq.heappush(self.coming, (seconds, index))
 
     def prefill(self) -> float:
         """One step of prompts, first come first served; its seconds."""
