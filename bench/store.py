@@ -37,7 +37,7 @@ from driftwatch.detect.stage import Memory, detect
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 from driftwatch.store.history import Checkpoint
 from driftwatch.store.minute_columns import stored_rows
 
@@ -222,16 +222,18 @@ def commit(
 ) -> None:
     """A tick with nothing else in it."""
     store.commit_tick(
-        incidents=(),
-        transitions=(),
-        deliveries=(),
-        scrapes=scrapes,
-        since=at,
-        until=at + TICK,
-        memory={},
-        gpus=gpus,
-        minutes=minutes,
-        checkpoint=checkpoint,
+        TickRecord(
+            incidents=(),
+            transitions=(),
+            deliveries=(),
+            scrapes=scrapes,
+            since=at,
+            until=at + TICK,
+            memory={},
+            gpus=gpus,
+            minutes=minutes,
+            checkpoint=checkpoint,
+        )
     )
 
 

@@ -53,7 +53,7 @@ from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.minute_columns import stored_rows
-from driftwatch.store.store import Store
+from driftwatch.store.store import Store, TickRecord
 
 PAGE = Path(__file__).parents[2] / "shared/data/vllm-0.32/metrics_during_load.txt"
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -302,14 +302,16 @@ def committed(store: Store, state: State, outcome: Outcome) -> float:
     """Seconds of writing what a tick found and what the next process must know."""
     began = time.perf_counter()
     store.commit_tick(
-        incidents=state.incidents.values(),
-        transitions=outcome.transitions,
-        deliveries=(),
-        scrapes=outcome.scrapes,
-        since=START,
-        until=state.evaluated_until or START,
-        memory=memory_of(state),
-        minutes=stored_rows(outcome.rows),
+        TickRecord(
+            incidents=state.incidents.values(),
+            transitions=outcome.transitions,
+            deliveries=(),
+            scrapes=outcome.scrapes,
+            since=START,
+            until=state.evaluated_until or START,
+            memory=memory_of(state),
+            minutes=stored_rows(outcome.rows),
+        )
     )
     return time.perf_counter() - began
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.model import Target, TargetKey
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import WINDOW, PastMinutes, with_last_speed
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import (
@@ -29,6 +29,7 @@ from driftwatch.pipeline.question import (
     target_advice,
     why_no_capacity,
 )
+from driftwatch.pipeline.state import CAPACITY_REASON, CAPACITY_SCHEMA, State
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
@@ -36,17 +37,8 @@ EVERY = timedelta(minutes=10)
 REPLAYS = 4  # of a minute of the grid: a tick stays within a quarter of a minute
 LEFT_OUT = f"left out: {REPLAYS} replays every 10 min; it is asked first the next time"
 CAUGHT_UP = "a minute that was caught up after a stop: not replayed"
-_REASON = "capacity_unknown_reason"
 _OWN_RATE = timedelta(minutes=10)
 
-CAPACITY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "at": TIME,  # the minute of the grid that asked
-    **dict.fromkeys(CAPACITY, pl.Float64),
-    _REASON: pl.String,
-    "asked_at": TIME,  # when its own pool was simulated last; NULL = never
-}
 _ALIKE = ("pool", "model_name", "max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")
 # The answer holds for ten minutes, in which these columns flap; what a rule may be true by then.
 _STEADIER = {"limit_binding_share_10m_low_ratio": pl.col("limit_binding_share_10m_ratio")}
@@ -54,11 +46,6 @@ _LENGTHS = {f"{s}_mean_2m_ratio": f"{s}_mean_ratio" for s in ("prompt_tokens", "
 _EXTREMES = (0.0, 1e9)
 
 Ask = Callable[..., TargetAdvice]
-
-
-def no_capacity() -> pl.DataFrame:
-    """No target's capacity is known."""
-    return pl.DataFrame(schema=CAPACITY_SCHEMA)
 
 
 def decided_by_capacity(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.Series:
@@ -85,23 +72,12 @@ def decided_by_capacity(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.Series:
 
 
 def with_capacity(
-    rows: pl.DataFrame,
-    before: pl.DataFrame,
-    past: PastMinutes,
-    plan: Plan,
-    targets: Mapping[TargetKey, Target],
-    gpus: pl.DataFrame | None = None,
-    *,
-    after: datetime | None = None,
-    ask: Ask = target_advice,
+    rows: pl.DataFrame, state: State, past: PastMinutes, plan: Plan, *, ask: Ask = target_advice
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Evidence rows with the capacity columns, and what the next tick must know of them.
-
-    Args:
-        rows: evidence rows of the minute grid, with the detectors' columns.
-        before: :data:`CAPACITY_SCHEMA`, of the ticks before.
-        after: minutes that end then or before are not asked about; None = all are.
+    """Evidence rows of the minute grid with the capacity columns, and what the next tick must know
+    of them: :data:`CAPACITY_SCHEMA`, as the state's ``capacity``.
     """
+    before = state.capacity
     rules = [rule for rule in plan.enabled if not rule.when.columns.isdisjoint(CAPACITY)]
     grid = pl.col("end").dt.truncate(EVERY).alias("at")
     due = rows.filter(pl.col("end") == grid)
@@ -113,20 +89,20 @@ def with_capacity(
     answers = before
     if plan.replays and rules:
         for minute in due["end"].unique().sort():
-            asking = ask if after is None or minute > after else None
+            asks = state.replays_after is None or minute > state.replays_after
             groups = _by_turn(due.filter(pl.col("end") == minute), minute, answers)
             new: list[dict[str, Any]] = []
             for number, (group, waited) in enumerate(groups):
                 worst = group.row(0, named=True)
                 answer = None
-                if asking is not None and number < REPLAYS:
-                    answer = asking(_moment(worst, past, plan, targets, gpus), plan, ask="assess")
-                nothing = LEFT_OUT if asking is not None else CAUGHT_UP
+                if asks and number < REPLAYS:
+                    answer = ask(_moment(worst, past, plan, state), plan, ask="assess")
+                nothing = LEFT_OUT if asks else CAUGHT_UP
                 new += _of_group(group, answer, minute, past, waited, nothing)
             answers = pl.concat([answers, pl.DataFrame(new, schema=CAPACITY_SCHEMA, orient="row")])
     beside = answers.drop("asked_at").unique([*_KEY, "at"], keep="last", maintain_order=True)
     filled = (
-        rows.drop(*CAPACITY, _REASON)
+        rows.drop(*CAPACITY, CAPACITY_REASON)
         .with_columns(grid)
         .join(beside, on=[*_KEY, "at"], how="left", maintain_order="left")
         .drop("at")
@@ -164,23 +140,17 @@ def _by_turn(
     return [(group, waited) for group in groups]
 
 
-def _moment(
-    worst: Mapping[str, Any],
-    past: PastMinutes,
-    plan: Plan,
-    targets: Mapping[TargetKey, Target],
-    gpus: pl.DataFrame | None,
-) -> Moment:
+def _moment(worst: Mapping[str, Any], past: PastMinutes, plan: Plan, state: State) -> Moment:
     key, minute = TargetKey(worst["instance"], worst["engine"]), worst["end"]
-    target, minutes = targets[key], past.judged(key, minute - WINDOW, minute)
+    target, minutes = state.targets[key], past.judged(key, minute - WINDOW, minute)
     return Moment(
         target,
         minute,
         minutes,
         with_last_speed(worst, minutes),
-        beside=peer_minutes(target, targets, plan, past, minute),
-        replicas=sum(1 for other in targets.values() if other.pool == target.pool),
-        gpus=gpus,
+        beside=peer_minutes(target, state.targets, plan, past, minute),
+        replicas=sum(1 for other in state.targets.values() if other.pool == target.pool),
+        gpus=state.gpus,
     )
 
 
@@ -212,7 +182,7 @@ def _of_group(
                 "at": minute,
                 **values,
                 "utilization_ratio": share,
-                _REASON: reason,
+                CAPACITY_REASON: reason,
                 "asked_at": waited.get(key) if answer is None else minute,
             }
         )

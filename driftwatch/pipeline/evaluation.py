@@ -71,15 +71,12 @@ def signals_of(
 class Evaluation:
     """Minutes that were evaluated together."""
 
-    state: State  # before the minutes, with the pins of the first one
+    state: State  # before the minutes, with the baselines of the first one
     plan: Plan  # rules, trees, pools
-    frames: TargetFrames  # the targets as frames
+    signals: Signals  # what the scrapes say
     # start of the first minute, end of the last one
     first: datetime
     last: datetime
-    # of the minutes and before, with the failed ones made for minutes without one
-    scrapes: pl.DataFrame
-    reference: pl.DataFrame  # what "before" means
-    rows: pl.DataFrame  # evidence rows
+    rows: pl.DataFrame  # evidence rows, with the detectors' columns and the capacity
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
     past: MinutesInMemory  # minutes up to these

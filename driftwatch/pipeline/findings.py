@@ -90,16 +90,16 @@ def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Fi
         orient="row",
     )
     rows = evidence_table(
-        evaluation.scrapes,
+        evaluation.signals.scrapes,
         windows,
         kind="chained",
         cut=True,
-        serving=evaluation.frames.serving,
-        reference=evaluation.reference,
+        serving=evaluation.signals.frames.serving,
+        reference=evaluation.signals.reference,
         inputs=plan.inputs,
         carried=state.carried,
         gpus=state.gpus,
-        gpu_targets=evaluation.frames.gpu_targets,
+        gpu_targets=evaluation.signals.frames.gpu_targets,
     ).rows
     rows = with_releases(rows, state.in_force.frame, state.releases)
     # only on the grid of minutes is the whole pool
@@ -233,7 +233,7 @@ def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, M
         target=evaluation.state.targets[keys[0]],
         minute=transition.at - timedelta(minutes=1),
         evidence={name: value for name, value in row.items() if not isinstance(value, list)},
-        reasons=reasons(row) | _nothing_scraped(concerned, evaluation.scrapes),
+        reasons=reasons(row) | _nothing_scraped(concerned, evaluation.signals.scrapes),
         reference=reference_of(row),
         concerned=keys,
         of_targets=of_pool.height,

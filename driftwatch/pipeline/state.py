@@ -16,11 +16,10 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import HISTORY, Carried
 from driftwatch.model import Incident, Target, TargetKey, Transition
-from driftwatch.pipeline.capacity import no_capacity
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.minutes import no_recent_minutes
 from driftwatch.pipeline.plan import TargetFrames
-from driftwatch.pipeline.question import TargetAdvice
+from driftwatch.pipeline.question import CAPACITY, TargetAdvice
 
 __all__ = ["HISTORY", "Outcome", "State"]
 
@@ -29,6 +28,22 @@ FORGOTTEN_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "engine": pl.String,
     "at": TIME,  # after the minute that ends then
 }
+
+
+CAPACITY_REASON = "capacity_unknown_reason"
+CAPACITY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "at": TIME,  # the minute of the grid that asked
+    **dict.fromkeys(CAPACITY, pl.Float64),
+    CAPACITY_REASON: pl.String,
+    "asked_at": TIME,  # when its own pool was simulated last; NULL = never
+}
+
+
+def no_capacity() -> pl.DataFrame:
+    """No target's capacity is known."""
+    return pl.DataFrame(schema=CAPACITY_SCHEMA)
 
 
 def forgotten(keys: Iterable[TargetKey] = (), at: datetime | None = None) -> pl.DataFrame:
@@ -68,7 +83,7 @@ class State:
     # :data:`driftwatch.pipeline.minutes.RECENT_SCHEMA`: minutes that the past of the tick does not
     # know; the last hour where it has no store
     recent: pl.DataFrame = field(default_factory=no_recent_minutes)
-    # :data:`driftwatch.pipeline.capacity.CAPACITY_SCHEMA`: the last answers
+    # :data:`CAPACITY_SCHEMA`: the last answers
     capacity: pl.DataFrame = field(default_factory=no_capacity)
     # minutes that end then or before are not replayed: a live tick catches them up after a stop,
     # and would not be over in time; None = all are

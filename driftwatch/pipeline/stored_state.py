@@ -22,11 +22,10 @@ from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.stage import Memory, detect, memory_from
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.capacity import no_capacity
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
-from driftwatch.pipeline.state import HISTORY, State, forgotten
+from driftwatch.pipeline.state import HISTORY, State, forgotten, no_capacity
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.history import Checkpoint

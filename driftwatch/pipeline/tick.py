@@ -8,7 +8,7 @@ call are evaluated together, and the result does not depend on how they were spl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -25,10 +25,15 @@ from driftwatch.pipeline.departures import judged, retirements, with_traffic
 from driftwatch.pipeline.evaluation import Evaluation, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.isolation import isolated
-from driftwatch.pipeline.minutes import CARRIED, PastMinutes, no_recent_minutes, with_rows
+from driftwatch.pipeline.minutes import (
+    CARRIED,
+    MinutesInMemory,
+    PastMinutes,
+    no_recent_minutes,
+    with_rows,
+)
 from driftwatch.pipeline.pages import paged, with_pages
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.roster import Roster, Sources, returning, roster
 from driftwatch.pipeline.state import (
     HISTORY,
@@ -123,17 +128,20 @@ def _evaluated(
     transitions = list(paged(closed, state, plan))
 
     last, away = _floor(until), dict(there.away)
-    pieces: list[_Piece] = []
+    pieces: list[Outcome] = []
     minute: datetime | None = first
     while minute is not None and minute < last:
         state, following = _with_returned(state, away, minute, there.origins, plan)
         if not state.targets:
             break
-        piece = _piece(state, minute, min(following or last, last), plan, sources, there, past)
+        before = state.targets
+        state, piece = _piece(
+            state, minute, min(following or last, last), plan, sources, there, past
+        )
         pieces.append(piece)
         # to come back a target must be listed now, or have been
-        away |= {key: state.targets[key] for key in piece.retired}
-        state, minute = piece.state, piece.until
+        away |= {key: before[key] for key in piece.retired}
+        minute = state.evaluated_until
     if minute is not None and minute < last and pieces:
         state = replace(state, evaluated_until=last)
     return state, Outcome(
@@ -146,7 +154,7 @@ def _evaluated(
         retired={**there.departed, **{key: why for p in pieces for key, why in p.retired.items()}},
         reborn=there.reborn,
         gpus=gpus,
-        forgotten=pl.concat([*forgets, *(forgotten(p.retired, p.until) for p in pieces)]),
+        forgotten=pl.concat([*forgets, *(p.forgotten for p in pieces)]),
         advices=tuple(answer for p in pieces for answer in p.advices),
         targets=state.targets,
     )
@@ -209,23 +217,6 @@ def _with_returned(
     ), following
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
-    """Minutes that were evaluated together; it ends with the first one that retires a target.
-
-    ``state`` is that after them, ``unseen`` the scrapes made for minutes without one.
-    """
-
-    state: State
-    until: datetime
-    rows: pl.DataFrame
-    verdicts: pl.DataFrame
-    transitions: tuple[Transition, ...]
-    unseen: pl.DataFrame
-    retired: Mapping[TargetKey, str]
-    advices: tuple[TargetAdvice, ...]
-
-
 def _piece(
     state: State,
     first: datetime,
@@ -234,68 +225,67 @@ def _piece(
     sources: Sources,
     there: Roster,
     past: PastMinutes | None,
-) -> _Piece:
+) -> tuple[State, Outcome]:
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     state = with_baselines(state, plan, first + _MINUTE)
     state = replace(state, frames=plan.frames(state.targets, state.frames))
     signals = signals_of(state, first, last, plan, sources, there.not_listed)
-    frames, table = signals.frames, signals.table
-    departures = with_traffic(state.departures, table.rows)
-    judgements = judged(signals.absent, departures, frames.pools)
+    departures = with_traffic(state.departures, signals.table.rows)
+    judgements = judged(signals.absent, departures, signals.frames.pools)
     decided, retired = retirements(judgements)
     if decided is not None and decided < last:
         return _piece(state, first, decided, plan, sources, there, past)
-
-    # detect: what needs a past, and what a simulation says of the capacity
-    rows = with_releases(table.rows, state.in_force.frame, state.releases)
-    own = minutes(rows)
-    detected, memory = detect(own, state.detection, state.in_force.baselines, plan.detection)
-    rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
-    rows = with_refusals(rows, state.in_force.frame)
-    with_past = with_rows(past, state.recent, own, rows)
-    rows, capacity = with_capacity(
-        rows, state.capacity, with_past, plan, state.targets, state.gpus, after=state.replays_after
-    )
+    rows, with_past, after = _detected(state, signals.table.rows, plan, past)
 
     # diagnose: verdicts, and the incidents that they make
     verdicts = _verdicts(rows, judgements, plan)
-    ever = rows.join(_ever_seen(table.carried), on=_KEY, how="left", maintain_order="left")
+    carried = signals.table.carried
+    ever = rows.join(_ever_seen(carried), on=_KEY, how="left", maintain_order="left")
     incidents, happened = advanced(plan.enabled, state.incidents, state.targets, ever, verdicts)
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
 
     # recommend and notify: the pages of what happened
-    evaluation = Evaluation(
-        state=state,
-        plan=plan,
-        frames=frames,
-        first=first,
-        last=last,
-        scrapes=signals.scrapes,
-        reference=signals.reference,
-        rows=rows,
-        verdicts=verdicts,
-        past=with_past,
-    )
+    evaluation = Evaluation(state, plan, signals, first, last, rows, verdicts, with_past)
     transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents)
-
     may_have_other_gpus = len(state.gpus) and rows["restarted"].any()
     after = replace(
-        state,
+        after,
         scrapes=last_scrapes(state.scrapes, last),
         gpus=state.gpus.filter(pl.col("time") >= last - HISTORY),
         evaluated_until=last,
-        carried=table.carried,
-        detection=memory,
+        carried=carried,
         in_force=InForce() if may_have_other_gpus else state.in_force,
         incidents=incidents,
         targets=staying if retired else state.targets,
         departures=departures.after(retired, there.not_listed, last),
         recent=with_past.frame.filter(pl.col("end") > last - CARRIED),
-        capacity=capacity,
     )
-    after = without(after, retired, before=last)
-    return _Piece(after, last, rows, verdicts, transitions, signals.unseen, retired, advices)
+    return without(after, retired, before=last), Outcome(
+        rows=rows,
+        verdicts=verdicts,
+        transitions=transitions,
+        unseen=signals.unseen,
+        retired=retired,
+        forgotten=forgotten(retired, last),
+        advices=advices,
+    )
+
+
+def _detected(
+    state: State, rows: pl.DataFrame, plan: Plan, past: PastMinutes | None
+) -> tuple[pl.DataFrame, MinutesInMemory, State]:
+    """Rows with what needs a past and what a simulation says of the capacity; the past with them,
+    and the state with what both remember.
+    """
+    rows = with_releases(rows, state.in_force.frame, state.releases)
+    own = minutes(rows)
+    detected, memory = detect(own, state.detection, state.in_force.baselines, plan.detection)
+    rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
+    rows = with_refusals(rows, state.in_force.frame)
+    with_past = with_rows(past, state.recent, own, rows)
+    rows, capacity = with_capacity(rows, state, with_past, plan)
+    return rows, with_past, replace(state, detection=memory, capacity=capacity)
 
 
 def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:

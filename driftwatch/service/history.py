@@ -27,7 +27,7 @@ from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
-from driftwatch.store.store import Store
+from driftwatch.store.store import Store, TickRecord
 from driftwatch.verify.verification import VERIFICATION, Verification
 
 
@@ -144,16 +144,18 @@ def _keep(
     last = outcome.rows["end"].max() if len(outcome.rows) else None
     until = max(since, last) if isinstance(last, datetime) else since
     store.commit_tick(
-        incidents=(),  # what fired or resolved is in the transitions
-        transitions=(*outcome.transitions, *news.transitions),
-        deliveries=(),
-        scrapes=None,
-        since=since,
-        until=until,
-        memory=dict(news.memory or {}),
-        minutes=stored_rows(outcome.rows),
-        advices=advice_rows(outcome.advices),
-        verifications=verification_rows(news.verifications),
+        TickRecord(
+            incidents=(),  # what fired or resolved is in the transitions
+            transitions=(*outcome.transitions, *news.transitions),
+            deliveries=(),
+            scrapes=None,
+            since=since,
+            until=until,
+            memory=dict(news.memory or {}),
+            minutes=stored_rows(outcome.rows),
+            advices=advice_rows(outcome.advices),
+            verifications=verification_rows(news.verifications),
+        )
     )
     verifier.committed(news)
     return until

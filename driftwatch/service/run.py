@@ -41,7 +41,7 @@ from driftwatch.service.scrape_failures import ScrapeFailures
 from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.store.minute_columns import stored_rows
-from driftwatch.store.store import Store
+from driftwatch.store.store import Store, TickRecord
 
 _DELIVER_SECONDS = 2.0
 _PRUNE_SECONDS = 3600.0
@@ -145,23 +145,25 @@ class Service:
         state = replace(state, incidents=planned.open_incidents)
         last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
         self._store.commit_tick(
-            incidents=state.incidents.values(),
-            transitions=planned.transitions,
-            deliveries=planned.deliveries,
-            scrapes=outcome.scrapes if len(outcome.scrapes) else None,
-            since=min(before.collected_until.values(), default=now),
-            until=now,
-            memory={
-                **memory_of(state),
-                **last_checkpoint.memory(),
-                **reports_memory(self._plan),
-                **(news.memory or {}),
-            },
-            gpus=outcome.gpus if len(outcome.gpus) else None,
-            minutes=stored_rows(outcome.rows),
-            checkpoint=checkpoint,
-            advices=advice_rows(outcome.advices),
-            verifications=verification_rows(news.verifications),
+            TickRecord(
+                incidents=state.incidents.values(),
+                transitions=planned.transitions,
+                deliveries=planned.deliveries,
+                scrapes=outcome.scrapes if len(outcome.scrapes) else None,
+                since=min(before.collected_until.values(), default=now),
+                until=now,
+                memory={
+                    **memory_of(state),
+                    **last_checkpoint.memory(),
+                    **reports_memory(self._plan),
+                    **(news.memory or {}),
+                },
+                gpus=outcome.gpus if len(outcome.gpus) else None,
+                minutes=stored_rows(outcome.rows),
+                checkpoint=checkpoint,
+                advices=advice_rows(outcome.advices),
+                verifications=verification_rows(news.verifications),
+            )
         )
         self._verifier.committed(news)
         self._state, self._checkpoint = state, last_checkpoint

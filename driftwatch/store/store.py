@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,27 @@ from driftwatch.store.migrate import check_revision, schema_revision, upgrade, w
 from driftwatch.store.minutes import Minutes, prune_minutes, write_minutes
 from driftwatch.store.silences import Silences, prune_silences
 from driftwatch.store.tables import memory as memory_table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TickRecord:
+    """Everything a tick decided and saw."""
+
+    # of the interval that scrapes and readings are from: since <= time < until
+    since: datetime
+    until: datetime
+    incidents: Iterable[Incident] = ()  # all that are open after the tick
+    # what happened; what they resolved, and what follow-ups say, is written from here
+    transitions: Sequence[Transition] = ()
+    deliveries: Iterable[PlannedDelivery] = ()  # what is to be sent
+    scrapes: pl.DataFrame | None = None  # ``SCRAPE_SCHEMA``
+    gpus: pl.DataFrame | None = None  # ``GPU_SCHEMA``
+    minutes: pl.DataFrame | None = None  # ``STORED_SCHEMA``, those it evaluated
+    checkpoint: Checkpoint | None = None  # the detectors' memory, where it is to be kept now
+    advices: Iterable[AdviceRow] = ()  # what its pages advise
+    verifications: Iterable[VerificationRow] = ()  # those that it opened, fed or closed
+    # name → bytes to keep for the next tick; other names stay
+    memory: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Store(
@@ -117,49 +139,25 @@ class Store(
             rows = connection.execute(select(memory_table).order_by(memory_table.c.name))
             return {row.name: row.value for row in rows}
 
-    def commit_tick(
-        self,
-        *,
-        incidents: Iterable[Incident],
-        transitions: Sequence[Transition],
-        deliveries: Iterable[PlannedDelivery],
-        scrapes: pl.DataFrame | None,
-        since: datetime,
-        until: datetime,
-        memory: Mapping[str, bytes],
-        gpus: pl.DataFrame | None = None,
-        minutes: pl.DataFrame | None = None,
-        checkpoint: Checkpoint | None = None,
-        advices: Iterable[AdviceRow] = (),
-        verifications: Iterable[VerificationRow] = (),
-    ) -> None:
+    def commit_tick(self, tick: TickRecord) -> None:
         """Everything a tick decided and saw, in one transaction: all of it or nothing.
 
-        ``incidents``: every incident open after the tick. A pending one in the database that is not
-        among them is dropped; acknowledgements in the database are kept; ``transitions``: what
-        happened; what they resolved is written from here, and what a follow-up tells is noted on
-        its incident, open or over; ``deliveries``: what is to be sent; ``scrapes``: rows in
-        ``SCRAPE_SCHEMA``, or None; ``since``: start of the interval the scrapes and readings are
-        from; ``until``: its end, itself not in it; ``memory``: name → bytes to keep for the next
-        tick; other names stay; ``gpus``: rows in ``GPU_SCHEMA``, or None; ``minutes``: the minutes
-        it evaluated, in ``STORED_SCHEMA``, or None; ``checkpoint``: the detectors' memory after
-        them, where it is to be kept now; ``advices``: what its pages advise; ``verifications``:
-        those that it opened, fed or closed.
+        A pending incident in the database that the tick does not have is dropped; acknowledgements
+        in the database are kept.
         """
         with self._writing() as connection:
-            write_incidents(connection, incidents, transitions)
-            write_deliveries(connection, deliveries)
-            if scrapes is not None:
-                write_batch(connection, SCRAPES, scrapes, since, until)
-            if gpus is not None:
-                write_batch(connection, GPUS, gpus, since, until)
-            if minutes is not None:
-                write_minutes(connection, minutes)
-            if checkpoint is not None:
-                write_checkpoint(connection, checkpoint)
-            write_advices(connection, advices)
-            write_verifications(connection, verifications)
-            for name, value in sorted(memory.items()):
+            write_incidents(connection, tick.incidents, tick.transitions)
+            write_deliveries(connection, tick.deliveries)
+            for kind, frame in ((SCRAPES, tick.scrapes), (GPUS, tick.gpus)):
+                if frame is not None:
+                    write_batch(connection, kind, frame, tick.since, tick.until)
+            if tick.minutes is not None:
+                write_minutes(connection, tick.minutes)
+            if tick.checkpoint is not None:
+                write_checkpoint(connection, tick.checkpoint)
+            write_advices(connection, tick.advices)
+            write_verifications(connection, tick.verifications)
+            for name, value in sorted(tick.memory.items()):
                 connection.execute(delete(memory_table).where(memory_table.c.name == name))
                 connection.execute(insert(memory_table), [{"name": name, "value": value}])
 

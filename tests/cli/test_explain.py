@@ -16,7 +16,7 @@ from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 
 Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -64,13 +64,15 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
     )
     with Store.open(Path("driftwatch.db")) as store:
         store.commit_tick(
-            incidents=incidents,
-            transitions=(),
-            deliveries=(),
-            scrapes=scrapes,
-            since=at - timedelta(hours=1),
-            until=at + timedelta(seconds=1),
-            memory=memory_of(state),
+            TickRecord(
+                incidents=incidents,
+                transitions=(),
+                deliveries=(),
+                scrapes=scrapes,
+                since=at - timedelta(hours=1),
+                until=at + timedelta(seconds=1),
+                memory=memory_of(state),
+            )
         )
 
 

@@ -17,7 +17,7 @@ from driftwatch.cli.incidents import HEADER, short_row, state_word, target_text
 from driftwatch.cli.main import main
 from driftwatch.cli.table import lines, printable, render
 from driftwatch.model import Incident
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 
 START = datetime(2026, 3, 1, 2, 45, tzinfo=UTC)
 Run = Callable[..., tuple[int, str, str]]
@@ -46,13 +46,15 @@ def fill(tmp_path: Path) -> Callable[..., Path]:
         path = tmp_path / name
         with Store.open(path) as store:
             store.commit_tick(
-                incidents=incidents,
-                transitions=(),
-                deliveries=(),
-                scrapes=None,
-                since=START,
-                until=START,
-                memory={},
+                TickRecord(
+                    incidents=incidents,
+                    transitions=(),
+                    deliveries=(),
+                    scrapes=None,
+                    since=START,
+                    until=START,
+                    memory={},
+                )
             )
         return path
 

@@ -25,7 +25,7 @@ from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.server_reports import reports_memory, stored_reports
 from driftwatch.service.run import Service
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 
 KEY, OTHER = TargetKey("host:8000", "0"), TargetKey("host:8001", "0")
 START = datetime(2026, 11, 21, 8, 48, tzinfo=UTC)
@@ -284,13 +284,15 @@ def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) ->
     with Store.open(tmp_path / "d.db") as store:
         assert stored_reports(store) == {}
         store.commit_tick(
-            incidents=[],
-            transitions=[],
-            deliveries=[],
-            scrapes=None,
-            since=START,
-            until=START,
-            memory=reports_memory(plan),
+            TickRecord(
+                incidents=[],
+                transitions=[],
+                deliveries=[],
+                scrapes=None,
+                since=START,
+                until=START,
+                memory=reports_memory(plan),
+            )
         )
         assert stored_reports(store) == plan.reported
 

@@ -11,9 +11,10 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Reason, Recommendation, Target, TargetKey
-from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, no_capacity, with_capacity
+from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, with_capacity
 from driftwatch.pipeline.minutes import MinutesInMemory
 from driftwatch.pipeline.question import Moment, TargetAdvice
+from driftwatch.pipeline.state import State, no_capacity
 from driftwatch.recommend.advice import Advice, Candidate
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
@@ -97,7 +98,7 @@ def test_an_answer_holds_until_the_next_minute_of_the_grid_however_ticks_are_spl
     table = rows({"a": DRIFTED}, 5, 34)
     plan, seen, known = shipped_plan(1), past({"a": 60.0}), targets("a")
     ask = Asked()
-    whole, after = with_capacity(table, no_capacity(), seen, plan, known, ask=ask)
+    whole, after = with_capacity(table, State(targets=known), seen, plan, ask=ask)
     assert [(at - NOON) // MINUTE for _, at, _ in ask.whom] == [10, 20, 30]
     assert {n for _, _, n in ask.whom} == {60}
     assert told(whole, "capacity_ratio") == dict.fromkeys(range(10, 35), 0.5)
@@ -105,7 +106,9 @@ def test_an_answer_holds_until_the_next_minute_of_the_grid_however_ticks_are_spl
     assert whole.columns == table.columns
     parts, kept = [], no_capacity()
     for one in table.iter_slices(1):
-        part, kept = with_capacity(one, kept, seen, plan, known, ask=Asked())
+        part, kept = with_capacity(
+            one, State(targets=known, capacity=kept), seen, plan, ask=Asked()
+        )
         parts.append(part)
     assert pl.concat(parts).equals(whole)
     assert kept.equals(after)
@@ -125,7 +128,7 @@ def test_nobody_asks_where_it_decides_nothing(but: dict[str, Any]) -> None:
     table = rows({"a": DRIFTED | but}, 5, 34)
     ask = Asked()
     same, after = with_capacity(
-        table, no_capacity(), past({"a": 60.0}), shipped_plan(1), targets("a"), ask=ask
+        table, State(targets=targets("a")), past({"a": 60.0}), shipped_plan(1), ask=ask
     )
     assert ask.whom == []
     assert same.equals(table)
@@ -136,10 +139,9 @@ def test_a_refusal_is_the_reason_of_the_unknown() -> None:
     table = rows({"a": DRIFTED}, 10, 12)
     found, _ = with_capacity(
         table,
-        no_capacity(),
+        State(targets=targets("a")),
         past({"a": 60.0}),
         shipped_plan(1),
-        targets("a"),
         ask=Asked(refuse=True),
     )
     assert found["capacity_ratio"].null_count() == 3
@@ -151,10 +153,9 @@ def test_who_was_left_out_comes_first_the_next_time() -> None:
     table, ask = rows(pools, 10, 20), Asked()
     found, _ = with_capacity(
         table.sort("end", "instance"),
-        no_capacity(),
+        State(targets=targets(*pools)),
         past(dict.fromkeys(pools, 60.0)),
         shipped_plan(1),
-        targets(*pools),
         ask=ask,
     )
     first = [who for who, at, _ in ask.whom if at == NOON + EVERY]
@@ -172,7 +173,7 @@ def test_targets_of_one_pool_are_asked_once_and_each_has_its_own_demand() -> Non
     ask = Asked()
     known = {k: Target(k, {}, "both") for k in targets("a", "b")}
     seen = past({"a": 60.0, "b": 30.0})
-    found, _ = with_capacity(table, no_capacity(), seen, shipped_plan(1), known, ask=ask)
+    found, _ = with_capacity(table, State(targets=known), seen, shipped_plan(1), ask=ask)
     assert [who for who, _, _ in ask.whom] == ["a:1"]
     used = dict(
         found.filter(pl.col("end") == NOON + EVERY)
@@ -184,14 +185,12 @@ def test_targets_of_one_pool_are_asked_once_and_each_has_its_own_demand() -> Non
 
 
 def test_minutes_that_are_caught_up_replay_nothing_and_say_so() -> None:
-    ask, pools = Asked(), {"a": DRIFTED}
+    ask, pools, key = Asked(), {"a": DRIFTED}, TargetKey("a:1", "0")
     told, _ = with_capacity(
         rows(pools, 1, 25),
-        no_capacity(),
+        State(targets={key: Target(key, {}, "a")}, replays_after=NOON + 10 * MINUTE),
         past({"a": 5.0}),
         shipped_plan(3),
-        {TargetKey("a:1", "0"): Target(TargetKey("a:1", "0"), {}, "a")},
-        after=NOON + 10 * MINUTE,
         ask=ask,
     )
     assert [at for _, at, _ in ask.whom] == [NOON + 20 * MINUTE]

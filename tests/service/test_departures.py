@@ -361,7 +361,7 @@ def test_a_pool_of_which_nobody_is_left_closes_its_ticket() -> None:
 
 def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
     from driftwatch.pipeline.stored_state import memory_of, state_from
-    from driftwatch.store.store import Store
+    from driftwatch.store.store import Store, TickRecord
 
     gone = [Server(f"s{i}:8000", steady(100), until=900) for i in range(3)]
     rest = [Server(f"s{i}:8000", step(1080, 100, 160)) for i in range(3, 8)]
@@ -372,13 +372,15 @@ def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
         before, first = watched([source], cut, PLAN)
         with Store.open(path) as store:
             store.commit_tick(
-                incidents=before.incidents.values(),
-                transitions=(),
-                deliveries=(),
-                scrapes=pl.concat([o.scrapes for o in first]),
-                since=BEGIN,
-                until=BEGIN + timedelta(minutes=cut),
-                memory=memory_of(before),
+                TickRecord(
+                    incidents=before.incidents.values(),
+                    transitions=(),
+                    deliveries=(),
+                    scrapes=pl.concat([o.scrapes for o in first]),
+                    since=BEGIN,
+                    until=BEGIN + timedelta(minutes=cut),
+                    memory=memory_of(before),
+                )
             )
         with Store.open(path) as store:
             again = state_from(store, BEGIN + timedelta(minutes=cut))

@@ -12,8 +12,6 @@ import pytest
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import scrape_frame
-from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.model import (
     Diagnosis,
@@ -37,7 +35,7 @@ from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice
 from driftwatch.signals.minutes import minutes
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import stored_rows
 
 KEY = TargetKey("host:8000", "0")
@@ -76,15 +74,17 @@ def told(
         outcomes.append(outcome)
         if store is not None:
             store.commit_tick(
-                incidents=state.incidents.values(),
-                transitions=outcome.transitions,
-                deliveries=(),
-                scrapes=None,
-                since=first,
-                until=now,
-                memory={},
-                minutes=stored_rows(outcome.rows),
-                advices=advice_rows(outcome.advices),
+                TickRecord(
+                    incidents=state.incidents.values(),
+                    transitions=outcome.transitions,
+                    deliveries=(),
+                    scrapes=None,
+                    since=first,
+                    until=now,
+                    memory={},
+                    minutes=stored_rows(outcome.rows),
+                    advices=advice_rows(outcome.advices),
+                )
             )
             assert state.recent.height <= outcome.rows.height
     return outcomes
@@ -101,11 +101,9 @@ def evaluated(
     return Evaluation(
         state=State(targets=targets),
         plan=plan,
-        frames=plan.frames(targets),
+        signals=None,  # type: ignore[arg-type]  # nothing is asked of them
         first=rows["start"].min(),  # type: ignore[arg-type]
         last=rows["end"].max(),  # type: ignore[arg-type]
-        scrapes=scrape_frame([]),
-        reference=no_reference(),
         rows=rows,
         verdicts=pl.DataFrame(),
         past=MinutesInMemory(minutes(rows) if past is None else past),

@@ -11,7 +11,7 @@ from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.plan import PlannedDelivery
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 from driftwatch.store.advice import AdviceRow, VerificationRow
 from driftwatch.store.history import Checkpoint
 
@@ -34,18 +34,20 @@ def committer(store: Store) -> Callable[..., None]:
         verifications: Iterable[VerificationRow] = (),
     ) -> None:
         store.commit_tick(
-            incidents=incidents,
-            transitions=happened,
-            deliveries=deliveries,
-            scrapes=scrapes,
-            since=NOW,
-            until=NOW + timedelta(minutes=1),
-            memory=memory or {},
-            gpus=gpus,
-            minutes=minutes,
-            checkpoint=checkpoint,
-            advices=advices,
-            verifications=verifications,
+            TickRecord(
+                incidents=incidents,
+                transitions=happened,
+                deliveries=deliveries,
+                scrapes=scrapes,
+                since=NOW,
+                until=NOW + timedelta(minutes=1),
+                memory=memory or {},
+                gpus=gpus,
+                minutes=minutes,
+                checkpoint=checkpoint,
+                advices=advices,
+                verifications=verifications,
+            )
         )
 
     return tick

@@ -14,7 +14,7 @@ from driftwatch.errors import StoreError
 from driftwatch.model import Event, Incident, Transition
 from driftwatch.notify.plan import PlannedDelivery, plan_deliveries
 from driftwatch.notify.silence import parse_matchers
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 
 Commit = Callable[..., None]
 SOON = NOW + timedelta(minutes=1)
@@ -241,13 +241,15 @@ def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(path: P
                 notified=store.notified(),
             )
             store.commit_tick(
-                incidents=plan.open_incidents.values(),
-                transitions=plan.transitions,
-                deliveries=plan.deliveries,
-                scrapes=None,
-                since=now,
-                until=now,
-                memory={},
+                TickRecord(
+                    incidents=plan.open_incidents.values(),
+                    transitions=plan.transitions,
+                    deliveries=plan.deliveries,
+                    scrapes=None,
+                    since=now,
+                    until=now,
+                    memory={},
+                )
             )
 
     with Store.open(path) as store:

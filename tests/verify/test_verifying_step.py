@@ -22,7 +22,7 @@ from driftwatch.service.stored_verifications import (
 )
 from driftwatch.service.verifications import PastAdvice, Surroundings, VerificationState, step
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store.store import Store
+from driftwatch.store.store import Store, TickRecord
 from driftwatch.verify.verification import VERIFICATION, Verification
 
 KEY = TargetKey("host:8000", "0")
@@ -176,14 +176,16 @@ def test_another_process_goes_on_where_the_last_one_stopped(
         state, found = step(VerificationState(), rows[:cut], around)
         at = rows["end"][cut - 1]
         store.commit_tick(
-            incidents=[],
-            transitions=[],
-            deliveries=[],
-            scrapes=None,
-            since=at,
-            until=at,
-            memory=verification_memory(None, state),
-            verifications=verification_rows(found),
+            TickRecord(
+                incidents=[],
+                transitions=[],
+                deliveries=[],
+                scrapes=None,
+                since=at,
+                until=at,
+                memory=verification_memory(None, state),
+                verifications=verification_rows(found),
+            )
         )
         assert [one.verdict for one in store.open_verifications()] == ["open"]
         resumed = verification_state_from(store)
