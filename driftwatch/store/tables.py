@@ -6,7 +6,9 @@ sorted keys, so that equal values are equal bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     CheckConstraint,
@@ -59,6 +61,19 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _attempts() -> Iterator[Column[Any] | CheckConstraint]:
+    """How far a delivery got."""
+    yield Column("status", String(16), nullable=False)
+    yield Column("attempts", Integer, nullable=False)
+    yield from (Column(name, UtcTime) for name in ("next_attempt_at", "last_attempt_at"))
+    yield Column("last_error", Text)
+    yield Column("sent_at", UtcTime)
+    yield CheckConstraint("status IN ('pending', 'sent', 'dead')", name="status")
+    pending = "(status = 'pending') = (next_attempt_at IS NOT NULL)"
+    yield CheckConstraint(pending, name="next_attempt_at")
+    yield CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at")
 
 
 incidents = Table(
@@ -132,17 +147,9 @@ deliveries = Table(
     Column("reason", String(32), nullable=False),
     Column("payload", Text, nullable=False),  # JSON: the page
     Column("planned_at", UtcTime, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("next_attempt_at", UtcTime),
-    Column("last_attempt_at", UtcTime),
-    Column("last_error", Text),
-    Column("sent_at", UtcTime),
+    *_attempts(),
     UniqueConstraint("incident_id", "event", "receiver"),
     CheckConstraint(_EVENTS, name="event"),
-    CheckConstraint("status IN ('pending', 'sent', 'dead')", name="status"),
-    CheckConstraint("(status = 'pending') = (next_attempt_at IS NOT NULL)", name="next_attempt_at"),
-    CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at"),
 )
 Index("ix_deliveries_status_next_attempt_at", deliveries.c.status, deliveries.c.next_attempt_at)
 
@@ -158,25 +165,22 @@ silences = Table(
     Column("expired_at", UtcTime),
 )
 
-scrape_batches = Table(
-    "scrape_batches",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("since", UtcTime, nullable=False),  # since <= time < until, for every row in it
-    Column("until", UtcTime, nullable=False),
-    Column("frame", LargeBinary, nullable=False),
-)
-Index("ix_scrape_batches_until", scrape_batches.c.until)
 
-gpu_batches = Table(
-    "gpu_batches",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("since", UtcTime, nullable=False),  # since <= time < until, for every row in it
-    Column("until", UtcTime, nullable=False),
-    Column("frame", LargeBinary, nullable=False),
-)
-Index("ix_gpu_batches_until", gpu_batches.c.until)
+def _batches(name: str) -> Table:
+    """Rows of one or some ticks: since <= time < until, for every row in a batch."""
+    table = Table(
+        name,
+        metadata,
+        Column("id", Integer, primary_key=True, autoincrement=True),
+        Column("since", UtcTime, nullable=False),
+        Column("until", UtcTime, nullable=False),
+        Column("frame", LargeBinary, nullable=False),
+    )
+    Index(f"ix_{name}_until", table.c.until)
+    return table
+
+
+scrape_batches, gpu_batches = _batches("scrape_batches"), _batches("gpu_batches")
 
 # minutes of targets: as each tick saw them, then packed together, then rolled up
 minute_batches = Table(
@@ -275,16 +279,8 @@ report_deliveries = Table(
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("week", ForeignKey("reports.week", ondelete="CASCADE"), nullable=False),
     Column("receiver", Text, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("next_attempt_at", UtcTime),
-    Column("last_attempt_at", UtcTime),
-    Column("last_error", Text),
-    Column("sent_at", UtcTime),
+    *_attempts(),
     UniqueConstraint("week", "receiver"),
-    CheckConstraint("status IN ('pending', 'sent', 'dead')", name="status"),
-    CheckConstraint("(status = 'pending') = (next_attempt_at IS NOT NULL)", name="next_attempt_at"),
-    CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at"),
 )
 
 memory = Table(
