@@ -23,7 +23,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from driftwatch.clock import Clock
+from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.pages.series import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
 
@@ -288,19 +288,40 @@ class Gets:
     """GETs of many servers at once, at most one per server; an answer or a reason for every one.
 
     Args:
-        endpoints: by instance name.
+        urls: address → name of its instance, or None for ``host:port``.
+        clock: gives each GET its time, taken when it starts.
         workers: GETs under way at once.
+
+    Raises:
+        UsageError: no address, not an address, or two with the same instance name.
     """
 
     def __init__(
-        self, endpoints: Mapping[str, Endpoint], clock: Clock, bounds: Bounds, workers: int
+        self,
+        urls: Mapping[str, str | None],
+        clock: Clock | None = None,
+        bounds: Bounds | None = None,
+        workers: int = 32,
     ) -> None:
-        self._endpoints = endpoints
-        self._clock = clock
-        self._bounds = bounds
+        self._clock = clock or SystemClock()
+        self._bounds = bounds or Bounds()
         self._under_way: dict[str, Future[Response]] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        for url, name in urls.items():
+            endpoint = Endpoint(url, self._bounds)
+            instance = name or endpoint.instance
+            if instance in self._endpoints:
+                raise UsageError(
+                    f"{without_secrets(url)!r}: there is already an address with the instance "
+                    f"name {instance!r}",
+                    help_text="give each address once; where two are meant, give one of them a "
+                    "label instance",
+                )
+            self._endpoints[instance] = endpoint
+        if not self._endpoints:
+            raise UsageError("no address of a metrics page was given")
         self._pool = ThreadPoolExecutor(
-            max_workers=max(1, min(workers, len(endpoints))),
+            max_workers=max(1, min(workers, len(self._endpoints))),
             thread_name_prefix="driftwatch-scrape",
         )
 
@@ -313,8 +334,17 @@ class Gets:
         for endpoint in self._endpoints.values():
             endpoint.close()
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Instance → address of its metrics page."""
+        return {instance: endpoint.url for instance, endpoint in self._endpoints.items()}
+
+    def beside(self, path: str) -> dict[str, str]:
+        """Instance → address of another page of the same server, e.g. ``/version``."""
+        return {instance: endpoint.beside(path) for instance, endpoint in self._endpoints.items()}
+
     def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Response]]:
-        """GET each address, at most ``workers`` at once; answers as they come."""
+        """GET each instance's address, at most ``workers`` at once; answers as they come."""
         done: SimpleQueue[str] = SimpleQueue()
         waiting: set[str] = set()
         for instance, url in addresses.items():

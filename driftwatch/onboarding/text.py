@@ -53,20 +53,12 @@ def quoted(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    short = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character)
-    if short is not None:
-        return short
+    if character == '"':
+        return '\\"'
     # unprintable ones, and those that end a line or turn its direction; a byte order mark too
-    if character.isprintable():
+    if character.isprintable() and character != "\\":
         return character
-    code = ord(character)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else (f"\\U{code:08x}")
-    )
+    return character.encode("unicode_escape").decode()
 
 
 def written(inventory: Inventory, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
@@ -164,7 +156,7 @@ def _selections(
         by_job.setdefault(server.labels.get("job"), []).append(server)
     others: dict[str | None, int] = {}
     for silent in inventory.silent:
-        if silent.reason != "up == 0":
+        if silent.is_up:
             job = silent.labels.get("job")
             others[job] = others.get(job, 0) + 1
     mixed = [job for job in by_job if job is None or others.get(job, 0) > len(by_job[job])]
@@ -244,20 +236,19 @@ def _missing_of(pool: FoundPool) -> list[str]:
     missing = []
     if pool.gpus_per_replica is None:
         why = pool.gpus_source or "no GPU readings join its servers"
-        missing.append(
-            f"gpus_per_replica ({why}): tokens per second and GPU are unknown without it"
-        )
+        missing.append(f"gpus_per_replica ({why}): without it tokens/s/GPU is unknown")
     if unknown := _unknown(pool):
+        them = "them" if len(unknown) > 1 else "it"
         missing.append(
-            f"{' and '.join(unknown)}: no metric shows them; give serving."
-            f"{unknown[0]}, serving.startup_log, or serving.arguments (vLLM's command line)"
+            f"{' and '.join(unknown)}: no metric shows {them}; give serving.{unknown[0]}, "
+            "serving.startup_log, or serving.arguments (vLLM's command line)"
         )
     return [
         *missing,
         *pool.doubts,
         "slo: no metric says which latency is wanted",
         "tuned_for: the mean lengths its settings were chosen for; without them (or a "
-        "baseline: driftwatch baseline pin) no length drift is found",
+        "baseline: driftwatch baseline pin) LengthDrift and BatchDrift cannot fire",
     ]
 
 
@@ -285,13 +276,15 @@ def _beside_pools(inventory: Inventory, discovery: Discovery) -> list[str]:
     for silent in inventory.silent:
         by_reason.setdefault(silent.reason, []).append(silent.instance)
     for reason, instances in sorted(by_reason.items()):
-        notes.append(f"not in any pool: {_first(instances)}: {reason}")
+        notes.append(f"{_first(instances)} in no pool: {reason}")
     if discovery.unjoined:
         one = discovery.unjoined[0]
-        notes.append(
-            f"{_count(len(discovery.unjoined), 'command line')} of vLLM fit no server (first: "
-            f"{_short(one.series)} {_short(one.label)} of {_short(one.labels.get('instance', ''))})"
+        lines = _count(len(discovery.unjoined), "vLLM command line")
+        source = " ".join(
+            map(_short, (one.series, one.label, "of", one.labels.get("instance", "")))
         )
+        first = "from" if len(discovery.unjoined) == 1 else "the first from"
+        notes.append(f"{lines} matched none of the servers ({first} {source})")
     notes += [f"not answered: {_short(p.where, 120)}: {p.reason}" for p in inventory.problems]
     return notes
 

@@ -7,15 +7,14 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.clock import Clock, SystemClock
+from driftwatch.clock import Clock
 from driftwatch.collect.dcgm.names import READ_NAMES, Roster, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
-from driftwatch.collect.http import Bounds, Endpoint, Gets, without_secrets
+from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.layout import short_name
 from driftwatch.collect.pages.parser import folded
 from driftwatch.collect.pages.series import Series, SeriesCache, page_samples, same
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
-from driftwatch.errors import UsageError
 
 NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
 
@@ -102,17 +101,8 @@ class DcgmPagesSource:
     ) -> None:
         self.name = name
         self.settle_seconds = 0.0
-        clock, bounds = clock or SystemClock(), bounds or Bounds()
         self._cache = SeriesCache()
-        self._endpoints: dict[str, Endpoint] = {}
-        for url in urls:
-            endpoint = Endpoint(url, bounds)
-            if endpoint.instance in self._endpoints:
-                raise UsageError(f"{without_secrets(url)!r}: {endpoint.instance} is there twice")
-            self._endpoints[endpoint.instance] = endpoint
-        if not self._endpoints:
-            raise UsageError("no address of a dcgm-exporter was given")
-        self._gets = Gets(self._endpoints, clock, bounds, workers)
+        self._gets = Gets(dict.fromkeys(urls), clock, bounds, workers)
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each page once, now: ``since`` and ``until`` say nothing to a live page.
@@ -120,9 +110,9 @@ class DcgmPagesSource:
         A page that cannot be had or read is a problem; readings of its GPUs end.
         """
         batch = DcgmBatch(self._cache)
-        addresses = {exporter: endpoint.url for exporter, endpoint in self._endpoints.items()}
         # in the order of the names, whatever the order they come in
-        for exporter, answer in sorted(self._gets.answers(addresses), key=lambda one: one[0]):
+        answers = self._gets.answers(self._gets.addresses)
+        for exporter, answer in sorted(answers, key=lambda one: one[0]):
             if answer.body is None:
                 batch.problem(exporter, answer.reason or "no answer", answer.time)
             else:

@@ -213,13 +213,15 @@ class DcgmPrometheusSource:
     ) -> pl.DataFrame:
         gpu, moment, name, value = [_NO_INT], [_NO_INT], [_NO_INT], [_NO_FLOAT]
         for answer in answers:
-            known = [self._series[key] for key in answer.keys.tolist()]
-            whose = np.array([(one.gpu, one.name) for one in known], np.int64).reshape(-1, 2)
+            series_of = [self._series[key] for key in answer.keys.tolist()]
+            whose = np.array([(one.gpu, one.name) for one in series_of], np.int64).reshape(-1, 2)
             series, time, values = answer.samples()
-            if len(np.unique(whose, axis=0)) < len(known):
+            if len(np.unique(whose, axis=0)) < len(series_of):
                 # two jobs that scrape one exporter, the replicas of a Prometheus, a pod with two
                 # shares of a GPU: the first in the order of labels counts
-                rank = np.argsort(sorted(range(len(known)), key=lambda one: known[one].head))
+                rank = np.argsort(
+                    sorted(range(len(series_of)), key=lambda one: series_of[one].head)
+                )
                 order = np.argsort(rank[series], kind="stable")
                 series, time, values = series[order], time[order], values[order]
             usable = (whose[series] != NONE).all(axis=1)

@@ -8,11 +8,10 @@ from typing import Any
 
 import orjson
 
-from driftwatch.clock import Clock, SystemClock
-from driftwatch.collect.http import Bounds, Endpoint, Gets, without_secrets
+from driftwatch.clock import Clock
+from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
-from driftwatch.errors import UsageError
 from driftwatch.model import Target, TargetKey
 
 
@@ -37,26 +36,12 @@ class PagesSource:
     ) -> None:
         self.name = "pages"
         self.settle_seconds = 0.0
-        clock, bounds = clock or SystemClock(), bounds or Bounds()
         self._parser = PageParser()
-        self._endpoints: dict[str, Endpoint] = {}
-        self._labels: dict[str, Mapping[str, str]] = {}
         self._json: dict[tuple[str, str], Any] = {}
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
-        for url, labels in labelled.items():
-            endpoint = Endpoint(url, bounds)
-            instance = labels.get("instance", endpoint.instance)
-            if instance in self._endpoints:
-                raise UsageError(
-                    f"{without_secrets(url)!r}: there is already an address with the instance "
-                    f"name {instance!r}",
-                    help_text="give one of them a label instance",
-                )
-            self._endpoints[instance] = endpoint
-            self._labels[instance] = labels
-        if not self._endpoints:
-            raise UsageError("no address of a metrics page was given")
-        self._gets = Gets(self._endpoints, clock, bounds, workers)
+        names = {url: labels.get("instance") for url, labels in labelled.items()}
+        self._gets = Gets(names, clock, bounds, workers)
+        self._labels = dict(zip(self._gets.addresses, labelled.values(), strict=True))
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each page once, now: ``since`` and ``until`` say nothing to a live page.
@@ -64,8 +49,7 @@ class PagesSource:
         A page that cannot be had or read is a row with ``ok`` False and the reason.
         """
         batch = self._parser.batch()
-        addresses = {instance: endpoint.url for instance, endpoint in self._endpoints.items()}
-        for instance, answer in self._gets.answers(addresses):
+        for instance, answer in self._gets.answers(self._gets.addresses):
             if answer.body is None:
                 batch.fail(instance, answer.time, answer.reason or "no answer")
             else:
@@ -106,7 +90,7 @@ class PagesSource:
     def _targets(self) -> dict[TargetKey, Target]:
         targets = (
             self._parser.target(instance, engine, self._labels[instance])
-            for instance in sorted(self._endpoints)
+            for instance in sorted(self._labels)
             for engine in self._parser.engines(instance)
         )
         return {target.key: target for target in targets}
@@ -114,8 +98,8 @@ class PagesSource:
     def _ask(self, path: str) -> dict[str, Any]:
         """JSON answer by instance, None where there was none; a server's word is kept."""
         urls = {
-            instance: endpoint.beside(path)
-            for instance, endpoint in self._endpoints.items()
+            instance: url
+            for instance, url in self._gets.beside(path).items()
             if (instance, path) not in self._json
         }
         for instance, answer in self._gets.answers(urls):
@@ -125,4 +109,4 @@ class PagesSource:
                 self._json[instance, path] = orjson.loads(answer.body or b"null")
             except orjson.JSONDecodeError:
                 self._json[instance, path] = None
-        return {instance: self._json.get((instance, path)) for instance in sorted(self._endpoints)}
+        return {instance: self._json.get((instance, path)) for instance in sorted(self._labels)}

@@ -34,6 +34,7 @@ _OF_VLLM = "(?s).*(max-num-|max_num_|vllm serve|vllm.entrypoints).*"
 _KUBERNETES = (
     '{__name__=~"kube_(pod|deployment|statefulset|daemonset|replicaset)_(annotations|labels)"%s}'
 )
+_NOT_UP = "Prometheus cannot scrape it (up is 0)"
 _SAYS_VLLM = re.compile(_OF_VLLM)
 
 
@@ -60,6 +61,7 @@ class SilentServer:
     instance: str  # host:port, or the address where it was not reached
     labels: Mapping[str, str]  # of its ``up`` series
     reason: str  # why nothing was read
+    is_up: bool = True  # its newest scrape succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,8 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
     }
     what = dict(what_they_are(asker, [name for name, one in others.items() if one.up]))
     for instance, best in others.items():
-        reason = what.get(instance, STATS_DISABLED) if best.up else "up == 0"
-        silent.append(SilentServer(instance, best.labels, reason))
+        reason = what.get(instance, STATS_DISABLED) if best.up else _NOT_UP
+        silent.append(SilentServer(instance, best.labels, reason, best.up))
     namespaces = sorted({space for s in servers if (space := pod_of(s.labels)[0])})
     return Inventory(
         tuple(servers),
