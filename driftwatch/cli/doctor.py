@@ -153,7 +153,8 @@ def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple
 
 def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
     """Target → what its baseline lacks, from the service's database; None where there is none."""
-    from driftwatch.baselines.candidates import arming, material_of_store, without_baseline
+    from driftwatch.baselines.candidates import waiting_for, without_baseline
+    from driftwatch.baselines.material import material_of_store
     from driftwatch.cli.database import open_store
     from driftwatch.errors import DriftwatchError
 
@@ -161,7 +162,7 @@ def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
         with open_store(None, None if config is None else str(config)) as store:
             material = material_of_store(store, plan)
             waiting = without_baseline(material)
-            lacking = arming(material, waiting[:_MOST_READ])
+            lacking = waiting_for(material, waiting[:_MOST_READ])
     except DriftwatchError:
         return None
     texts = dict.fromkeys(material.targets, "") | {one.key: "no baseline" for one in waiting}

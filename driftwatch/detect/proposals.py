@@ -15,6 +15,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.speed.load_model import MIN_SPREAD
+from driftwatch.model import Incident
 
 _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
@@ -31,18 +32,6 @@ _AS_LONG, _AS_WIDE = 0.9, 0.8
 
 NOT_SEEN = "not seen"
 SLOW, BEFORE_SLOW = "slower at equal load", "the 10 min before it was slower"
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """An incident, as far as a baseline is concerned."""
-
-    name: str  # of the alert
-    since: datetime  # when it began
-    until: datetime | None  # when it ended; None = it is open
-    instance: str | None = None  # of its target; None = it is its whole pool's
-    engine: str | None = None  # of its target
-    pool: str | None = None  # of its pool, None = not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,7 @@ class Proposal:
         return self.requests_high / self.requests_low
 
 
-def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFrame:
+def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataFrame:
     """The minutes with ``left_out``: why each is no baseline, NULL where it is one.
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end; with
@@ -129,7 +118,7 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Trouble] = ()) -> pl.DataFr
     for trouble in troubles:
         rows = rows.with_columns(
             left_out=pl.when(_about(trouble))
-            .then(pl.lit(f"incident {trouble.name}"))
+            .then(pl.lit(f"incident {trouble.alert}"))
             .otherwise("left_out")
         )
     return rows.drop(f"after_{flag}" for flag in _CUTS)
@@ -255,16 +244,16 @@ def _best(proposals: Sequence[Proposal]) -> Proposal:
     return max(wide, key=lambda p: (p.until, p.length))
 
 
-def _about(trouble: Trouble) -> pl.Expr:
+def _about(trouble: Incident) -> pl.Expr:
     """The minutes of an incident's targets that it reaches into."""
-    when = pl.col("end") > pl.lit(trouble.since, dtype=TIME)
-    if trouble.until is not None:
-        when &= pl.col("end") - _MINUTE < pl.lit(trouble.until, dtype=TIME)
-    if trouble.instance is not None:
-        who = (pl.col("instance") == trouble.instance) & (pl.col("engine") == trouble.engine)
-    else:
-        who = pl.col("pool") == (trouble.pool or "")
-    return when & who
+    when = pl.col("end") > pl.lit(trouble.started_at, dtype=TIME)
+    if trouble.resolved_at is not None:
+        when &= pl.col("end") - _MINUTE < pl.lit(trouble.resolved_at, dtype=TIME)
+    labels = trouble.target
+    if "instance" not in labels:
+        return when & (pl.col("pool") == labels.get("pool", ""))
+    own = pl.col("instance") == labels["instance"]
+    return when & own & (pl.col("engine") == labels.get("engine", "0"))
 
 
 def _soon(flag: str) -> pl.Expr:

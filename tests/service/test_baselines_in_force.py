@@ -13,7 +13,7 @@ from service_cases import shipped_plan
 from driftwatch.baselines.documents import document_of, exported, read_export
 from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
 from driftwatch.baselines.rows import baselines_from_store, row_of
-from driftwatch.baselines.windows import Acceptance, baseline_of_pool, baselines_of, measured
+from driftwatch.baselines.windows import Acceptance, baselines_of, measured
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
@@ -225,9 +225,8 @@ def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
     both = pl.concat([collected.scrapes, twin]).sort("instance", "engine", "time")
     targets = {KEY: _target(), OTHER: _target(OTHER)}
     found = measured(both, BASELINE, targets, PLAN)
-    pool = baseline_of_pool(
-        found, BASELINE, list(targets.values()), Acceptance("ana", BASELINE.end, "")
-    )
+    accepted = Acceptance("ana", BASELINE.end, "")
+    pool = accepted_baseline(found, BASELINE, list(targets.values()), accepted, "pool")
     assert pool is not None
     assert pool.model is not None
     assert pin.model is not None

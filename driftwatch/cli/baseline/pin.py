@@ -27,7 +27,8 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import Material, Subject
+    from driftwatch.baselines.candidates import Candidate, Subject
+    from driftwatch.baselines.material import Material
     from driftwatch.detect.baselines import Baseline
     from driftwatch.pipeline.explain import Window
 
@@ -70,7 +71,7 @@ def command(
     A pin takes the place of the one before it and holds until another takes its own. Exit code 1:
     the window has an incident, a restart or too few scrapes in it, and nothing was pinned.
     """
-    from driftwatch.baselines.candidates import accepted_window, refused
+    from driftwatch.baselines.candidates import candidate
     from driftwatch.baselines.windows import Acceptance
 
     wrong = _contradictions(names, since, until, place, of_api=history["prometheus"] is not None)
@@ -88,19 +89,20 @@ def command(
     pins: list[Baseline] = []
     refusals: list[tuple[str, str]] = []
     for one in wanted:
-        reasons = refused(material, one.subject, one.window)
+        window = candidate(material, one.subject, one.window)
+        reasons = window.refusals
         if reasons and not anyway:
             refusals += [(one.subject.name, reason) for reason in reasons]
             continue
         reason = "; ".join(
-            part for part in (why or _good(material, one), *_override_notes(reasons)) if part
+            part for part in (why or _good(window), *_override_notes(reasons)) if part
         )
         accepted = Acceptance(who, at, reason[:1000])
-        pinned = accepted_window(material, one.subject, one.window, accepted, anyway=anyway)
+        pinned = window.baseline(accepted, anyway=anyway)
         if pinned is None:
             refusals += [(one.subject.name, text) for text in reasons]
         else:
-            pins += pinned.every
+            pins.append(pinned)
     if not refusals:
         _keep(pins, place)
     if as_json:
@@ -187,12 +189,11 @@ def _wanted(
     return wanted
 
 
-def _good(material: Material, one: _Wanted) -> str:
+def _good(window: Candidate) -> str:
     """Why the window is good, as a proposal would say it."""
-    from driftwatch.baselines.candidates import described
     from driftwatch.cli.baseline.propose import good_because
 
-    proposal = described(material, one.subject, one.window)
+    proposal = window.proposal
     return "" if proposal is None else good_because(proposal)
 
 

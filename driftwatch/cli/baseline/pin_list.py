@@ -23,7 +23,8 @@ from driftwatch.cli.table import lines
 from driftwatch.errors import NoVerdict
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import ArmingTarget, Material
+    from driftwatch.baselines.candidates import Waiting
+    from driftwatch.baselines.material import Material
     from driftwatch.detect.baselines import Baseline
 
 # The minutes of so many targets without a pin are read; the others are counted.
@@ -41,7 +42,7 @@ def list_command(as_json: bool, place: Place) -> None:
     Piped, each line is one pin (id, target or pool, from, to, by, state) or one target (no id);
     tabs between them.
     """
-    from driftwatch.baselines.candidates import arming, without_baseline
+    from driftwatch.baselines.candidates import waiting_for, without_baseline
     from driftwatch.baselines.rows import notes_on
 
     material: Material | None = None
@@ -52,11 +53,11 @@ def list_command(as_json: bool, place: Place) -> None:
             material = None
     pins = place.pins_in_force() if material is None else material.baselines
     notes: dict[str, str] = {}
-    waiting: list[ArmingTarget] = []
+    waiting: list[Waiting] = []
     more = 0
     if material is not None:
         lacking = without_baseline(material)
-        waiting = arming(material, lacking[:_MOST_READ])
+        waiting = waiting_for(material, lacking[:_MOST_READ])
         more = len(lacking) - len(waiting)
         notes = notes_on(pins, material.targets, material.ran)
     if as_json:
@@ -73,9 +74,7 @@ def list_command(as_json: bool, place: Place) -> None:
         click.echo(f"and {more} targets more without a pin", err=True)
 
 
-def _print(
-    pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence[ArmingTarget]
-) -> None:
+def _print(pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence[Waiting]) -> None:
     full, short = [], []
     for pin in pins:
         state = _state(pin, notes)
@@ -119,7 +118,7 @@ def _pin_data(pin: Baseline, notes: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def _waiting_data(one: ArmingTarget) -> dict[str, object]:
+def _waiting_data(one: Waiting) -> dict[str, object]:
     return {
         "instance": one.target.key.instance,
         "engine": one.target.key.engine,

@@ -18,7 +18,7 @@ from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import Material
+    from driftwatch.baselines.material import Material
     from driftwatch.detect.baselines import Baseline, Baselines
     from driftwatch.pipeline.plan import Plan
     from driftwatch.store import Store
@@ -102,7 +102,7 @@ class Place:
         Raises ConfigError: the configuration or the file of pins has problems; StoreError: the
         database does not serve; NoVerdict: there is no minute yet.
         """
-        from driftwatch.baselines.candidates import material_of_store
+        from driftwatch.baselines.material import material_of_store
 
         plan = self.plan
         if past is not None:
@@ -119,7 +119,7 @@ class Place:
         return material
 
     def _of_recordings(self, recordings: tuple[Path, ...], plan: Plan) -> Material:
-        from driftwatch.baselines.candidates import material_of_recording
+        from driftwatch.baselines.material import material_of_recording
         from driftwatch.cli.replay import sources_from
         from driftwatch.collect.schema import Recording
 

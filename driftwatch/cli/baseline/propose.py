@@ -26,7 +26,8 @@ from driftwatch.errors import UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from driftwatch.baselines.candidates import Material, Offer
+    from driftwatch.baselines.candidates import Offer
+    from driftwatch.baselines.material import Material
     from driftwatch.cli.past import Api
     from driftwatch.detect.proposals import Proposal
 
@@ -69,7 +70,7 @@ def command(
         click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
     else:
         _print(material, offers, _typed_again(place.recordings, past))
-    fit = any(one.proposal is not None and one.arming is None for one in offers)
+    fit = any(one.proposal is not None and one.lacking is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
 
@@ -138,7 +139,7 @@ def as_data(one: Offer) -> dict[str, Any]:
         "requests_per_forward_pass_q95": proposal.requests_high,
         "finished_requests": proposal.finished_requests,
         "slo_kept_ratio": proposal.slo_kept_ratio,
-        "arming": one.arming,
+        "arming": one.lacking,
     }
 
 
@@ -178,7 +179,7 @@ def _row(one: Offer) -> tuple[str, ...]:
         f"{proposal.length.total_seconds() / 3600:.3g}",
         str(proposal.scrapes),
         good_because(proposal),
-        one.arming or "",
+        one.lacking or "",
     )
 
 
@@ -196,15 +197,15 @@ def _block(one: Offer, minutes: str | None) -> None:
             print_wrapped(f"  short   {length_text(proposal.length)}: {YOUNG}", pad)
         if proposal.seen_ratio < 0.99:
             print_wrapped(f"  seen    {100 * proposal.seen_ratio:.3g} % of its minutes", pad)
-        if one.arming is not None:
-            print_wrapped(f"  speed   no load model yet: {one.arming}", pad)
+        if one.lacking is not None:
+            print_wrapped(f"  speed   no load model yet: {one.lacking}", pad)
     for part in one.left_out[:_LEFT_OUT]:
         print_wrapped(f"  left out  {span_text(part.since, part.until)}: {part.why}", pad)
     if len(one.left_out) > _LEFT_OUT:
         print_wrapped(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)", pad)
     if proposal is None:
         return
-    if one.arming is not None:
+    if one.lacking is not None:
         print_wrapped("accept:   not yet: without a load model it would be refused", pad)
     elif minutes is None:
         print_wrapped(f"accept:   driftwatch baseline pin {window_id(one)}", pad)

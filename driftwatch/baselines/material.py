@@ -1,0 +1,122 @@
+"""Where baselines come from: minutes of the store or of recordings, with what marks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.baselines.rows import baselines_from_store
+from driftwatch.baselines.windows import keys_of, what_ran
+from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.schema import KEY, Source
+from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.proposals import LONGEST, marked
+from driftwatch.detect.speed import columns as speed
+from driftwatch.model import Fingerprint, Incident, Target, TargetKey
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.replay import replay
+from driftwatch.pipeline.server_reports import stored_reports
+from driftwatch.pipeline.stored_state import newest, stored_targets
+from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes
+from driftwatch.store.store import Store
+
+_JUDGED = {
+    "slower_at_equal_load": pl.Boolean,
+    "slower_than_pool": pl.Boolean,
+    "cache_config": pl.String,
+}
+_RECENT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What baselines can be made from."""
+
+    # target keys → their minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with what
+    # detectors said, the page's ``cache_config``, and ``left_out``
+    load: Callable[[Sequence[TargetKey]], pl.DataFrame]
+    targets: Mapping[TargetKey, Target]  # with their pools
+    plan: Plan  # settings, and what the servers said of themselves
+    until: datetime | None = None  # end of the newest minute; None where there is none
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # recent GPU readings
+    ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # what runs there now
+    baselines: Baselines = field(default_factory=Baselines)  # in force
+
+
+def material_of_store(store: Store, plan: Plan) -> Material:
+    """What the store has: minutes are kept as such for two days, which is the longest baseline.
+
+    Minutes are read target by target, so that memory does not grow with the fleet.
+    """
+    plan = replace(plan, reported=stored_reports(store))
+    targets, until = plan.assign(stored_targets(store)), newest(store)
+    baselines = baselines_from_store(store)
+    path = store.path
+    if until is None:
+        return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
+    since = until - LONGEST - timedelta(hours=1)
+    troubles = _troubles(store.incidents(since=since, limit=100_000))
+
+    def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
+        with Store.open(path, migrate=False) as again:
+            rows = again.past(since, until, keys)
+        of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
+        return marked(_judged(of_minutes, plan), troubles)
+
+    recent, gpus = store.past(until - _RECENT, until), store.gpus(until - _RECENT, until)
+    ran = what_ran(recent, targets, plan, gpus)
+    return Material(load, targets, plan, until, gpus, ran, baselines)
+
+
+def _judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """Minutes with ``slower_at_equal_load``, against their own past where it is unknown.
+
+    Without a baseline nothing is called slow, and a slow stretch would be proposed as the first.
+    """
+    if not rows["slower_at_equal_load"].null_count():
+        return rows
+    settings = replace(plan.detection, accepts_proposals=True)
+    own = rows.select(list(MINUTE_SCHEMA))
+    speeds, _ = speed.columns(own, speed.Memory(), Baselines(), settings)
+    return rows.with_columns(
+        slower_at_equal_load=pl.coalesce("slower_at_equal_load", speeds["slower_at_equal_load"])
+    )
+
+
+def material_of_recording(
+    sources: Sequence[Source],
+    span: tuple[datetime, datetime],
+    plan: Plan,
+    baselines: Baselines,
+    progress: Callable[[datetime], None] | None = None,
+) -> Material:
+    """What recordings have in a span: all of it goes through the tick, which knows incidents."""
+    rows: list[pl.DataFrame] = [_no_rows()]
+    incidents: dict[str, Incident] = {}  # as they stood last
+    for outcome in replay(sources, span, plan, baselines=baselines, progress=progress):
+        if len(outcome.rows):
+            rows.append(minutes(outcome.rows).hstack(outcome.rows.select(*_JUDGED)))
+        incidents |= {one.incident.id: one.incident for one in outcome.transitions}
+    done = marked(pl.concat(rows), _troubles(incidents.values()))
+    collected = [s.collect(*span) for s in sources]
+    targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
+    gpus = pl.concat(c.gpus for c in collected)
+
+    def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
+        return done.join(keys_of(keys), on=KEY, how="semi", maintain_order="left")
+
+    newest_end = done["end"].max()
+    until = newest_end if isinstance(newest_end, datetime) else None
+    return Material(load, targets, plan, until, gpus, what_ran(done, targets, plan, gpus))
+
+
+def _troubles(incidents: Iterable[Incident]) -> list[Incident]:
+    """Incidents that paged: what only informs does not spoil a baseline."""
+    return [one for one in incidents if one.severity == "page" and one.firing_at is not None]
+
+
+def _no_rows() -> pl.DataFrame:
+    return pl.DataFrame(schema={**MINUTE_SCHEMA, **_JUDGED})
