@@ -13,7 +13,7 @@ from service_cases import shipped_plan
 from driftwatch.baselines.documents import document_of, exported, read_export
 from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
 from driftwatch.baselines.rows import baselines_from_store, row_of
-from driftwatch.baselines.windows import Acceptance, baselines_of, measured
+from driftwatch.baselines.windows import Acceptance, accepted_baseline, baselines_of, measured
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
