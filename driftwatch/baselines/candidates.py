@@ -151,8 +151,7 @@ def offer(material: Material, subject: Subject) -> Offer:
 def candidate(material: Material, subject: Subject, window: Window) -> Candidate:
     """The whole minutes of a window.
 
-    Minutes are suspect where a loss is found soon after. A window that ends before that has been
-    called good by somebody, so they are.
+    What comes shortly before a loss is suspect; of a window that ends before it somebody decided.
     """
     rows = _rows(material, subject.members)
     start = pl.col("end") - timedelta(minutes=1)

@@ -158,10 +158,9 @@ def exported(baselines: Sequence[Baseline]) -> str:
 
 
 def read_export(path: Path) -> tuple[Baseline, ...]:
-    """The pins of an export.
+    """The baselines of an export.
 
-    Raises ConfigError: it cannot be read, is no export, or some of it is wrong: every problem, with
-    its line in files up to 1 MiB; then none of its pins is given.
+    Raises ConfigError: with every problem, and its line in files up to 1 MiB; then none is given.
     """
     name = str(path)
     try:
@@ -237,10 +236,7 @@ def _json_value(value: object) -> object:
 def _reference_of(
     values: Mapping[str, _Value], instance: str = "", engine: str = ""
 ) -> pl.DataFrame:
-    """A reference row.
-
-    Raises ValueError: a name that no reference has, or a value of another type.
-    """
+    """A reference row; ValueError for an unknown name or a value of another type."""
     row: dict[str, Any] = {"instance": instance, "engine": engine}
     for name, value in values.items():
         dtype = REFERENCE_SCHEMA.get(name)

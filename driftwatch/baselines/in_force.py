@@ -88,12 +88,7 @@ def in_force(
     plan: Plan,
     gpus: pl.DataFrame | None = None,
 ) -> InForce:
-    """Pins compared with what runs now.
-
-    ``pins``: accepted ones; ``targets``: with their pools; ``plan``: what is configured, and what
-    the servers say of themselves; ``gpus``: GPU readings, for the names of their models; None =
-    none read.
-    """
+    """Baselines compared with what runs now; ``gpus``: readings, for the names of their models."""
     models = gpu_models(targets, plan, gpus)
     rows: list[tuple[str | bool | datetime | None, ...]] = []
     refused: set[tuple[str, str, str]] = set()
@@ -167,12 +162,7 @@ def fingerprint(
     gpu_models: tuple[str, ...] = (),
     cache_config: str | None = None,
 ) -> Fingerprint:
-    """What is known of what a target runs.
-
-    ``target``: with its labels; ``plan``: its settings, and what the server said of itself;
-    ``gpu_models``: names of its GPUs; ``cache_config``: the labels of its
-    ``vllm:cache_config_info``, as JSON.
-    """
+    """What is known of what a target runs; ``cache_config``: ``vllm:cache_config_info`` as JSON."""
     reported = plan.pool_of(target).reported
     if (by_server := plan.reported.get(target.key.instance)) is not None:
         reported = merged(by_server, reported)
@@ -205,13 +195,9 @@ def gpu_models(
 
 
 def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFrame) -> pl.DataFrame:
-    """Fill ``release_changed`` (inside the window), and how the release compares with the pin's.
+    """Fill ``release_changed`` (inside the window), and how it compares with the baseline's.
 
-    Where the pin knows no release, or there is no pin, a change that was seen counts: since the end
-    of the pin's window, or within the last day.
-
-    ``rows``: evidence rows of any windows; ``frame``: :data:`IN_FORCE_SCHEMA`; ``releases``:
-    :data:`RELEASES_SCHEMA`, up to the last of the windows.
+    Without a release to compare with, a change counts since the baseline's end, or for a day.
     """
     names = [c for c in rows.columns if c not in _FILLED]
     joined = rows.select(names).join(
@@ -280,12 +266,9 @@ def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.DataFrame:
-    """The releases after another look.
+    """The releases after another look, at the end of a minute.
 
-    A part that is not known now stays as it was; the first one known of a target is no change.
-
-    ``releases``: :data:`RELEASES_SCHEMA`, of the minutes before; ``frame``:
-    :data:`IN_FORCE_SCHEMA`, now; ``at``: end of the minute in which it is looked at.
+    An unknown part stays as it was; the first release of a target is no change.
     """
     if "release_before" not in releases.columns:  # remembered by an earlier release
         releases = releases.with_columns(release_before=pl.lit(None, pl.String))

@@ -72,10 +72,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
 
 
 def _judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """Minutes with ``slower_at_equal_load``, against their own past where it is unknown.
-
-    Without a baseline nothing is called slow, and a slow stretch would be proposed as the first.
-    """
+    """Minutes with ``slower_at_equal_load``; without any baseline it is against their own past."""
     if not rows["slower_at_equal_load"].null_count():
         return rows
     settings = replace(plan.detection, accepts_proposals=True)

@@ -85,11 +85,7 @@ def of_others(
 def notes_on(
     baselines: Baselines, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
 ) -> dict[str, str]:
-    """Pin id → what runs differently now: the pin is not in force, or it is and says so.
-
-    ``pins``: those in force; ``targets``: every target that is known, with its pool; ``ran``:
-    target → its fingerprint now.
-    """
+    """Id → what runs differently now: the baseline is not in force, or it is and says so."""
     notes: dict[str, str] = {}
     for key, target in targets.items():
         for baseline in baselines.naming(key.instance, key.engine, target.pool or ""):

@@ -86,11 +86,8 @@ def ln_widths(edges: Floats) -> Floats:
 def js_and_w1(counts: Floats, reference: Floats, edges: Floats) -> tuple[Floats, Floats]:
     """Jensen-Shannon distance [n], and exp of the Wasserstein-1 distance of ln values [n].
 
-    JS, base 2, is 0 for equal shares and 1 for no cell in common; no smoothing (Lin 1991,
-    "Divergence measures based on the Shannon entropy"; its root is a metric, Endres & Schindelin
-    2003). W1 spreads values evenly in ln over their cells: "the typical length x1.3".
-    ``reference`` is [n, k] or [1, k]. Cells come first inside: sums over cells then run along whole
-    rows of memory, and never through BLAS, whose sums depend on the machine.
+    JS, base 2, without smoothing (Lin 1991; Endres & Schindelin 2003); W1 spreads values evenly in
+    ln over their cells. ``reference`` is [n, k] or [1, k]. Never through BLAS, whose sums vary.
 
     >>> counts, edges = np.array([[10.0, 0.0], [5.0, 5.0]]), np.array([10.0, np.inf])
     >>> js_and_w1(counts, np.array([[0.0, 7.0]]), edges)[0].round(3)
@@ -155,10 +152,8 @@ def aligned(
 ) -> tuple[Floats, Floats, Floats] | None:
     """Counts [n, k] and reference [n or 1, j] on the edges that both have, and those edges.
 
-    A change of layout (``--custom-histogram-buckets``, ``max_model_len``) is no change of traffic:
-    counts are added up between common edges, and nothing is guessed inside a cell. Rows with more
-    than :data:`MAX_MERGED_RATIO` of either side's mass in cells where both layouts were finer are
-    NaN. None where fewer than :data:`MIN_COMMON_EDGES` finite edges are common.
+    Counts are added up between common edges. Rows with more than :data:`MAX_MERGED_RATIO` in cells
+    where both were finer are NaN; None with fewer than :data:`MIN_COMMON_EDGES` common edges.
     """
     if np.array_equal(edges, reference_edges):
         return counts, reference, edges
@@ -193,11 +188,9 @@ def compared(
     reference_edges: pl.Series,
     at_least: float = 0.0,
 ) -> pl.DataFrame:
-    """:data:`STATISTICS` of two columns of histograms, row for row, whatever their layouts.
+    """:data:`STATISTICS` of two columns of histograms (cumulative, ``le`` edges), row for row.
 
-    Lists of cumulative counts by edge and of their edges (``le``, inf last). NULL where a side is
-    NULL, holds fewer than ``at_least`` observations or nothing, is no histogram, or where the
-    layouts have too few edges in common.
+    NULL where a side is no histogram or holds fewer than ``at_least``, or few edges are common.
     """
     n = len(buckets)
     js, w1, texts = np.full(n, np.nan), np.full(n, np.nan), np.full(n, None, dtype=object)
@@ -226,10 +219,7 @@ def compared(
 def _by_layouts(
     buckets: pl.Series, edges: pl.Series, other: pl.Series, other_edges: pl.Series
 ) -> Iterator[tuple[Indices, Floats, Floats, Floats, Floats]]:
-    """Rows of one pair of layouts at a time: row numbers, counts, edges, the other's, its edges.
-
-    Rows without a whole histogram on both sides are in none.
-    """
+    """Rows of a pair of layouts at a time: row numbers, counts, edges, the other's, its edges."""
     sizes, other_sizes = _sizes(buckets, edges), _sizes(other, other_edges)
     usable = (sizes > 0) & (other_sizes > 0)
     for size, other_size in np.unique(

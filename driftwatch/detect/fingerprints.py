@@ -118,12 +118,10 @@ def fingerprint_of(
     gpu_models: tuple[str, ...] = (),
     reported: Fingerprint | None = None,
 ) -> Fingerprint:
-    """What is known of one target.
+    """What is known of one target; an inferred setting is not.
 
-    ``labels``: of the target, as scraped; ``serving``: its settings; an inferred one is not among
-    them; ``cache_config``: the labels of ``vllm:cache_config_info`` as a JSON object, None = not
-    seen; ``gpu_models``: names of its GPUs, as DCGM and NVML name them; none = not read;
-    ``reported``: what the server itself answered, or its start-up log says; goes first.
+    ``cache_config``: the labels of ``vllm:cache_config_info`` as JSON; ``gpu_models``: names of its
+    GPUs; ``reported``: what the server answered, or its start-up log has; goes first.
     """
     identity = {
         name: labels[label] for label, name in _IDENTITY_LABELS.items() if labels.get(label)

@@ -101,11 +101,9 @@ class Null:
         return medians
 
     def pooled_quantile(self, q: float, groups: Indices, least_days: int = 5) -> Floats:
-        """The ``q`` quantile of the finished days of all keys of a group, added up.
+        """The ``q`` quantile of the finished days of all keys of a group, added up; per slot.
 
-        ``q``: between 0 and 1; ``groups``: the group of each slot, from 0; -1 = of none;
-        ``least_days``: NaN where the group's keys know fewer days in all.
-        Returns: per slot, the quantile of its group.
+        ``groups``: the group of each slot, from 0; -1 = of none.
         """
         inside = np.flatnonzero(groups >= 0)
         out = np.full(self.size, np.nan)
@@ -169,8 +167,7 @@ def quantiles(counts: Floats, edges: Floats, q: float) -> Floats:
 class Bins:
     """Bins of equal width on a line, for quantiles of a day in bounded memory.
 
-    Where values are counted by their logarithm a quantile is off by a constant ratio at most
-    (DDSketch: Masson, Rim & Lee, VLDB 2019, https://arxiv.org/abs/1908.10693, with fixed bounds).
+    By logarithm a quantile is off by a constant ratio (DDSketch: Masson, Rim & Lee, VLDB 2019).
     """
 
     lowest: float  # lower end of the first bin; values below it count in it
@@ -188,11 +185,7 @@ class Bins:
         return np.where(is_known, inside, -1)
 
     def quantile(self, counts: npt.NDArray[np.integer], q: float) -> Floats:
-        """The ``q`` quantile of every row of counts.
-
-        ``counts``: [n, count]; ``q``: 0 < q < 1.
-        Returns: [n]; NaN where nothing was counted.
-        """
+        """The ``q`` quantile of every row of counts [n, count]; NaN where nothing was counted."""
         cumulative = np.cumsum(counts, axis=1, dtype=np.float64)
         total = cumulative[:, -1]
         rank = q * total

@@ -75,9 +75,7 @@ class Proposal:
 def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataFrame:
     """The minutes with ``left_out``: why each is no baseline, NULL where it is one.
 
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end; with
-    ``slower_at_equal_load`` and ``slower_than_pool`` where they are known; ``troubles``: incidents
-    of these targets and their pools.
+    ``minutes``: MINUTE_SCHEMA, by instance, engine and end; ``troubles``: incidents of them.
     """
     warm = f"{int(WARM_UP.total_seconds() // 60)}m"
     rows = minutes.sort([*KEY, "end"]).with_columns(
@@ -129,10 +127,9 @@ _SLOW = ("slower_at_equal_load", "slower_than_pool")
 
 
 def propose(rows: pl.DataFrame) -> Proposal | None:
-    """The best stretch; None where no minute is fit for a baseline.
+    """The best stretch of :func:`marked` rows; None where no minute is fit for a baseline.
 
-    ``rows``: from :func:`marked`: of one target, or of a pool, of which a minute counts where
-    :data:`POOL_SHARE` of the targets that were seen are fit for it.
+    A minute of a pool counts where :data:`POOL_SHARE` of its scraped targets are fit.
     """
     by_minute = (
         rows.group_by("end")

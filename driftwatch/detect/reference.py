@@ -35,10 +35,8 @@ WHOLE_DAY: Final = timedelta(hours=20)
 def swings(minutes: pl.DataFrame) -> pl.DataFrame:
     """Targets → how far a ten-minute mean of each length goes from the baseline's by itself.
 
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of a baseline.
-    Returns: instance, engine, and ``reference_…_usual_ratio`` of both lengths: a factor of 1 and
-    more that a mean is above, or below, about once a month; NULL where fewer than
-    :data:`MIN_BLOCKS` blocks have :data:`MIN_REQUESTS` finished requests.
+    ``reference_…_usual_ratio``: a factor that a mean is above, or below, about once a month; NULL
+    with fewer than :data:`MIN_BLOCKS` blocks of :data:`MIN_REQUESTS`.
     """
     block = (pl.col("end") - timedelta(minutes=1)).dt.truncate(BLOCK)
     blocks = minutes.group_by(*KEY, block=block, maintain_order=True).agg(
@@ -72,11 +70,7 @@ def usual_ratio(name: str) -> pl.Expr:
 def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
     """Expressions of the evidence columns on computed prompt tokens, by name.
 
-    ``at_least``: first tokens in the window; a ratio of fewer requests is unknown.
-
-    They read a row's ``ttft_seconds_count`` and ``prompt_tokens_total`` (both booked at a request's
-    first token), ``duration_seconds``, ``prefix_cache_hit_ratio``, and of the reference
-    ``requests_per_second``, ``prompt_tokens_mean`` and ``prefix_cache_hit_ratio``.
+    Unknown of fewer than ``at_least`` first tokens in the window.
     """
     requests = pl.col("ttft_seconds_count")
     enough = (requests >= at_least) & (pl.col("duration_seconds") > 0)
@@ -183,13 +177,7 @@ def no_reference() -> pl.DataFrame:
 
 
 def baseline(rows: pl.DataFrame) -> pl.DataFrame:
-    """Evidence rows of a baseline window → reference rows.
-
-    Lengths of fewer than MIN_REQUESTS requests are not remembered.
-
-    ``rows``: evidence rows, one per target, with ``start`` and ``end`` and what
-    :data:`driftwatch.signals.minutes.CARRIED_BY_ROWS` names.
-    """
+    """Evidence rows of a baseline window, one per target → reference rows."""
     enough = pl.col("finished_requests") >= MIN_REQUESTS
     rows = rows.with_columns(
         quantile(rows[f"{name}_buckets"], rows[f"{name}_edges"], 0.95).value.alias(f"{name}_p95")
@@ -239,11 +227,7 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
-    """Reference rows with how far lengths swung in their windows.
-
-    ``reference``: :data:`REFERENCE_SCHEMA`; ``swings``: from
-    :func:`driftwatch.detect.reference.swings`, of the same windows.
-    """
+    """Reference rows with :func:`swings` of the same windows."""
     fewer = reference.drop(f"reference_{c}" for c in USUAL)
     joined = fewer.join(swings, on=KEY, how="left", maintain_order="left")
     return joined.select([*REFERENCE_SCHEMA])
@@ -257,11 +241,7 @@ def with_reference(
 ) -> pl.DataFrame:
     """Add the ratio and distance columns and the ``reference_*`` columns they were made from.
 
-    Distances are of the row's own window, at least MIN_REQUESTS requests on both sides.
-
-    ``rows``: evidence rows; ``two_minutes``: totals of the 2-min windows ending with each row, in
-    the same order; None where the row's own window stands for them; ``ten_minutes``: totals of the
-    10-min windows ending with each row, in the same order; ``reference``: :data:`REFERENCE_SCHEMA`.
+    ``two_minutes`` (None: the row's own window), ``ten_minutes``: totals that end with each row.
     """
     joined = rows.join(
         reference.rename(

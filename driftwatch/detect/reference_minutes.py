@@ -26,16 +26,10 @@ _MINUTE = timedelta(minutes=1)
 
 
 def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.DataFrame:
-    """Minutes of a baseline → one reference row per target.
+    """Minutes of a baseline → one reference row per target, or one of a ``pool`` of them.
 
-    Lengths of fewer than MIN_REQUESTS requests are not remembered. Where bucket edges changed on
-    the way, the layout that holds most requests is remembered. Targets taken together, as one
-    pool, give rates per target, and the swings of the one that swings most.
-
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline (incidents,
-    restarts) has been left out. Minutes without a scrape say nothing; ``pool``: name of the pool
-    that all targets are one row of; None = each has its own.
-    Returns: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, kind ``baseline``.
+    A pool has rates per target, and the swings of the one that swings most. Of several layouts the
+    one with most requests is remembered, and no lengths of fewer than MIN_REQUESTS.
     """
     scraped = minutes.filter(pl.col("scrapes") > 0)
     swung = swings(scraped)

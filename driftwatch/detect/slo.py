@@ -11,18 +11,11 @@ MIN_REQUESTS = 20
 
 
 def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
-    """SLO columns per window.
+    """Whether targets were met in windows (``totals``), beside ``serving``'s targets, row for row.
 
-    A share is exact only where the target is a bucket edge; elsewhere the buckets and the sum bound
-    it, and a verdict is given only where both bounds agree. Each target has its own. Of both, one
-    that is missed is enough; TTFT met decides alone where TPOT is not known (waiting shows in
-    nothing else); TPOT met decides alone only where no TTFT target is set.
-
-    ``totals``: totals of the last 10 min; ``serving``: slo_ttft_seconds, slo_tpot_seconds,
-    slo_share, row for row beside ``totals``.
-    Returns: ``slo_missed``, ``ttft_missed``, ``tpot_missed``, ``ttft_in_target_10m_ratio``,
-    ``tpot_in_target_10m_ratio`` (lower bounds) and ``ttft_in_target_10m_upper_ratio``,
-    ``tpot_in_target_10m_upper_ratio``.
+    A share is exact only on a bucket edge; elsewhere a verdict is given where both bounds agree. One
+    missed target is enough; TTFT met decides alone where TPOT is not known, TPOT met only where no
+    TTFT target is set. ``_in_target_10m_ratio`` is the lower bound.
     """
     columns: dict[str, pl.Series] = {}
     for name in ("ttft", "tpot"):

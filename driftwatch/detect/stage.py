@@ -59,12 +59,7 @@ def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
 def detect(
     minutes: pl.DataFrame, memory: Memory, baselines: Baselines, settings: DetectSettings
 ) -> tuple[pl.DataFrame, Memory]:
-    """Every detector's evidence columns, row for row beside the minutes.
-
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end;
-    ``memory``: from the minutes before; ``pins``: in force for all of these minutes; ``settings``:
-    what a person set.
-    """
+    """Every detector's evidence columns, row for row beside the minutes (MINUTE_SCHEMA)."""
     fast, of_speed = speed.columns(minutes, memory.speed, baselines, settings)
     columns = minutes.hstack(fast)
     shifted, of_lengths = lengths.columns(columns, memory.lengths, settings)

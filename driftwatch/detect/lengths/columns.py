@@ -43,9 +43,7 @@ def columns(
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns (:data:`SCHEMA`), row for row beside the minutes.
 
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, with
-    the columns of the speed detector where it has run; how they are split over calls changes
-    nothing.
+    ``minutes``: MINUTE_SCHEMA, by instance, engine and end, with the speed detector's columns.
     """
     if not len(minutes):
         return pl.DataFrame(schema=SCHEMA), memory
@@ -126,10 +124,7 @@ def _flag(minutes: pl.DataFrame, name: str) -> Flags:
 
 
 def _blocks(rows: _Rows, last: int, targets: int) -> Iterator[_Stretch]:
-    """Stretches of minutes within one hour, in which no target changes its pool.
-
-    After a gap of more than :data:`_GAP` minutes they begin anew at the next minute seen.
-    """
+    """Stretches within one hour in which no target changes its pool; anew after a gap of _GAP."""
     minute = rows.minute[rows.order]
     observed = np.unique(minute)
     switches = set(_switches(rows).tolist())

@@ -88,18 +88,11 @@ def against_contexts(
     past: Past,
     grid: Floats,
 ) -> tuple[Compared, Floats]:
-    """Every pool's window against the nearest of its contexts.
+    """Every pool's window against the nearest of its contexts [minutes, pools, signals].
 
-    There is a verdict where the same hour of another day is one of them: before, nobody knows what
-    is usual at this hour. What distances usually are is learnt from the first context on: the
-    fewer contexts, the further the nearest of them.
-
-    ``window``: of pools; ``counts``: number of latest minutes → cumulative [minutes, pools,
-    signals, edges], for :data:`WINDOWS` and :data:`HOUR_ENDS`; ``sums``: of tokens; ``first``:
-    number of the block's first minute; ``wanted``: [minutes, pools, signals]; ``past``: the hours
-    before; ``grid``: [edges].
-    Returns: the verdicts, and the statistic wherever there is any context [minutes, pools,
-    signals].
+    There is a verdict where the same hour of another day is among them. ``counts``, ``sums``: of
+    :data:`WINDOWS` and :data:`HOUR_ENDS`; ``first``: number of the block's first minute. Returns
+    the verdicts, and the statistic wherever there is any context.
     """
     shape = window.sums.shape
     statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)

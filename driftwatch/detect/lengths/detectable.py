@@ -28,15 +28,9 @@ _EVERY = 128
 
 
 def smallest_factor(visible: Floats, factors: Sequence[float]) -> Floats:
-    """The smallest factor from which on every one shows.
+    """The smallest of ascending ``factors`` [f] from which on every one shows; NaN where none does.
 
-    A factor that shows while a larger one does not was luck of the buckets: mass that happens to
-    lie just below an edge.
-
-    ``visible``: [..., f], the share of windows in which each factor showed; NaN is unknown;
-    ``factors``: [f], ascending.
-    Returns: [...]; NaN where even the largest shows in fewer than :data:`POWER_RATIO` of the
-    windows.
+    ``visible``: [..., f], the share of windows in which each factor showed; NaN is unknown.
 
     >>> smallest_factor(np.array([0.2, 0.96, 0.9, 0.97, 1.0]), (1.05, 1.1, 1.2, 1.5, 2.0)).item()
     1.5
@@ -51,16 +45,9 @@ def smallest_factor(visible: Floats, factors: Sequence[float]) -> Floats:
 def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
     """Where the mass of each cell goes when every length is multiplied and rounded to a token.
 
-    Inside a cell lengths are placed as a smooth distribution through all the edges would have them
-    (monotone cubic interpolation of the CDF over ln tokens: Fritsch & Carlson 1980). Spread evenly
-    instead, a narrow distribution would seem to cross an edge far too early. Lengths are whole
-    tokens: 1.15 times one token is one token. What buckets cannot show stays unknown: lengths that
-    are all alike cross their edge at once, sooner or later.
-
-    ``edges``: [k], upper edges in tokens, ``inf`` last; ``ratio``: > 0; ``lengths``: [k], counts by
-    cell of all that is known of these lengths, some.
-    Returns: [k, k]; row i holds the shares of cell i that come to lie in each cell. Rows add up to
-    1.
+    Inside a cell lengths lie as a smooth distribution through all the edges would have them
+    (monotone cubic interpolation over ln tokens: Fritsch & Carlson 1980). ``edges``: [k],
+    ``inf`` last; ``lengths``: [k], counts by cell. Returns [k, k], the shares of cell i by cell.
 
     >>> lengths = np.array([0.0, 50.0, 50.0, 0.0])
     >>> rescaling(np.array([10.0, 20.0, 40.0, np.inf]), 1.5, lengths).round(1)
@@ -95,10 +82,7 @@ def rescaling(edges: Floats, ratio: float, lengths: Floats) -> Floats:
 
 
 def _lengths_up_to(edges: Floats) -> Floats:
-    """Integers tokens up to the end of the open cell: all the small ones, then steps of about 1 %.
-
-    The edges are among them, so that no step lies in two cells.
-    """
+    """Whole tokens to the end of the open cell: small ones, then steps of 1 %, and the edges."""
     _, upper = cell_bounds(edges)
     end = max(float(upper[-1]), 2.0 * _EVERY)
     steps = math.ceil(math.log(end / _EVERY) / 0.01)
@@ -133,11 +117,7 @@ def with_trials(
 ) -> Memory:
     """With the factors tried in the windows of one minute.
 
-    ``memory``: up to that minute; ``window``: of pools, of this one minute; ``pool``: sums by
-    number of latest minutes; see :func:`driftwatch.detect.lengths.contexts.against_contexts`;
-    ``minute``: its number since 1970; ``past``: the hours before; ``due``: where a pool is due,
-    and there is a verdict and nothing wrong [pools, signals]; ``scale``: of the statistic [pools,
-    signals].
+    ``pool``: as of against_contexts; ``due``: pools and signals with a verdict and nothing wrong.
     """
     if not due.any():
         return memory

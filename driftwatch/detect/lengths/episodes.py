@@ -42,11 +42,9 @@ class Reading:
 def reading(
     scores: Floats, moved: Flags, clearly: Flags, may: Flags, weights: Floats | None = None
 ) -> Reading:
-    """One minute's scores of all signals, as one.
+    """One minute's scores of all signals [n, signals], as one.
 
-    ``scores``: [n, signals]; NaN = no verdict; ``moved``: of :func:`moved_enough`, [n, signals];
-    ``clearly``: the same; ``may``: which units may begin a shift at all [n]; ``weights``: what each
-    score counts for in beginning one [n, signals].
+    ``may``: which units may begin a shift [n]; ``weights``: what each score counts for in that.
     """
     filled = np.where(np.isnan(scores), 0.0, scores)
     counted = filled if weights is None else filled * weights
@@ -104,11 +102,7 @@ def watch(units: int) -> Watch:
 def moved_enough(
     distance: Distance, mean_ln_ratio: Floats, least: float = MOVED
 ) -> tuple[Flags, Flags]:
-    """Which rows moved enough for an alarm, and which a lot: mean and typical length agree on that.
-
-    ``distance``: [n]; ``mean_ln_ratio``: ln of the ratio of means [n], signed; NaN where a sum is
-    unknown; ``least``: what is enough, in ln.
-    """
+    """Which rows moved by ``least`` (ln) or more, and which a lot (mean and typical length)."""
     mean = np.where(np.isnan(mean_ln_ratio), 0.0, mean_ln_ratio)
     with np.errstate(invalid="ignore"):
         moved = np.maximum(np.abs(mean), distance.w1) >= least
@@ -119,10 +113,8 @@ def moved_enough(
 def step(
     state: Watch, minute: int, reading: Reading, threshold: float, longest: float = math.inf
 ) -> tuple[Watch, Floats]:
-    """One minute on.
+    """One minute on; ``threshold``: h; ``longest``: minutes after which a shift is over.
 
-    ``state``: of the minute before; ``minute``: number of this one; ``reading``: of this minute;
-    ``threshold``: h; ``longest``: minutes after which a shift is over in any case.
     Returns: the state, and the peaks of the episodes that ended (0 = none) [n].
     """
     is_known = ~np.isnan(reading.score)

@@ -29,12 +29,10 @@ SETTLING = 10
 def fold(
     memory: Memory, block: Block, budget: float, holidays: Set[int]
 ) -> tuple[Memory, dict[str, Floats]]:
-    """One block on.
+    """One block on; ``budget``: false episodes per server-month; ``holidays``: since 1970-01-01.
 
-    ``memory``: up to the minute before, with room for the block's targets and pools; ``budget``:
-    false episodes per server-month; ``holidays``: days since 1970-01-01. Returns what the block
-    shows by name: scores and ratios [minutes, units, signals], states [minutes, units], both NaN
-    where unknown, and sources (places in ``scales.SOURCES``) [units, signals].
+    Returns by name: scores and ratios [minutes, units, signals], states [minutes, units], NaN where
+    unknown, and sources (places in ``scales.SOURCES``) [units, signals].
     """
     memory = _on_day(memory, (block.first - 1) // DAY, budget)
     block, restarted = _without_restarts(block, memory.targets["restarted"])

@@ -27,11 +27,7 @@ ONLY_INF: Floats = np.array([np.inf])
 
 
 def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
-    """The grid with the edges of these minutes; unchanged where it would grow too long.
-
-    ``grid``: ascending, ``inf`` last; ``minutes``:
-    :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
-    """
+    """The grid with the edges of these minutes; unchanged where it would grow too long."""
     layouts = [grid]
     for name in SIGNALS:
         layouts += [layout for _, layout, _ in _layouts(minutes, name)]
@@ -43,10 +39,8 @@ def wider(grid: Floats, minutes: pl.DataFrame) -> Floats:
 
 
 def read(minutes: pl.DataFrame, grid: Floats) -> tuple[Singles, Floats, Flags]:
-    """Minutes → their histograms on the grid of :func:`wider`.
-
-    Returns: cumulative counts [rows, signals, edges], NaN at unknown edges and 0 where nothing
-    finished; sums of tokens and whether anything is known, [rows, signals].
+    """Minutes → their histograms on the grid: cumulative counts [rows, signals, edges], NaN at
+    unknown edges; sums of tokens and whether anything is known, [rows, signals].
     """
     rows = len(minutes)
     counts = np.full((rows, len(SIGNALS), len(grid)), np.nan, dtype=np.float32)
@@ -141,11 +135,9 @@ MIN_REQUESTS = 100
 def running(
     history: npt.NDArray[np.floating], block: int, ends: Sequence[int]
 ) -> dict[int, Floats]:
-    """Sums of the latest so many minutes, at each minute of the block.
+    """Number of minutes (of ``ends``, rising) → sums [block, ...] of the latest so many minutes.
 
-    ``history``: minutes first, the block's last; at least ``max(ends) - 1`` before the block;
-    ``block``: number of its minutes; ``ends``: numbers of minutes, rising.
-    Returns: number of minutes → sums [block, ...].
+    ``history``: minutes first, the block's last; ``max(ends) - 1`` or more before the block.
     """
     before = len(history) - block
     total = np.zeros((block, *history.shape[1:]))

@@ -43,10 +43,9 @@ def weights(whole: Flags) -> Floats:
 
 
 def whole_moved(counts: Floats, peers: Floats, grid: Floats, least: float) -> Flags:
-    """Whether every part of a distribution has moved, all the same way.
+    """Whether every part of a distribution has moved by ``least`` (ln), all the same way.
 
-    ``counts``: cumulative [n, edges]; NaN where an edge is not known; ``peers``: the same;
-    ``grid``: [edges]; ``least``: by how much, in ln.
+    ``counts``, ``peers``: cumulative [n, edges]; NaN where an edge is not known.
     """
     whole = np.zeros(len(counts), dtype=bool)
     for rows, common in known_alike(~(np.isnan(counts) | np.isnan(peers))):
@@ -167,10 +166,7 @@ class Peers:
         return nothing
 
     def _furthest(self, scores: Floats, pools: int) -> Integers:
-        """The target of each pool that is furthest from its peers, by more than usual.
-
-        ``scores`` [minutes, targets, signals] → places [minutes, pools], -1 = none.
-        """
+        """The target of each pool that is unusually far off [minutes, pools]; -1 = none."""
         furthest = np.full((len(scores), pools), -1, dtype=np.int64)
         highest = np.where(np.isnan(scores), 0.0, scores).max(axis=2)
         for minute, target in zip(*np.nonzero((highest > 1.0) & (self.of_pool >= 0)), strict=True):
@@ -183,8 +179,7 @@ class Peers:
     def five_minute_scores(self, targets: Latest, pools: Latest) -> Floats:
         """Scores of targets whose whole distribution has moved by :data:`CLEARLY` in five minutes.
 
-        Only the furthest of each pool: it is among the peers of the others.
-        Returns: the highest of the signals [minutes, targets]; 0 = none.
+        Only the furthest of each pool. Highest of the signals [minutes, targets]; 0 = none.
         """
         counts, sums = targets.counts[QUICK], targets.sums[QUICK]
         of_pools = pools.counts[QUICK], pools.sums[QUICK]
@@ -225,10 +220,7 @@ def ln_mean_ratio(sums: Floats, counts: Floats, of_sums: Floats, of_counts: Floa
 def leading(scores: Floats, of_pool: Integers, pools: int) -> Flags:
     """Which targets are at least half as far from their peers as the furthest of the pool.
 
-    Where two differ, each is among the peers of the rest; only those that lead are told of.
-
-    ``scores``: of one minute [targets]; NaN = no verdict; ``of_pool``: place of each target's pool,
-    -1 = none; ``pools``: number of pools.
+    ``scores``: of one minute [targets]; NaN = no verdict.
     """
     furthest = np.zeros(pools + 1)
     filled = np.where(np.isnan(scores), 0.0, scores)

@@ -128,10 +128,9 @@ class Thresholds:
         return replace(self, peaks=totals, minutes=times)
 
     def at(self, day: int, budget: float) -> Thresholds:
-        """On a day: in a new week they are set anew.
+        """On a day (since 1970-01-01): each week they are set anew for a budget a server-month.
 
-        ``day``: days since 1970-01-01; ``budget``: false episodes per server-month; a pool may have
-        four times as many, for it is one voice for all its servers.
+        A pool may have four times as many false episodes: it is one voice for all its servers.
         """
         week = (day - _MONDAY) // _WEEK_DAYS
         if week == self.week:
@@ -160,11 +159,7 @@ class Thresholds:
 
 
 def threshold_of(peaks: Floats, months: float, budget: float) -> float:
-    """The threshold that episodes pass ``budget`` times a unit-month.
-
-    ``peaks``: counts by :data:`PEAKS`; ``months``: unit-months in which they were counted;
-    ``budget``: per unit-month, > 0.
-    """
+    """The threshold that ``peaks`` (by :data:`PEAKS`) pass ``budget`` times a unit-month."""
     episodes = peaks.sum()
     excess = _EXCESS
     if episodes:
@@ -184,15 +179,10 @@ _OF_DAY, _OF_MONTH = math.log(24 * 6), math.log(MONTH_BLOCKS)
 
 
 def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
-    """The scale per target and signal, and whose it is.
+    """The scale per target and signal, and whose it is (:data:`SOURCES`), [targets, signals].
 
-    A pool knows as many days as the member that knows most; of fewer than five of them the scale
-    moves only part of the way from the shipped one (in ln), and until then it counts
-    :data:`~driftwatch.detect.lengths.scales.UNCALIBRATED` times.
-
-    ``past``: slot = place of the target x signals + place of the signal; ``of_pool``: place of each
-    target's pool, -1 = none.
-    Returns: scales and places in :data:`SOURCES`, [targets, signals].
+    A pool knows as many days as the member that knows most; below five the scale moves from the
+    shipped one only part of the way (in ln), and counts :data:`UNCALIBRATED` times.
     """
     signals = len(SIGNALS)
     pool = np.repeat(of_pool, signals)
@@ -224,10 +214,8 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
 def context_scales(past: Null) -> tuple[Floats, Integers]:
     """The scale per pool and signal, and whose it is; shipped before the first day.
 
-    From five days on the 99 % quantile. Of fewer, what their largest distances lead to expect once
-    a month: a day's largest of N ten-minute blocks is about b ln N, a month's of M b ln M. The
-    median of the days, so that neither a shift that nobody noticed nor the first day, which has
-    fewer contexts, sets it alone.
+    From five days on the 99 % quantile. Of fewer the median of their largest, scaled to a month: a
+    day's largest of N ten-minute blocks is about b ln N, a month's of M b ln M.
     """
     young = past.middle_of_largest() * (_OF_MONTH / _OF_DAY / CONTEXT_THRESHOLD.value)
     young = np.where(np.isnan(young), CONTEXT_SCALE.value, young)

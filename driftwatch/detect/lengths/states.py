@@ -43,9 +43,8 @@ def target_states(
 ) -> tuple[Memory, States]:
     """States of targets through the block, and what is learnt of their usual distances.
 
-    ``memory``: up to the minute before; ``peers`` and their ``scores``: [minutes, targets,
-    signals]; ``calibrated``: whose scales are not shipped [targets]; ``members``: targets heard of,
-    [minutes, pools]; ``quick``: of :meth:`driftwatch.detect.lengths.peers.Peers.five_minute_scores`
+    ``scores``: of ``peers``; ``calibrated``: whose scales are not shipped [targets]; ``members``:
+    targets heard of, [minutes, pools]; ``quick``: five-minute scores [minutes, targets].
     """
     size, units, _ = scores.shape
     state, thresholds, past = memory.uneven, memory.thresholds, memory.peers
@@ -86,11 +85,7 @@ def pool_states(
     distances: Floats,
     clean: Flags,
 ) -> tuple[Memory, States]:
-    """The same for pools, against the nearest of their contexts.
-
-    ``distances``: the statistic to learn from, also where there is no verdict yet; ``clean``:
-    minutes to learn from, [minutes, pools].
-    """
+    """The same for pools; ``distances``: the statistic to learn from in ``clean`` minutes."""
     size, units, _ = scores.shape
     state, thresholds, past = memory.shifted, memory.thresholds, memory.contexts
     delayed, everybody = memory.pools["held"], np.ones(units, dtype=bool)

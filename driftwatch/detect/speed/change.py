@@ -25,12 +25,9 @@ KNOWN_RATIO = 0.6  # of a window's minutes must be known
 def last_quantiles(
     values: Floats, minutes: int, shares: tuple[float, ...], start: int = 0
 ) -> list[Floats]:
-    """Quantiles (linear, as NumPy's) of the last minutes, up to and with each minute.
+    """Quantiles (linear) of the last minutes, up to and with each minute from ``start`` on.
 
-    ``values``: (target, minute); ``minutes``: of the window; ``shares``: which quantiles;
-    ``start``: the first minute that is asked for.
-    Returns: (target, minute) for each, from ``start`` on; NaN where fewer than KNOWN_RATIO of the
-    window are known.
+    ``values``: (target, minute). NaN where fewer than KNOWN_RATIO of the window are known.
     """
     # what lies before the first window is not sorted only to be thrown away
     before = max(start - minutes + 1, 0)
@@ -57,10 +54,7 @@ def faded_mean(
 ) -> Floats:
     """Mean of the minutes ``age`` to ``age + span - 1`` ago, the older the lighter.
 
-    ``values``: (target, minute); ``age``: minutes left out at the end; ``span``: how many are
-    looked at; ``fading``: minutes in which a weight falls to 1/e; ``least``: known minutes without
-    which the mean is unknown; ``start``: the first minute that is asked for.
-    Returns: (target, minute), from ``start`` on.
+    ``fading``: minutes in which a weight falls to 1/e; NaN of fewer than ``least`` known minutes.
     """
     before = max(start - age - span + 1, 0)
     values, start = values[:, before:], start - before
@@ -166,13 +160,10 @@ def past_of(
     start: int,
     together: Floats | None = None,
 ) -> Past:
-    """The windows' statistics.
+    """The windows' statistics of ``ln_speed`` (target, minute), from ``start`` on.
 
-    ``ln_speed``: (target, minute), at least LOOKBACK minutes before the first that is asked for;
-    ``outside``: by how much the model may be wrong, above 0 above its range and below 0 below it;
-    ``bunched``: by how much it may be too low where requests come together, at least 0; ``start``:
-    which minute is the first; ``together``: (target,), as much of that as was usual in the
-    baseline, whose model has it in it.
+    ``outside``: by how much the model may be wrong, signed; ``bunched``: by how much too low where
+    requests come together; ``together``: (target,), what of that was usual in the baseline.
     """
     median, level = last_quantiles(ln_speed, LEVEL_MINUTES, (0.5, LEVEL_QUANTILE), start)
     low, now, high = last_quantiles(
@@ -206,11 +197,7 @@ def _above(values: Floats) -> Floats:
 
 
 def _lost(change: Floats, before: Floats, normal: Floats | float = 0.0) -> Floats:
-    """A change without what was above normal by more than half of the smallest loss that pages.
-
-    So fast no healthy engine becomes: it is the step-time model's error at that work (a queue that
-    stands after days without one), and its end is no loss.
-    """
+    """A change less what was above normal: so fast no engine becomes, it is the model's error."""
     lost: Floats = change + _above(before - (normal - LOW))
     return lost
 
@@ -218,15 +205,10 @@ def _lost(change: Floats, before: Floats, normal: Floats | float = 0.0) -> Float
 def deepest_falls(
     ln_speed: Floats, outside: Floats, bunched: Floats, least: int = 1
 ) -> tuple[float, float]:
-    """How far it fell at most while it was low as well: what would be taken for a loss.
+    """How far ln r fell at most while it was low as well, in either window, ≥ 0.
 
-    Where work changes its kind (a queue comes and goes) a step-time model errs for as long as that
-    lasts, and the minutes are no white noise: only windows of the same length know how far.
-
-    ``ln_speed``: (target, minute); ``outside``: as in :func:`past_of`; ``bunched``: likewise;
-    ``least``: how many windows must be known.
-    Returns: of the short window and of the long one, in ln, at least 0; infinite of fewer than
-    ``least`` windows.
+    A model errs for as long as work of another kind lasts: only windows of the same length know how
+    far. Infinite of fewer than ``least`` windows.
     """
     past = past_of(ln_speed, outside, bunched, 0)
     changes = (past.change, past.before), (past.long_change, past.long_before)
@@ -289,11 +271,9 @@ class Holding:
         may_change: Flags | None = None,
         others: Floats | None = None,
     ) -> None:
-        """One minute on.
+        """One minute on; ``may_change``: whose change counts; None is everybody's.
 
-        ``past``: statistics; ``minute``: which of its minutes; ``limits``: thresholds;
-        ``may_change``: whose change counts; None is everybody's; ``others``: ln r over that of the
-        peers, median of the last 8 min; None is unknown.
+        ``others``: ln r over that of the peers, median of the last 8 min; None is unknown.
         """
         with np.errstate(invalid="ignore"):
             now = past.now[:, minute]

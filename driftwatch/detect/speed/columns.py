@@ -24,8 +24,7 @@ def columns(
 ) -> tuple[pl.DataFrame, Memory]:
     """The detector's evidence columns, row for row beside the minutes.
 
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end; how
-    they are split over calls changes nothing; ``baselines``: in force for all of these minutes.
+    ``minutes``: MINUTE_SCHEMA, by instance, engine and end; how they are split changes nothing.
     """
     if minutes.is_empty():
         return pl.DataFrame(schema=SCHEMA), memory

@@ -48,13 +48,10 @@ _MOST_OF_LEVEL = 0.97
 
 
 def nonnegative_fit(load: Floats, itl: Floats, blocks: Integers) -> Floats:
-    """b ≥ 0 that makes ``1 − load·b / itl`` small, but for a level per block.
+    """b ≥ 0 that makes ``1 − load·b / itl`` small, but for a level per block of minutes.
 
-    Lawson and Hanson's algorithm (scipy.optimize.nnls) on rows weighted anew in each round (P. J.
-    Huber, Robust Estimation of a Location Parameter, 1964). The median of ``load·b / itl`` is 1.
-
-    ``load``: (minute, feature), the first column 1; ``itl``: seconds, above 0; ``blocks``: which
-    minutes share a level.
+    Lawson and Hanson's algorithm (scipy.optimize.nnls) on rows weighted anew in each round (Huber
+    1964). ``load``: (minute, feature), the first column 1. The median of ``load·b / itl`` is 1.
     """
     scale = np.maximum(np.abs(load).max(axis=0), 1e-12)
     rows = load / scale / itl[:, None]
@@ -105,11 +102,7 @@ BUNCHED_PER_DOUBLING = 0.20
 
 
 def composition(values: npt.NDArray[np.floating]) -> Floats:
-    """Prefill tokens per generated token, share of first tokens, seconds per busy second.
-
-    ``values``: (..., 12), as in :class:`driftwatch.detect.speed.load.Load`.
-    Returns: (..., 3), each the larger the rarer.
-    """
+    """Prefill per generated token, share of first tokens, seconds per busy second: (..., 3)."""
     wide = np.asarray(values, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.stack(
@@ -123,14 +116,10 @@ def composition(values: npt.NDArray[np.floating]) -> Floats:
 
 
 def ranges_of(values: npt.NDArray[np.floating], ln_speed: Floats) -> Ranges:
-    """Up to where a fit knows the speed of such work, each part by itself.
+    """Up to where a fit knows the speed of such work, each part by itself: the 99 % quantile.
 
-    That is the 99 % quantile of its minutes. Where the fit cannot tell its own minutes from slow
-    ones (a baseline of days and prefill-heavy nights), it ends before them: the eighths with most
-    of it count for nothing as long as one in five of their minutes reads as a loss that pages.
-
-    ``values``: (minute, 12); ``ln_speed``: ln r of these minutes under the fit, which nobody says
-    were slow.
+    It ends before eighths of which one minute in five reads as a loss that pages: there the fit
+    cannot tell its own minutes from slow ones. ``ln_speed``: of these minutes under the fit.
     """
     prefill, first, idle = (_range_of(part, ln_speed) for part in composition(values).T)
     return prefill, first, idle
@@ -166,12 +155,9 @@ def inside(values: npt.NDArray[np.floating], ranges: Ranges) -> Flags:
 
 
 def novelty(values: npt.NDArray[np.floating], ranges: Floats) -> tuple[Floats, Codes]:
-    """How far the composition of minutes is beyond what a fit saw.
+    """How far the composition of minutes (target, minute, 12) is beyond ``ranges`` (target, 3).
 
-    ``values``: (target, minute, 12); ``ranges``: (target, 3); what was never above 0 has no range
-    to leave.
-    Returns: by how much ln r may be wrong for it, and why r is unknown
-    (:data:`driftwatch.detect.speed.load.WHY_NOT`), 0 where it is known; (target, minute) each.
+    Returns: by how much ln r may be wrong for it, and why r is unknown, index into WHY_NOT.
     """
     most = np.where(ranges > 0, ranges, math.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -190,14 +176,9 @@ def bunched(
 ) -> Floats:
     """By how much ln r may be too low where requests come together, in ln.
 
-    A request that arrives alone waits for the pass that runs, most of one. Where it waits for
-    several, prompts are computed side by side in few long passes, and what a token met is more than
-    the means of the minute say. Of a queue that stands all passes are alike again. Where they do
-    not fill the minute, though the engine never rested, the others only prefilled, and tokens may
-    have met the whole of the prefill.
-
-    ``values``: (..., 12); ``prefill_seconds``: of the model, per token; 0 leaves such passes out;
-    ``ln_speed``: ln r under it.
+    Where a request waits for several passes, prompts are computed side by side in few long ones; in
+    a standing queue all are alike again. Where passes do not fill the minute the others only
+    prefilled. ``prefill_seconds``: of the model, per token; 0 leaves such passes out.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         doublings = np.log2(np.maximum(values[..., QUEUED], 1.0))

@@ -63,10 +63,9 @@ class Learner:
     model: LoadModel | None = None  # the last one
 
     def with_minute(self, values: Singles, scrapes: float, blocks: Integers) -> Learner:
-        """One more minute.
+        """One more minute of the targets that were clean in it, by instance and engine.
 
-        ``values``: of the targets that were clean in it, by instance and engine; one at least;
-        ``scrapes``: of these; ``blocks``: which target and ten minutes each is of.
+        ``blocks``: which target and ten minutes each is of.
         """
         number, stride = self.minutes, self.stride
         rows, numbers, ids = self.values, self.numbers, self.blocks

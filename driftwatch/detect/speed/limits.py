@@ -74,11 +74,7 @@ def limits_of(
     models: Sequence[LoadModel | None],
     statistics: tuple[str, str],
 ) -> Limits:
-    """The thresholds of targets.
-
-    ``past``: of the statistics; ``keys``: instance, engine; ``pools`` and ``models``: of each;
-    None has no thresholds; ``statistics``: which are the level and the change.
-    """
+    """The thresholds of targets, for a pair of ``statistics`` (level, change)."""
     noise = np.array([math.nan if model is None else model.misfit_ratio for model in models])
     young = np.array(
         [model is None or model.minutes < YOUNG_MINUTES for model in models], dtype=bool

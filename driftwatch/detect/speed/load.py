@@ -250,8 +250,7 @@ def _usable() -> pl.Expr:
 def features(values: npt.NDArray[np.floating], *, of_passes: bool = False) -> Floats:
     """The covariates of the model: 1, requests, KV tokens, prefill tokens; shape (..., 4).
 
-    ``values``: (..., 12), as in :class:`Load`; ``of_passes``: means over passes instead of over
-    tokens.
+    ``of_passes``: means over passes instead of over tokens.
     """
     wide = np.asarray(values, dtype=np.float64)
     overlap = wide[..., OVERLAP]

@@ -145,11 +145,9 @@ class TooLittle:
 
 
 def fit(minutes: pl.DataFrame) -> LoadModel | TooLittle:
-    """The model of a stretch that somebody says was good: one target's minutes, or a pool's.
+    """The model of minutes that somebody accepts as good: one target's, or a pool's.
 
-    Minutes that say nothing of speed alone (idle, preempting, just restarted, unseen) are left out.
-
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
+    Minutes that say nothing of speed alone (idle, preempting, just restarted) are left out.
     """
     ordered = minutes.sort([*KEY, "end"])
     load = load_of(ordered)
@@ -209,12 +207,10 @@ def model_of(
     *,
     again: bool = True,
 ) -> LoadModel | TooLittle:
-    """The model of known minutes.
+    """The model of known minutes (minute of a target, 12).
 
-    ``values``: (minute of a target, 12), none NaN (:class:`driftwatch.detect.speed.load.Load`);
-    ``scrapes``: how many they hold; ``blocks``: which of them are of the same target and ten
-    minutes; ``minutes``: how many different ones, whoever's; ``again``: whether it is fitted once
-    more to the work that the first fit can describe.
+    ``blocks``: which are of the same target and ten minutes; ``minutes``: how many different ones;
+    ``again``: whether it is fitted once more to the work that the first fit can describe.
     """
     requests = np.asarray(values[:, REQUESTS], dtype=np.float64)
     spread = None
@@ -302,14 +298,10 @@ class LoadModels:
         )
 
     def ln_speed(self, values: npt.NDArray[np.floating]) -> tuple[Floats, Floats, Floats, Codes]:
-        """ln r of minutes, and by how much the model may be too low there (0 inside its range).
+        """ln r of ``values`` (target, minute, 12), slack above and below the range, why unknown.
 
-        r is the larger of two: the expected over the measured ITL, and the expected busy time over
-        the whole time, a bound from below: an engine that did so much work is at least so fast.
-
-        ``values``: (target, minute, 12).
-        Returns: (target, minute) four times: ln r, unknown where the model cannot answer; the slack
-        above the range, for preemptions and for the composition; that below it; why it is unknown.
+        r is the larger of expected over measured ITL, and expected busy time over the whole time (a
+        bound from below): an engine that did so much work is at least so fast.
         """
         wide = features(values)
         b = self.coefficients[:, None, :]
@@ -339,16 +331,7 @@ class LoadModels:
 
 
 def _split(b: Floats, load: Floats, edges: Floats) -> Floats:
-    """By how much the model may be too low where requests and KV tokens have parted, in ln.
-
-    In a fit they grow together, and a gauge of two scrapes a minute is the noisier of the two: of
-    their common cost either may carry all (b2 = 0 is found where a third of a full step is KV).
-    At the proportion of the fit's edges that is no matter. Four times the tokens a request beyond
-    its KV edge are: then the bound gives the whole cost to the one that grew more.
-
-    ``b``: (..., 4); ``load``: (..., 4), as :func:`driftwatch.detect.speed.load.features` gives it;
-    ``edges``: (..., 3); 0 and infinity have no range to leave.
-    """
+    """By how much the model is too low where requests and KV tokens have parted, in ln."""
     has_edges = (edges[..., :2] > 0) & np.isfinite(edges[..., :2])
     most = np.where(has_edges.all(axis=-1, keepdims=True), edges[..., :2], np.nan)
     times = load[..., 1:3] / most

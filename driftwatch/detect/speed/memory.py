@@ -62,10 +62,9 @@ class Memory:
         return replace(self, targets=staying, past=past, limits=None)
 
     def at(self, targets: pl.DataFrame, start: datetime, minutes: int) -> tuple[Memory, Singles]:
-        """The memory with these targets (instance, engine, pool) as well, and room for minutes.
+        """The memory with these targets (instance, engine, pool) as well, and their load.
 
-        Returns: the memory, and load of (target, LOOKBACK + minutes, 12), of which the new minutes,
-        from the one that ends at ``start`` on, are unknown.
+        Load is (target, LOOKBACK + minutes, 12), unknown from the minute that ends at ``start`` on.
         """
         everybody = self.targets.with_keys(targets, in_order=True)
         ring = everybody["load"]

@@ -47,8 +47,7 @@ def speed_columns(
 ) -> dict[str, Any]:
     """What targets say of themselves, (target, minute) by column; NaN is unknown.
 
-    ``slower``, and ``fresh``: since shortly; ``beyond``: by how much the model may be too low here,
-    median of the last 10 min; ``unknown``: why there is no model, else None.
+    ``beyond``: by how much the model may be too low, median of 10 min; ``unknown``: why no model.
     """
     low = own.level[:, None]
     with np.errstate(invalid="ignore"):

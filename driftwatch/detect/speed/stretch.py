@@ -68,8 +68,7 @@ _FIRST_FIT_MINUTES, _NEXT_FIT_MINUTES = 5, 60
 class Stretch:
     """One stretch of ``minutes`` from the one that ends at ``start`` on.
 
-    ``targets``: instance, engine, pool; ``accepts``: whether a pool's own model is a reference
-    without anybody's word.
+    ``accepts``: whether a pool's own model is a reference without anybody's word.
     """
 
     def __init__(
@@ -295,10 +294,7 @@ class Stretch:
 
     @property
     def _learning(self) -> Flags:
-        """Who is of a pool in which somebody has no pin.
-
-        The others count too: one that joins slow and is its own reference is never found.
-        """
+        """Who is of a pool in which somebody has no baseline: one that joins slow would hide."""
         without = {
             pool
             for key, pool in zip(self._keys, self._pools, strict=True)

@@ -147,15 +147,10 @@ def attributed(
     last: int | None,
     beside: Beside,
 ) -> tuple[dict[str, Floats], Floats]:
-    """The factors of every minute, over the ten minutes that end with it.
+    """The factors of every minute over the ten minutes that end with it, and the new ``recent``.
 
-    Those ten minutes begin anew after a restart or a change of a knob.
-
-    ``minutes``: with the columns of the detectors before; ``target``: row of each minute's target;
-    ``minute``: end of each, in minutes since 1970; ``recent``: [targets, RECENT, len(RECENT_SUMS)],
-    the minutes up to ``last``; ``last``: end of the last minute before these; None before the
-    first; ``pinned``: pins beside the targets.
-    Returns: column → values [n], NaN where unknown; and the new ``recent``.
+    Those begin anew after a restart or a change of a knob. ``recent``: [targets, RECENT, sums], the
+    minutes up to ``last``, all in minutes since 1970.
     """
     first, count = int(minute.min()), int(minute.max() - minute.min()) + 1
     grid = np.full((len(recent), RECENT + count, len(RECENT_SUMS)), np.nan)

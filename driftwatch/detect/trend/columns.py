@@ -33,14 +33,9 @@ COLUMNS: Schema = {
 def columns(
     minutes: pl.DataFrame, memory: Memory, baselines: Baselines, settings: DetectSettings
 ) -> tuple[pl.DataFrame, Memory]:
-    """The detector's evidence columns, row for row beside the minutes.
+    """The detector's evidence columns, row for row beside the minutes (MINUTE_SCHEMA).
 
-    What concerns days changes with the first minute of a day, what concerns the baseline's lengths
-    with the first of an hour.
-
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end, and
-    the columns of the detectors before where they are there; how they are split over calls changes
-    nothing; ``baselines``: in force for all of these minutes.
+    What concerns days changes at midnight, what concerns the baseline's lengths at full hours.
     """
     if minutes.is_empty():
         return pl.DataFrame(schema=COLUMNS), memory

@@ -53,10 +53,9 @@ class Trend:
 
 
 def trends(values: Floats, day: Floats, season: Integers) -> Trend:
-    """Slope and test of each row.
+    """Slope and test of each row [n, days]; NaN is a day that is not known.
 
-    ``values``: [n, days]; NaN is a day that is not known; ``day``: [days], rising: the day of each
-    column; ``season``: [days]: only pairs of one season are compared.
+    ``day``: rising; ``season``: only pairs of days of one season are compared.
     """
     early, late = _pairs(season)
     blocks = [
@@ -213,10 +212,7 @@ def _latest(reference: Integers) -> Integers:
 
 
 def _write(hourly: Floats, name: str, trend: Trend, unexplained: Floats) -> tuple[Flags, Flags]:
-    """Write one trend's columns; whether it is bad enough, and whether it is known.
-
-    ``unexplained``: by how much the slope may be that of lengths and load, per day.
-    """
+    """Write one trend's columns (``unexplained``: per day); bad enough, known."""
     bad = -1 if name == "speed" else 1
     is_known = (trend.days >= LEAST_DAYS) & np.isfinite(trend.slope) & np.isfinite(trend.p_value)
     lower, upper = trend.lower - unexplained, trend.upper + unexplained

@@ -58,11 +58,7 @@ def finished_days(memory: Memory) -> pl.DataFrame:
 
 
 def at_hour(memory: Memory, hour: int, beside: Beside, settings: DetectSettings) -> Memory:
-    """The memory with ``hour`` as its open hour: hours and days before it are finished.
-
-    ``memory``: with minutes up to some hour; ``hour``: of the next minutes, since 1970; ``pinned``:
-    pins beside the memory's targets; ``settings``: holidays.
-    """
+    """The memory with ``hour`` (since 1970) as its open hour: those before it are finished."""
     if memory.hour is None:
         return replace(memory, hour=hour)
     if hour <= memory.hour:  # a minute that comes late counts in the hour that is open

@@ -45,14 +45,10 @@ _XY = slice(2 + COVARIATES + COVARIATES**2, 2 + 2 * COVARIATES + COVARIATES**2)
 
 
 def ln_quantile(cells: Floats, edges: Floats, q: float) -> Floats:
-    """ln of the ``q`` quantile of each histogram [n], NaN of an empty one.
+    """ln of the ``q`` quantile of each cumulative histogram [n, k]; NaN where unknown.
 
     Between two edges the normal score of the share is linear in ln of the value: exact for what is
-    log-normal, as lengths and times nearly are, where PromQL's straight line jumps as a quantile
-    crosses a cell. Below the lowest edge that line from 0 is all there is. In the open cell the
-    quantile is unknown.
-
-    ``cells``: [n, k] cumulative counts; ``edges``: [k], ``inf`` last; ``q``: 0 < q < 1.
+    log-normal, where PromQL's straight line jumps as a quantile crosses a cell.
     """
     total = cells[:, -1:]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -84,12 +80,8 @@ def hourly(y: Floats, x: Floats) -> Floats:
 
 
 def daily(sums: Floats) -> tuple[Floats, Floats]:
-    """Sums over a day's hours → what is kept of the day, and what it says of the coefficients.
-
-    ``sums``: [..., HOURLY].
-    Returns: [..., 2 + COVARIATES]: hours, mean y, mean x; 0 throughout of a day with fewer than
-    :data:`LEAST_HOURS` hours. And [..., 1 + COVARIATES² + COVARIATES]: hours, products of x with x
-    and with y about the day's means.
+    """Sums over a day's hours [..., HOURLY] → hours, mean y, mean x; and hours, products of x, x
+    and with y about the day's means. 0 throughout of fewer than :data:`LEAST_HOURS` hours.
     """
     enough = sums[..., 0] >= LEAST_HOURS
     n = np.where(enough, sums[..., 0], 1.0)[..., None]
@@ -110,11 +102,7 @@ class Adjusted:
 
 
 def adjusted(days: Floats, within: Floats) -> Adjusted:
-    """Day effects of the covariance analysis.
-
-    ``days``: [n, days, 2 + COVARIATES] of :func:`daily`, one trend's; ``within``: [n, 1 +
-    COVARIATES² + COVARIATES], added up over days.
-    """
+    """Day effects of the covariance analysis, of what :func:`daily` gave; ``within`` added up."""
     is_known = days[..., 0] > 0
     y, x = days[..., 1].astype(float), days[..., 2:].astype(float)
     of_days = np.maximum(is_known.sum(axis=1), 1)[:, None]

@@ -52,11 +52,7 @@ class Sums:
 
 
 def sums_of(minutes: pl.DataFrame, target: Indices, layouts: Layouts) -> tuple[Sums, Layouts]:
-    """What is added up of minutes, and the layouts with those that are new.
-
-    ``minutes``: minutes with the columns of the detectors before; ``target``: row of each minute's
-    target; ``layouts``: known ones.
-    """
+    """What is added up of minutes, and the layouts with those that are new."""
     sums = minutes.select(_sums(_speed(minutes), _slow(minutes))).to_numpy().astype(float)
     sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
     cells, numbers = {}, {}
@@ -142,11 +138,7 @@ def _histograms(
 def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
     """The memory with some minutes of its open hour added.
 
-    A target whose edges change begins its histograms of that signal anew, and what was kept of
-    other edges is let go: nothing is compared across a change of layout.
-
-    ``memory``: wide enough for these minutes; ``more``: of minutes of one hour; ``minute``: end of
-    each, in minutes since 1970.
+    Nothing is compared across a change of layout: a target whose edges change begins anew.
     """
     starts = np.flatnonzero(np.diff(more.target, prepend=-1))
     if any(_mixed(more.layout[s], more.target, starts) for s in SIGNALS):

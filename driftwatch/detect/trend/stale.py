@@ -37,11 +37,7 @@ LONG_ENOUGH = 3  # hours in a row
 def write_pin_columns(
     memory: Memory, arrays: dict[str, Array], beside: Beside, settings: DetectSettings, hour: int
 ) -> None:
-    """Write the pin's columns into ``hourly``, at the end of an hour, in place of the old ones.
-
-    ``memory``: has layouts; ``arrays``: to change; with this hour in ``last_hours_*``; ``pinned``:
-    pins beside the targets; ``settings``: holidays; ``hour``: that has ended, since 1970.
-    """
+    """Write the baseline's columns at the end of an hour (since 1970), in place of the old ones."""
     hourly, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
     baseline = arrays["pin"].copy()
     there = beside.of >= 0
@@ -144,12 +140,9 @@ def usual_of(distances: Singles) -> Floats:
 def day_distances(
     memory: Memory, arrays: dict[str, Array], signal: str, day: int, settings: DetectSettings
 ) -> Singles:
-    """Distance of the day's lengths from those of the days before in the same part of the week.
+    """Distance of the day's lengths from those of the days before in the same part of the week [n].
 
-    ``memory``: has layouts; ``arrays``: the day in ``day_*``, those before in ``last_days_*`` (the
-    last one is yesterday); ``signal``: whose lengths; ``day``: since 1970; ``settings``: holidays.
-    Returns: [n]; NaN where fewer than two such days, or fewer than 100 requests, are there; and
-    while the lengths are off the pin's, for a change is not usual.
+    NaN with fewer than two such days or 100 requests, and while lengths are off the baseline's.
     """
     part = part_of_week(day, settings)
     alike = np.array(
