@@ -13,7 +13,7 @@ MIN_REQUESTS = 20
 def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """Whether targets were met in windows (``totals``), beside ``serving``'s targets, row for row.
 
-    A share is exact only on a bucket edge; elsewhere a verdict is given where both bounds agree. One
+    A share is exact only on a bucket edge; elsewhere both bounds must agree. One
     missed target is enough; TTFT met decides alone where TPOT is not known, TPOT met only where no
     TTFT target is set. ``_in_target_10m_ratio`` is the lower bound.
     """

@@ -17,7 +17,7 @@ import polars as pl
 from driftwatch.arrays import Floats, Integers
 from driftwatch.detect.lengths.episodes import NO_WATCH, Watch
 from driftwatch.detect.lengths.layouts import ONLY_INF, SIGNALS, regridded
-from driftwatch.detect.lengths.scales import RESETS_SCHEMA, Thresholds
+from driftwatch.detect.lengths.scales import Thresholds
 from driftwatch.detect.memory import Array, Arrays, Field, arrays_from, named, no_arrays, part_of
 from driftwatch.detect.null import Null, null, null_from
 
@@ -156,7 +156,6 @@ class Memory:
         }
         return {
             "numbers": pl.DataFrame(numbers, schema_overrides={"hours": pl.List(pl.Int64)}),
-            "resets": self.thresholds.resets,
             **named(self.targets.frames(), "targets"),
             **named(self.pools.frames(), "pools"),
             **named(self.peers.frames(), "peers"),
@@ -176,7 +175,6 @@ def memory_from(frames: Mapping[str, pl.DataFrame]) -> Memory:
         week=numbers["week"],
         peaks=np.array(numbers["peaks"]).reshape(len(minutes), -1),
         minutes=minutes,
-        resets=frames["resets"].cast(pl.Schema(RESETS_SCHEMA)),
     )
     return Memory(
         grid=np.array(numbers["grid"]),

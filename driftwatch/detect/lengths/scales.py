@@ -19,57 +19,26 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Integers
-from driftwatch.collect.schema import TIME
 from driftwatch.detect.lengths.layouts import SIGNALS
 from driftwatch.detect.null import Null
 from driftwatch.detect.reference import MONTH_BLOCKS
 
-
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """A number and its source."""
-
-    value: float  # the number
-    source: str  # the measurement it was read from
-
-
-PEER_SCALE: Final = Shipped(
-    4.0,
-    "99 % quantile of JS x sqrt(n_eff), one server against its peers: 3.3 (prompts) and 3.7 "
-    "(generations) on ServeGen m-small days 1-7, 3.9 and 3.9 on Azure conv 2023; 1.9 to 2.3 on "
-    "the same traffic thinned to 1 in 10 or 20",
-)
-UNCALIBRATED: Final = Shipped(
-    2.0,
-    "own scales of five days: 2.2 to 2.8 (ServeGen m-small days 8-14), 2.7 to 3.5 (m-mid days "
-    "8-14, even clients), 4.4 to 4.6 (Azure conv at 5 requests a second): traffic that nobody "
-    "measured may be a factor of 2 apart. Of 20 false episodes on m-mid before it had a scale of "
-    "its own the highest score was 2.0; prompts x1.4 at one of six servers score 3.6 to 5.6",
-)
-CONTEXT_SCALE: Final = Shipped(
-    10.5,
-    "99 % quantile of JS x sqrt(m) of a pool's nearest context on ServeGen m-small days 2-7 "
-    "(prompts 10.5, generations 9.6); Azure conv 2023 with a season has 2",
-)
-PEER_TAIL: Final = Shipped(
-    2.6,
-    "99 % quantile over median of the same statistic: 2.5 and 2.8 (ServeGen), 2.0 and 2.4 (Azure), "
-    "1.5 to 1.9 (thinned)",
-)
-# The 99 % quantile counts up to so many times the tail that bursty traffic has.
+# Quantiles are of JS x sqrt(requests), measured on ServeGen m-small and Azure conv 2023
+# (docs/methods/lengths.md). 99 %, one server against its peers: 3.3 to 3.9.
+PEER_SCALE: Final = 4.0
+# Own scales of five days are 2.2 to 4.6: unmeasured traffic may be a factor of 2 apart.
+UNCALIBRATED: Final = 2.0
+# 99 % of a pool's nearest context: 10.5 (prompts) and 9.6 (generations).
+CONTEXT_SCALE: Final = 10.5
+# 99 % quantile over median: 2.0 to 2.8. The quantile counts up to MOST_TAIL times that.
+PEER_TAIL: Final = 2.6
 MOST_TAIL: Final = 1.4
-PEER_THRESHOLD: Final = Shipped(
-    1.4,
-    "0.6 false episodes a server-month (3 in 4.7 of ServeGen days 1-7, 2.9 requests a second a "
-    "server; 2 in 2.3 of Azure conv) with a part of a distribution counting 0.7; the design's 1.3 "
-    "for any move gives 5 to 19 on these bursts",
-)
-CONTEXT_THRESHOLD: Final = Shipped(
-    2.0, "the largest of six ServeGen days is 1.6 times its 99 % quantile"
-)
+# 0.6 false episodes a server-month, with a part of a distribution counting 0.7.
+PEER_THRESHOLD: Final = 1.4
+# The largest of six days is 1.6 times its 99 % quantile.
+CONTEXT_THRESHOLD: Final = 2.0
 # What the weekly reset may do to a threshold, as multiples of the design's
 DESIGN_PEER: Final = 1.3
 DESIGN_CONTEXT: Final = 2.0
@@ -82,14 +51,6 @@ CONTEXT_REQUESTS: Final = 4000.0
 
 
 SCOPES = ("peers", "contexts")
-RESETS_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "scope": pl.String,
-    "since": TIME,  # from when on the threshold holds
-    "threshold": pl.Float64,
-    "episodes_above_usual": pl.Int64,
-    "unit_months": pl.Float64,  # of servers for peers, of pools for contexts
-    "budget_per_unit_month": pl.Float64,
-}
 # peaks are counted in bins of their logarithm, 1 to 20
 PEAKS: Floats = np.geomspace(1.0, 20.0, 121)
 MONTH_MINUTES = 43_200.0
@@ -107,14 +68,12 @@ _WEEK_DAYS, _MONDAY = 7, 4
 class Thresholds:
     """What is in force, and what the running week has shown."""
 
-    values: tuple[float, float] = (PEER_THRESHOLD.value, CONTEXT_THRESHOLD.value)  # h per scope
+    values: tuple[float, float] = (PEER_THRESHOLD, CONTEXT_THRESHOLD)  # h per scope
     week: int = -1  # number of the running week; -1 before the first minute
     # counts of episode peaks, [scopes, bins]
     peaks: Floats = field(default_factory=lambda: np.zeros((len(SCOPES), len(PEAKS) - 1)))
     # unit-minutes with a calibrated verdict, [scopes]
     minutes: Floats = field(default_factory=lambda: np.zeros(len(SCOPES)))
-    # :data:`RESETS_SCHEMA`, a row per reset
-    resets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RESETS_SCHEMA))
 
     def counted(self, scope: int, peaks: Floats, minutes: int) -> Thresholds:
         """With the peaks of episodes that ended (0 = none), and minutes with a verdict."""
@@ -137,25 +96,15 @@ class Thresholds:
             return self
         if self.week < 0:
             return replace(self, week=week)
-        values, rows = list(self.values), []
-        since = pl.Series([(week * _WEEK_DAYS + _MONDAY) * 86_400_000_000]).cast(TIME)[0]
-        for scope, (name, design, of) in enumerate(
-            zip(SCOPES, (DESIGN_PEER, DESIGN_CONTEXT), (1.0, 4.0), strict=True)
-        ):
+        values = list(self.values)
+        designs = (DESIGN_PEER, DESIGN_CONTEXT)
+        for scope, (design, of) in enumerate(zip(designs, (1.0, 4.0), strict=True)):
             months = self.minutes[scope] / MONTH_MINUTES
-            if months < _LEAST_MONTHS or budget <= 0:
-                continue
-            threshold = threshold_of(self.peaks[scope], months, budget * of)
-            values[scope] = float(np.clip(threshold, LEAST_FACTOR * design, MOST_FACTOR * design))
-            rows.append(
-                (name, since, values[scope], int(self.peaks[scope].sum()), months, budget * of)
-            )
-        resets = pl.DataFrame(rows, schema=RESETS_SCHEMA, orient="row")
-        return Thresholds(
-            values=(values[0], values[1]),
-            week=week,
-            resets=pl.concat([self.resets, resets]).tail(2 * 60),
-        )
+            if months >= _LEAST_MONTHS and budget > 0:
+                threshold = threshold_of(self.peaks[scope], months, budget * of)
+                bounds = LEAST_FACTOR * design, MOST_FACTOR * design
+                values[scope] = float(np.clip(threshold, *bounds))
+        return Thresholds(values=(values[0], values[1]), week=week)
 
 
 def threshold_of(peaks: Floats, months: float, budget: float) -> float:
@@ -194,21 +143,19 @@ def peer_scales(past: Null, of_pool: Integers) -> tuple[Floats, Integers]:
         longest = np.zeros(int(group.max()) + 1)
         np.maximum.at(longest, group[inside], past.known_days()[inside])
         days[inside] = longest[group[inside]]
-    own = _guarded(
-        past.quantile(USUAL, FULL_DAYS), past.quantile(MIDDLE, FULL_DAYS), PEER_TAIL.value
-    )
+    own = _guarded(past.quantile(USUAL, FULL_DAYS), past.quantile(MIDDLE, FULL_DAYS), PEER_TAIL)
     pooled = _guarded(
         past.pooled_quantile(USUAL, group, 1),
         past.pooled_quantile(MIDDLE, group, 1),
-        PEER_TAIL.value,
+        PEER_TAIL,
     )
     share = np.clip(days / FULL_DAYS, 0.0, 1.0)
-    shipped = PEER_SCALE.value
+    shipped = PEER_SCALE
     with np.errstate(invalid="ignore", divide="ignore"):
         mixed = np.exp(share * np.log(pooled) + (1.0 - share) * np.log(shipped))
     mixed = np.where(np.isnan(pooled), shipped, mixed)
     settled = ~np.isnan(pooled) & (share >= 1.0)
-    return _first(own, np.where(settled, mixed, UNCALIBRATED.value * mixed), settled)
+    return _first(own, np.where(settled, mixed, UNCALIBRATED * mixed), settled)
 
 
 def context_scales(past: Null) -> tuple[Floats, Integers]:
@@ -217,8 +164,8 @@ def context_scales(past: Null) -> tuple[Floats, Integers]:
     From five days on the 99 % quantile. Of fewer the median of their largest, scaled to a month: a
     day's largest of N ten-minute blocks is about b ln N, a month's of M b ln M.
     """
-    young = past.middle_of_largest() * (_OF_MONTH / _OF_DAY / CONTEXT_THRESHOLD.value)
-    young = np.where(np.isnan(young), CONTEXT_SCALE.value, young)
+    young = past.middle_of_largest() * (_OF_MONTH / _OF_DAY / CONTEXT_THRESHOLD)
+    young = np.where(np.isnan(young), CONTEXT_SCALE, young)
     return _first(past.quantile(USUAL, FULL_DAYS), young, None)
 
 

@@ -155,7 +155,7 @@ def test_scales_are_own_then_the_pools_then_shipped() -> None:
     memory = Memory().with_units(targets, pl.DataFrame({"pool": ["p"]}))
     of_pool = np.array([0, 0, -1])
     scale, source = peer_scales(memory.peers, of_pool)
-    assert scale.tolist() == [[UNCALIBRATED.value * PEER_SCALE.value] * 2] * 3
+    assert scale.tolist() == [[UNCALIBRATED * PEER_SCALE] * 2] * 3
     assert (source == 2).all()
     rng = np.random.default_rng(2)
     peers, contexts = memory.peers, memory.contexts

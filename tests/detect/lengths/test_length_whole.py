@@ -56,9 +56,9 @@ def told_of(factors: list[float], requests: int = 600, asked: bool = True) -> li
 
 def test_five_minutes_tell_of_a_server_whose_lengths_doubled_and_of_no_other() -> None:
     scores = told_of([1.0, 2.0, 1.0])
-    assert scores[1] > PEER_THRESHOLD.value
+    assert scores[1] > PEER_THRESHOLD
     assert scores[0] == scores[2] == 0.0
-    assert told_of([1.0, 0.5, 1.0, 1.0])[1] > PEER_THRESHOLD.value
+    assert told_of([1.0, 0.5, 1.0, 1.0])[1] > PEER_THRESHOLD
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_ten_servers_on_one_day_have_seen_one_day_of_traffic() -> None:
     pool = np.zeros(10, dtype=np.int64)
     scale, source = peer_scales(past(10, 1, 1.0), pool)
     assert set(source.ravel()) == {2}
-    one_fifth = UNCALIBRATED.value * PEER_SCALE.value**0.8
+    one_fifth = UNCALIBRATED * PEER_SCALE**0.8
     assert np.allclose(scale, one_fifth, rtol=0.1)
     assert set(peer_scales(past(10, 5, 1.0), pool)[1].ravel()) == {0}
     # a newcomer has the pool's five days
