@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from driftwatch.errors import ConfigError, Problem, UsageError
 from driftwatch.fleet.scenario.fit import Misfit, misfits, unknown_names
-from driftwatch.fleet.scenario.model import Scenario, Serving
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.yaml_models import note_errors, place_of
 from driftwatch.yaml_positions import Entries, YamlFile, parse_yaml, plain, read_yaml
 
 SUFFIX = ".yaml"
-_KNOBS = frozenset(Serving.model_fields)
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -64,14 +62,21 @@ def scenario_named(name: str) -> Scenario:
     return shipped[name]
 
 
-def _unknown_names(document: dict[str, Any]) -> Iterator[Misfit]:
+def _unknown_names(scenario: Scenario) -> Iterator[Misfit]:
     from driftwatch.rulebook.book import load_rulebook
 
-    if not document.get("truth"):
-        return
     book = load_rulebook(())
     leaves = {leaf for tree in book.trees.values() for leaf in tree.leaves}
-    yield from unknown_names(document, leaves, {rule.alert for rule in book.rules}, _KNOBS)
+    yield from unknown_names(scenario, leaves, {rule.alert for rule in book.rules})
+
+
+def _misfits(scenario: Scenario, base: Path | None) -> Iterator[Misfit]:
+    yield from misfits(scenario)
+    if base is not None:  # a test reads the names of the shipped ones
+        yield from _unknown_names(scenario)
+    path = scenario.traffic.path
+    if path is not None and not path.exists():
+        yield ("traffic", "path"), f"there is no {path}"
 
 
 def _scenario(file: YamlFile, base: Path | None) -> Scenario:
@@ -82,23 +87,14 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
     elif root is not None and not isinstance(root, Entries):
         file.add(root.place, "type", "a scenario is keys and values")
     elif isinstance(root, Entries):
-        document: Any = plain(root)
-        wrong: list[Misfit] = []
         try:
             context = {} if base is None else {"base": base}
-            scenario = Scenario.model_validate(document, context=context)
+            scenario = Scenario.model_validate(plain(root), context=context)
         except ValidationError as error:
-            note_errors(file, root, Scenario, error)
-            wrong += misfits(document)  # where a value is wrong the model has not come to these
-        if base is not None:  # a test reads the names of the shipped ones
-            wrong += _unknown_names(document)
-        if scenario is not None and scenario.traffic.path is not None:
-            path = scenario.traffic.path
-            wrong += [] if path.exists() else [(("traffic", "path"), f"there is no {path}")]
-        for location, message in wrong:
-            place = place_of(root, location)
-            if (place.line, message) not in {(p.line, p.message) for p in file.problems}:
-                file.add(place, "value", message)
+            note_errors(file, root, Scenario, error, {})
+        else:
+            for location, message in _misfits(scenario, base):
+                file.add(place_of(root, location), "value", message)
     if scenario is None or file.problems:
         raise ConfigError(tuple(sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))))
     return scenario

@@ -12,11 +12,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import (
     AfterValidator,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.metrics.omissions import METRIC_NAMES
@@ -30,7 +28,6 @@ from driftwatch.fleet.scenario.demand import (
     Season,
     Traffic,
 )
-from driftwatch.fleet.scenario.fit import misfits
 from driftwatch.settings.values import Count, Name, Number, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.yaml_models import Part
@@ -307,16 +304,6 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if wrong := list(misfits(self.model_dump())):
-            errors = [
-                InitErrorDetails(
-                    type=PydanticCustomError("misfit", "{what}", {"what": what}),
-                    loc=loc,
-                    input=None,
-                )
-                for loc, what in wrong
-            ]
-            raise ValidationError.from_exception_data("Scenario", errors)
         serving = self.pool.serving
         for fault in sorted(self.faults, key=lambda one: one.at):
             serving = serving if fault.serving is None else serving.changed(fault.serving)
