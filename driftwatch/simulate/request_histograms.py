@@ -1,4 +1,4 @@
-"""What vLLM's per-request histograms would say at each scrape of a simulated run.
+"""vLLM's per-request histograms of a simulated server, as they grow from scrape to scrape.
 
 Booked as vLLM 0.32 does (v1/metrics/loggers.py): time to first token when the first token is out,
 everything else when the request finishes; a request that is cancelled, timed out or refused
@@ -8,8 +8,8 @@ what a preempted request waits again is in its prefill and decode time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +18,165 @@ import polars as pl
 from driftwatch.simulate import vllm_buckets as buckets
 from driftwatch.simulate.requests import Floats
 
+Rows = npt.NDArray[np.intp]
 _LONGEST = 10_000_000  # of max_model_len, where it is not known
 
 
-class Histograms:
-    """The histograms of one server, taken forward a stretch of time after the other.
+@dataclass(frozen=True, slots=True, eq=False)
+class Finished:
+    """Finished requests, sorted by their end; arrays of one length."""
+
+    end: Floats  # when, seconds on the simulation's clock, as all times
+    arrival: Floats  # at the server
+    first_scheduled: Floats  # first time in a step
+    first_token: Floats  # first output
+    prompt: Floats  # tokens
+    generated: Floats  # tokens
+    max_tokens: Floats  # ``max_tokens`` of the request
+    cached: Floats  # prompt tokens found in the cache at the first admission
+    preemptions: Floats  # how often it was preempted
+
+    def take(self, which: npt.NDArray[np.intp] | slice) -> Finished:
+        """Some of them."""
+        return Finished(*(getattr(self, f.name)[which] for f in fields(self)))
+
+    def followed_by(self, others: Finished) -> Finished:
+        """Both, sorted by their end; equal ends keep their order."""
+        order = np.argsort(np.concatenate([self.end, others.end]), kind="stable")
+        return Finished(
+            *(
+                np.concatenate([getattr(self, f.name), getattr(others, f.name)])[order]
+                for f in fields(self)
+            )
+        )
+
+
+def no_finished() -> Finished:
+    """None at all."""
+    return Finished(*(np.zeros(0) for _ in fields(Finished)))
+
+
+def _tpot(f: Finished) -> Floats:
+    """Mean time per output token after the first; 0 where there is only one."""
+    intervals = f.generated - 1.0
+    decode = f.end - f.first_token
+    return np.divide(decode, intervals, out=np.zeros_like(decode), where=intervals > 0)
+
+
+# what a finished request adds to each histogram column
+AT_FINISH: Mapping[str, Callable[[Finished], Floats]] = {
+    "request_prompt_tokens": lambda f: f.prompt,
+    "request_generation_tokens": lambda f: f.generated,
+    "request_max_num_generation_tokens": lambda f: f.generated,
+    "request_params_n": lambda f: np.ones_like(f.end),
+    "request_params_max_tokens": lambda f: f.max_tokens,
+    "request_num_preemptions": lambda f: f.preemptions,
+    "request_prefill_kv_computed_tokens": lambda f: f.prompt - f.cached,
+    "tpot_seconds": _tpot,
+    "e2e_seconds": lambda f: f.end - f.arrival,
+    "queue_seconds": lambda f: f.first_scheduled - f.arrival,
+    "inference_seconds": lambda f: f.end - f.first_scheduled,
+    "prefill_seconds": lambda f: f.first_token - f.first_scheduled,
+    "decode_seconds": lambda f: f.end - f.first_token,
+}
+AT_FIRST_TOKEN = "ttft_seconds"  # noqa: S105 - a column
+
+
+class Tally:
+    """One histogram as it grows: cumulative at any number of times.
 
     Args:
-        edges: of ``edges_of``.
+        edges: finite, ascending, at most 255; a value equal to an edge is in that edge's bucket.
     """
 
+    def __init__(self, edges: tuple[float, ...]) -> None:
+        self._edges = np.array(edges)
+        self._counts = np.zeros(len(edges) + 1)
+        self._sum = 0.0
+
+    def book(self, rows: Rows, values: Floats, how_many: int) -> Floats:
+        """Add observations and tell the histogram after each of the next times.
+
+        Args:
+            rows: (observations,) ascending; number of the first time that sees it.
+            values: (observations,) in the order in which they are made.
+
+        Returns:
+            (how_many, edges + 2): cumulative buckets with +Inf last, then the sum, which is
+            added up in the order of the observations as vLLM does.
+        """
+        width = len(self._counts)
+        booked = np.bincount(rows * width + self._buckets(values), minlength=how_many * width)
+        counts = booked.reshape(how_many, width).cumsum(axis=0) + self._counts
+        sums = np.concatenate([[self._sum], values]).cumsum()
+        until = np.searchsorted(rows, np.arange(how_many), side="right")
+        table = np.empty((how_many, width + 1))
+        np.cumsum(counts, axis=1, out=table[:, :-1])
+        table[:, -1] = sums[until]
+        if how_many:
+            self._counts = counts[-1]
+            self._sum = float(sums[-1])
+        return table
+
+    def _buckets(self, values: Floats) -> npt.NDArray[np.uint8]:
+        """How many edges each value is above: few edges, so faster than searching each value."""
+        buckets = np.zeros(len(values), dtype=np.uint8)
+        above = np.empty(len(values), dtype=np.bool_)
+        for edge in self._edges:
+            np.greater(values, edge, out=above)
+            buckets += above.view(np.uint8)
+        return buckets
+
+
+def finished_of(requests: pl.DataFrame, max_tokens: Floats) -> Finished:
+    """The finished ones of ended requests, in their order; ``max_tokens``: (requests,)."""
+    finished = (requests["status"] == "finished").to_numpy()
+    which = slice(None) if finished.all() else finished
+
+    def column(name: str) -> Floats:
+        return np.asarray(requests[name].to_numpy()[which], dtype=np.float64)
+
+    return Finished(
+        end=column("end_seconds"),
+        arrival=column("arrival_seconds"),
+        first_scheduled=column("first_scheduled_seconds"),
+        first_token=column("first_token_seconds"),
+        prompt=column("prompt_tokens"),
+        generated=column("generated_tokens"),
+        max_tokens=max_tokens[which],
+        cached=column("cached_tokens"),
+        preemptions=column("preemptions"),
+    )
+
+
+# vLLM's family → the value booked, and the kind of edges
+_FAMILIES = {
+    "time_to_first_token_seconds": (AT_FIRST_TOKEN, "ttft"),
+    "e2e_request_latency_seconds": ("e2e_seconds", "latency"),
+    **{
+        f"request_{phase}_time_seconds": (f"{phase}_seconds", "latency")
+        for phase in ("queue", "inference", "prefill", "decode")
+    },
+    "request_time_per_output_token_seconds": ("tpot_seconds", "itl"),
+    **{
+        name: (name, "tokens")
+        for name in (
+            *("request_prompt_tokens", "request_generation_tokens"),
+            *("request_max_num_generation_tokens", "request_params_max_tokens"),
+        )
+    },
+    "request_params_n": ("request_params_n", "n"),
+    "request_prefill_kv_computed_tokens": ("request_prefill_kv_computed_tokens", "tokens"),
+    "request_num_preemptions": ("request_num_preemptions", "preemptions"),
+}
+
+
+class Histograms:
+    """The histograms of one server, taken forward a stretch of time after the other."""
+
     def __init__(self, edges: Mapping[str, tuple[float, ...]]) -> None:
-        self._edges = edges
-        self._counts: dict[str, npt.NDArray[np.int64]] = {}
-        self._sums: dict[str, float] = {}
+        self._edges = {family: edges[kind] for family, (_, kind) in _FAMILIES.items()}
+        self._tallies = {family: Tally(finite) for family, finite in self._edges.items()}
 
     def take(
         self, ended: pl.DataFrame, first_tokens: pl.DataFrame, scrape_seconds: Floats
@@ -50,50 +195,35 @@ class Histograms:
             family names, and ``request_success_total`` (all for the reason ``length``: as many
             tokens as asked).
         """
-        finished = ended.filter(pl.col("status") == "finished")
+        max_tokens = ended["generation_tokens"].to_numpy().astype(np.float64)
+        done = no_finished().followed_by(finished_of(ended, max_tokens))
+        first = first_tokens.drop_nulls("first_token_seconds").sort("first_token_seconds")
+        at_finish = np.searchsorted(scrape_seconds, done.end, side="left")
+        at_token = np.searchsorted(
+            scrape_seconds, first["first_token_seconds"].to_numpy(), side="left"
+        )
         columns: dict[str, pl.Series] = {}
-        for family, (frame, value, at_column, edges) in _families(
-            finished, first_tokens, self._edges
-        ).items():
-            table = frame.select(value.alias("value"), pl.col(at_column).alias("seen")).drop_nulls()
-            columns |= self._booked(
-                family,
-                table["value"].to_numpy().astype(np.float64),
-                table["seen"].to_numpy().astype(np.float64),
-                edges,
-                scrape_seconds,
-            )
+        many = len(scrape_seconds)
+        for family, (value, _) in _FAMILIES.items():
+            if value == AT_FIRST_TOKEN:
+                rows, values = at_token, first["ttft_seconds"].to_numpy()
+            else:
+                rows, values = at_finish, AT_FINISH[value](done)
+            # the last row, after the last scrape, is kept for the next stretch
+            booked = self._tallies[family].book(rows, values, many + 1)[:-1]
+            finite = np.tile(np.asarray(self._edges[family], dtype=np.float64), (many, 1))
+            columns |= {
+                f"{family}_edges": _lists(finite, pl.Float64),
+                f"{family}_buckets": _lists(booked[:, :-1].astype(np.int64), pl.Int64),
+                f"{family}_sum": pl.Series(booked[:, -1].copy()),
+                f"{family}_count": pl.Series(booked[:, -2].astype(np.int64)),
+            }
         success = columns["e2e_request_latency_seconds_count"]
         return pl.DataFrame({"request_success_total": success, **columns})
 
-    def _booked(
-        self, family: str, value: Floats, at: Floats, edges: Sequence[float], scrapes: Floats
-    ) -> dict[str, pl.Series]:
-        """One histogram at each scrape; what is observed at a scrape's own time is in it."""
-        rows, width = len(scrapes) + 1, len(edges) + 1  # the last row: after the last scrape
-        scrape = np.searchsorted(scrapes, at, side="left")
-        cell = np.searchsorted(np.asarray(edges), value, side="left")
-        counts = np.bincount(scrape * width + cell, minlength=rows * width).reshape(rows, width)
-        total = np.bincount(scrape, weights=value, minlength=rows).astype(
-            np.float64
-        )  # of none: ints
-        counts[0] += self._counts.get(family, 0)
-        total[0] += self._sums.get(family, 0.0)
-        counts, total = counts.cumsum(axis=0), np.cumsum(total)
-        self._counts[family], self._sums[family] = counts[-1], float(total[-1])
-        cumulative = counts[:-1].cumsum(axis=1)
-        finite = np.tile(np.asarray(edges, dtype=np.float64), (len(scrapes), 1))
-        return {
-            f"{family}_edges": lists(finite),
-            f"{family}_buckets": lists(cumulative),
-            f"{family}_sum": pl.Series(total[:-1]),
-            f"{family}_count": pl.Series(cumulative[:, -1]),
-        }
 
-
-def lists(rows: npt.NDArray[Any]) -> pl.Series:
+def _lists(rows: npt.NDArray[np.generic], inner: type[pl.DataType]) -> pl.Series:
     """A list a row."""
-    inner = pl.Float64 if rows.dtype == np.float64 else pl.Int64
     return pl.Series(rows, dtype=pl.Array(inner, rows.shape[1])).arr.to_list()
 
 
@@ -107,52 +237,4 @@ def edges_of(max_model_len: int | None, longest_request: int) -> dict[str, tuple
         "itl": buckets.INTER_TOKEN_LATENCY_SECONDS,
         "preemptions": buckets.NUM_PREEMPTIONS,
         "n": buckets.PARAMS_N,
-    }
-
-
-def _families(
-    ended: pl.DataFrame, first_token: pl.DataFrame, edges: Mapping[str, tuple[float, ...]]
-) -> dict[str, tuple[pl.DataFrame, pl.Expr, str, tuple[float, ...]]]:
-    """vLLM's family → rows, the value observed, the column of when it is, the edges."""
-    end, first = pl.col("end_seconds"), pl.col("first_token_seconds")
-    scheduled, generated = pl.col("first_scheduled_seconds"), pl.col("generated_tokens")
-    # the mean time per token after the first; 0 for a single token, as vLLM observes it
-    per_token = pl.when(generated > 1).then((end - first) / (generated - 1)).otherwise(0.0)
-    latency, tokens = edges["latency"], edges["tokens"]
-    return {
-        "time_to_first_token_seconds": (
-            first_token,
-            pl.col("ttft_seconds"),
-            "first_token_seconds",
-            edges["ttft"],
-        ),
-        "e2e_request_latency_seconds": (ended, pl.col("e2e_seconds"), "end_seconds", latency),
-        "request_queue_time_seconds": (ended, pl.col("queue_seconds"), "end_seconds", latency),
-        "request_inference_time_seconds": (ended, end - scheduled, "end_seconds", latency),
-        "request_prefill_time_seconds": (ended, first - scheduled, "end_seconds", latency),
-        "request_decode_time_seconds": (ended, end - first, "end_seconds", latency),
-        "request_time_per_output_token_seconds": (ended, per_token, "end_seconds", edges["itl"]),
-        "request_prompt_tokens": (ended, pl.col("prompt_tokens"), "end_seconds", tokens),
-        "request_generation_tokens": (ended, generated, "end_seconds", tokens),
-        # nothing is known of max_tokens but what was generated in the end
-        "request_max_num_generation_tokens": (
-            ended,
-            pl.col("generation_tokens"),
-            "end_seconds",
-            tokens,
-        ),
-        "request_params_max_tokens": (ended, pl.col("generation_tokens"), "end_seconds", tokens),
-        "request_params_n": (ended, pl.lit(1), "end_seconds", edges["n"]),
-        "request_prefill_kv_computed_tokens": (
-            ended,
-            pl.col("prompt_tokens") - pl.col("cached_tokens").fill_null(0),
-            "end_seconds",
-            tokens,
-        ),
-        "request_num_preemptions": (
-            ended,
-            pl.col("preemptions"),
-            "end_seconds",
-            edges["preemptions"],
-        ),
     }

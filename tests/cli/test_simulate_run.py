@@ -16,9 +16,10 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.simulate.files import TableWriter
-from driftwatch.cli.simulate.recording import Rebuild, rebuilt
+from driftwatch.cli.simulate.recording import rebuilt
 from driftwatch.errors import UsageError
 from driftwatch.simulate import hardware
+from driftwatch.simulate.configuration import SchedulerConfiguration
 
 Run = Callable[..., tuple[int, str, str]]
 LAW = "0.009,6e-05,6.5e-05,4e-07"
@@ -306,7 +307,8 @@ def test_a_recording_of_metrics(run: Run, shared_data: Path, tmp_path: Path) -> 
 def test_a_restart_is_left_out_and_said(shared_data: Path) -> None:
     """run_cap was stopped and started again: counters begin anew, nothing is made up for it."""
     folder = shared_data / "vllm-0.32" / "run_cap"
-    found = rebuilt(Rebuild(folder / "scrapes.jsonl.gz", None, 60.0, 8192, 32, seed=3))
+    settings = SchedulerConfiguration(64, 2048, max_model_len=8192, block_size=32)
+    found = rebuilt(folder / "scrapes.jsonl.gz", None, 60.0, settings, seed=3)
     with gzip.open(folder / "requests.jsonl.gz", "rt") as lines:
         sent = [json.loads(line) for line in lines]
     assert any(note.startswith("1 windows left out: a restart") for note in found.notes)

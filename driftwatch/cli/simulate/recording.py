@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from driftwatch.errors import NoVerdict, UsageError
 if TYPE_CHECKING:
     import polars as pl
 
+    from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.workload import Workload
     from driftwatch.simulate.workload.histograms import LengthHistogram, ScrapedWindow
 
@@ -21,19 +21,13 @@ _LENGTHS = ("prompt_tokens", "generation_tokens")
 _NEEDED = ("running_requests", "waiting_requests", *(f"{name}_buckets" for name in _LENGTHS))
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuild:
-    """What of a recording is rebuilt."""
-
-    path: Path  # the recording, text or Parquet
-    server: str | None  # instance as scraped; None where it has only one
-    window_seconds: float  # length of a window
-    max_model_len: int | None  # bounds the lengths above the last bucket edge
-    block_size: int  # prefix hits come in blocks of so many tokens
-    seed: int  # of what is drawn
-
-
-def rebuilt(options: Rebuild) -> Workload:
+def rebuilt(
+    path: Path,
+    server: str | None,
+    window_seconds: float,
+    configuration: SchedulerConfiguration,
+    seed: int,
+) -> Workload:
     """The requests that one recorded engine served; arrivals count from its first scrape.
 
     Raises:
@@ -46,58 +40,54 @@ def rebuilt(options: Rebuild) -> Workload:
     from driftwatch.simulate.workload import Workload
     from driftwatch.simulate.workload.histograms import rebuild
 
-    source = open_recording(options.path)
+    source = open_recording(path)
     scrapes = source.collect(*source.span()).scrapes
-    rows = _of_server(scrapes, options)
-    windows, left_out = _windows(rows, options.window_seconds)
+    windows, left_out = _windows(_of_server(scrapes, path, server), window_seconds)
     if not any(window.finished for window in windows):
         raise NoVerdict(
-            f"{options.path}: no request finished within a window of {options.window_seconds:g} s",
-            help_text="their lengths are only seen when requests finish; try --window-seconds",
+            f"{path}: no request finished within a window of {window_seconds:g} s",
+            help_text="their lengths are recorded when requests finish; try --window-seconds",
         )
-    result = rebuild(
+    requests, unknown = rebuild(
         windows,
-        np.random.default_rng(options.seed),
-        max_model_len=options.max_model_len,
-        block_size=options.block_size,
+        np.random.default_rng(seed),
+        max_model_len=configuration.max_model_len,
+        block_size=configuration.block_size,
     )
-    notes = [
-        f"rebuilt from {len(windows)} windows of {options.window_seconds:g} s",
-        *result.unknown,
-    ]
+    notes = [f"rebuilt from {len(windows)} windows of {window_seconds:g} s", *unknown]
     if left_out:
         notes.append(
             f"{left_out} windows left out: a restart, other buckets, or no scrape; nothing is "
             "sent in them, which is not what happened"
         )
-    return Workload(result.requests, "rebuilt from /metrics", tuple(notes))
+    return Workload(requests, "rebuilt from /metrics", tuple(notes))
 
 
-def _of_server(scrapes: pl.DataFrame, options: Rebuild) -> pl.DataFrame:
+def _of_server(scrapes: pl.DataFrame, path: Path, server: str | None) -> pl.DataFrame:
     """Usable scrapes of one engine, in order."""
     import polars as pl
 
     usable = scrapes.filter(pl.col("ok"))
-    if options.server is not None:
-        usable = usable.filter(pl.col("instance") == options.server)
+    if server is not None:
+        usable = usable.filter(pl.col("instance") == server)
     there = usable.select("instance", "engine").unique().sort("instance", "engine").rows()
     if len(there) != 1:
         names = sorted(set(scrapes["instance"].to_list()))
-        if options.server is not None and options.server not in names:
+        if server is not None and server not in names:
             raise UsageError(
-                f"--server {options.server}: not in {options.path}",
+                f"--server {server}: not in {path}",
                 help_text=f"there: {', '.join(names[:12])}",
             )
         if not there:
-            raise NoVerdict(f"{options.path}: no usable scrape")
+            raise NoVerdict(f"{path}: no usable scrape")
         engines = ", ".join(f"{instance} engine {engine}" for instance, engine in there[:12])
         raise UsageError(
-            f"{options.path} holds {len(there)} engines: {engines}",
+            f"{path} holds {len(there)} engines: {engines}",
             help_text="name one with --server; of a server with several engines none can be told",
         )
     missing = [name for name in _NEEDED if usable[name].null_count() == usable.height]
     if missing:
-        raise NoVerdict(f"{options.path}: not recorded: {', '.join(missing)}")
+        raise NoVerdict(f"{path}: not recorded: {', '.join(missing)}")
     return usable.drop_nulls(list(_NEEDED)).sort("time")
 
 

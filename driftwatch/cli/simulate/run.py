@@ -155,7 +155,10 @@ def command(
     span = (from_seconds, to_seconds)
     _check_servegen(servegen_lengths, recording, span, rate_scale)
     if recording is not None:
-        workload = _of_recording(recording, server, window_seconds, setup, seed, limit)
+        from driftwatch.cli.simulate.recording import rebuilt
+
+        workload = rebuilt(recording, server, window_seconds, setup.configuration, seed)
+        workload = replace(workload, requests=workload.requests.take(slice(None, limit)))
     elif servegen_lengths is not None:
         workload = _of_servegen(inputs[0], servegen_lengths, span, rate_scale, seed, limit)
     else:
@@ -195,23 +198,6 @@ def _check_servegen(
         )
     if recording is not None and lengths is not None:
         raise UsageError("--servegen-lengths goes with --requests, not with --recording")
-
-
-def _of_recording(
-    recording: Path,
-    server: str | None,
-    window_seconds: float,
-    engine: EngineSetup,
-    seed: int,
-    limit: int | None,
-) -> Workload:
-    """Requests as a recording's metrics tell of them."""
-    from driftwatch.cli.simulate.recording import Rebuild, rebuilt
-
-    settings = engine.configuration
-    lengths = (settings.max_model_len, settings.block_size)
-    workload = rebuilt(Rebuild(recording, server, window_seconds, *lengths, seed))
-    return replace(workload, requests=workload.requests.take(slice(None, limit)))
 
 
 def _check_companions(recording: Path | None, gpu: str | None) -> None:

@@ -7,14 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from driftwatch.fleet.metrics.engine import (
-    REJECTED,
-    UNFINISHED,
-    Floats,
-    Tally,
-)
+from driftwatch.fleet.metrics.engine import Floats
 from driftwatch.fleet.metrics.families import GROUPS
 from driftwatch.fleet.server import KindColumns, Server
+from driftwatch.simulate.request_histograms import Tally
 
 # The API server's process, as the recorded pages show it before and after 8,227 requests.
 _CPU_AT_START_SECONDS = 6.5
@@ -79,7 +75,7 @@ class HttpHistory:
         """Requests that ended; a client that left had its status 200 already."""
         ends = requests["end_seconds"].to_numpy()  # null is NaN
         status = requests["status"]
-        ended = np.isfinite(ends) & (status != UNFINISHED).to_numpy()
+        ended = np.isfinite(ends) & (status != "unfinished").to_numpy()
         if not ended.any():
             return
         rows = np.column_stack(
@@ -87,7 +83,7 @@ class HttpHistory:
                 ends,
                 ends - requests["arrival_seconds"].to_numpy(),
                 _REQUEST_BYTES + _BYTES_PER_TOKEN * requests["prompt_tokens"].to_numpy(),
-                (status == REJECTED).to_numpy(),
+                (status == "rejected").to_numpy(),
             ]
         )
         if not ended.all():

@@ -3,7 +3,7 @@
 Arrivals of a window are finished + Δwaiting + Δrunning; where in the window they fell is drawn
 (uniformly: a Poisson process given its count). Lengths are drawn inside the cells of the scraped
 histograms, as often in each cell as it was observed, and so that their total is the scraped
-``_sum`` to the token. ``Rebuilt.unknown`` says what no histogram holds.
+``_sum`` to the token.
 """
 
 from __future__ import annotations
@@ -64,54 +64,41 @@ class ScrapedWindow:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rebuilt:
-    """A rebuilt workload."""
-
-    requests: Requests  # sorted by arrival
-    window: Integers  # the window of each request
-    unknown: tuple[str, ...]  # what the histograms do not hold, and what was taken instead
-
-
 def rebuild(
     windows: Sequence[ScrapedWindow],
     rng: np.random.Generator,
     *,
     max_model_len: int | None = None,
     block_size: int = 16,
-) -> Rebuilt:
-    """Requests that would have left these histograms.
+) -> tuple[Requests, tuple[str, ...]]:
+    """Requests that would have left these histograms, and what was taken for what they do not hold.
 
     Args:
-        windows: one after the other, no overlap.
-        rng: the randomness.
+        windows: one after the other, no overlap; in one of them a request finished.
         max_model_len: bounds the cell above the last edge.
         block_size: prefix hits come in whole blocks of so many tokens.
 
     Raises:
-        WorkloadError: a histogram contradicts itself, a window ends before it begins or overlaps
-            the one before, nothing finished, or the last cell is in use and its bound unknown.
+        WorkloadError: a sum contradicts its buckets, or the last cell is in use and its bound
+            unknown.
     """
-    problems = _problems(windows, max_model_len)
-    if problems:
+    if problems := _problems(windows, max_model_len):
         raise WorkloadError(tuple(problems))
     unknown = list(CANNOT_KNOW)
-    arrivals, prompts, generations, cached, where = [], [], [], [], []
+    arrivals, prompts, generations, cached = [], [], [], []
     owed = 0
-    last: ScrapedWindow | None = None
-    for number, window in enumerate(windows):
+    source = next(window for window in windows if window.finished)
+    for window in windows:
         count = window.arrived
         if count < 0:
             owed, count = owed - count, 0
-        # a window in which requests arrive but none ends tells no lengths
-        source = window if window.finished else last or _first_finished(windows)
-        last = source
+        # a window in which requests arrive but none ends has no lengths of its own
+        source = window if window.finished else source
         span = window.end_seconds - window.start_seconds
         arrivals.append(window.start_seconds + np.sort(rng.random(count)) * span)
         prompts.append(sample_lengths(source.prompt, count, rng, longest=max_model_len))
         generations.append(sample_lengths(source.generation, count, rng, longest=max_model_len))
         cached.append(_cached(prompts[-1], window.prefix_hit_ratio, block_size, rng))
-        where.append(np.full(count, number, dtype=np.int64))
     if owed:
         unknown.append(
             f"{owed:,} requests left without finishing (cancelled, or a restart): not rebuilt"
@@ -126,32 +113,13 @@ def rebuild(
         np.concatenate(generations),
         cached_tokens=np.concatenate(cached),
     )
-    return Rebuilt(requests, np.concatenate(where), tuple(unknown))
-
-
-def _first_finished(windows: Sequence[ScrapedWindow]) -> ScrapedWindow:
-    return next(window for window in windows if window.finished)
+    return requests, tuple(unknown)
 
 
 def _problems(windows: Sequence[ScrapedWindow], max_model_len: int | None) -> list[str]:
     problems = []
-    if not any(window.finished for window in windows):
-        return ["no request finished in any window: their lengths are unknown"]
-    end = -np.inf
     for number, window in enumerate(windows):
-        if window.start_seconds < end:
-            problems.append(f"window {number}: begins before the one above ends")
-        end = window.end_seconds
-        if not end > window.start_seconds:
-            problems.append(f"window {number}: ends before it begins")
-        for name in ("prompt", "generation"):
-            histogram: LengthHistogram = getattr(window, name)
-            if len(histogram.counts) != len(histogram.edges) + 1:
-                problems.append(f"window {number}: {name} needs one count more than edges")
-                continue
-            if (histogram.counts < 0).any() or (np.diff(histogram.edges) <= 0).any():
-                problems.append(f"window {number}: {name} counts fall, or edges do not rise")
-                continue
+        for name, histogram in (("prompt", window.prompt), ("generation", window.generation)):
             if histogram.counts[-1] and max_model_len is None:
                 problems.append(
                     f"window {number}: {histogram.counts[-1]:,} {name} lengths above "
