@@ -1,6 +1,6 @@
-"""What no pin can have, whoever wrote the file: a law or lengths that no server shows.
+"""What no baseline can have, whoever wrote the file: a load model or lengths that no server shows.
 
-A wrong number in a pin does not fail, it silences: a law that divides by 0 finds nobody slow.
+A wrong number does not fail, it silences: a model that divides by 0 finds nobody slow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KINDS = ("pin", "baseline")
 
 
 def wrong_with_model(model: LoadModel) -> list[str]:
-    """What is impossible of a law, in words; nothing of one that may be."""
+    """What is impossible of a load model, in words; nothing of one that may be."""
     problems = []
     if max(model.coefficients) > _LONGEST_SECONDS:
         problems.append(

@@ -1,4 +1,4 @@
-"""Pins as JSON: what the store keeps, and what ``baseline export`` writes and ``import`` reads."""
+"""Baselines as JSON: what the store keeps, ``baseline export`` writes and ``import`` reads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import orjson
 import polars as pl
 from pydantic import (
+    AliasChoices,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -34,7 +35,7 @@ from driftwatch.yaml_positions import MAX_BYTES as MAX_PLACED_BYTES
 from driftwatch.yaml_positions import Entries, read_yaml
 
 SCHEMA_VERSION = 1
-# 10,000 pins are about 30 MB
+# 10,000 baselines are about 30 MB
 MAX_BYTES = 128 << 20
 _WHEN = ("since", "until", "accepted_at")
 _GROUPS = ("identity", "knobs", "release")
@@ -58,7 +59,7 @@ class _Fingerprint(_Part):
 
 
 class BaselineDocument(_Part):
-    """One pin, as JSON; times are ISO 8601 with a zone."""
+    """One baseline, as JSON; times are ISO 8601 with a zone."""
 
     id: str = Field(min_length=4, max_length=12)
     scope: Literal["target", "pool"]
@@ -71,7 +72,10 @@ class BaselineDocument(_Part):
     accepted_at: AwareDatetime
     why: str = Field("", max_length=_TEXT)
     fingerprint: _Fingerprint = Field(default_factory=_Fingerprint)
-    load_model: dict[str, Any] | None = Field(None, alias="law")
+    # "law" in exports and databases of 0.7 and before
+    load_model: dict[str, Any] | None = Field(
+        None, validation_alias=AliasChoices("load_model", "law")
+    )
     arming: str | None = Field(None, max_length=_TEXT)
     reference: dict[str, _Value] | None = None
 
@@ -102,7 +106,7 @@ class BaselineDocument(_Part):
     def _check(self) -> Self:
         named = self.instance is not None and self.engine is not None
         if (self.scope == "target") != named or (self.instance is None) != (self.engine is None):
-            raise ValueError("a pin of a target names instance and engine, one of a pool neither")
+            raise ValueError("one of a target names instance and engine, one of a pool neither")
         if self.since >= self.until:
             raise ValueError("its window ends before it begins")
         return self
@@ -114,23 +118,22 @@ class _Export(_Part):
     baselines: tuple[BaselineDocument, ...] = Field(alias="pins")
 
 
-# a pin's load model is "law" in documents
 _SAME = tuple(name for name in BaselineDocument.model_fields if name != "load_model")
 
 
 def document_of(baseline: Baseline) -> dict[str, Any]:
-    """A pin as JSON values."""
+    """A baseline as JSON values."""
     fields = {name: getattr(baseline, name) for name in _SAME}
     return fields | {
         **{name: _iso(fields[name]) for name in _WHEN},
         "fingerprint": {name: dict(getattr(baseline.fingerprint, name)) for name in _GROUPS},
-        "law": None if baseline.model is None else baseline.model.document(),
+        "load_model": None if baseline.model is None else baseline.model.document(),
         "reference": _reference_document(baseline.reference),
     }
 
 
 def from_document(document: BaselineDocument) -> Baseline:
-    """The pin that a checked document describes."""
+    """The baseline that a checked document describes."""
     fields = {name: getattr(document, name) for name in _SAME}
     reference = no_reference()
     if document.reference is not None:
@@ -148,7 +151,7 @@ def from_document(document: BaselineDocument) -> Baseline:
 
 
 def exported(baselines: Sequence[Baseline]) -> str:
-    """An export: JSON with sorted keys, a line each, the same bytes for the same pins."""
+    """An export: JSON with sorted keys, a line each, the same bytes for the same baselines."""
     document = {
         "schema_version": SCHEMA_VERSION,
         "driftwatch": __version__,
@@ -183,20 +186,20 @@ def read_export(path: Path) -> tuple[Baseline, ...]:
         raise ConfigError(_problems(path, error, len(data))) from None
     places: dict[str, int] = {}
     for number, baseline in enumerate(export.baselines):
-        # a target has one pin: which of two was meant, only a person knows
+        # a target has one baseline: which of two was meant, only a person knows
         place = (
             baseline.pool if baseline.instance is None else f"{baseline.instance}/{baseline.engine}"
         )
         for what in (f"the id {baseline.id}", f"the {baseline.scope} {place}"):
             if what in places:
-                message = f"pins {places[what]} and {number} have {what}"
+                message = f"baselines {places[what]} and {number} have {what}"
                 raise _unusable(name, "duplicate", message)
             places[what] = number
     return tuple(from_document(baseline) for baseline in export.baselines)
 
 
 def baselines_of_file(path: Path) -> Baselines:
-    """The pins of an export, as a tick takes them; errors as of :func:`read_export`."""
+    """The baselines of an export, as a tick takes them; errors as of :func:`read_export`."""
     return Baselines(tuple(sorted(read_export(path), key=lambda p: (p.accepted_at, p.id))))
 
 

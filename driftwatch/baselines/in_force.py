@@ -1,6 +1,6 @@
-"""Pins beside the targets that they are about: which hold, what they remember, which release runs.
+"""Baselines beside their targets: which hold, what they remember, which release runs.
 
-Made anew only when pins, targets or settings change, so that a minute costs joins and no loop.
+Made anew only when baselines, targets or settings change, so that a minute costs joins and no loop.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ IN_FORCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "engine": pl.String,
     "release": pl.String,  # as it runs now; NULL: not known
     "release_source": pl.String,  # where that was read
-    "release_changed_since_pin": pl.Boolean,  # NULL: no pin, or one of both is not known
-    "release_comparison": pl.String,  # what differs from the pin's, or why they are not compared
-    "pin_refused": pl.String,  # why a pin that names the target is not in force
-    "pin_until": TIME,  # end of the window of the pin in force
+    "release_changed_since_pin": pl.Boolean,  # NULL: no baseline, or one of both is not known
+    "release_comparison": pl.String,  # what differs from the baseline's, or why unknown
+    "pin_refused": pl.String,  # why a baseline that names the target is not in force
+    "pin_until": TIME,  # end of the window of the baseline in force
 }
 RELEASES_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -47,8 +47,8 @@ RELEASES_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "release_since": TIME,  # end of the minute in which it was first seen; NULL: always so
     "release_before": pl.String,  # the one before it; NULL: always so
 }
-# Without a pin a change of release is one of the last day: the law that driftwatch takes itself is
-# learnt anew for two days, and what ran a day before is in it.
+# Without a baseline a change of release is one of the last day: what a pool learns itself has what
+# ran a day before in it.
 _CHANGE_SEEN_FOR = timedelta(days=1)
 
 
@@ -59,17 +59,16 @@ def no_releases() -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What the pins say of each target now."""
+    """What the baselines say of each target now."""
 
-    baselines: Baselines = field(
-        default_factory=Baselines
-    )  # with the targets that they are not in force for
+    # with the targets that they are not in force for
+    baselines: Baselines = field(default_factory=Baselines)
     # :data:`IN_FORCE_SCHEMA`, one row per target
     frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IN_FORCE_SCHEMA))
-    # :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target with a pin that
+    # :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target with a baseline that
     # remembers one
     reference: pl.DataFrame = field(default_factory=no_reference)
-    # pins, targets and plan that it was made of
+    # baselines, targets and plan that it was made of
     made_of: tuple[Baselines, Mapping[TargetKey, Target], Plan] | None = field(
         default=None, repr=False, compare=False
     )
@@ -138,7 +137,7 @@ def _release_sources(now: Fingerprint, target: Target, plan: Plan) -> dict[str, 
 def _compared(
     before: Fingerprint, now: Fingerprint, read_from: Mapping[str, str]
 ) -> tuple[bool | None, str]:
-    """Whether the release is another than a pin's, and what differs or why nobody knows."""
+    """Whether the release is another than a baseline's, and what differs or why nobody knows."""
     if not now.release:
         return None, NO_RELEASE_KNOWN
     shared = before.release.keys() & now.release.keys()
@@ -152,7 +151,7 @@ def _compared(
 
 
 def refusal(baseline: Baseline, what: str) -> str:
-    """Why a pin is not in force."""
+    """Why a baseline is not in force."""
     return f"baseline {baseline.id} is of another server ({what})"
 
 
@@ -248,7 +247,7 @@ _FILLED = ("release_changed", "release_changed_since_pin", "release_comparison")
 
 
 def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
-    """Where a pin is not in force and the speed is unknown, ``speed_unknown_reason`` says so."""
+    """``speed_unknown_reason`` of targets whose baseline is not in force."""
     refused = frame.filter(pl.col("pin_refused").is_not_null()).select(*_KEY, "pin_refused")
     if refused.is_empty() or "speed_unknown_reason" not in rows.columns:
         return rows
@@ -314,7 +313,7 @@ def _continued(before: str | None, now: str) -> tuple[str, bool]:
 
 
 def _references(pairs: list[tuple[Baseline, TargetKey]]) -> pl.DataFrame:
-    """What each target's pin remembers, under the target's own name."""
+    """What each target's baseline remembers, under the target's own name."""
     baselines = {baseline.id: baseline for baseline, _ in pairs if len(baseline.reference)}
     if not baselines:
         return no_reference()

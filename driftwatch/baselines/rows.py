@@ -1,4 +1,4 @@
-"""Pins of the store, as a tick takes them."""
+"""Baselines of the store, as a tick takes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from driftwatch.store.store import Store
 
 
 def baselines_from_store(store: Store) -> Baselines:
-    """The pins in force.
+    """The baselines in force.
 
     Raises StoreError: one of them cannot be read; the others are no excuse.
     """
@@ -23,9 +23,9 @@ def baselines_from_store(store: Store) -> Baselines:
 
 
 def baseline_of_row(row: BaselineRow) -> Baseline:
-    """A stored pin.
+    """A stored baseline.
 
-    Raises StoreError: its document is no pin.
+    Raises StoreError: its document is no baseline.
     """
     try:
         return from_document(BaselineDocument.model_validate_json(row.document))
@@ -38,7 +38,7 @@ def baseline_of_row(row: BaselineRow) -> Baseline:
 
 
 def row_of(baseline: Baseline) -> BaselineRow:
-    """A pin as it is stored."""
+    """A baseline as it is stored."""
     names = ("id", "scope", "instance", "engine", "pool", "accepted_at", "accepted_by")
     return BaselineRow(
         **{name: getattr(baseline, name) for name in names}, document=to_json(document_of(baseline))
@@ -46,7 +46,7 @@ def row_of(baseline: Baseline) -> BaselineRow:
 
 
 def replacing(before: Sequence[Baseline], new: Sequence[Baseline]) -> tuple[Baseline, ...]:
-    """Pins in force once new ones take the places of those of the same target or pool."""
+    """Baselines in force once new ones take the places of those of the same target or pool."""
 
     def place(baseline: Baseline) -> tuple[str | None, ...]:
         return (
@@ -63,7 +63,7 @@ def replacing(before: Sequence[Baseline], new: Sequence[Baseline]) -> tuple[Base
 def of_others(
     baselines: Sequence[Baseline], now: Mapping[TargetKey, tuple[Target, Fingerprint]]
 ) -> list[tuple[Baseline, str, tuple[Difference, ...]]]:
-    """Pins that are of another identity than what runs: pin, whose, and what is not the same.
+    """Baselines of another identity than what runs: baseline, whose, and what differs.
 
     ``pins``: those to be looked at; ``now``: every target that is known, with its fingerprint.
     """

@@ -1,6 +1,6 @@
-"""Pins: what a person (or an accepted proposal) said was good.
+"""Baselines: what a person (or an accepted proposal) said was good.
 
-A pin is of one target or of a pool of identical configuration. It holds what was measured in its
+It is of one target or of a pool of identical configuration, and holds what was measured in its
 window, the load model fitted there, and the fingerprints of what ran.
 """
 
@@ -25,8 +25,8 @@ class Baseline:
 
     id: str  # short and unique
     scope: Literal["target", "pool"]  # what it is about
-    instance: str | None  # of a target's pin, else None
-    engine: str | None  # of a target's pin, else None
+    instance: str | None  # of a target's baseline, else None
+    engine: str | None  # of a target's baseline, else None
     pool: str  # the pool it belongs to
     since: datetime  # start of the window
     until: datetime  # its end
@@ -42,29 +42,28 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Baselines:
-    """The pins in force: at most one per target and one per pool."""
+    """The baselines in force: at most one per target and one per pool."""
 
     # in order of acceptance; of two with the same scope the later one holds
     every: Sequence[Baseline] = ()
-    # (pin id, instance, engine): targets of another identity than the pin's, for which it is not in
-    # force
+    # (id, instance, engine): targets of another identity, for which it is not in force
     not_for: frozenset[tuple[str, str, str]] = frozenset()
 
     @cached_property
     def _by_scope(self) -> Mapping[tuple[str, ...], Baseline]:
-        """Instance and engine, or pool → pin: a fleet asks for each of its targets."""
+        """Instance and engine, or pool → baseline: a fleet asks for each of its targets."""
         return {
             (p.pool,) if p.scope == "pool" else (p.instance or "", p.engine or ""): p
             for p in self.every
         }
 
     def naming(self, instance: str, engine: str, pool: str) -> tuple[Baseline, ...]:
-        """The pins that name the target or its pool, in force or not, its own first."""
+        """The baselines that name the target or its pool, in force or not, its own first."""
         baselines = (self._by_scope.get((instance, engine)), self._by_scope.get((pool,)))
         return tuple(baseline for baseline in baselines if baseline is not None)
 
     def of_target(self, instance: str, engine: str, pool: str) -> Baseline | None:
-        """The target's own pin, else its pool's; None where neither is there and in force."""
+        """The target's own baseline, else its pool's; None where neither is there and in force."""
         for baseline in self.naming(instance, engine, pool):
             if (baseline.id, instance, engine) not in self.not_for:
                 return baseline

@@ -1,8 +1,8 @@
-"""What ran when a baseline was pinned, what runs now, and what a difference means.
+"""What ran in a baseline's window, what runs now, and what a difference means.
 
-Identity: another model, GPU, parallelism, dtype or quantisation is another server, the pin is not
-in force. Knobs: the pinned model stays for comparison. Release: the pin stays the reference, which
-is how a slower upgrade is found. What only one side knows is no difference.
+Identity: with another model, GPU, parallelism, dtype or quantisation a baseline is not in force.
+Knobs: its model stays for comparison. Release: it stays the reference, which is how a slower
+upgrade is found. What only one side knows is no difference.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Difference:
 
     group: Group  # which of the three
     name: str  # as vLLM calls it
-    before: str  # in the pinned window
+    before: str  # in the baseline window
     now: str  # what runs
 
     @property

@@ -1,7 +1,7 @@
-"""Which stretch of the past would make a good pin, why, and what is no baseline.
+"""Which stretch of the past would make a good baseline, why, and what is no baseline.
 
 A stretch has no restart, no change of knobs or release, no incident and no slow or stuck minute
-in it, and is at most 48 h long: pins of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
+in it, and is at most 48 h long: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
 episodes per server-month on real client traffic. Pure: nothing is pinned here.
 """
 
@@ -46,7 +46,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A stretch that would make a good pin."""
+    """A stretch that would make a good baseline."""
 
     since: datetime  # start of its first minute
     until: datetime  # end of its last

@@ -15,6 +15,6 @@ class DetectSettings:
     false_episodes_per_server_month: float = 0.25
     # days (UTC) that are no ordinary day of the week; name by day
     holidays: Mapping[date, str] = field(default_factory=dict)
-    # take a proposed pin without asking, as ``watch``, ``demo`` and ``replay`` do and say; a
+    # take a proposed baseline without asking, as ``watch``, ``demo`` and ``replay`` do and say; a
     # service never does
     accepts_proposals: bool = False

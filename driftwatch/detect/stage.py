@@ -1,8 +1,8 @@
 """Detection with a past: minutes in, evidence columns out, and what must be remembered.
 
-A pure fold over minutes: the columns of a minute depend on the minutes up to it and on the pins,
-never on how minutes were split over calls. What is remembered can be given to the store and back;
-minutes after that are folded in again.
+A pure fold over minutes: the columns of a minute depend on the minutes up to it and on the
+baselines, never on how minutes were split over calls. What is remembered can be given to the store
+and back; minutes after that are folded in again.
 """
 
 from __future__ import annotations

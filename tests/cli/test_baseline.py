@@ -103,7 +103,7 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     assert pin["is_armed"]
     shown = _json(run, "show", "host:8000", "--db", db)["pin"]
     assert shown["id"] == pin["id"]
-    assert shown["law"]["coefficients"][0] > 0
+    assert shown["load_model"]["coefficients"][0] > 0
     assert shown["fingerprint"]["identity"] == {"model_name": "tiny-llama"}
     assert shown["fingerprint"]["knobs"]["kv_cache_blocks"] == "8192"
     assert shown["reference"]["kind"] == "pin"
@@ -235,7 +235,7 @@ def test_nothing_is_imported_where_anything_is_wrong(run: Run, db: str) -> None:
         **good,
         "id": "bad1",
         "engine": 0,
-        "law": {**good["law"], "coefficients": [0, 1]},
+        "load_model": {**good["load_model"], "coefficients": [0, 1]},
         "since": "yesterday",
         "colour": "red",
     }
@@ -263,9 +263,9 @@ def test_pins_that_no_server_can_have_are_refused(run: Run, db: str) -> None:
     before = _json(run, "list", "--db", db)["pins"]
     good = json.loads(Path("a.json").read_text())
     for part, name, value, said in (
-        ("law", "work_ratio", 0, "work_ratio: at least 1"),
-        ("law", "coefficients", [1e300, 0, 0, 0], "at most 120 s"),
-        ("law", "requests_range", [5, 1], "below its beginning"),
+        ("load_model", "work_ratio", 0, "work_ratio: at least 1"),
+        ("load_model", "coefficients", [1e300, 0, 0, 0], "at most 120 s"),
+        ("load_model", "requests_range", [5, 1], "below its beginning"),
         ("reference", "reference_prompt_tokens_mean", 0, "above 0"),
         ("reference", "reference_generation_tokens_mean", -5, "at least 0"),
         ("reference", "reference_prompt_tokens_buckets", [5, 4, 3], "3 counts for"),

@@ -44,15 +44,16 @@ def test_half_of_the_mass_may_lie_where_both_layouts_were_finer(inside: float, t
 def test_a_pool_has_the_budget_of_four_servers(scope: int, times: float) -> None:
     peaks = 1.0 + np.random.default_rng(5).exponential(0.25, 60)
     week = Thresholds().at(MONDAY, 0.25).counted(scope, peaks, 2 * 43_200)
-    row = week.at(MONDAY + 7, 0.25).resets.row(0, named=True)
-    assert row["budget_per_unit_month"] == 0.25 * times
-    assert row["threshold"] == pytest.approx(threshold_of(week.peaks[scope], 2.0, 0.25 * times))
+    value = week.at(MONDAY + 7, 0.25).values[scope]
+    assert value == pytest.approx(threshold_of(week.peaks[scope], 2.0, 0.25 * times))
 
 
-@pytest.mark.parametrize(("months", "rows"), [(0.24, 0), (0.26, 1)])
-def test_a_quarter_of_a_month_is_the_least_that_sets_a_threshold(months: float, rows: int) -> None:
+@pytest.mark.parametrize(("months", "is_set"), [(0.24, False), (0.26, True)])
+def test_a_quarter_of_a_month_is_the_least_that_sets_a_threshold(
+    months: float, is_set: bool
+) -> None:
     week = Thresholds().at(MONDAY, 0.25).counted(0, np.full(20, 1.5), round(months * 43_200))
-    assert week.at(MONDAY + 7, 0.25).resets.height == rows
+    assert (week.at(MONDAY + 7, 0.25).values != week.values) == is_set
 
 
 def test_a_bin_that_overflows_stays_full() -> None:

@@ -74,6 +74,9 @@ def test_a_pin_survives_its_document_to_the_bit(pin: Baseline, tmp_path: Path) -
     assert back.model == pin.model
     assert back.reference.equals(pin.reference, null_equal=True)
     assert exported([back]) == text
+    # an export of 0.7 names the load model otherwise
+    (tmp_path / "pins.json").write_text(text.replace('"load_model"', '"law"'))
+    assert read_export(tmp_path / "pins.json")[0].model == pin.model
 
 
 def test_another_model_arms_anew_and_says_why(pin: Baseline) -> None:

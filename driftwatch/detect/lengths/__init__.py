@@ -1,1 +1,1 @@
-"""Length drift: scores against contexts, peers and the pin, in units of what is usual."""
+"""Length drift: scores against contexts, peers and the baseline, in units of what is usual."""

@@ -1,4 +1,4 @@
-"""Which step-time model each target is compared with: a pin's, or what its pool has learnt.
+"""Which step-time model each target is compared with: a baseline's, or what its pool has learnt.
 
 A pool's own is provisional, and enough to compare peers with. It is fitted as soon as the clean
 minutes suffice, again when two, six, 24 and 48 hours of them are there, and then no more. The

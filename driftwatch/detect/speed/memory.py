@@ -30,7 +30,7 @@ _FIELDS = {
 
 
 def _no_targets() -> Arrays:
-    # reference: which model spoke last: a pin's id, or how often a pool's was fitted
+    # reference: which model spoke last: a baseline's id, or how often a pool's was fitted
     return no_arrays(("instance", "engine"), _FIELDS, {"pool": None, "reference": None})
 
 

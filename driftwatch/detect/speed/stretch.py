@@ -286,7 +286,7 @@ class Stretch:
 
     @property
     def _untaught(self) -> bool:
-        """Whether somebody without a pin is of a pool that has learnt nothing yet."""
+        """Whether somebody without a baseline is of a pool that has learnt nothing yet."""
         return any(
             key is None and pool not in self._learners
             for key, pool in zip(self._keys, self._pools, strict=True)

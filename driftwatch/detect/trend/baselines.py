@@ -1,9 +1,9 @@
-"""The pins in force beside the memory's targets, and what a change of throughput since is made of.
+"""The baselines in force beside the memory's targets, and where throughput went since.
 
 tokens/s/GPU = effective batch / mean ITL x (1 + first tokens per later token) / GPUs: the batch
 over the inter-token latency is the rate of later tokens, and first tokens come on top. The latency
 is that of the step-time model over the speed at equal load, so its change has two factors: what a
-step has to do (load), and how fast it does it (speed). The pinned window is where the model was
+step has to do (load), and how fast it does it (speed). The baseline window is where the model was
 fitted: there the speed is 1, and the model's latency is the measured one.
 """
 
@@ -22,7 +22,7 @@ from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import part_of_week
 from driftwatch.detect.trend.memory import LENGTHS, RECENT, RECENT_SUMS
 
-# What the pinned window measured, for attribution and for means of lengths.
+# What the baseline window measured, for attribution and for means of lengths.
 SCALARS = (
     "effective_batch_size",
     "itl_seconds_mean",
@@ -31,29 +31,29 @@ SCALARS = (
     "prompt_tokens_mean",
     "generation_tokens_mean",
 )
-# A pin of less is no day to compare 24 h with: its hours are not those of a day.
+# A baseline of less is no day to compare 24 h with: its hours are not those of a day.
 LEAST_HOURS = 23.0
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The pins in force, by target."""
+    """The baselines in force, by target."""
 
     baselines: Baselines  # what this was made from
     targets: pl.DataFrame  # whose rows these are
     settings: DetectSettings  # it was made with
-    of: Integers  # [targets] place of the target's pin in the arrays below, -1 without one
-    number: Integers  # [pins] of the pin's id, stable over runs
-    until_minute: Integers  # [pins] end of the pinned window, in minutes since 1970
-    whole_days: Flags  # [pins] whether the window is long enough to compare 24 h with
-    parts: Flags  # [pins, 2] whether the window has working days, and weekends or holidays
-    scalars: Floats  # [pins, len(SCALARS)], NaN where unknown
-    # per signal [pins] cumulative counts and edges; None where the pin has none
+    of: Integers  # [targets] place of the target's baseline in the arrays below, -1 without one
+    number: Integers  # [baselines] of the baseline's id, stable over runs
+    until_minute: Integers  # [baselines] end of the baseline window, in minutes since 1970
+    whole_days: Flags  # [baselines] whether the window is long enough to compare 24 h with
+    parts: Flags  # [baselines, 2] whether the window has working days, and weekends or holidays
+    scalars: Floats  # [baselines, len(SCALARS)], NaN where unknown
+    # per signal [baselines] cumulative counts and edges; None where the baseline has none
     cells: dict[str, list[tuple[Floats, Floats] | None]]
 
 
 def beside_of(baselines: Baselines, targets: pl.DataFrame, settings: DetectSettings) -> Beside:
-    """The pins beside these targets.
+    """The baselines beside these targets.
 
     ``pins``: in force; ``targets``: instance, engine, pool; ``settings``: holidays.
     """
@@ -214,7 +214,7 @@ def _factors(
             (1 + first) / (1 + before[:, _OF_PIN["first_tokens_ratio"]]),
             before[:, _OF_PIN["gpu_count"]] / gpus,
         )
-    # without a pinned window there is nothing that a factor changes from
+    # without a baseline window there is nothing that a factor changes from
     there = np.isfinite(before[:, _OF_PIN["itl_seconds_mean"]])
     return {
         name: np.where(there & np.isfinite(v) & (v > 0), v, np.nan)

@@ -33,7 +33,7 @@ from driftwatch.detect.trend.memory import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Integers rows that are kept here; the store has them for as long as reports reach back.
 _KEPT_DAYS = 2
-PROVISIONAL = 0  # what a speed is compared with where there is no pin
+PROVISIONAL = 0  # what a speed is compared with where there is no baseline
 
 DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,

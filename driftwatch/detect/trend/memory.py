@@ -56,7 +56,7 @@ SUMS = (
 )
 SUM = {name: i for i, name in enumerate(SUMS)}
 
-HOURS = 24  # whole hours that are compared with the pin
+HOURS = 24  # whole hours that are compared with the baseline
 DAYS = 28  # whole days that a trend is sought in: four of every weekday
 PAST_DAYS = 7  # whole days whose lengths today's are compared with, for what is usual
 # What trends are sought in, with the quantile of the lengths that go with it.
@@ -147,7 +147,7 @@ class Memory:
     minute: int | None = None  # end of the last minute, in minutes since 1970
     # whole rows of the last two finished days, from :mod:`.daily`
     finished: pl.DataFrame = field(default_factory=pl.DataFrame)
-    beside: Beside | None = None  # what was made of the pins in force; not stored, made anew
+    beside: Beside | None = None  # what was made of the baselines in force; not stored, made anew
 
     @property
     def arrays(self) -> Mapping[str, Array]:

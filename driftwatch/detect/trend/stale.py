@@ -1,10 +1,9 @@
-"""Whether the tune is stale: lengths of the last 24 whole hours against those of the pin.
+"""Whether the settings still fit: lengths of the last 24 whole hours against the baseline's.
 
 A score is the Jensen-Shannon distance over what is usual for 24 h: the largest distance of a day of
 the target's own past from the days before it in the same part of the week (at most three times
-their median, so that one day of change does not hide what follows), and a shipped value until five
-of them are known. 24 h of a part of the week that the pin has none of are told but not judged: a
-Sunday is no reason to tune again.
+their median), and a shipped value until five of them are known. 24 h of a part of the week that
+the baseline has none of are scored, not judged: a Sunday is no reason to tune again.
 """
 
 from __future__ import annotations
