@@ -52,6 +52,7 @@ def command(
         click.get_current_context().exit(_list_columns(term, as_json))
 
     from driftwatch.cli.recording_history import from_recording
+    from driftwatch.collect.schema import Collected
     from driftwatch.notify.explanation import explained_json
     from driftwatch.pipeline.explain import Window as Asked
     from driftwatch.pipeline.explain import explain, measured_reference, target_named
@@ -62,9 +63,10 @@ def command(
     window = Asked(since or whole.start, until or whole.end)
     if window.start >= window.end:
         raise UsageError("--from is not before --to")
-    measured = measured_reference(scrapes, baseline, targets, plan, gpus)
+    history = Collected(scrapes, targets, gpus=gpus)
+    measured = measured_reference(history, baseline, plan)
     chosen = target_named(target, targets)
-    finding = explain(scrapes, chosen, window, targets, plan, measured, gpus)
+    finding = explain(history, chosen, window, plan, measured)
     if as_json:
         click.echo(explained_json(finding, window.start, window.end))
         return

@@ -15,6 +15,7 @@ from driftwatch.cli.options import Progress, print_problems
 if TYPE_CHECKING:
     import polars as pl
 
+    from driftwatch.collect.schema import Collected
     from driftwatch.detect.baselines import Baselines
     from driftwatch.model import Target, TargetKey
     from driftwatch.pipeline.explain import Window
@@ -95,10 +96,8 @@ class PipelineRows:
 
 
 def evaluate_recording(
-    scrapes: pl.DataFrame,
-    gpus: pl.DataFrame,
+    history: Collected,
     chosen: Target,
-    targets: Mapping[TargetKey, Target],
     plan: Plan,
     span: Window,
     *,
@@ -125,7 +124,7 @@ def evaluate_recording(
 
     pins_in_force, measured = pins or Baselines(), no_reference()
     if baseline is not None:
-        measured, more = of_baseline(scrapes, gpus, baseline, pinned_of, plan)
+        measured, more = of_baseline(replace(history, targets=pinned_of), baseline, plan)
         pins_in_force = with_more(more, pins_in_force)
     progress, proposals = Progress("replaying"), TakenProposals()
     own = (pl.col("instance") == chosen.key.instance) & (pl.col("engine") == chosen.key.engine)
@@ -140,10 +139,8 @@ def evaluate_recording(
 
     try:
         detected = detected_until(
-            scrapes,
-            gpus,
+            history,
             chosen,
-            targets,
             replace(with_proposals(plan), replays=0),
             span.end,
             baselines=pins_in_force,
@@ -154,7 +151,8 @@ def evaluate_recording(
     finally:
         progress.close()
     proposals.tell()
-    reference = combined(measured, in_force(pins_in_force, targets, plan, gpus).reference)
+    here = in_force(pins_in_force, history.targets, plan, history.gpus)
+    reference = combined(measured, here.reference)
     minutes = pl.concat(recent) if recent else no_minutes()
-    beside = among(minutes, peers_of(chosen, targets, plan))
+    beside = among(minutes, peers_of(chosen, history.targets, plan))
     return PipelineRows(reference, detected, minutes.filter(own), beside)

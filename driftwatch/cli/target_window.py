@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from driftwatch.cli import past
+    from driftwatch.collect.schema import Collected
     from driftwatch.model import Finding, Incident, Target, TargetKey
     from driftwatch.pipeline.explain import Window
 
@@ -33,6 +34,13 @@ class History:
     incidents: tuple[Incident, ...] = ()  # open ones; a recording has none
     # target → name of the source that lists it
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
+
+    @property
+    def collected(self) -> Collected:
+        """The same as from a source."""
+        from driftwatch.collect.schema import Collected
+
+        return Collected(self.scrapes, self.targets, gpus=self.gpus)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,13 +74,11 @@ class TargetWindow:
         from driftwatch.pipeline.explain import explain
 
         return explain(
-            self.history.scrapes,
+            self.history.collected,
             self.target,
             self.window,
-            self.history.targets,
             self.where.plan,
             reference,
-            self.history.gpus,
             source=self.source,
             today=self.today,
             detected=detected,
@@ -220,10 +226,8 @@ def _of_recording(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     if where.baseline is not None:
         pinned_of = labelled_at(where.recording, where.plan, where.baseline.end, pinned_of)
     output = evaluate_recording(
-        history.scrapes,
-        history.gpus,
+        history.collected,
         scope.target,
-        history.targets,
         where.plan,
         Window(end - scope.traffic, end),
         pins=pins_from(where.pins),
@@ -255,7 +259,7 @@ def _of_store(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     finding: Finding | None = None
     with named_store(where.db, where.config) as store:
         reference = past_windows.reference_from_store(
-            store, scrapes, history.gpus, where.baseline, targets, plan
+            store, history.collected, where.baseline, plan
         )
         since, end = window.end - scope.traffic, window.end
         minutes = store.past(since, end, [target.key])

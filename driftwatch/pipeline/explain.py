@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY_COLUMNS, TIME, Collected
 from driftwatch.detect.reference import baseline, combined, no_reference
 from driftwatch.diagnose.evidence_table import (
     WINDOW_SCHEMA,
@@ -88,31 +88,21 @@ def _listing(targets: Sequence[Target], limit: int | None) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def measured_reference(
-    scrapes: pl.DataFrame,
-    window: Window | None,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-    gpus: pl.DataFrame | None = None,
-) -> pl.DataFrame:
+def measured_reference(history: Collected, window: Window | None, plan: Plan) -> pl.DataFrame:
     """Reference rows measured in a baseline window; none without a window.
-
-    Args:
-        window: which span; None = no reference.
-        gpus: GPU readings of the window; None = none read.
 
     Raises:
         UsageError: the window holds no usable scrape of any target.
     """
     if window is None:
         return no_reference()
-    rows = _rows(scrapes, window, targets, plan, no_reference(), Carried(), gpus)
+    rows = _rows(history, window, plan, no_reference(), Carried())
     rows = rows.filter(pl.col("duration_seconds") > 0)
     if rows.is_empty():
         raise UsageError(
             f"the baseline {window.start:%Y-%m-%dT%H:%M:%SZ}..{window.end:%Y-%m-%dT%H:%M:%SZ} "
             "holds no two scrapes",
-            help_text=_span_help(scrapes, None, exact=True),
+            help_text=_span_help(history.scrapes, None, exact=True),
         )
     return baseline(rows)
 
@@ -122,13 +112,11 @@ OBSERVED_SECONDS = 30.0
 
 
 def explain(
-    scrapes: pl.DataFrame,
+    history: Collected,
     target: Target,
     window: Window,
-    targets: Mapping[TargetKey, Target],
     plan: Plan,
     measured: pl.DataFrame,
-    gpus: pl.DataFrame | None = None,
     *,
     source: str | None = None,
     today: date | None = None,
@@ -138,9 +126,8 @@ def explain(
     """Evidence of one window of one target, with the walk through the tree.
 
     Args:
-        scrapes: everything known up to the window's end (what came earlier settles an inferred
-            max_num_seqs and how long nothing was seen).
-        gpus: GPU readings up to the window's end; None = none read.
+        history: everything known up to the window's end (what came earlier settles an inferred
+            max_num_seqs and how long nothing was seen), and every target.
         source: name of the source that listed the target last; None = not known.
         detected: the evidence row of the window's last whole minute, for what detectors with a
             past say of it; None or empty = not known.
@@ -148,17 +135,16 @@ def explain(
     Raises:
         NoVerdict: no usable scrape of the target lies in the window.
     """
-    upto = scrapes.filter(pl.col("time") <= window.end)
-    reference = combined(measured, plan.declared_reference(targets.values()))
-    carried = _carried_until(upto, window, targets, plan, reference)
-    rows = _rows(upto, window, targets, plan, reference, carried, gpus)
+    upto = replace(history, scrapes=history.scrapes.filter(pl.col("time") <= window.end))
+    reference = combined(measured, plan.declared_reference(history.targets.values()))
+    rows = _rows(upto, window, plan, reference, _carried_until(upto, window, plan, reference))
     rows = rows.filter(
         (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     )
     if rows["scrapes"][0] == 0:
-        silent = last_seen(scrapes, target.key, window.end, source)
+        silent = last_seen(history.scrapes, target.key, window.end, source)
         why = "no usable scrape in the window" if silent is None else silent.text(today)
-        raise NoVerdict(f"{target.key.text}: {why}", help_text=_span_help(scrapes, today))
+        raise NoVerdict(f"{target.key.text}: {why}", help_text=_span_help(history.scrapes, today))
     if detected is not None and len(detected):
         rows = as_detected(rows, detected.with_columns(end=pl.lit(rows["end"][0], dtype=TIME)))
     plan = with_shipped_trees(plan)
@@ -189,48 +175,40 @@ def _with_enough_observed(finding: Finding, window: Window) -> Finding:
 
 
 def _carried_until(
-    scrapes: pl.DataFrame,
-    window: Window,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-    reference: pl.DataFrame,
+    history: Collected, window: Window, plan: Plan, reference: pl.DataFrame
 ) -> Carried:
     """What the minutes before the window's end teach."""
-    first = scrapes["time"].min()
+    first = history.scrapes["time"].min()
     last = window.end.replace(second=0, microsecond=0)
     if not isinstance(first, datetime) or first >= last:
         return Carried()
+    keys = [tuple(key) for key in sorted(history.targets)]
     return evidence_table(
-        scrapes,
+        history.scrapes,
         minute_windows(
-            pl.DataFrame([tuple(k) for k in sorted(targets)], schema=_KEY, orient="row"),
+            pl.DataFrame(keys, schema=_KEY, orient="row"),
             first.replace(second=0, microsecond=0),
             last,
         ),
         kind="chained",
         cut=False,
-        serving=plan.serving_frame(targets.values()),
+        serving=plan.serving_frame(history.targets.values()),
         reference=reference,
         inputs=plan.inputs,
     ).carried
 
 
 def _rows(
-    scrapes: pl.DataFrame,
-    window: Window,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-    reference: pl.DataFrame,
-    carried: Carried,
-    gpus: pl.DataFrame | None,
+    history: Collected, window: Window, plan: Plan, reference: pl.DataFrame, carried: Carried
 ) -> pl.DataFrame:
+    targets = history.targets
     windows = pl.DataFrame(
         [(*key, window.start, window.end) for key in sorted(targets)],
         schema=WINDOW_SCHEMA,
         orient="row",
     )
     return evidence_table(
-        scrapes,
+        history.scrapes,
         windows,
         kind="whole",
         cut=True,
@@ -238,7 +216,7 @@ def _rows(
         reference=reference,
         inputs=plan.inputs,
         carried=carried,
-        gpus=gpus,
+        gpus=history.gpus,
         gpu_targets=plan.gpu_targets(targets.values()),
     ).rows
 

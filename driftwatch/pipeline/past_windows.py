@@ -7,7 +7,6 @@ What only scrapes could tell is unknown, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
@@ -15,7 +14,7 @@ import polars as pl
 
 from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.rows import baselines_from_store
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.collect.schema import KEY_COLUMNS, TIME, Collected
 from driftwatch.detect.reference import combined, with_reference
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.detect.slo import slo_columns
@@ -98,12 +97,7 @@ def is_past(store: Store, scrapes: pl.DataFrame, key: TargetKey, window: Window)
 
 
 def reference_from_store(
-    store: Store,
-    scrapes: pl.DataFrame,
-    gpus: pl.DataFrame,
-    baseline: Window | None,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
+    store: Store, history: Collected, baseline: Window | None, plan: Plan
 ) -> pl.DataFrame:
     """Reference rows: measured in a baseline window where one is named, else those of pins.
 
@@ -113,13 +107,13 @@ def reference_from_store(
     Raises:
         UsageError: the store has neither a scrape nor a minute of any target in the baseline.
     """
-    of_pins = in_force(baselines_from_store(store), targets, plan, gpus).reference
+    of_pins = in_force(baselines_from_store(store), history.targets, plan, history.gpus).reference
     if baseline is None:
         return of_pins
-    if any(is_past(store, scrapes, key, baseline) for key in targets):
-        rows = _rows_of(store, baseline, list(targets))
+    if any(is_past(store, history.scrapes, key, baseline) for key in history.targets):
+        rows = _rows_of(store, baseline, list(history.targets))
         return combined(baseline_of_minutes(rows.select(*MINUTE_SCHEMA)), of_pins)
-    return combined(measured_reference(scrapes, baseline, targets, plan, gpus), of_pins)
+    return combined(measured_reference(history, baseline, plan), of_pins)
 
 
 def detected_from_store(store: Store, key: TargetKey, end: datetime) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -12,7 +12,7 @@ from driftwatch.baselines.windows import Acceptance, baselines_of, measured, wit
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference, swings, with_swings
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import Target
 from driftwatch.pipeline.explain import Window, measured_reference
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Outcome, State
@@ -115,19 +115,14 @@ def baseline_of(
     targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
     scrapes = of_one_process(in_order(pl.concat(c.scrapes for c in collected)))
     gpus = pl.concat(c.gpus for c in collected)
-    return of_baseline(scrapes, gpus, window, targets, plan)
+    return of_baseline(Collected(scrapes, targets, gpus=gpus), window, plan)
 
 
-def of_baseline(
-    scrapes: pl.DataFrame,
-    gpus: pl.DataFrame,
-    window: Window,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-) -> tuple[pl.DataFrame, Baselines]:
+def of_baseline(history: Collected, window: Window, plan: Plan) -> tuple[pl.DataFrame, Baselines]:
     """The same of scrapes that are at hand; errors as of :func:`baseline_of`."""
-    rows = measured_reference(scrapes, window, targets, plan, gpus)
-    baseline = measured(scrapes, window, targets, plan, gpus)
+    targets = history.targets
+    rows = measured_reference(history, window, plan)
+    baseline = measured(history.scrapes, window, targets, plan, history.gpus)
     rows = with_swings(rows, swings(baseline.minutes))
     accepted = Acceptance("--baseline", window.end, "named on the command line")
     return rows, baselines_of(baseline, window, targets.values(), accepted)
@@ -137,26 +132,23 @@ def of_baseline(
 class HeldSource:
     """Scrapes and GPU readings that are already there, handed out by time."""
 
-    scrapes: pl.DataFrame
-    gpus: pl.DataFrame
-    targets: Mapping[TargetKey, Target]
+    history: Collected
     name: str = "held"
     settle_seconds: float = 0.0
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Those with since <= time < until."""
         inside = pl.col("time").is_between(since, until, closed="left")
-        return Collected(self.scrapes.filter(inside), self.targets, (), self.gpus.filter(inside))
+        scrapes, gpus = self.history.scrapes.filter(inside), self.history.gpus.filter(inside)
+        return Collected(scrapes, self.history.targets, gpus=gpus)
 
     def close(self) -> None:
         """There is nothing to give back."""
 
 
 def detected_until(
-    scrapes: pl.DataFrame,
-    gpus: pl.DataFrame,
+    history: Collected,
     target: Target,
-    targets: Mapping[TargetKey, Target],
     plan: Plan,
     at: datetime,
     *,
@@ -177,11 +169,11 @@ def detected_until(
     Returns:
         One evidence row; none where no whole minute lies before ``at``.
     """
-    pool = {key: one for key, one in targets.items() if one.pool == target.pool}
+    pool = {key: one for key, one in history.targets.items() if one.pool == target.pool}
     keys = pl.DataFrame(
         [tuple(k) for k in pool], schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
-    mine = scrapes.filter(pl.col("time") < at).join(
+    mine = history.scrapes.filter(pl.col("time") < at).join(
         keys, on=_KEY, how="semi", maintain_order="left"
     )
     first = mine["time"].min()
@@ -198,7 +190,8 @@ def detected_until(
         if progress is not None:
             progress((now - start).total_seconds(), whole)
 
-    source = HeldSource(mine.filter(pl.col("time") >= start), gpus, pool)
+    scrapes = mine.filter(pl.col("time") >= start)
+    source = HeldSource(Collected(scrapes, pool, gpus=history.gpus))
     own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
     last: Outcome | None = None
     for outcome in replay(

@@ -15,6 +15,7 @@ from test_walk_any import ASKED
 from walk_cases import KNOWN, SCHEMA, frame
 
 from driftwatch.cli.recording_history import from_recording
+from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
 from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
 from driftwatch.pipeline.plan import Plan
@@ -108,10 +109,11 @@ def test_a_real_server_at_its_cap_whatever_was_seen_first() -> None:
     scrapes, gpus, targets, whole = from_recording(DEMO / "run_cap.jsonl.gz", plan)
     (target,) = targets.values()
     first = Window(whole.start, whole.start + timedelta(minutes=3))
-    measured = measured_reference(scrapes, first, targets, plan, gpus)
+    history = Collected(scrapes, targets, gpus=gpus)
+    measured = measured_reference(history, first, plan)
     bound = Window(BOUND_UNTIL - timedelta(minutes=5), BOUND_UNTIL)
     said = {
-        name: explain(scrapes, target, bound, targets, plan, measured, gpus, tree=tree).diagnosis
+        name: explain(history, target, bound, plan, measured, tree=tree).diagnosis
         for name, tree in SYMPTOMS.items()
     }
     leaves = {name: None if found is None else found.leaf for name, found in said.items()}

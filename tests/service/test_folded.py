@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def test_the_detectors_say_in_explain_what_they_said_in_the_replay(shared_data: 
     targets = plan.assign(collected.targets)
     (target,) = targets.values()
     at = datetime(2026, 11, 21, 9, 20, 17, tzinfo=UTC)  # inside a minute
-    asked = detected_until(collected.scrapes, collected.gpus, target, targets, plan, at)
+    asked = detected_until(replace(collected, targets=targets), target, plan, at)
     rows = pl.concat(outcome.rows for outcome in replay([source], span, plan))
     replayed = rows.filter(pl.col("end") == at.replace(second=0))
     assert_frame_equal(asked.select("end", *DETECTED), replayed.select("end", *DETECTED))
@@ -37,5 +38,5 @@ def test_before_the_first_whole_minute_nothing_is_said(shared_data: Path) -> Non
     targets = plan.assign(collected.targets)
     (target,) = targets.values()
     first = source.span()[0]
-    told = detected_until(collected.scrapes, collected.gpus, target, targets, plan, first)
+    told = detected_until(replace(collected, targets=targets), target, plan, first)
     assert told.is_empty()

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.gpus import gpu_frame
+from driftwatch.collect.gpus import empty_gpus, gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.evidence_order import evidence_only
@@ -149,22 +149,17 @@ def test_a_lost_gpu_pages_once_and_says_what_is_left(server: GpuSource) -> None:
 def test_explain_and_a_baseline_know_the_gpus(server: GpuSource) -> None:
     first, _ = server.span
     (target,) = plan(2.0).assign(server.targets).values()
-    known = {target.key: target}
-    measured = measured_reference(
-        server.frame,
-        Window(first, first + timedelta(minutes=2)),
-        known,
-        plan(2.0),
-        server.gpus,
-    )
+    history = Collected(server.frame, {target.key: target}, gpus=server.gpus)
+    baseline = Window(first, first + timedelta(minutes=2))
+    measured = measured_reference(history, baseline, plan(2.0))
     window = Window(first + timedelta(minutes=3), first + timedelta(minutes=5))
-    found = explain(server.frame, target, window, known, plan(2.0), measured, server.gpus)
+    found = explain(history, target, window, plan(2.0), measured)
     text = render_explained(found, window.start, window.end)
     assert "2 GPUs (declared = DCGM)" in text
     assert "gpus     SM clock 1,980 MHz, GPU_UTIL 96 %, power 552 → 732 W" in text
     assert found.evidence["gpu_sm_clock_ratio"] == pytest.approx(1.0)
     assert found.reasons["gpu_clock_event_reasons"] == "not read"
-    blind = explain(server.frame, target, window, known, plan(), measured)
+    blind = explain(replace(history, gpus=empty_gpus()), target, window, plan(), measured)
     text = render_explained(blind, window.start, window.end)
     assert "GPU count unknown" in text
     assert "gpus     unknown: no DCGM or NVML reading" in text

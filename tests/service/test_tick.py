@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.pipeline.explain import Window, measured_reference
 from driftwatch.pipeline.state import State
@@ -114,7 +115,7 @@ def test_a_reference_in_the_state_of_which_no_swings_are_known(main: FrameSource
     window = Window(first + timedelta(seconds=15), first + timedelta(seconds=165))
     state = State(
         collected_until={"frame": first},
-        reference=measured_reference(main.frame, window, targets, PLAN),
+        reference=measured_reference(Collected(main.frame, targets), window, PLAN),
     )
     _, told, rows = _live(main, [last], state)
     assert told == []
