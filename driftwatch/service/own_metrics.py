@@ -110,7 +110,7 @@ class OwnMetrics:
         )
         self.undelivered = Gauge(
             "driftwatch_undelivered_pages",
-            "Pages that no receiver has taken yet.",
+            "Pages and reports that no receiver has taken yet.",
             registry=registry,
         )
         self.per_target = TargetMetrics(now or SystemClock().now)

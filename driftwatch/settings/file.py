@@ -30,7 +30,7 @@ class Settings(Part):
     interval: Seconds = Field(15.0, description="time between two ticks")
     connect_timeout: Seconds = Field(2.0, description="time to connect to a source")
     read_timeout: Seconds = Field(10.0, description="time for a source to answer")
-    pools: tuple[PoolSettings, ...] = Field((), description="what is known of the targets")
+    pools: tuple[PoolSettings, ...] = Field((), description="what you know of the targets")
     pool_by: tuple[str, ...] = Field(
         ("namespace", "model_name"),
         min_length=1,
@@ -40,7 +40,7 @@ class Settings(Part):
         default_factory=lambda: DetectionSettings.model_validate({}),
         description="budget of false episodes, holidays",
     )
-    receivers: tuple[ReceiverSettings, ...] = Field((), description="who is told")
+    receivers: tuple[ReceiverSettings, ...] = Field((), description="who gets pages")
     rules: tuple[File, ...] = Field(
         (), description="rule files, folders or globs; without any the shipped ones"
     )
@@ -49,11 +49,11 @@ class Settings(Part):
     )
     listen: str = Field("127.0.0.1:9095", description="address of its own /metrics")
     retention: Seconds = Field(
-        3_600.0, le=10 * 365 * 86_400.0, description="how long scrapes are kept as they came"
+        3_600.0, le=10 * 365 * 86_400.0, description="how long raw scrapes are kept"
     )
     external_url: Url | None = Field(None, description="URL that pages link to")
     gpu_hour_price: GpuHourPrice | None = Field(
-        None, description="price of a GPU-hour: lost ones are then told in money"
+        None, description="price of a GPU-hour, for the weekly report"
     )
     report: ReportSettings | None = Field(
         None, description="the weekly report; without it none is sent"

@@ -21,7 +21,7 @@ from driftwatch.yaml_models import Part
 
 
 class ServingSettings(Part):
-    """How the pool's servers were started; what is not said here is unknown or read elsewhere."""
+    """How the pool's servers were started; the rest is read elsewhere, or unknown."""
 
     max_num_seqs: Count | None = Field(None, description=KNOBS["max_num_seqs"].meaning)
     max_num_batched_tokens: Count | None = Field(
@@ -113,7 +113,7 @@ class Holiday(Part):
     """A day that is no ordinary day of the week."""
 
     date: Day = Field(description="the day, UTC")
-    name: str = Field(min_length=1, max_length=63, description="what is printed of it")
+    name: str = Field(min_length=1, max_length=63, description="its name in reports")
 
 
 class DetectionSettings(Part):

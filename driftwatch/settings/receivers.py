@@ -77,7 +77,7 @@ class StdoutReceiver(Part):
 
 
 class ReceiverSettings(Part):
-    """Who is told, and of which severities."""
+    """Who gets pages, and of which severities."""
 
     name: Name = Field(description="name that rules and commands use")
     slack: SlackReceiver | None = Field(None, description="a Slack incoming webhook")

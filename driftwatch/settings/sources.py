@@ -44,21 +44,19 @@ class PrometheusSource(Part):
     """A Prometheus-compatible API."""
 
     prometheus: Url = Field(description="base URL of the API")
-    match: Labels = Field(
-        default_factory=dict, description="labels a series must carry to be asked for"
-    )
-    step: Seconds = Field(15.0, description="distance of the points asked for, as scraped")
+    match: Labels = Field(default_factory=dict, description="labels that a vLLM series must carry")
+    step: Seconds = Field(15.0, description="the scrape interval")
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")
     tenant: HeaderText | None = Field(
         None, min_length=1, description="sent as X-Scope-OrgID (Mimir, Cortex, Thanos, Loki)"
     )
-    ca_file: File | None = Field(None, description="authorities that its certificate is checked by")
-    query_timeout: Seconds = Field(15.0, description="for one query, to its last byte")
-    budget: Seconds = Field(60.0, description="for all queries of one tick")
-    dcgm: bool = Field(True, description="ask for DCGM_* series as well")
+    ca_file: File | None = Field(None, description="authorities in PEM that check its certificate")
+    query_timeout: Seconds = Field(15.0, description="longest time of one query")
+    budget: Seconds = Field(60.0, description="longest time of all queries of a tick")
+    dcgm: bool = Field(True, description="read DCGM_* series as well")
     dcgm_match: Labels = Field(
-        default_factory=dict, description="labels a DCGM series must carry to be asked for"
+        default_factory=dict, description="labels that a DCGM series must carry"
     )
 
     @model_validator(mode="after")

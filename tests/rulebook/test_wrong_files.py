@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from test_tree_files import TREE
 
 from driftwatch.rulebook.book import read_rulebook
 from driftwatch.rulebook.render import render_problems
-from tests.rulebook.test_tree_files import TREE
 
 RULE = "alert: A, when: scrapes > 1, severity: page, "
 RULES = [

@@ -7,11 +7,11 @@ from pathlib import Path
 import orjson
 import pytest
 from pydantic import SecretStr
+from test_settings_file import FULL, SMALLEST, load, problems
 
 from driftwatch.errors import ConfigError
 from driftwatch.rulebook.render import render_problems
 from driftwatch.settings import PrometheusSource
-from tests.settings.test_settings_file import FULL, SMALLEST, load, problems
 
 
 def test_secrets_are_read_at_use(tmp_path: Path) -> None:
