@@ -153,6 +153,8 @@ def mark_data(mark: Mark | None) -> dict[str, Any] | None:
 
 def as_data(incident: Incident) -> dict[str, Any]:
     """An incident as JSON values."""
+    from driftwatch.notify.page_values import public
+
     return {
         "id": incident.id,
         "key": incident.key,
@@ -171,5 +173,5 @@ def as_data(incident: Incident) -> dict[str, Any]:
         "inhibited_by": incident.inhibited_by,
         "true_seconds": incident.true_seconds,
         "false_seconds": incident.false_seconds,
-        "page": incident.page,
+        "page": None if incident.page is None else public(incident.page),
     }

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import Reason, with_lead
+from driftwatch.model import LEADS, Reason, with_lead
 from driftwatch.notify.numbers import clean, moment, setting
 from driftwatch.notify.page_values import Line, Page, evaluated, form_of, leaf, many, value
 from driftwatch.notify.phrases.fill import fill
@@ -17,40 +17,65 @@ NO_KNOB_HELPS = "No knob helps"
 _KEEP_SETTINGS = "Do not change a knob"
 # reasons that say by themselves what to do
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
+_KV = "kv_cache_usage_ratio"
 
 
 def imperatives(page: Page) -> list[str]:
     """Do what, longest first; empty where there is nothing to do."""
     advised = page["recommendation"]
     if page["severity"] == "notice":
-        return list(fill(page, filter(None, [form_of(page)["advice"]])))
+        return [text for text in fill(page, filter(None, [form_of(page)["advice"]])) if text]
     if advised is not None and advised["action"] == "change":
         return [f"Set {setting_change(advised)}"]
     if (lacking := no_verdict(page)) is not None:
-        return [f"{(start := _no_advice(page))[0]}{lacking}{start[1]}", start[2]]
+        return _unanswered(page, lacking)
     if advised is not None and advised.get("instead"):
-        first = clean(advised["instead"][0]).split(":")[0]
+        first = _capital(clean(advised["instead"][0]).split(":")[0])
+        short = first.split(" (")[0]
         if advised.get("basis") == "measured":  # no knob was judged
-            first = first[:1].upper() + first[1:]
-            return [f"{first}; no setting could be judged", first]
-        return [f"{NO_KNOB_HELPS}: {first}", NO_KNOB_HELPS]
+            return [f"{first}; driftwatch could not judge a setting", first, short]
+        texts = [f"{NO_KNOB_HELPS}: {text[:1].lower()}{text[1:]}" for text in (first, short)]
+        return [*texts, short]
     if advised is not None and advised["action"] == "no_action":
-        return [f"Nothing to do: {why_of(advised)}", "Nothing to do"]
-    advice = full_advice(page)
-    if not advice:
+        return [*_shorter(f"Nothing to do: {why_of(advised)}"), "Nothing to do"]
+    return _shorter(full_advice(page) or "")
+
+
+def _unanswered(page: Page, lacking: str) -> list[str]:
+    """When an answer comes; else why there is none, and what would bring one."""
+    if (again := page.get("asked_again_at")) is not None:
+        at = f"Advice at {moment(datetime.fromisoformat(again), evaluated(page).date())}"
+        return [f"{at} ({lacking})", at]
+    settings = settings_to_give(page)
+    if len(settings) > 1:
+        return [
+            f"No advice: give driftwatch {text}" for text in (_and(settings), "both batch settings")
+        ]
+    if settings:
+        return [f"No advice: give driftwatch {settings[0]}"]
+    return _shorter(f"No advice: {lacking}")
+
+
+def _shorter(text: str) -> list[str]:
+    """The text, then shorter and shorter: without what stands in brackets, clause by clause."""
+    shorter = [text, text.split(" (")[0], text.split(" (")[0].replace(" of this server", "")]
+    shorter += [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] in ",;:"]
+    return [one for one in shorter if one and one.count("(") == one.count(")")]
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join(names)
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def settings_to_give(page: Page) -> list[str]:
+    """The unknown settings that would tell which limit is full; none without the KV cache's use."""
+    if leaf(page) != "undetermined" or page["diagnosis"]["missing"] != ["binding_limit"]:
         return []
-    # shorter and shorter: without what stands in brackets, then clause by clause
-    shorter = [advice, advice.split(" (")[0]]
-    shorter += [advice[:at] for at in range(len(advice) - 1, 0, -1) if advice[at] in ",;:"]
-    return [text for text in shorter if text.count("(") == text.count(")")]
-
-
-def _no_advice(page: Page) -> tuple[str, str, str]:
-    """What stands before and behind the reason, and what says it without one."""
-    if (again := page.get("asked_again_at")) is None:
-        return "No advice: ", "", "No advice"
-    at = f"Advice at {moment(datetime.fromisoformat(again), evaluated(page).date())}"
-    return f"{at} (", ")", at
+    return [] if value(page, _KV) is None else [n for n in COLUMN_KNOBS if value(page, n) is None]
 
 
 def no_verdict(page: Page) -> str | None:
@@ -59,19 +84,15 @@ def no_verdict(page: Page) -> str | None:
     if value(page, "gpus_lost") or (advised is not None and advised.get("basis") is not None):
         return None
     if leaf(page) == "undetermined":
-        if diagnosis["missing"] != ["binding_limit"]:
-            return f"{', '.join(map(clean, diagnosis['missing'])) or 'its inputs'} unknown"
-        # the settings that would tell which limit is full; none would without the KV cache's use
-        kv = "kv_cache_usage_ratio"
-        unknown = (
-            [kv] if value(page, kv) is None else [n for n in COLUMN_KNOBS if value(page, n) is None]
-        )
-        return f"{' and '.join(unknown)} unknown" if unknown else "no configured limit is full"
+        missing = [clean(name) for name in diagnosis["missing"]]
+        if missing == ["binding_limit"]:
+            missing = [_KV] if value(page, _KV) is None else settings_to_give(page)
+            if not missing:
+                return "no configured limit is full"
+        return f"{_and(missing) or 'an input'} unknown"
     if advised is not None and advised["action"] == "insufficient":
-        # what a leaf or a rule says by itself holds without a replay
+        # what a leaf or a rule says by itself holds without a simulation
         return None if full_advice(page) else why_of(advised)
-    if advised is not None and _code(advised) == "undetermined":
-        return clean(advised["reason"])
     return None
 
 
@@ -93,9 +114,10 @@ def full_advice(page: Page) -> str | None:
     if text is None and advised is not None and advised["action"] == "none":
         text = why_of(advised) if _code(advised) in _ADVICE_CODES else _KEEP_SETTINGS
     if many(page) and leaf(page) == "replica_slow":
-        text = None  # what is said of one of several is no advice for all
-    text = text or (many(page) and form["advice_of_many"]) or form["advice"]
-    return None if not text else clean(text[:1].upper() + text[1:]).rstrip(".")
+        text = None  # what is advised for one of several is no advice for all
+    own = filter(None, (many(page) and form["advice_of_many"], form["advice"]))
+    text = text or next(fill(page, own), None)
+    return None if not text else clean(_capital(text)).rstrip(".")
 
 
 def setting_change(advised: Mapping[str, Any]) -> str:
@@ -112,32 +134,43 @@ def advice_lines(page: Page) -> Iterator[Line]:
     if page["severity"] == "notice":
         return
     if advised is not None and advised["action"] == "change":
-        brings = "; ".join(map(clean, advised["effect"])) if advised.get("effect") else ""
-        brings = brings or why_of(advised)
-        brings = brings[:1].upper() + brings[1:]
-        yield Line("Change", f"{setting_change(advised)}. {brings}", weight=8)
-        if advised["price"]:
-            yield Line("Cost", "; ".join(map(clean, advised["price"])), weight=7)
-        if advised["undo"]:
-            when = f", if {clean(advised['wrong_if'])}" if advised["wrong_if"] else ""
-            yield Line("Undo", f"{clean(advised['undo'])}{when}", weight=6)
-        return
-    if (lacking := no_verdict(page)) is not None:
+        yield from _change_lines(advised)
+    elif (lacking := no_verdict(page)) is not None:
         if (again := page.get("asked_again_at")) is not None:
             yield Line("Advice", lacking, datetime.fromisoformat(again), weight=7)
+        elif settings := settings_to_give(page):
+            keys = _and([f"serving.{name}" for name in settings])
+            yield Line("Do", f"give {keys} (driftwatch doctor prints the line)", weight=8)
         elif lacking not in page["summary"]:
-            yield Line("No advice", lacking, weight=7)
-        return
-    if advised is not None and (instead := advised.get("instead")):
-        yield Line("Do", "; ".join(map(clean, instead)), weight=8)
-        yield Line("Why", why_of(advised), weight=6)
-        return
-    advice, more = full_advice(page) or "", room(page)
-    if more or advice not in page["summary"]:
-        yield Line(
-            "Do", ". ".join(filter(None, (advice, more and more[:1].upper() + more[1:]))), weight=8
+            yield Line("No advice:", lacking, weight=7)
+    elif advised is not None and (instead := advised.get("instead")):
+        yield Line("Do", clean(instead[0]), weight=8)
+        lead = LEADS.get(_code(advised))
+        label, text = (
+            (f"{_capital(lead)}:", advised["reason"]) if lead else ("Why", why_of(advised))
         )
+        yield Line(label, clean(text), weight=6)
+    else:
+        yield from _do_lines(page, advised)
+
+
+def _change_lines(advised: Mapping[str, Any]) -> Iterator[Line]:
+    brings = ", ".join(map(clean, advised["effect"])) if advised.get("effect") else why_of(advised)
+    yield Line("Change", f"{setting_change(advised)}, with a restart. {_capital(brings)}", weight=8)
+    if price := [clean(text) for text in advised["price"] if text != "restart"]:
+        yield Line("Cost", "; ".join(price), weight=7)
+    if advised["undo"]:
+        how = clean(advised["undo"]) if advised["from"] is None else "it"
+        yield Line("Undo", f"{how} if {clean(advised['wrong_if'] or 'it is worse')}", weight=6)
+
+
+def _do_lines(page: Page, advised: Mapping[str, Any] | None) -> Iterator[Line]:
+    advice, free = full_advice(page) or "", room(page)
+    do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")  # line 1 says it
+    if do != advice or free or advice not in page["summary"]:
+        yield Line("Do", ". ".join(filter(None, (do, free))), weight=8)
     if advised is not None and _code(advised) not in _ADVICE_CODES:
         reason = why_of(advised)
         if reason not in page["summary"] and reason.lower() != advice.lower():
-            yield Line("Why", reason, weight=6)
+            label = "No forecast:" if advised["action"] == "insufficient" else "Why"
+            yield Line(label, reason, weight=6)

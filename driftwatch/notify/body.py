@@ -6,15 +6,16 @@ Texts are plain, not escaped: that is the renderer's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from driftwatch.notify.advice import advice_lines
+from driftwatch.notify.advice import advice_lines, settings_to_give
 from driftwatch.notify.headline import complaints
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page_values import Line, Page, form_of, instant, leaf
 from driftwatch.notify.phrases.fill import fill
+from driftwatch.notify.phrases.limits import full
 from driftwatch.notify.verification_line import changed_text, verification_line
 
 LINE_LIMIT = 300
@@ -29,51 +30,52 @@ def lines(page: Page) -> tuple[Line, ...]:
 
 
 def _firing(page: Page) -> Iterator[Line]:
+    # of an update what was measured stands on the page before
+    is_first = page["event"] == "firing"
     if (changed := page.get("changed")) is not None:
         yield Line("Changed", clean(changed), instant(page, "evaluated_at"), weight=9)
     concerned = page.get("concerned") or {}
-    if page["event"] == "firing" and (names := concerned.get("told_before")):
+    if is_first and (names := concerned.get("told_before")):
         noun = "page" if len(names) == 1 else "pages"
-        text = f"the {noun} of {_few(names, len(names))}: now several servers, act on this page"
-        yield Line("Continues", text, weight=9)
+        yield Line("Replaces", f"the {noun} of {_few(names, len(names))}", weight=9)
     since = next(fill(page, form_of(page)["since"]), "")
     if concerned and 1 < concerned["targets"] < concerned["of_targets"]:
-        which = f"on {_few(concerned['first'], concerned['targets'])}"
-        since = f"{which}; {since}" if since else which
+        on = f"on {_few(concerned['first'], concerned['targets'])}"
+        since = f"{on}; {since}" if since else on
     yield Line("Since", since, instant(page, "started_at"), weight=9)
-    # of an update what was measured stands on the page before
-    if page["event"] == "firing" and (cause := _cause(page)) is not None:
+    if is_first and (cause := _cause(page)) is not None:
         yield Line("Cause", cause, weight=7)
     yield from advice_lines(page)
     advised = page["recommendation"] or {}
-    also = [clean(text) for text in advised.get("not_cured") or ()]
-    if page["event"] == "firing":
-        also += [text for one in form_of(page)["also"] for text in fill(page, [one])]
+    also = [*(advised.get("not_cured") or ()), *(advised.get("instead") or ())[1:]]
+    if is_first and not also and advised.get("action") != "no_action":
+        also = [text for one in form_of(page)["also"] for text in fill(page, [one])]
     if also:
-        yield Line("Also", "; ".join(also), weight=4)
+        yield Line("Also", "; ".join(map(clean, also)), weight=4)
 
 
-def _few(names: list[str], total: int) -> str:
-    more = f" and {total - len(names)} more" if total > len(names) else ""
-    return f"{', '.join(map(clean, names))}{more}"
+def _few(names: Sequence[str], total: int) -> str:
+    """``A and B``, ``A, B and 3 more``."""
+    *first, last = [*map(clean, names), *([f"{total - len(names)} more"] * (total > len(names)))]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _cause(page: Page) -> str | None:
     """Why: the inputs that the walk lacks, else the first of the rule's causes that is known."""
+    if settings := settings_to_give(page):
+        lacking = " and ".join(settings)
+        return f"not determined: without {lacking} driftwatch cannot tell which limit is full"
     if leaf(page) == "undetermined":
-        missing = page["diagnosis"]["missing"]
-        evidence = page["evidence"]
-        return "not determined: " + "; ".join(
-            f"{name}: {clean(evidence.get(name, {}).get('reason') or 'unknown')}"
-            for name in missing
-        )
+        missing, evidence = page["diagnosis"]["missing"], page["evidence"]
+        whys = [
+            clean(evidence.get(name, {}).get("reason") or f"{name} unknown") for name in missing
+        ]
+        return f"not determined: {'; '.join(dict.fromkeys(whys)) or 'an input is unknown'}"
     return next(fill(page, form_of(page)["cause"]), None)
 
 
 def _resolved(page: Page) -> Iterator[Line]:
-    yield Line("Since", "", instant(page, "started_at"), weight=6)
-    if page.get("resolved_reason"):
-        yield Line("Was", complaints(page)[0], weight=9)
+    yield _was(page)
     if (document := page.get("verification")) is not None:
         ended = instant(page, "resolved_at")
         today = ended.date() if ended is not None else None
@@ -86,7 +88,13 @@ def _verified(page: Page) -> Iterator[Line]:
     at = datetime.fromisoformat(document["change"]["at"])
     yield Line("Verified", verification_line(document, at.date()), weight=9)
     yield Line("Changed", changed_text(document), at, weight=8)
-    yield Line("Since", "", instant(page, "started_at"), weight=6)
+    yield _was(page)
     if (ended := instant(page, "resolved_at")) is not None:
         yield Line("Until", "", ended, weight=6)
-    yield Line("Was", complaints(page)[0], weight=7)
+
+
+def _was(page: Page) -> Line:
+    """What the page said, in the past tense."""
+    bad, limit = complaints(page)[0], full(page)
+    text = bad if limit is None or bad.startswith(limit) else f"{bad}; {limit}"
+    return Line("Was", text, instant(page, "started_at"), weight=9)

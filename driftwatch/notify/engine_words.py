@@ -9,33 +9,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from driftwatch.evidence import BY_NAME
 from driftwatch.notify.numbers import change, clean, count, is_as_before, whole_percent
 
 Values = Mapping[str, Any]
 
 # GPU_UTIL's share of time with a kernel; a kernel that hangs is resident as well
-_NOT_WORK = "says a kernel is resident, not that it works"
+_NOT_WORK = "only shows that a kernel is loaded"
 _CLOCK, _POWER = "gpu_sm_clock_hertz", "gpu_power_watts"
 _BUSY, _EVENTS = "gpu_utilization_ratio", "gpu_clock_event_reasons"
 
 
-def gpus_text(now: Values, before: Values | None = None, *, stuck: bool = False) -> str | None:
-    """``SM clock 1,980 → 1,155 MHz, GPU_UTIL 99 %; held down by sw_power_cap``.
+def gpus_text(now: Values, before: Values | None = None) -> str | None:
+    """``SM clock 1,980 → 1,155 MHz, GPU_UTIL 99 %, ...``: every reading, and why the clock is low.
 
-    Args:
-        now: evidence column → value; unknown ones are left out.
-        before: column → value of the reference; from → to where both are known.
-        stuck: no token comes: what GPU_UTIL does not say is said.
-
-    Returns:
-        None where no reading is known.
+    From → to where the reference has it too; None where no reading is known.
     """
-    reference = before or {}
-    numbers = [*_numbers(now, reference)]
+    numbers = [*_numbers(now, before or {})]
     if not numbers:
         return None
-    return "; ".join([", ".join(numbers), *_notes(now, reference, stuck)])
+    notes = [*_clock_notes(now, before or {})]
+    busy, usual = now.get(_BUSY), (before or {}).get(_BUSY)
+    fewer = now.get("tokens_per_second_per_gpu_ratio")
+    stays = busy and usual and (busy >= usual or is_as_before(busy / usual))
+    if stays and fewer is not None and fewer < 1 and not is_as_before(fewer):
+        notes.append(f"GPU_UTIL stays while tokens/s/GPU {change(fewer)}: it {_NOT_WORK}")
+    return "; ".join([", ".join(numbers), *notes])
+
+
+def gpus_of_page(now: Values, before: Values) -> str | None:
+    """``SM clock 1,980 → 1,155 MHz; clock held down by sw_power_cap``: what a person acts on."""
+    clock = _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6)
+    power = _moved(now.get(_POWER), before.get(_POWER), 1.0)
+    parts = [] if clock is None else [f"SM clock {clock} MHz"]
+    parts += [] if power is None else [f"power {power} W"]
+    notes = [*_clock_notes(now, before)]
+    if now.get("seconds_since_last_token") and (busy := now.get(_BUSY)):
+        notes.append(f"GPU_UTIL {whole_percent(busy)} {_NOT_WORK}")
+    return "; ".join(filter(None, [", ".join(parts), *notes])) or None
 
 
 def gpu_count_text(now: Values) -> str:
@@ -81,30 +91,13 @@ def _moved(now: float | None, before: float | None, unit: float) -> str | None:
     return text if was in (None, text) else f"{was} → {text}"
 
 
-def _notes(now: Values, before: Values, stuck: bool) -> Iterator[str]:
+def _clock_notes(now: Values, before: Values) -> Iterator[str]:
+    """What holds the SM clock down, or that nobody knows; nothing where it is level."""
     events, clock, was = now.get(_EVENTS), now.get(_CLOCK), before.get(_CLOCK)
     if events not in (None, "none"):
         yield f"clock held down by {clean(events)}"
-    elif events is None and clock is not None and was is not None and not _is_level(clock / was):
-        yield f"reason unknown: {BY_NAME[_EVENTS].disabled_by}"
-    busy, usual = now.get(_BUSY), before.get(_BUSY)
-    fewer = now.get("tokens_per_second_per_gpu_ratio")
-    if stuck:
-        if busy:
-            yield f"GPU_UTIL {_NOT_WORK}"
-    elif fewer is not None and fewer < 1 and not is_as_before(fewer) and _stays(busy, usual):
-        yield f"GPU_UTIL stays while tokens/s/GPU {change(fewer)}: it {_NOT_WORK}"
-
-
-def _stays(busy: float | None, usual: float | None) -> bool:
-    if not busy or not usual:
-        return False
-    return busy >= usual or is_as_before(busy / usual)
-
-
-def _is_level(ratio: float) -> bool:
-    """The clock is where it was, to the whole percent."""
-    return ratio >= 1 or round(ratio, 2) == 1
+    elif events is None and clock is not None and was is not None and round(clock / was, 2) < 1:
+        yield "the reason is not collected (clock events)"
 
 
 # kind → in a few words, and what does not apply to it

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.numbers import clean, clock_seconds, cut, duration, span, squeeze
 from driftwatch.notify.page_values import Page, evaluated, form_of, instant
 from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.verification_line import verification_texts
 
-# a phone shows 120 characters, and Slack's state mark takes two of them
-HEADLINE_LIMIT = 118
+HEADLINE_LIMIT = 120  # what a phone shows, Slack's state mark among them
 WHERE_LIMIT = 40
 SHORT_WHERE_LIMIT = 24
 
@@ -17,10 +18,8 @@ SHORT_WHERE_LIMIT = 24
 _AFTERWARDS = {"advised": "UPDATE", "verified": "VERIFIED"}
 # of a rule whose form has no `says`, after its own summary
 _USUAL = (
-    "{missed}",
-    "{queueing}",
-    "{full}",
-    "since {began} {moved}, {kept}",
+    "{harm}",
+    "since {began} {moved}, {unchanged}",
     "since {began} {moved}",
 )
 
@@ -50,7 +49,7 @@ def target_name(page: Page) -> str:
         return clean(instance if engine == "0" else f"{instance}/{engine}")
     name = clean(target.get("pool") or page["incident"]["key"])
     concerned = page.get("concerned")
-    if concerned is None:
+    if concerned is None or (page["event"] == "resolved" and concerned["of_targets"] > 1):
         return name
     if concerned["of_targets"] == 1:
         return clean(concerned["first"][0])
@@ -66,7 +65,7 @@ def given_pool(page: Page) -> str | None:
 
 
 def headline(page: Page) -> str:
-    """Line 1, at most 118 characters: how bad is told shorter before what to do is."""
+    """Line 1, with Slack's mark at most 120 characters: how bad is shortened first."""
     name, pool = target_name(page), given_pool(page)
     wheres = [squeeze(name, WHERE_LIMIT)]
     if pool and not name.startswith(pool):
@@ -81,23 +80,26 @@ def headline(page: Page) -> str:
     else:
         advices = [f". {text}" for text in imperatives(page)] or [""]
         bads = complaints(page)
-        texts = [f"{word} {w}: {bad}{do}" for do in advices for w in wheres for bad in bads]
-    fitting = (text for text in texts if len(text) <= HEADLINE_LIMIT)
-    return next(fitting, cut(texts[-1], HEADLINE_LIMIT))
+        # both are shortened step by step, how bad it is first
+        pairs = product(enumerate(bads), enumerate(advices))
+        ordered = sorted(pairs, key=lambda pair: (pair[0][0] + pair[1][0], pair[1][0]))
+        texts = [f"{word} {w}: {bad}{do}" for (_, bad), (_, do) in ordered for w in wheres]
+    limit = HEADLINE_LIMIT - len(marked(page, ""))
+    return next((text for text in texts if len(text) <= limit), cut(texts[-1], limit))
 
 
 def _ended(page: Page, start: str) -> list[str]:
+    """After how long, and what is so again; of a closed one why nobody watches it any more."""
     began, ended = instant(page, "started_at"), instant(page, "resolved_at")
     if page.get("resolved_reason"):
-        # why nobody watches it any more says more than what was true of it
         reason = clean(page["resolved_reason"])
-        return [
-            f"{start}: {text}; recovery was not seen" for text in (reason, reason.split(" (")[0])
-        ]
+        texts = (reason, reason.split(" (")[0])
+        return [f"{start}: {text}; driftwatch did not see it recover" for text in texts]
     lasted = ""
     if began is not None and ended is not None:
         lasted = f" after {duration(clock_seconds(began, ended))} ({span(began, ended)})"
-    return [*(f"{start}{lasted}. It was: {bad}" for bad in complaints(page)), f"{start}{lasted}"]
+    over = next(fill(page, form_of(page)["over"]), "its condition no longer holds")
+    return [f"{start}{lasted}: {over}", f"{start}{lasted}"]
 
 
 def complaints(page: Page) -> list[str]:

@@ -29,6 +29,16 @@ def figure(value: float, digits: int = 3) -> str:
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
 
 
+def brief(value: float) -> str:
+    """Three digits without the zeros at their end, for a page.
+
+    >>> brief(15.0), brief(8.7), brief(16.5), brief(2990.0)
+    ('15', '8.7', '16.5', '2,990')
+    """
+    text = figure(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def count(value: float) -> str:
     """A mean of a counted thing: whole where it is whole or at least 10, else two digits.
 

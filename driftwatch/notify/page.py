@@ -27,6 +27,7 @@ from driftwatch.model import (
 from driftwatch.notify.columns import page_columns
 from driftwatch.notify.headline import headline
 from driftwatch.notify.numbers import utc_text
+from driftwatch.notify.page_values import FORM
 from driftwatch.rulebook.page_form import PageForm
 
 SCHEMA_VERSION = 2
@@ -57,6 +58,7 @@ def build_page(
     external_url: str | None = None,
     slo: Slo | None = None,
     resolved_reason: str | None = None,
+    ended_in_target: bool | None = None,
 ) -> dict[str, Any]:
     """The page of an incident that fired or resolved.
 
@@ -71,6 +73,7 @@ def build_page(
         external_url: where people reach this driftwatch, None where they cannot.
         slo: latency targets of the target's pool; None = those the evidence row carries.
         resolved_reason: why it resolved although its condition was not seen false.
+        ended_in_target: whether the latency targets were kept when it resolved, None = unknown.
 
     Returns:
         The page, valid against ``docs/page.schema.json``.
@@ -91,7 +94,7 @@ def build_page(
         "alert": incident.alert,
         "severity": incident.severity,
         "target": dict(sorted(incident.target.items())),
-        "form": _form(form, incident),
+        FORM: _form(form, incident),
         **_concerned(finding, incident),
         **_peers(finding, incident),
         **_content(finding, incident, slo, form or PageForm()),
@@ -101,6 +104,8 @@ def build_page(
         page["asked_again_at"] = utc_text(next_time(at))
     if resolved_reason is not None:
         page["resolved_reason"] = resolved_reason
+    if ended_in_target is not None:
+        page["ended_in_target"] = ended_in_target
     page["links"] = _links(incident, page, at, annotations or {}, external_url)
     page["summary"] = headline(page)
     return page
@@ -136,7 +141,7 @@ def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:
 def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
     """What of the form is not as usual; without one as on the page before."""
     if form is None:
-        return dict((incident.page or {}).get("form") or {})
+        return dict((incident.page or {}).get(FORM) or {})
     usual = PageForm().model_dump()
     return {k: plain(v) for k, v in form.model_dump().items() if v != usual[k] and k != "columns"}
 

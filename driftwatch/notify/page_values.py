@@ -41,12 +41,29 @@ def leaf(page: Page) -> str | None:
     return None if diagnosis is None else diagnosis["leaf"]
 
 
+# where a stored page keeps how its rule wants it drawn; no receiver gets it
+FORM = "form"
 _USUAL = PageForm().model_dump()
 
 
 def form_of(page: Page) -> Mapping[str, Any]:
     """How the page's rule wants it shown: the fields of :class:`PageForm`."""
-    return {**_USUAL, **(page.get("form") or {})}
+    return {**_USUAL, **(page.get(FORM) or {})}
+
+
+def public(page: Page) -> dict[str, Any]:
+    """The page as receivers get it: without the templates that it is drawn with."""
+    return {name: entry for name, entry in page.items() if name != FORM}
+
+
+def is_over(page: Page) -> bool:
+    """Whether the page is about what ended."""
+    return page["event"] in ("resolved", "verified")
+
+
+def verb(page: Page, now: str, then: str) -> str:
+    """A verb in the tense of the page: what resolved is over."""
+    return then if is_over(page) else now
 
 
 def many(page: Page) -> bool:
@@ -58,7 +75,7 @@ def many(page: Page) -> bool:
 class Line:
     """One line of a page's body."""
 
-    label: str  # its first word, set bold in Slack
+    label: str  # its first words, set bold in Slack
     text: str  # the rest, plain
     # a time that stands before the text, for a renderer that knows the reader's clock
     at: datetime | None = None

@@ -29,8 +29,6 @@ BODY_LIMIT = 900
 _REPORT_LIMIT, _REPORT_LINE_LIMIT, _TITLE_LIMIT = 2900, 300, 150
 TIMEOUT_SECONDS = 10
 
-TIMEOUT_SECONDS = 10
-
 _COMMAND_LIMIT = 300
 _BUTTONS = (("runbook", "Runbook"), ("driftwatch", "Open"))
 # Slack's signs of formatting, by look-alikes: a label must not make bold what follows it. An
@@ -109,7 +107,7 @@ def _line(page: Page, line: Line) -> tuple[int, str]:
         parts.append(f"<!date^{int(line.at.timestamp())}^{pattern}|{moment(line.at, today)}>")
     if line.text:
         parts.append(harmless(line.text))
-    return line.weight, f"*{line.label}* {'; '.join(parts)}"
+    return line.weight, f"*{line.label}* {': '.join(parts)}"
 
 
 def _shed(weighed: list[tuple[int, str]], room: int) -> list[str]:

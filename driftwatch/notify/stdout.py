@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import orjson
 
 from driftwatch.errors import DeliveryError
+from driftwatch.notify.page_values import public
 from driftwatch.notify.terminal import render
 
 
@@ -35,7 +36,7 @@ class StdoutSender:
         stream = sys.stdout if self.stream is None else self.stream
         try:
             if self.json:
-                text = orjson.dumps(dict(page)).decode()
+                text = orjson.dumps(public(page)).decode()
             else:
                 colour, ascii = wants_colour(stream), needs_ascii(stream)
                 text = render(

@@ -15,6 +15,7 @@ from driftwatch.notify.page_values import Line, Page, instant
 
 _NARROWEST = 48
 _LABEL_WIDTH = 9
+_DATED = ("Since", "Was")  # lines that begin with when it began
 _OPEN = ("firing", "advised")  # something may still have to be done
 
 
@@ -53,9 +54,9 @@ def render(
 def _line(page: Page, line: Line) -> str:
     # a terminal keeps its text for days, so the date stands on the page: once, at its first time
     began = instant(page, "started_at")
-    dated = None if began is None or line.label == "Since" else began.date()
+    dated = None if began is None or line.label in _DATED else began.date()
     stamp = "" if line.at is None else moment(line.at, dated)
-    return f"{line.label:<{_LABEL_WIDTH - 1}} {'; '.join(filter(None, (stamp, line.text)))}"
+    return f"{line.label:<{_LABEL_WIDTH - 1}} {': '.join(filter(None, (stamp, line.text)))}"
 
 
 def _about(page: Page) -> str:
@@ -63,7 +64,7 @@ def _about(page: Page) -> str:
     about = {"model": labels.pop("model_name", None), "pool": given_pool(page)}
     about |= {k: v for k, v in labels.items() if k not in ("instance", "engine", "pool")}
     rest = "".join(f", {clean(k)} {clean(str(v))}" for k, v in about.items() if v)
-    return f"{'Rule':<{_LABEL_WIDTH}}{clean(page['alert'])} ({page['severity']}){rest}"
+    return f"{'Rule':<{_LABEL_WIDTH}}{clean(page['alert'])}, severity {page['severity']}{rest}"
 
 
 def _commands(page: Page, next_command: str | None, stored: bool) -> Iterator[str]:

@@ -18,6 +18,7 @@ from driftwatch import __version__
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.delivery import refusal, url_secrets
 from driftwatch.notify.guard import AddressRefused, session
+from driftwatch.notify.page_values import public
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
@@ -159,7 +160,7 @@ def _is_refused(error: BaseException) -> bool:
 
 def body_of(page: Mapping[str, Any]) -> bytes:
     """The bytes that are sent and signed: keys in page order, UTF-8."""
-    return orjson.dumps(dict(page))
+    return orjson.dumps(public(page))
 
 
 def is_report(payload: Mapping[str, Any]) -> bool:

@@ -38,9 +38,9 @@ _SOONEST, _LATEST = timedelta(seconds=90), timedelta(seconds=MAX_GAP_SECONDS)
 # Minutes of traffic that are kept: two of COMPARED before a departure, and the look-back after it.
 _TRAFFIC_KEPT = 2 * COMPARED + RETIRED_AFTER
 
-MOVED = "the target is gone (its pool generates about as much without it)"
-NOT_LISTED = f"the target is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
-FORGOTTEN = f"the target is gone (not seen for {REMEMBERED.total_seconds() / 3600:.0f} h)"
+MOVED = "the server is gone (its pool generates about as much without it)"
+NOT_LISTED = f"the server is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
+FORGOTTEN = f"the server is gone (no data for {REMEMBERED.total_seconds() / 3600:.0f} h)"
 
 _Schema = dict[str, pl.DataType | type[pl.DataType]]
 _TRAFFIC: _Schema = {

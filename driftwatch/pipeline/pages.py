@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import polars as pl
+
 from driftwatch.model import Finding, Incident, Slo, TargetKey, Transition
 from driftwatch.notify.follow_up import (
     AGAIN,
@@ -59,7 +61,8 @@ def with_pages(
         lambda waiting: _ask_again(evaluation, waiting),
     )
     pages = {t.incident.id: t.incident.page for t in fired} | dict(updates.pages)
-    closed = paged(ended, state, plan, last=pages)
+    in_target = {t.incident.id: _in_target(t, evaluation.rows) for t in ended}
+    closed = paged(ended, state, plan, last=pages, in_target=in_target)
     by_event = {(t.incident.id, t.event): t for t in (*fired, *closed)}
     transitions = [by_event[t.incident.id, t.event] for t in happened]
     if updates.transitions:
@@ -78,11 +81,13 @@ def paged(
     plan: Plan,
     findings: Mapping[str, Finding] | None = None,
     last: Mapping[str, Mapping[str, Any] | None] | None = None,
+    in_target: Mapping[str, bool | None] | None = None,
 ) -> tuple[Transition, ...]:
     """Each transition's incident with its page: diagnosed when it fires, closed when it ends.
 
     Args:
         last: incident id → its page before, where its incident does not carry it.
+        in_target: incident id → whether the targets were kept when it ended, None = unknown.
     """
     rules, pages = {rule.id: rule for rule in plan.rules}, last or {}
     with_page = []
@@ -101,9 +106,19 @@ def paged(
             external_url=plan.external_url,
             slo=_slo_of(incident, state, plan),
             resolved_reason=transition.reason,
+            ended_in_target=(in_target or {}).get(incident.id),
         )
         with_page.append(replace(transition, incident=replace(incident, page=page)))
     return tuple(with_page)
+
+
+def _in_target(transition: Transition, rows: pl.DataFrame) -> bool | None:
+    """Whether every server of an incident kept its targets in the minute; None = unknown."""
+    labels = transition.incident.target
+    names = [name for name in ("instance", "engine", "pool") if name in labels][:2]
+    here = rows.filter(pl.col("end") == transition.at, *(pl.col(n) == labels[n] for n in names))
+    missed = here["slo_missed"]
+    return None if missed.is_empty() or missed.null_count() else not missed.any()
 
 
 def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:

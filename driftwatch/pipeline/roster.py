@@ -15,8 +15,8 @@ from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.plan import Plan
 
 _KEY = list(KEY_COLUMNS)
-NEVER = "the target is gone (it was never scraped)"
-UNCONFIGURED = "the target is gone (no longer in the configuration)"
+NEVER = "the server is gone (it was never scraped)"
+UNCONFIGURED = "the server is gone (no longer in the configuration)"
 # Labels that say which server stands behind a name.
 _SERVER_LABELS = ("pod", "model_name")
 

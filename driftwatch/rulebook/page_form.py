@@ -32,13 +32,14 @@ Lengths = Literal["mean", "drift", "peer", "pin"]
 # name → what it prints; the functions are in driftwatch/notify/phrases.py
 PHRASES: Mapping[str, str] = {
     "began": "when it began, 02:45 UTC",
+    "harm": "what users feel: a missed target, else how long they wait",
     "missed": "how many requests miss a latency target",
     "queueing": "how long requests queue before their first step",
     "limit": "which limit is full, with its numbers and those of the others",
     "full": "which limit is full, in a few words",
     "present": "how many requests are running or waiting",
     "moved": "lengths that moved: prompts are ×2.3 longer",
-    "kept": "lengths that did not move: generations unchanged",
+    "unchanged": "lengths that did not move: generations unchanged",
     "means": "mean lengths before and now: 211 → 338 tokens",
     "lengths": "what moved since then, with mean lengths and the number of requests",
     "slower": "how much slower the engine is at equal load",
@@ -46,9 +47,11 @@ PHRASES: Mapping[str, str] = {
     "step_time": "the step time now, and what this load used to take",
     "peers": "how many replicas are slower, and how the others run",
     "drift_14d": "the slow drift over days, the worst first",
-    "drift_interval": "the same with its 95 % interval",
-    "gone": "what is missing of a server of which nothing is left, and why",
-    "first_gone": "the first missing input, and how many more",
+    "drift_interval": "its 95 % interval",
+    "began_14d": "the day 14 days ago",
+    "missing_count": "how many metrics are missing",
+    "missing_metrics": "which metrics are missing",
+    "missing_reason": "why no metric of the servers is left",
     "gpus": "clocks, use and power of the GPUs, with those of the baseline",
     "gpu_names": "which GPUs are lost",
     "gpus_of_server": "how many GPUs are lost, of how many",
@@ -56,7 +59,8 @@ PHRASES: Mapping[str, str] = {
     "meaning": "what the leaf of the tree means",
     "target_kept": "whether the latency targets are kept",
     "baseline": "the day of the baseline",
-    "no_limit_full": "that no limit is full, and whether all requests are in target",
+    "nothing_to_do": "that no limit is full and nothing is to be done; not where one is full",
+    "in_target": "once it is over: that all requests are in target, and for how long",
 }
 # names of column groups, for `columns:`; what is in them: driftwatch/notify/columns.py
 GROUPS = (
@@ -92,6 +96,7 @@ class PageForm(RulePart):
     since: Templates = ("{lengths}",)  # what stands beside the time at which it began
     cause: Templates = ("{limit}", "{meaning}")  # why
     also: Templates = ("{load}",)  # what else a person acts on
+    over: Templates = ()  # what is so again once it is over
     # what to do where neither a leaf nor a recommendation says it
     advice: Template | None = None
     advice_of_many: Template | None = None  # the same where the page is about several targets

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from page_cases import CASES
 
+from driftwatch.notify.page_values import public
 from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
 
@@ -23,7 +24,7 @@ def test_a_page_reads_as_recorded(name: str, golden: Golden) -> None:
 @pytest.mark.parametrize("name", ["cap", "batch_drift", "gpu_lost", "coverage_pool"])
 def test_what_receivers_are_sent(name: str, golden: Golden) -> None:
     for which, page in (("firing", CASES[name].page()), ("resolved", CASES[name].resolved())):
-        golden(f"notify/{name}.{which}.page.json", _json(page))
+        golden(f"notify/{name}.{which}.page.json", _json(public(page)))
         golden(f"notify/{name}.{which}.slack.json", _json(blocks(page)))
 
 

@@ -40,12 +40,11 @@ def test_from_to_where_the_reference_knows_it() -> None:
     ("change", "ending"),
     [
         ({"gpu_clock_event_reasons": "sw_power_cap"}, "; clock held down by sw_power_cap"),
-        ({"gpu_clock_event_reasons": None}, "; reason unknown: clock events not collected"),
+        ({"gpu_clock_event_reasons": None}, "; the reason is not collected (clock events)"),
         ({"gpu_clock_event_reasons": None, "gpu_sm_clock_hertz": 1.98e9}, "power 540 W"),
         (
             {"tokens_per_second_per_gpu_ratio": 0.57},
-            "; GPU_UTIL stays while tokens/s/GPU -43 %: it says a kernel is resident, not that it "
-            "works",
+            "; GPU_UTIL stays while tokens/s/GPU -43 %: it only shows that a kernel is loaded",
         ),
         ({"tokens_per_second_per_gpu_ratio": 0.9}, "power 540 W"),
         ({"tokens_per_second_per_gpu_ratio": 0.57, "gpu_utilization_ratio": 0.5}, "power 540 W"),

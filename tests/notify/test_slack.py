@@ -84,7 +84,7 @@ def test_slack_takes_the_test_page(slack: SlackServer) -> None:
 
 def test_the_reader_sees_times_on_the_own_clock() -> None:
     body = body_texts(blocks(BUDGET.page()))[0]
-    assert body.startswith("*Since* <!date^1794969900^{time}|02:45 UTC>; prompts grew ×2.34")
+    assert body.startswith("*Since* <!date^1794969900^{time}|02:45 UTC>: prompts grew ×2.3 ")
     later = replace(BUDGET, incident=replace(BUDGET.incident, started_at=AT.replace(day=16)))
     body = body_texts(blocks(later.page()))[0]
     assert "^{date_short_pretty} {time}|2026-11-16 02:56 UTC>" in body
@@ -143,7 +143,7 @@ def test_a_label_can_neither_mention_nor_link_nor_format(slack: SlackServer, tex
             if line.startswith("`"):
                 assert line.count("`") == 2
                 continue
-            label = re.match(r"\*[A-Z][a-z ]+\* ", line)
+            label = re.match(r"\*[A-Z][a-z ]+:?\* ", line)
             rest = line[label.end() :] if label else line
             assert not set(rest) & set("*~`"), rest
             assert not re.search(r"(?<!\w)_|_(?!\w)", rest), rest

@@ -17,7 +17,6 @@ PAGES = sorted((Path(__file__).parents[1] / "golden" / "notify").glob("*.page.js
 @pytest.mark.parametrize("event", ["firing", "resolved"])
 def test_a_page_without_a_form_and_a_code_is_shown(path: Path, event: str) -> None:
     page = json.loads(path.read_text(encoding="utf-8")) | {"event": event}
-    del page["form"]
     page["twins"] = page.pop("peers", None)
     if page["recommendation"] is not None:
         del page["recommendation"]["reason_code"]

@@ -14,6 +14,7 @@ from page_cases import AT, BUDGET, CAP, CASES
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify import guard
+from driftwatch.notify.page_values import public
 from driftwatch.notify.senders import sample_page
 from driftwatch.notify.webhook import WebhookSender
 from driftwatch.testing.webhook_server import WebhookServer
@@ -47,7 +48,8 @@ def test_every_page_arrives_whole_and_valid(hook: WebhookServer, name: str) -> N
     fired, resolved = CASES[name].page(), CASES[name].resolved()
     sender(hook).send(fired)
     sender(hook).send(resolved)
-    assert hook.accepted == [fired, resolved]
+    assert hook.accepted == [public(fired), public(resolved)]
+    assert fired["form"] and "form" not in hook.accepted[0]
 
 
 def test_the_test_page_arrives(hook: WebhookServer) -> None:

@@ -61,7 +61,10 @@ def test_a_deep_backlog_is_answered_with_the_replicas_that_its_demand_needs() ->
         "diagnosis": None,
         "evidence": {},
     }
-    assert imperatives(page)[0] == "Add at least 2 replicas (4 in all); no setting could be judged"
+    assert (
+        imperatives(page)[0]
+        == "Add at least 2 replicas (4 in all); driftwatch could not judge a setting"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from driftwatch.notify.page_values import (
 )
 from driftwatch.notify.phrases.limits import (
     full,
+    harm,
+    in_target,
     limit,
     load,
     missed,
-    no_limit_full,
+    nothing_to_do,
     present,
     queueing,
     target_kept,
@@ -24,11 +26,12 @@ from driftwatch.notify.phrases.limits import (
 from driftwatch.notify.phrases.speed import (
     drift_14d,
     drift_interval,
-    first_gone,
     gpu_names,
     gpus,
     gpus_of_server,
     meaning,
+    missing_count,
+    missing_metrics,
     missing_reason,
     peers,
     slower,
@@ -38,6 +41,7 @@ from driftwatch.notify.phrases.speed import (
 from driftwatch.notify.phrases.traffic import (
     baseline,
     began,
+    began_14d,
     lengths,
     means,
     moved,
@@ -63,8 +67,9 @@ def _text(page: Page, name: str) -> str | None:
 PHRASES: Mapping[str, Callable[[Page], str | None]] = {
     function.__name__: function
     for function in (
-        began, missed, queueing, limit, full, present, moved, means, lengths, slower,
-        slower_than_peers, step_time, peers, drift_14d, drift_interval, first_gone, gpus,
-        gpu_names, gpus_of_server, load, meaning, target_kept, baseline, no_limit_full,
+        began, began_14d, harm, missed, queueing, limit, full, present, moved, means, lengths,
+        slower, slower_than_peers, step_time, peers, drift_14d, drift_interval, missing_count,
+        missing_metrics, missing_reason, gpus, gpu_names, gpus_of_server, load, meaning,
+        target_kept, baseline, nothing_to_do, in_target, unchanged,
     )
-} | {"kept": unchanged, "gone": missing_reason}  # fmt: skip
+}  # fmt: skip

@@ -8,7 +8,9 @@ from typing import Any
 from driftwatch.diagnose.thresholds import CAP_BAND_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.notify.numbers import (
+    brief,
     count,
+    duration,
     figure,
     knob,
     milliseconds,
@@ -18,24 +20,25 @@ from driftwatch.notify.numbers import (
     queue_wait,
     seconds,
 )
-from driftwatch.notify.page_values import (
-    Page,
-    reference_values,
-    value,
-)
+from driftwatch.notify.page_values import Page, many, reference_values, value, verb
 
 LIMIT_WORDS: Mapping[str, str] = {
     **{name: KNOBS[name].words for name in COLUMN_KNOBS},
     "kv_cache": "KV cache",
 }
+_ALL_OF_IT = 0.985  # of the time to first token
+_ALWAYS_FULL = 0.95  # of the scrapes
+_COLUMNS_SECONDS = 600.0  # what the columns of ten minutes are about
+_WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def missed(page: Page) -> str | None:
-    """``99 % of requests miss TTFT 1.0 s``: a range where the target lies inside a bucket."""
+    """``99 % of requests miss TTFT 1 s``: a range where the target lies inside a bucket."""
     if value(page, "slo_missed") is not True:
         return None
     slo, targets = page["slo"] or {}, []
-    for stem, write in (("ttft", seconds), ("tpot", milliseconds)):
+    miss = verb(page, "miss", "missed")
+    for stem in ("ttft", "tpot"):
         column = f"{stem}_in_target_10m_ratio"
         least, target = value(page, column), slo.get(f"{stem}_seconds")
         if least is None or target is None:
@@ -43,8 +46,9 @@ def missed(page: Page) -> str | None:
         most = page["evidence"][column].get("upper", least)
         if most < slo["share"]:
             share = percent_range(1 - most, 1 - least)
-            targets.append((most, f"{share} of requests miss {stem.upper()} {write(target)}"))
-    return min(targets)[1] if targets else "the latency target is missed"
+            aim = f"{target:g} s" if stem == "ttft" else milliseconds(target)
+            targets.append((most, f"{share} of requests {miss} {stem.upper()} {aim}"))
+    return min(targets)[1] if targets else f"requests {miss} the latency target"
 
 
 def queueing(page: Page) -> str | None:
@@ -52,18 +56,18 @@ def queueing(page: Page) -> str | None:
     wait = value(page, "batch_assembly_wait_10m_seconds")
     if wait is None:
         wait = value(page, "batch_assembly_wait_seconds")
+    queue = verb(page, "queue", "queued")
     queued = value(page, "queue_wait_estimate_10m_seconds")
     if queued is not None and queued >= 1 and (wait is None or queued > 2 * wait):
         # what has finished waited little; what queues now is in no histogram yet
-        return f"requests queue for {queue_wait(queued)}"
+        return f"requests {queue} for {queue_wait(queued)}"
     if wait is None or wait < 0.1:
         return None
     ttft = value(page, "ttft_10m_seconds")
     if not ttft:
-        return f"requests queue for {seconds(wait)}"
-    share = percent(min(wait / ttft, 1.0))
-    part = "all" if share in ("100 %", ">99 %") else share
-    return f"first token takes {seconds(ttft)}, {part} of it queueing"
+        return f"requests {queue} for {seconds(wait)}"
+    part = "all" if wait / ttft >= _ALL_OF_IT else percent(wait / ttft)
+    return f"first token {verb(page, 'takes', 'took')} {seconds(ttft)}, {part} of it queueing"
 
 
 def _full_limits(page: Page) -> list[str]:
@@ -71,18 +75,20 @@ def _full_limits(page: Page) -> list[str]:
     return [x["name"] for x in limits if x["binds"] and x["name"] in LIMIT_WORDS]
 
 
-def _article(name: str) -> str:
-    return name if name == "max_num_seqs" else f"the {LIMIT_WORDS[name]}"
+def _is_full(page: Page, name: str) -> str:
+    subject = name if name == "max_num_seqs" else f"the {LIMIT_WORDS[name]}"
+    return f"{subject} {verb(page, 'is', 'was')} full"
 
 
 def full(page: Page) -> str | None:
-    """``the token budget is full, 28 requests queue``."""
+    """``the token budget is full``."""
     names = _full_limits(page)
-    if not names:
-        return None
-    waiting = waiting_requests(page)
-    queue = f", {plural(waiting, 'request')} queue" if waiting else ""
-    return f"{_article(names[0])} is full{queue}"
+    return _is_full(page, names[0]) if names else None
+
+
+def harm(page: Page) -> str | None:
+    """What users feel: a missed target, else how long they wait; else which limit is full."""
+    return missed(page) or queueing(page) or full(page)
 
 
 def limit(page: Page) -> str | None:
@@ -93,25 +99,23 @@ def limit(page: Page) -> str | None:
     running, waiting = value(page, "binding_running_requests"), waiting_requests(page)
     share, scrapes = value(page, "limit_binding_share_10m_ratio"), value(page, "scrapes_10m")
     numbers = [text for name in names if (text := _use(page, name, own=True))]
-    if running is not None and names != ["max_num_seqs"]:
+    if running is not None and names == ["kv_cache"]:
         numbers.append(f"{plural(running, 'request')} run")
     if waiting is not None:
+        where = " per replica" if many(page) else ""
         numbers.append(
-            f"{count(waiting)} queue" if numbers else f"{plural(waiting, 'request')} queue"
+            f"{plural(waiting, 'request')} {'queues' if waiting == 1 else 'queue'}{where}"
         )
-    often = ""
-    if share is not None:
-        of = "the scrapes" if scrapes is None else f"{count(scrapes)} scrapes"
-        often = f" in {percent(share)} of {of}"
-    sentence = (
-        f"{' and '.join(map(_article, names))} {'is' if len(names) == 1 else 'are'} full{often}"
-    )
+    sentence = _is_full(page, names[0])
+    if share is not None and share < _ALWAYS_FULL:
+        sentence += f" in {percent(share)}" + (f" of {count(scrapes)} scrapes" if scrapes else "")
     others = [text for name in LIMIT_WORDS if name not in names and (text := _use(page, name))]
     preempted = value(page, "preemptions_per_second")
     if preempted is not None:
         others.append(preemptions(preempted))
+    beside = ", ".join(others)
     sentence += f": {', '.join(numbers)}" if numbers else ""
-    return f"{sentence}. {', '.join(others)}" if others else sentence
+    return f"{sentence}. {beside[:1].upper()}{beside[1:]}" if others else sentence
 
 
 def _use(page: Page, name: str, *, own: bool = False) -> str | None:
@@ -119,28 +123,27 @@ def _use(page: Page, name: str, *, own: bool = False) -> str | None:
     if name == "kv_cache":
         used = value(page, "binding_kv_cache_usage_ratio") if own else None
         used = value(page, "kv_cache_usage_ratio") if used is None else used
-        return (
-            None
-            if used is None
-            else f"{percent(used)} in use"
-            if own
-            else f"KV cache {percent(used)}"
-        )
-    if name == "max_num_batched_tokens":
-        budget, used = value(page, name), value(page, "tokens_per_forward_pass")
-        if budget is None or used is None:
+        if used is None:
             return None
-        part = f"{count(used)} of {knob(budget)} tokens a step"
-        return part if own else f"token budget {part}"
-    cap, running = value(page, name), value(page, "binding_running_requests")
+        return f"{percent(used)} in use" if own else f"KV cache {percent(used)}"
+    cap = value(page, name)
+    if name == "max_num_batched_tokens":
+        used = value(page, "tokens_per_forward_pass")
+        if cap is None or used is None:
+            return None
+        part = f"{count(used)} of {knob(cap)} tokens"
+        if own:
+            return f"{part} {'in every step' if used >= CAP_BAND_RATIO * cap else 'a step'}"
+        return f"token budget {part} a step"
+    running = value(page, "binding_running_requests")
     running = value(page, "running_requests") if running is None else running
     if cap is None or running is None:
         return None
     inferred = " (inferred)" if value(page, "max_num_seqs_inferred") else ""
     part = f"{count(running)} of {knob(cap)}{inferred}"
     if not own:
-        return f"max_num_seqs {part}"
-    return f"{part} requests run" if near_cap(running, cap) else f"on average {part} requests run"
+        return f"sequences {part}"
+    return f"{'' if near_cap(running, cap) else 'on average '}{part} requests run"
 
 
 def near_cap(running: float, cap: float) -> bool:
@@ -167,19 +170,19 @@ def present(page: Page) -> str | None:
 
 
 def load(page: Page) -> str | None:
-    """``load 73 % of the capacity of 8.70 req/s (baseline 52 %)``; None without a replay."""
+    """``load 73 % of capacity (was 52 %)``; None without a simulation."""
     used, size = value(page, "utilization_ratio"), value(page, "capacity_requests_per_second")
     if used is None:
         return None
-    of = "" if size is None else f" of {figure(size)} req/s"
     rate, ratio = reference_values(page).get("requests_per_second"), value(page, "capacity_ratio")
-    has_baseline = size and ratio and isinstance(rate, int | float)
-    before = f" (baseline {percent(float(rate) * ratio / size)})" if has_baseline and rate else ""
-    return f"load {percent(used)} of the capacity{of}{before}"
+    beside = "" if size is None else f" ({brief(size)} req/s)"
+    if size and ratio and isinstance(rate, int | float) and rate:
+        beside = f" (was {percent(float(rate) * ratio / size)})"
+    return f"load {percent(used)} of capacity{beside}"
 
 
 def room(page: Page) -> str | None:
-    """``the other 7 replicas have room: 52 → 60 % of capacity``, once this one is drained."""
+    """``The other seven have room: 52 → 60 % of capacity``, once this one is drained."""
     peers: Mapping[str, Any] | None = page.get("peers")
     if not peers or peers.get("utilization_ratio") is None:
         return None
@@ -188,25 +191,33 @@ def room(page: Page) -> str | None:
         return None
     now = peers["utilization_ratio"]
     then = now * (others + 1) / others
-    who = "the other replica has" if others == 1 else f"the other {others} replicas have"
-    return (
-        f"{who} {'' if then <= 1 else 'no '}room: {percent(now)[:-2]} → {percent(then)} of capacity"
-    )
+    number = _WORDS[others] if others < len(_WORDS) else str(others)
+    who = "The other replica has" if others == 1 else f"The other {number} have"
+    lack = "" if then <= 1 else "no "
+    return f"{who} {lack}room: {percent(now).removesuffix(' %')} → {percent(then)} of capacity"
 
 
 def target_kept(page: Page) -> str | None:
     """Whether the latency targets are kept."""
-    missed = value(page, "slo_missed")
-    if missed is None:
+    is_missed = value(page, "slo_missed")
+    if is_missed is None:
         return None
-    return "a latency target is missed" if missed else "all requests in target"
+    return "a latency target is missed" if is_missed else "all requests in target"
 
 
-def no_limit_full(page: Page) -> str | None:
-    """``no limit is full, all requests in target``; None where one is, or nobody knows."""
+def in_target(page: Page) -> str | None:
+    """Of a page that resolved: ``all in target for 10 min``; None where that is unknown."""
+    return (
+        f"all in target for {duration(_COLUMNS_SECONDS)}" if page.get("ended_in_target") else None
+    )
+
+
+def nothing_to_do(page: Page) -> str | None:
+    """``Nothing to do: no limit is full, all requests in target``; None where one is full."""
     limits = (page["diagnosis"] or {}).get("limits", ())
-    is_measured = any(x["binds"] is False for x in limits) or value(page, "binding_limit") == "none"
-    if not is_measured or any(x["binds"] for x in limits) or value(page, "slo_missed"):
+    if any(x["binds"] for x in limits) or value(page, "slo_missed"):
         return None
-    in_target = target_kept(page)
-    return f"no limit is full{'' if in_target is None else f', {in_target}'}"
+    is_measured = any(x["binds"] is False for x in limits) or value(page, "binding_limit") == "none"
+    facts = ["no limit is full"] if is_measured else []
+    facts += [text for text in [target_kept(page)] if text]
+    return f"Nothing to do: {', '.join(facts)}" if facts else "Nothing to do"

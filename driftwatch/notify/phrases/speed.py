@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from driftwatch.notify.engine_words import gpus_text
+from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.notify.engine_words import gpus_of_page
 from driftwatch.notify.numbers import (
+    brief,
     clean,
     count,
     figure,
@@ -15,18 +17,14 @@ from driftwatch.notify.numbers import (
     plural,
     tenth_percent,
 )
-from driftwatch.notify.page_values import (
-    Page,
-    many,
-    reference_values,
-    value,
-)
+from driftwatch.notify.page_values import Page, many, reference_values, value
 
 _TRENDS = (
-    ("speed", "speed at equal load", -1),
-    ("e2e_p99", "p99 end-to-end time at equal lengths", 1),
-    ("e2e_p50", "p50 end-to-end time at equal lengths", 1),
+    ("speed", "slower at equal load", -1),
+    ("e2e_p99", "longer p99 end-to-end time at equal lengths", 1),
+    ("e2e_p50", "longer p50 end-to-end time at equal lengths", 1),
 )
+_NAMED_METRICS = 2
 
 
 def slower(page: Page) -> str:
@@ -36,7 +34,7 @@ def slower(page: Page) -> str:
     if ratio is not None and ratio < 1:
         return f"{'up to ' if many(page) else ''}{percent(1 - ratio)} slower at equal load"
     if demand is not None and demand < 1:
-        return f"at least {percent(1 - demand)} slower at equal demand"
+        return f"{percent(1 - demand)} slower or more at equal demand"
     return "slower at equal load"
 
 
@@ -54,12 +52,16 @@ def step_time(page: Page) -> str | None:
     """The step now and expected, and the batch that hides it in the throughput."""
     itl, ratio = value(page, "itl_seconds_mean"), value(page, "speed_at_equal_load_ratio")
     if ratio is None:
-        demand = value(page, "speed_at_equal_demand_ratio")
-        return (
-            demand and f"this demand is served at {percent(demand)} of the expected speed at most"
+        bound, against = (
+            value(page, f"speed_{n}_ratio") for n in ("at_equal_demand", "against_pool")
         )
+        runs = "they run at" if many(page) else "it runs at"
+        if bound is not None:
+            return f"{runs} {percent(bound)} of the expected speed or less"
+        peer = f"{percent(against)} of the speed of its peers in the same minutes"
+        return None if against is None else f"{runs} {peer}"
     if itl is None:
-        return f"the engine runs at {percent(ratio)} of the speed expected at this load"
+        return None
     text = f"a step takes {figure(itl * 1000)} ms where this load used to take "
     text += f"{figure(itl * ratio * 1000)} ms"
     before = reference_values(page)
@@ -72,38 +74,37 @@ def step_time(page: Page) -> str | None:
         if not (now and was and batch and was_batch) or not is_as_before(now / was):
             continue
         if batch / was_batch > 1 and not is_as_before(batch / was_batch):
-            text += f". Throughput looks normal ({figure(now)} {unit}) only because its batch grew "
-            return text + f"from {figure(was_batch)} to {figure(batch)}"
+            text += f". Throughput looks normal ({brief(now)} {unit}) only because its batch grew "
+            return text + f"from {count(was_batch)} to {count(batch)} requests"
     return text
 
 
 def peers(page: Page) -> str | None:
-    """``1 of 8 replicas; the others run at 99 to 101 % of the expected speed``."""
+    """``1 of 8 replicas, the others run at 99 to 101 % of their usual speed``."""
     speeds: Mapping[str, Any] | None = page.get("peers")
     concerned = page.get("concerned")
     if concerned is not None and concerned["targets"] >= concerned["of_targets"]:
         return None  # there are no others, and line 1 counts the targets
     if not speeds:
         median = value(page, "pool_speed_at_equal_load_ratio")
-        return median and f"the others run at {percent(median)} of the expected speed"
+        return median and f"the others run at {percent(median)} of their usual speed"
     slow = speeds["slower"] if concerned is None else concerned["targets"]
     text = f"{slow} of {speeds['of_targets']} replicas"
     if slow >= speeds["of_targets"]:
         return text
     low, high = (f"{speeds[f'speed_{end}_ratio'] * 100:.0f}" for end in ("low", "high"))
     span = low if low == high else f"{low} to {high}"
-    return f"{text}; the others run at {span} % of the expected speed"
+    return f"{text}, the others run at {span} % of their usual speed"
 
 
 def drift_14d(page: Page) -> str | None:
-    """``speed at equal load -4.2 % in 14 days``, the worst first."""
+    """``4.2 % slower at equal load over 14 days``, the worst first."""
     return next(_trends(page), (None,))[0]
 
 
 def drift_interval(page: Page) -> str | None:
-    """The same with its interval."""
-    trend = next(_trends(page), None)
-    return trend and f"{trend[0]} (95 % interval {trend[1]})"
+    """``2.5 to 5.9 %``, of the same."""
+    return next(_trends(page), (None, None))[1]
 
 
 def _trends(page: Page) -> Iterator[tuple[str, str]]:
@@ -114,12 +115,14 @@ def _trends(page: Page) -> Iterator[tuple[str, str]]:
         )
         if slope is None or low is None or high is None or not (low > 0 if bad > 0 else high < 0):
             continue
-        interval = f"{tenth_percent(low)[:-2]} to {tenth_percent(high)}"
-        yield f"{word} {tenth_percent(slope)} in 14 days", interval
+        near, far = sorted((low, high), key=abs)
+        least, most = (tenth_percent(end).lstrip("+-") for end in (near, far))
+        interval = f"{least.removesuffix(' %')} to {most}"
+        yield f"{tenth_percent(slope).lstrip('+-')} {word} over 14 days", interval
 
 
 def missing_reason(page: Page) -> str | None:
-    """Why nothing is seen of any target of the page; None where a part is seen.
+    """Why nothing is known of any target of the page; None where a part is.
 
     A reason stands beside the names of the missing inputs only where those are all there were.
     """
@@ -127,24 +130,42 @@ def missing_reason(page: Page) -> str | None:
     return clean(entry["reason"]) if entry.get("value") and entry.get("reason") else None
 
 
-def first_gone(page: Page) -> str | None:
-    """``queue_seconds and 2 more``."""
-    names = clean(value(page, "coverage_missing_inputs") or "").split(", ")
-    if not names[0]:
-        return None
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+def _missing(page: Page) -> list[str]:
+    names = filter(None, clean(value(page, "coverage_missing_inputs") or "").split(", "))
+    return [BY_COLUMN[name].wire_name if name in BY_COLUMN else name for name in names]
+
+
+def missing_count(page: Page) -> str | None:
+    """``3 metrics``."""
+    names = _missing(page)
+    return plural(len(names), "metric") if names else None
+
+
+def missing_metrics(page: Page) -> str | None:
+    """``vllm:request_queue_time_seconds and 2 more``."""
+    names = _missing(page)
+    more = len(names) - _NAMED_METRICS
+    text = ", ".join(names[:_NAMED_METRICS])
+    return (f"{text} and {more} more" if more > 0 else text) or None
 
 
 def gpus(page: Page) -> str | None:
     """What the target's GPUs did."""
     now = {column: entry["value"] for column, entry in page["evidence"].items()}
-    return gpus_text(now, reference_values(page), stuck=bool(now.get("seconds_since_last_token")))
+    text = gpus_of_page(now, reference_values(page))
+    if text is None:
+        return None
+    if now.get("gpus_lost"):
+        return f"its other GPUs: {text}"
+    return f"{clean(page['concerned']['first'][0])}: {text}" if many(page) else text
 
 
 def gpu_names(page: Page) -> str | None:
-    """Which GPUs are lost: what the person who drains the server looks for."""
+    """``GPU 2 on node-1 (UUID GPU-6f1c)``: what the person who drains the server looks for."""
     names = (page["evidence"].get("gpus_lost") or {}).get("names")
-    return f"lost: {clean(names)}" if names else None
+    parts = [name.partition(", ") for name in clean(names or "").split("; ") if name]
+    gpus = [f"GPU {name}" + (f" (UUID {uuid})" if uuid else "") for name, _, uuid in parts]
+    return " and ".join(gpus) or None
 
 
 def gpus_of_server(page: Page) -> str | None:
