@@ -66,11 +66,9 @@ def _cause(page: Page) -> str | None:
         lacking = " and ".join(settings)
         return f"not determined: without {lacking} driftwatch cannot tell which limit is full"
     if leaf(page) == "undetermined":
-        missing, evidence = page["diagnosis"]["missing"], page["evidence"]
-        whys = [
-            clean(evidence.get(name, {}).get("reason") or f"{name} unknown") for name in missing
-        ]
-        return f"not determined: {'; '.join(dict.fromkeys(whys)) or 'an input is unknown'}"
+        entries = {name: page["evidence"].get(name, {}) for name in page["diagnosis"]["missing"]}
+        whys = [f"{n} is unknown ({one.get('reason') or 'no data'})" for n, one in entries.items()]
+        return f"not determined: {clean('; '.join(whys)) or 'an input is unknown'}"
     return next(fill(page, form_of(page)["cause"]), None)
 
 

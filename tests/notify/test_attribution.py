@@ -54,7 +54,7 @@ def test_the_lines_of_explain_read_as_recorded(golden: Callable[[str, str], None
 
 def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
     page = {"evidence": {"pool_speed_at_equal_load_ratio": {"value": 0.82}}}
-    assert peers(page) == "the others run at 82 % of the expected speed"
+    assert peers(page) == "the others run at 82 % of their usual speed"
     assert peers(page | {"concerned": {"targets": 3, "of_targets": 3}}) is None
     all_slow = {"slower": 3, "of_targets": 3, "speed_low_ratio": 0.8, "speed_high_ratio": 0.9}
     assert peers(page | {"peers": all_slow}) == "3 of 3 replicas"

@@ -14,6 +14,7 @@ from page_cases import AT, CAP
 
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
+from driftwatch.notify.page_values import public
 from driftwatch.notify.senders import build_senders, sample_page
 from driftwatch.notify.stdout import StdoutSender
 from driftwatch.settings import load_settings
@@ -58,8 +59,8 @@ def test_a_sender_for_each_receiver(
     for one in senders.values():
         one.send(CAP.page())
     assert len(slack.accepted) == 1
-    assert hook.accepted == [CAP.page()]
-    assert json.loads(capsys.readouterr().out) == CAP.page()
+    assert hook.accepted == [public(CAP.page())]
+    assert json.loads(capsys.readouterr().out) == public(CAP.page())
     assert "canary" not in repr(senders)
 
 

@@ -114,7 +114,8 @@ def test_a_resolved_incident_that_never_sent_a_page() -> None:
     bare = replace(CAP, incident=replace(CAP.incident, page=None))
     page = bare.resolved()
     page |= {"evidence": {}, "diagnosis": None}
-    assert headline(page).endswith("(02:45–03:56 UTC). It was: BatchLimitBinding is true")
+    assert headline(page).endswith("(02:45–03:56 UTC): requests no longer queue for long")
+    assert _lines(page) == {"Was": "BatchLimitBinding is true"}
 
 
 def test_the_range_of_a_share_whose_target_lies_inside_a_bucket() -> None:
@@ -244,7 +245,7 @@ def test_missing_evidence_is_said_with_its_reason() -> None:
     )
     page = case_without.page()
     assert "No advice: kv_cache_usage_ratio unknown" in page["summary"]
-    assert "kv_cache_usage_ratio: not on the page" in render(page)
+    assert "kv_cache_usage_ratio is unknown (not on the page)" in render(page)
     assert page["evidence"]["running_requests"]["value"] is None
     assert page["evidence"]["running_requests"]["reason"]
 
@@ -303,8 +304,8 @@ def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:
     page = GPU_LOST_NAMED.resolved()
     told = _lines(page)
     assert told["Was"] == "1 of 8 GPUs lost"
-    assert page["summary"].startswith("CLOSED rag-8b host:8000: the target is gone")
-    assert page["summary"].endswith("recovery was not seen")
+    assert page["summary"].startswith("CLOSED rag-8b host:8000: the server is gone")
+    assert page["summary"].endswith("driftwatch did not see it recover")
     assert marked(page, "").strip() != "✅"
     assert marked(STUCK.resolved(), "").strip() == "✅"
 
@@ -329,5 +330,5 @@ def test_a_pool_of_which_nothing_is_seen_says_why_and_no_names() -> None:
         COVERAGE_UNLISTED.finding, reasons={"coverage_missing_inputs": "connection refused"}
     )
     page = replace(COVERAGE_UNLISTED, finding=found).page()
-    assert "no input for 16 min: connection refused. Check" in page["summary"]
+    assert "no metrics for 16 min (connection refused). Check" in page["summary"]
     assert "queue_seconds" not in page["summary"]
