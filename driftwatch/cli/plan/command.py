@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from driftwatch.cli.finite import COUNT, RATE, SECONDS, Finite
-from driftwatch.cli.simulate.options import hardware_options, lengths_options, typed_flags
+from driftwatch.cli.simulate.options import (
+    FILE,
+    hardware_options,
+    lengths_options,
+    option,
+    typed_flags,
+)
 from driftwatch.errors import UsageError
 
 _EXIT_PROBLEM = 1
@@ -19,43 +25,35 @@ _CACHE_DTYPES = (
 
 @click.command(name="plan")
 @hardware_options
-@click.option(
+@option(
     "--kv-cache-dtype",
-    type=click.Choice(_CACHE_DTYPES),
+    click.Choice(_CACHE_DTYPES),
+    "Type of the KV cache; auto is 16 bit.",
     default="auto",
-    show_default=True,
-    help="Type of the KV cache; auto is 16 bit.",
 )
-@click.option(
+@option(
     "--gpu-memory-utilization",
-    type=Finite(0, 1, min_open=True),
+    Finite(0, 1, min_open=True),
+    "Share of the GPU's memory that vLLM takes.",
     default=0.92,
-    show_default=True,
-    help="Share of the GPU's memory that vLLM takes.",
 )
-@click.option("--max-num-seqs", type=COUNT, help="Default: vLLM's on this GPU.")
-@click.option("--max-num-batched-tokens", type=COUNT, help="Default: vLLM's on this GPU.")
-@click.option("--max-model-len", type=COUNT, help="Default: the model's.")
-@click.option(
-    "--block-size", type=COUNT, default=16, show_default=True, help="Tokens of a KV block."
-)
+@option("--max-num-seqs", COUNT, "Default: vLLM's on this GPU.")
+@option("--max-num-batched-tokens", COUNT, "Default: vLLM's on this GPU.")
+@option("--max-model-len", COUNT, "Default: the model's.")
+@option("--block-size", COUNT, "Tokens of a KV block.", default=16)
 @lengths_options(
     256, "Take the lengths, and without --rate the times, from this request log or trace."
 )
-@click.option(
+@option(
     "--objective",
-    type=click.Choice(["throughput", "latency"]),
-    help="Simulate both presets and your settings on the requests, and name the best.",
+    click.Choice(["throughput", "latency"]),
+    "Simulate both presets and your settings on the requests, and name the best.",
 )
-@click.option("--rate", type=RATE, help="Requests a second: simulate the queue, beside M/M/1.")
-@click.option("--ttft-seconds", type=SECONDS, help="Target of the time to first token.")
-@click.option("--tpot-seconds", type=SECONDS, help="Target of the time per output token.")
-@click.option(
-    "--table",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Measured CSV batch,seconds[,tokens]: which batch meets --tpot-seconds.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@option("--rate", RATE, "Requests a second: simulate the queue, beside M/M/1.")
+@option("--ttft-seconds", SECONDS, "Target of the time to first token.")
+@option("--tpot-seconds", SECONDS, "Target of the time per output token.")
+@option("--table", FILE, "Measured CSV batch,seconds[,tokens]: which batch meets --tpot-seconds.")
+@option("--json as_json", text="One JSON document.", is_flag=True)
 @click.pass_context
 def command(
     context: click.Context,

@@ -41,163 +41,133 @@ class EngineSetup:
     notes: tuple[str, ...]  # what was taken because no flag says it, for stderr and JSON
 
 
+def option(
+    names: str, kind: Any = None, text: str = "", **more: Any
+) -> Callable[[Command], Command]:
+    """An option that shows its default; ``names``: its flags and the name of its argument."""
+    shown = more.get("default") is not None
+    return click.option(*names.split(), type=kind, help=text, show_default=shown, **more)
+
+
+FILE = click.Path(path_type=Path, dir_okay=False)
 _HARDWARE = (
-    click.option(
+    option(
         "--step-time",
-        metavar="C0,C1,C2,C3",
-        help="Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + "
+        text="Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + "
         "C3·KV tokens read.",
+        metavar="C0,C1,C2,C3",
     ),
-    click.option("--gpu", metavar="NAME", help="GPU of the table, e.g. H100-80GB."),
-    click.option("--model", metavar="NAME", help="Model of the table, or its Hugging Face id."),
-    click.option(
-        "--hardware",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="YAML file with GPUs and models of your own.",
-    ),
-    click.option(
+    option("--gpu", text="GPU of the table, e.g. H100-80GB.", metavar="NAME"),
+    option("--model", text="Model of the table, or its Hugging Face id.", metavar="NAME"),
+    option("--hardware", FILE, "YAML file with GPUs and models of your own."),
+    option(
         "--dtype",
-        type=click.Choice(["auto", *_DTYPE_BYTES]),
+        click.Choice(["auto", *_DTYPE_BYTES]),
+        "Type of the weights, with --gpu; auto is that of the checkpoint.",
         default="auto",
-        show_default=True,
-        help="Type of the weights, with --gpu; auto is that of the checkpoint.",
     ),
-    click.option(
-        "--tensor-parallel-size",
-        "--tensor-parallel",
-        type=COUNT,
+    option(
+        "--tensor-parallel-size --tensor-parallel",
+        COUNT,
+        "GPUs that share each layer, with --gpu.",
         default=1,
-        show_default=True,
-        help="GPUs that share each layer, with --gpu.",
     ),
 )
 _SCHEDULER = (
-    click.option("--max-num-seqs", type=COUNT, help="Most requests that run at once."),
-    click.option("--max-num-batched-tokens", type=COUNT, help="Token budget of a step."),
-    click.option(
-        "--max-num-active-seqs",
-        type=COUNT,
-        help="Admit only while fewer run (default: --max-num-seqs).",
-    ),
-    click.option(
+    option("--max-num-seqs", COUNT, "Most requests that run at once."),
+    option("--max-num-batched-tokens", COUNT, "Token budget of a step."),
+    option("--max-num-active-seqs", COUNT, "Admit only while fewer run (default: --max-num-seqs)."),
+    option(
         "--num-gpu-blocks",
-        type=click.IntRange(0, _MOST_BLOCKS),
-        help="KV blocks, vLLM's null block included (default: from --gpu and --model, else "
+        click.IntRange(0, _MOST_BLOCKS),
+        "KV blocks, vLLM's null block included (default: from --gpu and --model, else "
         "they never bind).",
     ),
-    click.option(
-        "--block-size",
-        type=COUNT,
-        default=16,
-        show_default=True,
-        help="Tokens of a KV block.",
-    ),
-    click.option(
+    option("--block-size", COUNT, "Tokens of a KV block.", default=16),
+    option(
         "--max-model-len",
-        type=COUNT,
-        help="Most tokens of a request, prompt and answer (default: the model's).",
+        COUNT,
+        "Most tokens of a request, prompt and answer (default: the model's).",
     ),
-    click.option(
+    option(
         "--long-prefill-token-threshold",
-        type=click.IntRange(0, 10_000_000),
+        click.IntRange(0, 10_000_000),
+        "Most prompt tokens of one request in a step; 0 = no threshold.",
         default=0,
-        show_default=True,
-        help="Most prompt tokens of one request in a step; 0 = no threshold.",
     ),
-    click.option(
+    option(
         "--watermark",
-        type=Finite(0, 1),
+        Finite(0, 1),
+        "Share of the blocks kept free when a request is admitted.",
         default=0.0,
-        show_default=True,
-        help="Share of the blocks kept free when a request is admitted.",
     ),
-    click.option(
+    option(
         "--scheduling-policy",
-        type=click.Choice(["fcfs", "priority"]),
+        click.Choice(["fcfs", "priority"]),
+        "Who is admitted first.",
         default="fcfs",
-        show_default=True,
-        help="Who is admitted first.",
     ),
-    click.option(
+    option(
         "--async-scheduling/--no-async-scheduling",
+        text="Schedule a step while the one before runs.",
         default=True,
-        show_default=True,
-        help="Schedule a step while the one before runs.",
     ),
-    click.option(
+    option(
         "--enable-prefix-caching/--no-enable-prefix-caching",
+        text="Find the blocks of a common prefix again.",
         default=True,
-        show_default=True,
-        help="Find the blocks of a common prefix again.",
     ),
-    click.option(
+    option(
         "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
+        text="Admit only where the whole prompt fits the free blocks.",
         default=True,
-        show_default=True,
-        help="Admit only where the whole prompt fits the free blocks.",
     ),
-    click.option(
+    option(
         "--enable-chunked-prefill/--no-enable-chunked-prefill",
+        text="Compute a prompt over several steps.",
         default=True,
-        show_default=True,
-        help="Compute a prompt over several steps.",
     ),
-    click.option("--max-num-queued-reqs", type=COUNT, help="Answer 503 while as many wait or run."),
-    click.option(
+    option("--max-num-queued-reqs", COUNT, "Answer 503 while as many wait or run."),
+    option(
         "--max-num-queued-tokens",
-        type=COUNT,
-        help="Answer 503 while prompts without a first token sum to as many tokens.",
+        COUNT,
+        "Answer 503 while prompts without a first token sum to as many tokens.",
     ),
 )
 
 
-def _all(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
-    for option in reversed(options):
-        command = option(command)
+def with_all(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
+    """The command with these options, in the order of its help."""
+    for add in reversed(options):
+        command = add(command)
     return command
 
 
 def hardware_options(command: Command) -> Command:
     """The step-time model, or the GPU and the model that it follows from."""
-    return _all(_HARDWARE, command)
+    return with_all(_HARDWARE, command)
 
 
 def engine_options(command: Command) -> Command:
     """The same, and the scheduler's settings."""
-    return _all((*_HARDWARE, *_SCHEDULER), command)
+    return with_all((*_HARDWARE, *_SCHEDULER), command)
 
 
 def lengths_options(generation_tokens: float, requests_help: str) -> Callable[[Command], Command]:
     """Which lengths are sent: means and a spread, or those of a file (see ``mix_of``)."""
     options = (
-        click.option(
-            "--prompt-tokens", type=TOKENS, default=512, show_default=True, help="Mean prompt."
-        ),
-        click.option(
-            "--generation-tokens",
-            type=TOKENS,
-            default=generation_tokens,
-            show_default=True,
-            help="Mean generation.",
-        ),
-        click.option(
+        option("--prompt-tokens", TOKENS, "Mean prompt.", default=512),
+        option("--generation-tokens", TOKENS, "Mean generation.", default=generation_tokens),
+        option(
             "--length-cv",
-            type=Finite(min=0, max=20),
+            Finite(min=0, max=20),
+            "Spread of both, log-normal: sd / mean; 0 = all alike.",
             default=0.5,
-            show_default=True,
-            help="Spread of both, log-normal: sd / mean; 0 = all alike.",
         ),
-        click.option(
-            "--requests",
-            "file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help=requests_help,
-        ),
-        click.option(
-            "--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn."
-        ),
+        option("--requests file", FILE, requests_help),
+        option("--seed", SEED, "Of all that is drawn.", default=0),
     )
-    return lambda command: _all(options, command)
+    return lambda command: with_all(options, command)
 
 
 def typed_flags(context: click.Context) -> dict[str, str]:

@@ -10,7 +10,7 @@ import click
 
 from driftwatch.cli.finite import COUNT, SECONDS, SEED, Finite
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.simulate.options import EngineSetup, engine_from, engine_options
+from driftwatch.cli.simulate.options import FILE, EngineSetup, engine_from, engine_options, option
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 
 if TYPE_CHECKING:
@@ -18,100 +18,77 @@ if TYPE_CHECKING:
     from driftwatch.simulate.requests import Requests
     from driftwatch.simulate.workload import Workload
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
 
 
 @click.command("run")
-@click.option(
-    "--requests",
-    "requests_file",
-    type=_FILE,
-    metavar="FILE",
-    help="JSONL, CSV or Parquet (also gzipped) with arrival_seconds, prompt_tokens and "
+@option(
+    "--requests requests_file",
+    FILE,
+    "JSONL, CSV or Parquet (also gzipped) with arrival_seconds, prompt_tokens and "
     "generation_tokens; an Azure or Mooncake trace; or ServeGen's rates.",
-)
-@click.option(
-    "--servegen-lengths", type=_FILE, metavar="FILE", help="ServeGen's lengths, with its rates."
-)
-@click.option(
-    "--recording",
-    type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Instead of --requests: rebuild them from recorded /metrics.",
 )
-@click.option("--server", metavar="HOST:PORT", help="With --recording: which of its servers.")
-@click.option(
+@option("--servegen-lengths", FILE, "ServeGen's lengths, with its rates.", metavar="FILE")
+@option(
+    "--recording",
+    click.Path(path_type=Path),
+    "Instead of --requests: rebuild them from recorded /metrics.",
+    metavar="FILE",
+)
+@option("--server", text="With --recording: which of its servers.", metavar="HOST:PORT")
+@option(
     "--window-seconds",
-    type=Finite(min=1, max=1e9),
+    Finite(min=1, max=1e9),
+    "With --recording: lengths and arrivals are those of windows so long.",
     default=60.0,
-    show_default=True,
-    help="With --recording: lengths and arrivals are those of windows so long.",
 )
-@click.option(
-    "--from-seconds", type=_WHEN, help="With ServeGen: begin here (default: its beginning)."
-)
-@click.option("--to-seconds", type=_WHEN, help="With ServeGen: end here (default: an hour later).")
-@click.option(
+@option("--from-seconds", _WHEN, "With ServeGen: begin here (default: its beginning).")
+@option("--to-seconds", _WHEN, "With ServeGen: end here (default: an hour later).")
+@option(
     "--rate-scale",
-    type=Finite(min=0, min_open=True, max=1e3),
+    Finite(min=0, min_open=True, max=1e3),
+    "With ServeGen: factor on every client's rate.",
     default=1.0,
-    show_default=True,
-    help="With ServeGen: factor on every client's rate.",
 )
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    show_default=True,
-    help="Of what is drawn, with ServeGen and --recording.",
-)
-@click.option("--limit", type=click.IntRange(1, 10**9), help="Only so many requests.")
-@click.option(
+@option("--seed", SEED, "Of what is drawn, with ServeGen and --recording.", default=0)
+@option("--limit", click.IntRange(1, 10**9), "Only so many requests.")
+@option(
     "--arrival-scale",
-    type=Finite(min=0, min_open=True, max=1e6),
+    Finite(min=0, min_open=True, max=1e6),
+    "Factor on the times of arrival; patience (cancel_seconds) stays as long.",
     default=1.0,
-    show_default=True,
-    help="Factor on the times of arrival; patience (cancel_seconds) stays as long.",
 )
-@click.option(
+@option(
     "--concurrency",
-    type=COUNT,
-    help="Closed loop from time 0: so many clients, each sends its next request when one is "
+    COUNT,
+    "Closed loop from time 0: so many clients, each sends its next request when one is "
     "answered; times of arrival are not used.",
 )
-@click.option(
-    "--timeout-seconds",
-    type=SECONDS,
-    help="Clients give up so long after arrival.",
-)
+@option("--timeout-seconds", SECONDS, "Clients give up so long after arrival.")
 @engine_options
-@click.option(
+@option(
     "--long-prefill-token-threshold-adaptive/--no-long-prefill-token-threshold-adaptive",
+    text="Raise that threshold to an equal share of the budget.",
     default=False,
-    show_default=True,
-    help="Raise that threshold to an equal share of the budget.",
 )
-@click.option("--max-loras", type=COUNT, help="Most adapters that run at once.")
-@click.option(
-    "--per-request", type=_FILE, metavar="FILE", help="Write a row a request, in their order."
-)
-@click.option("--per-step", type=_FILE, metavar="FILE", help="Write a row a step.")
-@click.option(
+@option("--max-loras", COUNT, "Most adapters that run at once.")
+@option("--per-request", FILE, "Write a row a request, in their order.", metavar="FILE")
+@option("--per-step", FILE, "Write a row a step.", metavar="FILE")
+@option(
     "--scrapes",
-    type=_FILE,
+    FILE,
+    "Write what /metrics would say at each scrape: gauges, counters, histograms.",
     metavar="FILE",
-    help="Write what /metrics would say at each scrape: gauges, counters, histograms.",
 )
-@click.option(
+@option(
     "--scrape-interval",
-    type=Finite(min=1e-6, max=1e9),
+    Finite(min=1e-6, max=1e9),
+    "Between two scrapes.",
     default=15.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Between two scrapes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+@option("--json as_json", text="One JSON object instead of a table.", is_flag=True)
 def command(
     requests_file: Path | None,
     servegen_lengths: Path | None,

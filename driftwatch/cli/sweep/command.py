@@ -11,9 +11,11 @@ import click
 
 from driftwatch.cli.finite import SECONDS
 from driftwatch.cli.simulate.options import (
+    FILE,
     engine_options,
     lengths_options,
     mix_of,
+    option,
     typed_flags,
 )
 from driftwatch.errors import UsageError
@@ -67,55 +69,45 @@ class SweepPlan:
 
 
 @click.command(name="sweep")
-@click.option(
-    "--concurrency",
-    "levels",
-    type=Levels(),
+@option(
+    "--concurrency levels",
+    Levels(),
+    "Users at once, one level after the other.",
     default="1,2,4,8,16,32,64,128,256",
-    show_default=True,
-    help="Users at once, one level after the other.",
 )
-@click.option(
-    "--url", metavar="URL", help="A live OpenAI-compatible server instead of the simulator."
-)
+@option("--url", text="A live OpenAI-compatible server instead of the simulator.", metavar="URL")
 @lengths_options(128, "Take the lengths from this request log or trace instead.")
-@click.option(
+@option(
     "--requests-per-level",
-    type=click.IntRange(2, 10_000_000),
-    help=f"Requests sent at a level (default: {_ROUNDS} a user, at least "
+    click.IntRange(2, 10_000_000),
+    f"Requests sent at a level (default: {_ROUNDS} a user, at least "
     f"{_FEWEST_SIMULATED} simulated, {_FEWEST_LIVE} live).",
 )
-@click.option(
+@option(
     "--warm-up-rounds",
-    type=click.IntRange(0, 10_000),
+    click.IntRange(0, 10_000),
+    "Requests of each user that are left out at the start.",
     default=2,
-    show_default=True,
-    help="Requests of each user that are left out at the start.",
 )
-@click.option(
+@option(
     "--timeout-seconds",
-    type=SECONDS,
-    help=f"A user gives up after so long (default: live {_DEFAULT_TIMEOUT_SECONDS:g}).",
+    SECONDS,
+    f"A user gives up after so long (default: live {_DEFAULT_TIMEOUT_SECONDS:g}).",
 )
-@click.option(
+@option(
     "--level-seconds",
-    type=SECONDS,
+    SECONDS,
+    "With --url: send nothing more at a level after so long.",
     default=60,
-    show_default=True,
-    help="With --url: send nothing more at a level after so long.",
 )
-@click.option(
+@option(
     "--api-key-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="With --url: file with the server's key (default: the variable VLLM_API_KEY).",
+    FILE,
+    "With --url: file with the server's key (default: the variable VLLM_API_KEY).",
 )
-@click.option("--yes", is_flag=True, help="With --url: send the load without asking.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw it into this .svg or .png file.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+@option("--yes", text="With --url: send the load without asking.", is_flag=True)
+@option("--plot", FILE, "Draw it into this .svg or .png file.")
+@option("--json as_json", text="Everything, as JSON.", is_flag=True)
 @engine_options
 @click.pass_context
 def command(

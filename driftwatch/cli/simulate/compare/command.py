@@ -10,7 +10,7 @@ import click
 
 from driftwatch.cli.options import print_note
 from driftwatch.cli.simulate.compare.options import Counts, compare_options
-from driftwatch.cli.simulate.options import engine_from, engine_options, typed_flags
+from driftwatch.cli.simulate.options import FILE, engine_from, engine_options, option, typed_flags
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,19 +26,15 @@ _MOST_REQUESTS = 2_000_000
 @click.command("compare")
 @compare_options
 @engine_options
-@click.option("--padding", is_flag=True, help="Print only what padding wastes of these lengths.")
-@click.option("--lengths", type=Counts(), help="With --padding: these lengths, in tokens.")
-@click.option(
+@option("--padding", text="Print only what padding wastes of these lengths.", is_flag=True)
+@option("--lengths", Counts(), "With --padding: these lengths, in tokens.")
+@option(
     "--causes",
+    text="Print only where the factor from static to continuous comes from, at one rate.",
     is_flag=True,
-    help="Print only where the factor from static to continuous comes from, at one rate.",
 )
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw throughput, latency and time to first token: FILE.svg or FILE.png.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@option("--plot", FILE, "Draw throughput, latency and time to first token: FILE.svg or FILE.png.")
+@option("--json as_json", text="One JSON document.", is_flag=True)
 def command(
     padding: bool,
     lengths: tuple[int, ...] | None,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from driftwatch.cli.finite import SEED, TOKENS, Finite
+from driftwatch.cli.simulate.options import option, with_all
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -78,148 +79,99 @@ def _share(*, above: bool = False, below: bool = False) -> Finite:
 _ABOVE_0 = Finite(min=0, min_open=True, max=1e9)
 _GENERATION = Finite(min=1, max=1e9)
 _OPTIONS = (
-    click.option(
-        "--requests",
-        "requests_file",
-        type=click.Path(path_type=Path),
-        help="Take the lengths of a request log or trace, in its order; its times are not used.",
+    option(
+        "--requests requests_file",
+        click.Path(path_type=Path),
+        "Take the lengths of a request log or trace, in its order; its times are not used.",
     ),
-    click.option("--prompt-tokens", type=TOKENS, help="Else: mean prompt, log-normal."),
-    click.option(
-        "--prompt-cv",
-        type=Finite(0, 20),
-        default=1.0,
-        show_default=True,
-        help="sd / mean of the prompts.",
-    ),
-    click.option("--generation-tokens", type=_GENERATION, help="Mean generation, log-normal."),
-    click.option(
-        "--generation-cv",
-        type=Finite(0, 20),
-        default=1.0,
-        show_default=True,
-        help="sd / mean of the generations.",
-    ),
-    click.option(
+    option("--prompt-tokens", TOKENS, "Else: mean prompt, log-normal."),
+    option("--prompt-cv", Finite(0, 20), "sd / mean of the prompts.", default=1.0),
+    option("--generation-tokens", _GENERATION, "Mean generation, log-normal."),
+    option("--generation-cv", Finite(0, 20), "sd / mean of the generations.", default=1.0),
+    option(
         "--mix-size",
-        type=click.IntRange(100, 1_000_000),
+        click.IntRange(100, 1_000_000),
+        "Lengths drawn; repeated where more are needed.",
         default=10_000,
-        show_default=True,
-        help="Lengths drawn; repeated where more are needed.",
     ),
-    click.option(
-        "--seed",
-        type=SEED,
-        default=0,
-        show_default=True,
-        help="Of lengths, arrivals and cancellations.",
-    ),
-    click.option(
+    option("--seed", SEED, "Of lengths, arrivals and cancellations.", default=0),
+    option(
         "--rates",
-        type=Rates(),
-        help="Requests per second (default: eight, up to a "
+        Rates(),
+        "Requests per second (default: eight, up to a "
         "little above what continuous batching can do).",
     ),
-    click.option(
-        "--concurrency",
-        type=Counts(),
-        help="Closed loop instead: clients that each wait for their answer.",
+    option(
+        "--concurrency", Counts(), "Closed loop instead: clients that each wait for their answer."
     ),
-    click.option(
+    option(
         "--duration-seconds",
-        type=_ABOVE_0,
+        _ABOVE_0,
+        "Arrivals last so long, and longer where that is under 2,000 requests.",
         default=120.0,
-        show_default=True,
-        help="Arrivals last so long, and longer where that is under 2,000 requests.",
     ),
-    click.option(
-        "--policies",
-        type=Policies(),
-        default=",".join(POLICIES),
-        show_default=True,
-        help="Which to compare.",
+    option("--policies", Policies(), "Which to compare.", default=",".join(POLICIES)),
+    option(
+        "--batch-size", click.IntRange(1, 100_000), "Of static and dynamic batching.", default=32
     ),
-    click.option(
-        "--batch-size",
-        type=click.IntRange(1, 100_000),
-        default=32,
-        show_default=True,
-        help="Of static and dynamic batching.",
-    ),
-    click.option(
+    option(
         "--max-wait-seconds",
-        type=Finite(0, 1e9),
+        Finite(0, 1e9),
+        "Dynamic: a batch starts once its oldest waited so long.",
         default=0.05,
-        show_default=True,
-        help="Dynamic: a batch starts once its oldest waited so long.",
     ),
-    click.option(
+    option(
         "--buckets",
-        type=Counts(),
-        help="Static, dynamic and --padding: pad prompts to "
-        "these lengths, a batch from one bucket.",
+        Counts(),
+        "Static, dynamic and --padding: pad prompts to these lengths, a batch from one bucket.",
     ),
-    click.option(
+    option(
         "--prefill-share",
-        type=_share(above=True, below=True),
+        _share(above=True, below=True),
+        "Hybrid: share of the time for prompts while answers wait too.",
         default=0.8,
-        show_default=True,
-        help="Hybrid: share of the time for prompts while answers wait too.",
     ),
-    click.option(
+    option(
         "--queue-limit",
-        type=click.IntRange(1, 10_000_000),
+        click.IntRange(1, 10_000_000),
+        "Back-pressure: most requests inside, waiting or running.",
         default=256,
-        show_default=True,
-        help="Back-pressure: most requests inside, waiting or running.",
     ),
-    click.option(
+    option(
         "--reject-share",
-        type=_share(above=True),
+        _share(above=True),
+        "Back-pressure: reject over this share of the limit.",
         default=0.8,
-        show_default=True,
-        help="Back-pressure: reject over this share of the limit.",
     ),
-    click.option(
+    option(
         "--retry-seconds",
-        type=_ABOVE_0,
+        _ABOVE_0,
+        "Back-pressure: a rejected client tries again so much later.",
         default=0.5,
-        show_default=True,
-        help="Back-pressure: a rejected client tries again so much later.",
     ),
-    click.option("--timeout-seconds", type=_ABOVE_0, help="Clients give up so long after arrival."),
-    click.option(
-        "--cancel-ratio",
-        type=_share(),
-        default=0.0,
-        show_default=True,
-        help="Share of clients that cancel of themselves.",
-    ),
-    click.option(
+    option("--timeout-seconds", _ABOVE_0, "Clients give up so long after arrival."),
+    option("--cancel-ratio", _share(), "Share of clients that cancel of themselves.", default=0.0),
+    option(
         "--cancel-after-seconds",
-        type=_ABOVE_0,
+        _ABOVE_0,
+        "Mean time after which those do (exponential).",
         default=1.0,
-        show_default=True,
-        help="Mean time after which those do (exponential).",
     ),
-    click.option(
+    option(
         "--free-given-up/--keep-given-up",
+        text="Whether the server stops working for who gave up.",
         default=True,
-        show_default=True,
-        help="Whether the server stops working for who gave up.",
     ),
-    click.option(
+    option(
         "--slo-p99-seconds",
-        type=_ABOVE_0,
-        help="Limit on the p99 end-to-end time, for "
-        "the knee and the goodput (default: --knee-factor).",
+        _ABOVE_0,
+        "Limit on the p99 end-to-end time, for the knee and the goodput (default: --knee-factor).",
     ),
-    click.option(
+    option(
         "--knee-factor",
-        type=Finite(1, 1e6),
+        Finite(1, 1e6),
+        "That limit as a multiple of the p99 of requests served alone.",
         default=3.0,
-        show_default=True,
-        help="That limit as a multiple of the p99 of requests served alone.",
     ),
 )
 
@@ -241,9 +193,7 @@ OF_CAUSES = frozenset(
 
 def compare_options(command: Command) -> Command:
     """Requests, loads and the policies' settings."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_all(_OPTIONS, command)
 
 
 def _named() -> frozenset[str]:
