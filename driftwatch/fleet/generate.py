@@ -46,10 +46,8 @@ def generate(
 ) -> Iterator[Chunk]:
     """Every server's chunks, server by server, each in order of time.
 
-    Args:
-        pages: with the texts of the pages.
-        chunk_seconds: how much is in memory at a time; requests are drawn chunk by chunk, so
-            another length is another draw.
+    ``pages``: with the texts of the pages; ``chunk_seconds``: how much is in memory at a time;
+    requests are drawn chunk by chunk, so another length is another draw.
     """
     traffic = PoolTraffic.of(scenario, seed)
     for number in range(scenario.servers):
@@ -67,10 +65,8 @@ def generate_compact(
 ) -> None:
     """A compact recording of the scenario, servers side by side.
 
-    Args:
-        folder: of the recording; made if it is not there.
-        jobs: processes; the recording does not depend on how many.
-        progress: told (servers done, servers in all).
+    ``folder``: of the recording; made if it is not there; ``jobs``: processes; the recording does
+    not depend on how many; ``progress``: told (servers done, servers in all).
     """
     folder.mkdir(parents=True, exist_ok=True)
     count = scenario.servers
@@ -120,11 +116,7 @@ _TEXT_FILE = "scrapes.jsonl.gz"
 def write_recording(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -> Path:
     """``scrapes.jsonl.gz``: server by server, each server's pages and its exporter's by time.
 
-    Args:
-        chunks: with the texts of the pages.
-
-    Returns:
-        the file; the same chunks give the same bytes.
+    ``chunks``: with the texts of the pages. Returns the file; the same chunks give the same bytes.
     """
     path = folder / _TEXT_FILE
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
@@ -153,11 +145,8 @@ KUBE_INSTANCE = "kube-state-metrics:8080"
 def write_openmetrics(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -> Path:
     """``fleet.om``, series of all servers.
 
-    Args:
-        chunks: with the texts of the pages.
-
-    Returns:
-        the file; ``promtool tsdb create-blocks-from openmetrics FILE DATA`` loads it.
+    ``chunks``: with the texts of the pages. Returns the file; ``promtool tsdb create-blocks-from
+    openmetrics FILE DATA`` loads it.
     """
     path = folder / _OPENMETRICS_FILE
     with path.open("w", encoding="utf-8", newline="\n") as file:

@@ -77,8 +77,7 @@ def work_of(
 
     Weights of a mixture of experts are those that a step of 32 tokens reaches, as in the roofline.
 
-    Raises:
-        ImpossibleConfiguration: the heads cannot be shared so.
+    Raises ImpossibleConfiguration: the heads cannot be shared so.
     """
     return Work(
         flops_per_second=gpu.flops_per_second(dtype_bytes),
@@ -235,8 +234,7 @@ def gpu_rows(
 ) -> pl.DataFrame:
     """The GPU table of one exporter: what its pages at all scrapes are read as.
 
-    Raises:
-        ValueError: a GPU's labels do not tell which one it is, or scrapes differ.
+    Raises ValueError: a GPU's labels do not tell which one it is, or scrapes differ.
     """
     who, micros = [], gpus[0][1].micros
     columns: list[tuple[int, int, Floats]] = []
@@ -301,8 +299,7 @@ BOARDS: Mapping[str, Board] = {
 def board(name: str) -> Board:
     """The board of a GPU of the simulator's table.
 
-    Raises:
-        UsageError: dcgm-exporter's pages of it are not known here.
+    Raises UsageError: dcgm-exporter's pages of it are not known here.
     """
     entry = BOARDS.get(name)
     if entry is None:

@@ -25,9 +25,8 @@ _DCGM_TYPE = "text/plain; charset=utf-8"
 class Clock:
     """The scenario's time.
 
-    Args:
-        now: a monotonic clock in seconds.
-        start_seconds: unix seconds of the scenario that it begins at.
+    ``now``: a monotonic clock in seconds; ``start_seconds``: unix seconds of the scenario that it
+    begins at.
     """
 
     def __init__(self, now: Callable[[], float], start_seconds: float) -> None:
@@ -42,10 +41,9 @@ class Clock:
 class LivePages(LoopbackServer):
     """One server, or one exporter, on a port of its own.
 
-    Args:
-        scrapes: what a scraper got, in order; held packed.
-        clock: the scenario's time in unix seconds.
-        listed: stretches (unix seconds) in which there is such a server; 503 outside of them.
+    ``scrapes``: what a scraper got, in order; held packed; ``clock``: the scenario's time in unix
+    seconds; ``listed``: stretches (unix seconds) in which there is such a server; 503 outside of
+    them.
     """
 
     def __init__(
@@ -89,9 +87,7 @@ class LivePages(LoopbackServer):
 class LiveFleet:
     """Every server and exporter of a scenario.
 
-    Args:
-        chunks: with the texts of the pages.
-        clock: the scenario's time in unix seconds.
+    ``chunks``: with the texts of the pages; ``clock``: the scenario's time in unix seconds.
     """
 
     def __init__(

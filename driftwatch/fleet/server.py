@@ -104,8 +104,7 @@ class EngineKind:
     ) -> Outcome:
         """What ended, with the lengths that its clients see.
 
-        Args:
-            generation_tokens: of every request of this life, offer by offer.
+        ``generation_tokens``: of every request of this life, offer by offer.
         """
         if self.name != "speculative" or outcome.requests.is_empty():
             return outcome
@@ -157,9 +156,8 @@ class KindColumns:
     def page_columns(self, times: Floats, columns: dict[str, Floats]) -> dict[str, Floats]:
         """The columns as such a server shows them.
 
-        Args:
-            times: of the scrapes, seconds of the scenario.
-            columns: columns of a server that generates, one token a step.
+        ``times``: of the scrapes, seconds of the scenario; ``columns``: columns of a server that
+        generates, one token a step.
         """
         kind = self.kind
         if kind.is_usual:
@@ -251,8 +249,7 @@ class Server:
     def check(self) -> None:
         """Refuse settings that cannot be, or of which a page cannot be made.
 
-        Raises:
-            ImpossibleConfiguration: with every problem.
+        Raises ImpossibleConfiguration: with every problem.
         """
         problems = [*self.configuration.problems()]
         for name in ("max_model_len", "num_gpu_blocks"):
@@ -264,8 +261,7 @@ class Server:
     def finite_edges(self) -> dict[str, tuple[float, ...]]:
         """Group and family → finite bucket edges.
 
-        Raises:
-            ImpossibleConfiguration: as :meth:`check`.
+        Raises ImpossibleConfiguration: as :meth:`check`.
         """
         self.check()
         length = self.configuration.max_model_len

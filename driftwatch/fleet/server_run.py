@@ -101,8 +101,7 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
 class ServerRun:
     """One server of a scenario from its first scrape to its last.
 
-    Args:
-        pages: whether texts are kept as well.
+    ``pages``: whether texts are kept as well.
     """
 
     def __init__(

@@ -130,9 +130,8 @@ class PoolTraffic:
     def requests(self, number: int, since: float, until: float) -> Requests:
         """What one server is sent in since <= time < until, in order.
 
-        Args:
-            since: seconds from the scenario's start.
-            until: at most a day later, so that memory stays bounded.
+        ``since``: seconds from the scenario's start; ``until``: at most a day later, so that memory
+        stays bounded.
         """
         edges = np.append(np.arange(since, until, _GRID_SECONDS), until)
         middles = (edges[1:] + edges[:-1]) / 2.0

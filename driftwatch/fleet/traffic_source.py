@@ -44,9 +44,8 @@ class TrafficSource(Protocol):
     ) -> ClockedRequests:
         """Requests of one server out of ``share``.
 
-        Args:
-            total: length of the pool's clock, which is how many requests the pool gets.
-            window: the scenario's time that this is, in seconds.
+        ``total``: length of the pool's clock, which is how many requests the pool gets; ``window``:
+        the scenario's time that this is, in seconds.
         """
 
 
@@ -154,8 +153,7 @@ class ServeGenSource:
 def source_of(traffic: Traffic) -> TrafficSource:
     """The source that a scenario names.
 
-    Raises:
-        WorkloadError: its file is none that is read.
+    Raises WorkloadError: its file is none that is read.
     """
     return _source(
         traffic.source, traffic.path, traffic.offset, traffic.model_class, traffic.clients

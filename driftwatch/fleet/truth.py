@@ -92,9 +92,8 @@ def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str
 def write_truth(scenario: Scenario, seed: int, folder: Path, recording: str | None) -> None:
     """``truth.json`` and ``driftwatch.yaml`` into the folder.
 
-    Args:
-        recording: path of the recording as the configuration names it, from the folder; None where
-            a Prometheus will have it.
+    ``recording``: path of the recording as the configuration names it, from the folder; None where
+    a Prometheus will have it.
     """
     (folder / TRUTH).write_bytes(
         orjson.dumps(truth_of(scenario, seed), option=orjson.OPT_INDENT_2) + b"\n"
@@ -168,8 +167,7 @@ def compared(
 ) -> list[list[Line]]:
     """For each effect its lines, and at the end those of what belongs to none.
 
-    Args:
-        rules: alert names of the enabled rules.
+    ``rules``: alert names of the enabled rules.
     """
     of_effects = [_effect(scenario, effect, fired, rules) for effect in scenario.truth.effects]
     covered = {

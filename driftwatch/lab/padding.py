@@ -31,8 +31,7 @@ def padded_lengths(lengths_tokens: npt.ArrayLike, bucket_tokens: tuple[int, ...]
     Without buckets all get the longest. With buckets each gets the first bucket that holds it;
     those above the last bucket get the longest of all.
 
-    Raises:
-        ValueError: no lengths, a length below 1, or buckets not rising or below 1.
+    Raises ValueError: no lengths, a length below 1, or buckets not rising or below 1.
     """
     lengths = np.asarray(lengths_tokens, dtype=np.int64)
     check_buckets(bucket_tokens)
@@ -72,8 +71,7 @@ def batches_padding(
     With buckets each bucket fills its own batches, padded to the bucket; without, each batch is
     padded to its own longest. The last batch of each may be smaller.
 
-    Raises:
-        ValueError: as `padded_lengths`; size below 1.
+    Raises ValueError: as `padded_lengths`; size below 1.
     """
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size}")
@@ -90,8 +88,7 @@ def batches_padding(
 def check_buckets(bucket_tokens: tuple[int, ...]) -> None:
     """Refuse buckets that are below 1 or do not rise.
 
-    Raises:
-        ValueError: with the buckets.
+    Raises ValueError: with the buckets.
     """
     if any(a >= b for a, b in zip((0, *bucket_tokens), bucket_tokens, strict=False)):
         raise ValueError(f"buckets must be at least 1 and rise, not {list(bucket_tokens)}")

@@ -53,8 +53,7 @@ class Line:
 def read_table(path: Path) -> LatencyTable:
     """A CSV with the columns ``batch`` and ``seconds``, and ``tokens`` where a row timed several.
 
-    Raises:
-        WorkloadError: it cannot be read; every problem with its line.
+    Raises WorkloadError: it cannot be read; every problem with its line.
     """
     problems: list[str] = []
     rows: list[tuple[float, float]] = []
@@ -129,8 +128,7 @@ def _add(
 def fit_line(table: LatencyTable) -> Line:
     """Least squares of the relative error, neither coefficient negative.
 
-    Raises:
-        NoVerdict: fewer than three different batches.
+    Raises NoVerdict: fewer than three different batches.
     """
     from scipy.optimize import nnls
 

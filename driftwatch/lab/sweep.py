@@ -99,8 +99,7 @@ class Degradation:
 def steady_span(sent: Sent, warm_up: int) -> tuple[float, float]:
     """From the end of the ``warm_up``-th request to the last one sent: the loop is full between.
 
-    Raises:
-        ValueError: nothing was sent.
+    Raises ValueError: nothing was sent.
     """
     if not len(sent):
         raise ValueError("nothing was sent")

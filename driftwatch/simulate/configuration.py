@@ -108,8 +108,7 @@ class SchedulerConfiguration:
     def check(self) -> None:
         """Refuse what vLLM would refuse.
 
-        Raises:
-            ImpossibleConfiguration: with every problem.
+        Raises ImpossibleConfiguration: with every problem.
         """
         if problems := self.problems():
             raise ImpossibleConfiguration(problems)

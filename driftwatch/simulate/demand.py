@@ -50,8 +50,7 @@ def simulate_demand(
 ) -> Measured:
     """Simulate requests at their own times.
 
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings or a request can never fit.
+    Raises ImpossibleConfiguration: vLLM would refuse the settings or a request can never fit.
     """
     from driftwatch.simulate.engine import simulate
 

@@ -99,10 +99,8 @@ class Engine:
     def offer(self, requests: Requests) -> None:
         """Requests that will arrive, all later than those offered before.
 
-        Raises:
-            ImpossibleConfiguration: requests that this engine can never serve, the first of them
-                named.
-            ValueError: they arrive before the time up to which the engine has run.
+        Raises ImpossibleConfiguration: requests that this engine can never serve, the first of them
+        named; ValueError: they arrive before the time up to which the engine has run.
         """
         check_fit(requests, self.configuration, first_index=self._offered)
         if len(requests) and requests.arrival_seconds[0] < self._until:
@@ -122,12 +120,9 @@ class Engine:
     def advance(self, until_seconds: float = inf, scrape_seconds: Floats | None = None) -> Outcome:
         """Run to a time; what ends at it included.
 
-        Args:
-            until_seconds: on the requests' clock; inf = until nothing is left.
-            scrape_seconds: sorted, each at most until_seconds and not scraped before.
-
-        Raises:
-            NoVerdict: requests wait that can never be admitted.
+        ``until_seconds``: on the requests' clock; inf = until nothing is left; ``scrape_seconds``:
+        sorted, each at most until_seconds and not scraped before. Raises NoVerdict: requests wait
+        that can never be admitted.
         """
         t = with_scrapes(self._tables, np.zeros(0) if scrape_seconds is None else scrape_seconds)
         pieces: list[pl.DataFrame] = []
@@ -159,8 +154,7 @@ class Engine:
 def run_kernel(t: Tables, until_seconds: float) -> None:
     """Run an engine's tables to a time.
 
-    Raises:
-        NoVerdict: the engine makes no progress.
+    Raises NoVerdict: the engine makes no progress.
     """
     from driftwatch.simulate.kernel.loop import advance  # imports Numba
 
@@ -179,8 +173,7 @@ def compile_kernel() -> None:
 def check_fit(requests: Requests, c: SchedulerConfiguration, *, first_index: int = 0) -> None:
     """Refuse requests that can never be served.
 
-    Raises:
-        ImpossibleConfiguration: the first of them named, all counted, for each reason.
+    Raises ImpossibleConfiguration: the first of them named, all counted, for each reason.
     """
     prompt = requests.prompt_tokens
     limit = inf if c.max_model_len is None else c.max_model_len
@@ -243,9 +236,8 @@ def simulate(
     Args as of ``Options``; ``observe`` adds scrapes, ``until_seconds`` stops early and gives what
     has not ended the status ``unfinished``.
 
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings, or requests can never be served.
-        NoVerdict: the engine makes no progress.
+    Raises ImpossibleConfiguration: vLLM would refuse the settings, or requests can never be served;
+    NoVerdict: the engine makes no progress.
     """
     observe = observe or Observe(np.zeros(0))
     options = Options(

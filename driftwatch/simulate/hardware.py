@@ -197,16 +197,14 @@ class Hardware:
     def gpu(self, name: str) -> Gpu:
         """A GPU by its name or an alias, whatever the case.
 
-        Raises:
-            UsageError: it is in no table.
+        Raises UsageError: it is in no table.
         """
         return _named(name, self.gpus, "GPU")
 
     def model(self, name: str) -> Model:
         """A model by its name or an alias, whatever the case.
 
-        Raises:
-            UsageError: it is in no table.
+        Raises UsageError: it is in no table.
         """
         return _named(name, self.models, "model")
 
@@ -214,8 +212,7 @@ class Hardware:
 def gpu(name: str) -> Gpu:
     """A GPU of the shipped table.
 
-    Raises:
-        UsageError: it is not there.
+    Raises UsageError: it is not there.
     """
     return shipped_hardware().gpu(name)
 
@@ -223,8 +220,7 @@ def gpu(name: str) -> Gpu:
 def model(name: str) -> Model:
     """A model of the shipped table.
 
-    Raises:
-        UsageError: it is not there.
+    Raises UsageError: it is not there.
     """
     return shipped_hardware().model(name)
 
@@ -239,8 +235,7 @@ def shipped_hardware() -> Hardware:
 def with_hardware(path: Path | None) -> Hardware:
     """The shipped tables, and before them those of a user's file.
 
-    Raises:
-        ConfigError: every problem of the file.
+    Raises ConfigError: every problem of the file.
     """
     shipped = shipped_hardware()
     if path is None:
@@ -255,8 +250,7 @@ def with_hardware(path: Path | None) -> Hardware:
 def read_hardware(path: Path) -> Hardware:
     """One table file.
 
-    Raises:
-        ConfigError: every problem of it, with line and column.
+    Raises ConfigError: every problem of it, with line and column.
     """
     file = read_yaml(path)
     gpus: dict[str, Gpu] = {}

@@ -110,8 +110,7 @@ def bytes_per_token(
 def check_split(model: Model, tensor_parallel: int) -> None:
     """Refuse a split of the heads that vLLM refuses.
 
-    Raises:
-        ImpossibleConfiguration: with every reason.
+    Raises ImpossibleConfiguration: with every reason.
     """
     problems = []
     if tensor_parallel < 1:
@@ -215,8 +214,7 @@ def memory_plan(
 
     ``count_graphs``: vLLM takes them off the cache since 0.21; False before, and without graphs.
 
-    Raises:
-        ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
+    Raises ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
     """
     problems = [
         f"{name} must be at least 1, not {value}"
@@ -261,8 +259,7 @@ def num_gpu_blocks(gpu: Gpu, model: Model, **settings: Any) -> int:
 
     Args as of :func:`memory_plan`.
 
-    Raises:
-        ImpossibleConfiguration: nothing is left for the cache, or a setting cannot be.
+    Raises ImpossibleConfiguration: nothing is left for the cache, or a setting cannot be.
     """
     plan, split = memory_plan(gpu, model, **settings), settings.get("tensor_parallel", 1)
     if plan.num_gpu_blocks < 2:

@@ -85,8 +85,7 @@ AT_FIRST_TOKEN = "ttft_seconds"  # noqa: S105 - a column
 class Tally:
     """One histogram as it grows: cumulative at any number of times.
 
-    Args:
-        edges: finite, ascending, at most 255; a value equal to an edge is in that edge's bucket.
+    ``edges``: finite, ascending, at most 255; a value equal to an edge is in that edge's bucket.
     """
 
     def __init__(self, edges: tuple[float, ...]) -> None:
@@ -97,13 +96,10 @@ class Tally:
     def book(self, rows: Rows, values: Floats, how_many: int) -> Floats:
         """Add observations and tell the histogram after each of the next times.
 
-        Args:
-            rows: (observations,) ascending; number of the first time that sees it.
-            values: (observations,) in the order in which they are made.
-
-        Returns:
-            (how_many, edges + 2): cumulative buckets with +Inf last, then the sum, which is
-            added up in the order of the observations as vLLM does.
+        ``rows``: (observations,) ascending; number of the first time that sees it; ``values``:
+        (observations,) in the order in which they are made. Returns (how_many, edges + 2):
+        cumulative buckets with +Inf last, then the sum, which is added up in the order of the
+        observations as vLLM does.
         """
         width = len(self._counts)
         booked = np.bincount(rows * width + self._buckets(values), minlength=how_many * width)

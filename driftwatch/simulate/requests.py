@@ -55,8 +55,7 @@ def make_requests(
 ) -> Requests:
     """Requests from array-likes; what is left out gets its neutral value.
 
-    Raises:
-        ValueError: lengths differ, times are unsorted, negative or not finite, lengths below 1.
+    Raises ValueError: lengths differ, times are unsorted, negative or not finite, lengths below 1.
     """
     arrival = np.ascontiguousarray(arrival_seconds, dtype=np.float64)
     count = len(arrival)

@@ -63,9 +63,7 @@ def with_itl(requests: pl.DataFrame) -> pl.DataFrame:
 class RunTally:
     """Adds up a run piece by piece; 32 bytes a request are kept, nothing else.
 
-    Args:
-        requests: all of the run.
-        configuration: what runs, to tell which limit binds.
+    ``requests``: all of the run; ``configuration``: what runs, to tell which limit binds.
     """
 
     def __init__(self, requests: Requests, configuration: SchedulerConfiguration) -> None:
@@ -85,9 +83,8 @@ class RunTally:
     def take(self, requests: pl.DataFrame, steps: pl.DataFrame) -> None:
         """One more piece.
 
-        Args:
-            requests: rows of ``Outcome.requests`` that ended, with ``itl_seconds``.
-            steps: rows of ``Outcome.steps``.
+        ``requests``: rows of ``Outcome.requests`` that ended, with ``itl_seconds``; ``steps``: rows
+        of ``Outcome.steps``.
         """
         for name, count in requests["status"].value_counts().iter_rows():
             self._statuses[name] += count

@@ -20,9 +20,7 @@ _STOP_SECONDS = 10.0
 class Daemon:
     """One process that listens on a free port.
 
-    Args:
-        binary: looked up in PATH.
-        ready: path that answers 200 once it can be used.
+    ``binary``: looked up in PATH; ``ready``: path that answers 200 once it can be used.
     """
 
     def __init__(self, binary: str, ready: str) -> None:

@@ -88,10 +88,9 @@ def dcgm_page(
 ) -> str:
     """The page of one exporter.
 
-    Args:
-        hostname: of the node; "" writes none.
-        hostname_label: ``Hostname``, or ``hostname`` as since May 2026.
-        families: names in :data:`FAMILIES`; any other that a GPU has a value for is added.
+    ``hostname``: of the node; "" writes none; ``hostname_label``: ``Hostname``, or ``hostname`` as
+    since May 2026; ``families``: names in :data:`FAMILIES`; any other that a GPU has a value for is
+    added.
     """
     others = sorted({name for gpu in gpus for name in gpu.values} - set(FAMILIES))
     lines: list[str] = []

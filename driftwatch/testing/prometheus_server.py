@@ -41,9 +41,8 @@ def scrape_config(
 class PrometheusServer(Daemon):
     """Debian's Prometheus, scraping what it is told to, or serving ready blocks.
 
-    Args:
-        config: its configuration; ``{}`` scrapes nothing.
-        blocks: folder of ready TSDB blocks to serve (see :func:`backfill`).
+    ``config``: its configuration; ``{}`` scrapes nothing; ``blocks``: folder of ready TSDB blocks
+    to serve (see :func:`backfill`).
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, blocks: Path | None = None) -> None:
@@ -76,13 +75,9 @@ class PrometheusServer(Daemon):
 def backfill(pages: Sequence[Page], labels: Mapping[str, str], into: Path) -> None:
     """Make TSDB blocks of a recording: each page's samples at the page's own time.
 
-    Args:
-        pages: (unix seconds, page), None where the scrape failed (``up`` is 0 then).
-        labels: what the scrape would add: ``job``, ``instance``.
-        into: folder for the blocks; made if it is not there.
-
-    Raises:
-        RuntimeError: promtool refused the samples.
+    ``pages``: (unix seconds, page), None where the scrape failed (``up`` is 0 then); ``labels``:
+    what the scrape would add: ``job``, ``instance``; ``into``: folder for the blocks; made if it is
+    not there. Raises RuntimeError: promtool refused the samples.
     """
     promtool = shutil.which("promtool")
     if promtool is None:

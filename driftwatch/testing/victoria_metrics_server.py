@@ -32,8 +32,7 @@ def installed() -> bool:
 class VictoriaMetricsServer(Daemon):
     """Debian's single-node VictoriaMetrics.
 
-    Args:
-        flags: beside those that make it keep old samples and listen here.
+    ``flags``: beside those that make it keep old samples and listen here.
     """
 
     def __init__(self, flags: Sequence[str] = ()) -> None:
@@ -57,9 +56,8 @@ class VictoriaMetricsServer(Daemon):
     def hold(self, pages: Sequence[Page], labels: Mapping[str, str]) -> None:
         """Take in a recording: each page's samples at the page's own time.
 
-        Args:
-            pages: (unix seconds, page), None where the scrape failed (``up`` is 0 then).
-            labels: what the scrape would add: ``job``, ``instance``.
+        ``pages``: (unix seconds, page), None where the scrape failed (``up`` is 0 then);
+        ``labels``: what the scrape would add: ``job``, ``instance``.
         """
         lines: list[str] = []
         for at, body in pages:

@@ -19,8 +19,7 @@ _SPLITS = (1, 2, 4, 8, 16, 32, 64)
 def answer(question: Question) -> dict[str, Any]:
     """The document; ``fits`` and all after it are null with a reason where nothing fits.
 
-    Raises:
-        ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
+    Raises ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
     """
     seqs, budget = question.max_num_seqs, question.max_num_batched_tokens
     memory = question.memory(seqs, budget)

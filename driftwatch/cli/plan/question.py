@@ -100,9 +100,8 @@ def question_from(
 ) -> tuple[Question, list[str]]:
     """The question of the command's options, and notes on what was assumed.
 
-    Raises:
-        UsageError: no GPU or model, settings that vLLM refuses, or every request is too long.
-        WorkloadError: the file cannot be read as requests.
+    Raises UsageError: no GPU or model, settings that vLLM refuses, or every request is too long;
+    WorkloadError: the file cannot be read as requests.
     """
     if gpu is None or model is None:
         missing = [flag for flag, name in (("--gpu", gpu), ("--model", model)) if name is None]

@@ -19,8 +19,7 @@ GREEN, PURPLE = "#007A5A", "#A0508A"
 def check_plot(path: Path) -> None:
     """Refuse before the work a plot that could not be written after it.
 
-    Raises:
-        UsageError: the suffix says no format, there is no such folder, or it is not writable.
+    Raises UsageError: the suffix says no format, there is no such folder, or it is not writable.
     """
     if path.suffix not in (".svg", ".png"):
         raise UsageError(
@@ -44,8 +43,7 @@ def draw(
 ) -> None:
     """A file with panels of these relative heights; the same bytes for the same numbers.
 
-    Raises:
-        UsageError: it cannot be written.
+    Raises UsageError: it cannot be written.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -23,8 +23,7 @@ _ROWS = 200_000  # JSON of so many rows is held at once
 def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> None:
     """Refuse, before anything runs, what could not be written afterwards.
 
-    Raises:
-        UsageError: a suffix that says no format, no such folder, one file for two tables.
+    Raises UsageError: a suffix that says no format, no such folder, one file for two tables.
     """
     uses = {path.resolve(): "what is read" for path in inputs}
     for option, path in outputs.items():
@@ -52,11 +51,7 @@ class TableWriter:
 
     JSON: one row a line. Floats so that they read back as the same numbers.
 
-    Args:
-        path: the file; its suffix says the format.
-
-    Raises:
-        UsageError: it cannot be written.
+    ``path``: the file; its suffix says the format. Raises UsageError: it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,8 +65,7 @@ class TableWriter:
     def append(self, frame: pl.DataFrame) -> None:
         """More rows.
 
-        Raises:
-            UsageError: they cannot be written.
+        Raises UsageError: they cannot be written.
         """
         with self._named_errors():
             if self._path.name.endswith(".parquet"):
@@ -92,8 +86,7 @@ class TableWriter:
     def close(self) -> None:
         """The file, whole.
 
-        Raises:
-            UsageError: it cannot be written.
+        Raises UsageError: it cannot be written.
         """
         with self._named_errors():
             for stream in self._open:

@@ -185,8 +185,7 @@ def mix_of(
 ) -> tuple[Requests, tuple[str, ...]]:
     """Requests of a file, or drawn log-normal and all there from the start; notes on the file.
 
-    Raises:
-        WorkloadError: the file cannot be read as requests.
+    Raises WorkloadError: the file cannot be read as requests.
     """
     if file is not None:
         from driftwatch.simulate.workload import read_workload
@@ -206,9 +205,8 @@ def mix_of(
 def batch_defaults(memory_bytes: float | None, name: str = "") -> tuple[int, int]:
     """vLLM's own max_num_batched_tokens and max_num_seqs for an API server on a GPU.
 
-    Args:
-        memory_bytes: of one GPU; None = unknown.
-        name: of the GPU: an A100 has the small ones whatever its memory.
+    ``memory_bytes``: of one GPU; None = unknown; ``name``: of the GPU: an A100 has the small ones
+    whatever its memory.
     """
     if memory_bytes is None:
         return _OTHER
@@ -237,9 +235,8 @@ def engine_from(
 
     Memory and roofline are those of ``driftwatch plan`` for the same flags.
 
-    Raises:
-        UsageError: no step-time model, half of one, or one that is none.
-        ImpossibleConfiguration: vLLM would refuse the settings; every reason.
+    Raises UsageError: no step-time model, half of one, or one that is none;
+    ImpossibleConfiguration: vLLM would refuse the settings; every reason.
     """
     from driftwatch.simulate.configuration import SchedulerConfiguration
     from driftwatch.simulate.kv_cache import num_gpu_blocks as blocks_of

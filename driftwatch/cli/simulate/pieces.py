@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 class Written:
     """Tables and figures of a run, piece by piece.
 
-    Args:
-        run: what is run.
-        outputs: ``--per-request``, ``--per-step``, ``--scrapes`` → file, None = not asked for.
-        progress: told how many requests have ended.
+    ``run``: what is run; ``outputs``: ``--per-request``, ``--per-step``, ``--scrapes`` → file, None
+    = not asked for; ``progress``: told how many requests have ended.
     """
 
     def __init__(self, run: LongRun, outputs: dict[str, Path | None], progress: Progress) -> None:
@@ -39,8 +37,7 @@ class Written:
     def answer(self) -> RunSummary:
         """Run it all; the files are there when this returns, none of them if it raises.
 
-        Raises:
-            UsageError: a file cannot be written; else as ``LongRun.run``.
+        Raises UsageError: a file cannot be written; else as ``LongRun.run``.
         """
         try:
             totals = self._run.run(self._begin, self._take)

@@ -30,11 +30,10 @@ def rebuilt(
 ) -> Workload:
     """The requests that one recorded engine served; arrivals count from its first scrape.
 
-    Raises:
-        RecordingError: there is no recording at the path.
-        UsageError: several servers or engines, and none or an unknown one is named.
-        NoVerdict: a series that is needed is not recorded, or nothing finished.
-        WorkloadError: the histograms contradict themselves, or lengths have no upper bound.
+    Raises RecordingError: there is no recording at the path; UsageError: several servers or
+    engines, and none or an unknown one is named; NoVerdict: a series that is needed is not
+    recorded, or nothing finished; WorkloadError: the histograms contradict themselves, or lengths
+    have no upper bound.
     """
     from driftwatch.collect.recordings import open_recording
     from driftwatch.simulate.workload import Workload

@@ -20,9 +20,7 @@ from driftwatch.notify.stdout import needs_ascii
 def echo(text: str = "") -> None:
     """A line to standard output, at once.
 
-    Raises:
-        UsageError: a full disk.
-        BrokenPipeError: nobody reads on.
+    Raises UsageError: a full disk; BrokenPipeError: nobody reads on.
     """
     try:
         click.echo(text)

@@ -47,8 +47,7 @@ class Answer:
 def base_url(url: str) -> str:
     """The address without its path's ``/v1``, e.g. ``http://host:8000``.
 
-    Raises:
-        UsageError: no http(s) address, or one with a password in it.
+    Raises UsageError: no http(s) address, or one with a password in it.
     """
     help_text = "give http://HOST:PORT"
     try:
@@ -79,10 +78,8 @@ def is_loopback(base: str) -> bool:
 class Connection:
     """One user of the server: one request at a time, ended from outside where it must be.
 
-    Args:
-        base: address of :func:`base_url`.
-        key: bearer token, None = none.
-        timeout_seconds: for one request, first byte to last.
+    ``base``: address of :func:`base_url`; ``key``: bearer token, None = none; ``timeout_seconds``:
+    for one request, first byte to last.
     """
 
     def __init__(self, base: str, key: str | None, timeout_seconds: float) -> None:
@@ -100,8 +97,7 @@ class Connection:
     def models(self) -> Mapping[str, int | None]:
         """Models that the server lists, with the longest request each takes where it says so.
 
-        Raises:
-            UsageError: there is no such list, with the reason.
+        Raises UsageError: there is no such list, with the reason.
         """
         where = f"{self.base}/v1/models"
         try:

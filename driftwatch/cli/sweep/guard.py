@@ -46,9 +46,7 @@ def announce(
 def read_key(file: Path | None) -> str | None:
     """The server's key, from the file or from VLLM_API_KEY; None where neither has one.
 
-    Raises:
-        ConfigError: the file cannot be read as one.
-        UsageError: the variable cannot be a header.
+    Raises ConfigError: the file cannot be read as one; UsageError: the variable cannot be a header.
     """
     from driftwatch.settings.values import read_of
 

@@ -50,8 +50,7 @@ def prompt_text(words: int, rng: np.random.Generator) -> str:
 def choose_model(connection: Connection, name: str | None, longest: int) -> str:
     """The model asked for, or the only one (the first) that the server lists.
 
-    Raises:
-        UsageError: it is not listed, or takes no request as long as the longest one.
+    Raises UsageError: it is not listed, or takes no request as long as the longest one.
     """
     if name is not None:
         return name
@@ -72,8 +71,7 @@ def learn(
 ) -> Dialect:
     """Send up to three short requests and learn what the server takes.
 
-    Raises:
-        UsageError: it answers none of them, with what it said.
+    Raises UsageError: it answers none of them, with what it said.
     """
     optional: dict[str, Any] = {"ignore_eos": True, "stream_options": {"include_usage": True}}
     notes: list[str] = []
@@ -139,8 +137,7 @@ class Loop:
     def run(self, progress: Callable[[float, float], None] = lambda done, total: None) -> Sent:
         """Send all of it; returns when the last answer is in.
 
-        Raises:
-            KeyboardInterrupt: every request under way has been ended before it leaves.
+        Raises KeyboardInterrupt: every request under way has been ended before it leaves.
         """
         began, used = time.monotonic(), time.process_time()
         self._until = began + self._seconds

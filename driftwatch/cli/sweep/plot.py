@@ -21,8 +21,7 @@ _LATENCIES = (
 def draw(path: Path, levels: Sequence[Level], where: Degradation) -> None:
     """Two panels over concurrency and the numbers below.
 
-    Raises:
-        UsageError: it cannot be written.
+    Raises UsageError: it cannot be written.
     """
     served = [level for level in levels if level.requests_per_second is not None]
     users = [level.concurrency for level in served]

@@ -121,8 +121,7 @@ def process_columns(
 ) -> dict[str, Floats]:
     """``process_*`` and ``python_*`` of the API server.
 
-    Args:
-        started: start of the process, unix seconds.
+    ``started``: start of the process, unix seconds.
     """
     steady = np.ones(len(times))
     tokens = engine["generation_tokens"]

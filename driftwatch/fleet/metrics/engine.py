@@ -80,8 +80,7 @@ class EngineHistory:
     def add(self, outcome: Outcome) -> None:
         """What ended, and scrapes, after everything that was added before.
 
-        Raises:
-            ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
+        Raises ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
         """
         pending, requests = self._pending, outcome.requests
         max_tokens = self._max_tokens(requests)
@@ -131,8 +130,7 @@ class EngineHistory:
     def ready(self) -> int:
         """How many scrapes, from the first on, can be taken: those whose first tokens are known.
 
-        Raises:
-            ValueError: more requests have a first token than the engine counted.
+        Raises ValueError: more requests have a first token than the engine counted.
         """
         pending = self._pending
         if not len(pending.times):

@@ -83,9 +83,8 @@ class Style:
     ) -> dict[str, tuple[float, ...]]:
         """Group → finite bucket edges, ascending.
 
-        Args:
-            max_model_len: caps the 1-2-5 series of request lengths.
-            custom: group, or family with or without ``vllm:``, → its edges.
+        ``max_model_len``: caps the 1-2-5 series of request lengths; ``custom``: group, or family
+        with or without ``vllm:``, → its edges.
         """
         edges = {REQUEST_TOKENS: request_tokens(max_model_len), **self.groups}
         for family in self.families:

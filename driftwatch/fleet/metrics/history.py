@@ -46,13 +46,9 @@ class Scraped:
 class MetricHistory:
     """The scrapes of one server, restarts included.
 
-    Args:
-        epoch: the wall time of second 0 of the simulation.
-        started_seconds: start of the first process on the simulation's clock; its metrics are made
-            ``READY_AFTER_SECONDS`` later.
-
-    Raises:
-        ImpossibleConfiguration: the server cannot be.
+    ``epoch``: the wall time of second 0 of the simulation; ``started_seconds``: start of the first
+    process on the simulation's clock; its metrics are made ``READY_AFTER_SECONDS`` later. Raises
+    ImpossibleConfiguration: the server cannot be.
     """
 
     def __init__(self, server: Server, epoch: datetime, started_seconds: float = -60.0) -> None:
@@ -82,8 +78,7 @@ class MetricHistory:
 
         A scrape waits until the requests that had their first token by then have ended.
 
-        Raises:
-            ValueError: times do not fit, or the engine's counters contradict its requests.
+        Raises ValueError: times do not fit, or the engine's counters contradict its requests.
         """
         self._http.add(outcome.requests)
         self._engine.add(outcome)
@@ -104,8 +99,7 @@ class MetricHistory:
 
         What ends after the last scrape of the old process is forgotten with it.
 
-        Raises:
-            ImpossibleConfiguration: the new server cannot be.
+        Raises ImpossibleConfiguration: the new server cannot be.
         """
         self._begin(server, started_seconds)
 

@@ -27,9 +27,8 @@ def without(
 ) -> pl.DataFrame:
     """A scrape table without what is dropped.
 
-    Args:
-        buckets: histograms (``vllm:…``) that keep +Inf alone.
-        metrics: names (``vllm:…``) that are dropped.
+    ``buckets``: histograms (``vllm:…``) that keep +Inf alone; ``metrics``: names (``vllm:…``) that
+    are dropped.
     """
     columns: list[pl.Expr] = []
     for metric in REGISTRY:

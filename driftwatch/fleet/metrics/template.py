@@ -74,11 +74,8 @@ class FirstAnswers:
 def page_template(server: Server, started: float, answers: FirstAnswers) -> PageTemplate:
     """The page of one server process.
 
-    Args:
-        started: start of the process, unix seconds.
-
-    Raises:
-        ImpossibleConfiguration: the server cannot be.
+    ``started``: start of the process, unix seconds. Raises ImpossibleConfiguration: the server
+    cannot be.
     """
     slots: list[Slot] = []
     metrics = list(_metrics(server, started, answers, slots))

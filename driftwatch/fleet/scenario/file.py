@@ -22,8 +22,7 @@ SUFFIX = ".yaml"
 def read_scenario(path: Path) -> Scenario:
     """One scenario file.
 
-    Raises:
-        ConfigError: with every problem, each at its place.
+    Raises ConfigError: with every problem, each at its place.
     """
     return _scenario(read_yaml(path), path.parent)
 
@@ -48,9 +47,7 @@ def shipped_scenarios() -> tuple[Scenario, ...]:
 def scenario_named(name: str) -> Scenario:
     """A shipped scenario by its name, or any other by the path of its file.
 
-    Raises:
-        UsageError: there is none of that name.
-        ConfigError: the file has problems.
+    Raises UsageError: there is none of that name; ConfigError: the file has problems.
     """
     if name.endswith((SUFFIX, ".yml")):
         return read_scenario(Path(name))

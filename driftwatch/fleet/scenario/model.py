@@ -100,8 +100,7 @@ class Serving(Part):
     def changed(self, change: ServingChange) -> Serving:
         """These settings with those that a change names.
 
-        Raises:
-            ValidationError: they do not go together.
+        Raises ValidationError: they do not go together.
         """
         settings = {name: getattr(change, name) for name in change.model_fields_set}
         return Serving.model_validate({**self.model_dump(), **settings})

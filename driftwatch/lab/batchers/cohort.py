@@ -45,8 +45,7 @@ class CohortPolicy:
 def run_cohorts(load: Load, step_time: StepTime, policy: CohortPolicy) -> Batched:
     """Serve the requests batch after batch: a step over all prompts, then a step a token.
 
-    Raises:
-        ValueError: buckets that do not rise.
+    Raises ValueError: buckets that do not rise.
     """
     return _Server(load, step_time, policy).run()
 

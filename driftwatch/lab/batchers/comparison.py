@@ -66,9 +66,8 @@ def measure(
 ) -> Point:
     """One policy under one load.
 
-    Raises:
-        ValueError: a load or settings that cannot be.
-        ImpossibleConfiguration: vLLM would refuse the settings.
+    Raises ValueError: a load or settings that cannot be; ImpossibleConfiguration: vLLM would refuse
+    the settings.
     """
     if closed:
         if policy.name == BACK_PRESSURE:
@@ -225,9 +224,8 @@ def causes(
 ) -> tuple[Variant, ...]:
     """Measure the ladder from static to continuous, then each cause of static alone.
 
-    Raises:
-        ValueError: settings or a rate that cannot be.
-        ImpossibleConfiguration: vLLM would refuse the settings.
+    Raises ValueError: settings or a rate that cannot be; ImpossibleConfiguration: vLLM would refuse
+    the settings.
     """
     variants: list[Variant] = []
     for place, policy in enumerate(without_causes(settings)):

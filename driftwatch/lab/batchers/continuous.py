@@ -33,9 +33,8 @@ def run_continuous(
 ) -> Batched:
     """Serve the requests as vLLM does.
 
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings.
-        ValueError: clients that give up unnoticed in a closed loop, which is not modelled.
+    Raises ImpossibleConfiguration: vLLM would refuse the settings; ValueError: clients that give up
+    unnoticed in a closed loop, which is not modelled.
     """
     fates, requests = Fates(load), load.requests
     if load.free_given_up or not fates.leavers:
@@ -98,8 +97,7 @@ def run_back_pressure(
     patience ends before its next try would come ends as rejected. Without ``free_given_up`` who was
     admitted and gave up is served to the end, for nobody, and counts as inside until then.
 
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings.
+    Raises ImpossibleConfiguration: vLLM would refuse the settings.
     """
     fates, requests = Fates(load), load.requests
     limited = replace(configuration, max_num_queued_reqs=pressure.threshold)

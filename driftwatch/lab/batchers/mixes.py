@@ -37,8 +37,7 @@ class Mix:
     def at(self, arrival_seconds: Floats) -> Requests:
         """The mix at sorted times.
 
-        Raises:
-            ValueError: generations above `MOST_TOKENS`.
+        Raises ValueError: generations above `MOST_TOKENS`.
         """
         if (longest := int(self.generation_tokens.max())) > MOST_TOKENS:
             raise ValueError(f"a generation of {longest:,} tokens; at most {MOST_TOKENS:,}")
@@ -61,8 +60,7 @@ def lognormal_lengths(
 
     Rounded to whole tokens: a mean of a few tokens is met less exactly.
 
-    Raises:
-        ValueError: a mean below 1, a negative cv.
+    Raises ValueError: a mean below 1, a negative cv.
     """
     if not 1.0 <= mean_tokens < np.inf or not 0.0 <= cv < np.inf:
         raise ValueError(f"mean must be at least 1 token and cv not negative: {mean_tokens}, {cv}")

@@ -53,9 +53,8 @@ class Policy:
     ) -> Batched:
         """Run it.
 
-        Raises:
-            ValueError: settings that cannot be, or a load that the policy is not defined for.
-            ImpossibleConfiguration: vLLM would refuse the settings.
+        Raises ValueError: settings that cannot be, or a load that the policy is not defined for;
+        ImpossibleConfiguration: vLLM would refuse the settings.
         """
         settings, configuration = self.settings, self.settings.configuration
         load = Load(requests, concurrency, settings.timeout_seconds, settings.free_given_up)
@@ -89,8 +88,7 @@ NO_CLOSED_LOOP = "back-pressure is for arrivals that do not wait: a closed loop 
 def policy_named(name: str, settings: Settings) -> Policy:
     """A policy by its name.
 
-    Raises:
-        ValueError: no such policy.
+    Raises ValueError: no such policy.
     """
     if name not in NAMES:
         raise ValueError(f"no policy {name!r}: one of {', '.join(NAMES)}")

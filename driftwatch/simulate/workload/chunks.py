@@ -73,8 +73,7 @@ class Problems:
     def raise_any(self, *, help_text: str | None = None) -> None:
         """End here where something was wrong.
 
-        Raises:
-            WorkloadError: with every named problem and the count of the rest.
+        Raises WorkloadError: with every named problem and the count of the rest.
         """
         if self:
             raise WorkloadError(self.texts(), help_text=help_text)
@@ -98,8 +97,7 @@ class Chunk:
 def opened(path: Path) -> Iterator[io.BufferedReader]:
     """The file's bytes, gunzipped where it is gzip.
 
-    Raises:
-        WorkloadError: it cannot be read, or its gzip data are damaged.
+    Raises WorkloadError: it cannot be read, or its gzip data are damaged.
     """
     try:
         with path.open("rb") as raw:

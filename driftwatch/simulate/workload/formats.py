@@ -273,8 +273,7 @@ NUMERIC = frozenset().union(*(one.numeric for one in FORMATS))
 def recognise(path: str, columns: Iterable[str]) -> Format:
     """The format whose columns these are.
 
-    Raises:
-        WorkloadError: none has all its columns here; names those of the nearest that lack.
+    Raises WorkloadError: none has all its columns here; names those of the nearest that lack.
     """
     there = set(columns)
     for one in FORMATS:

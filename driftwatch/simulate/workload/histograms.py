@@ -73,14 +73,10 @@ def rebuild(
 ) -> tuple[Requests, tuple[str, ...]]:
     """Requests that would have left these histograms, and what was taken for what they do not hold.
 
-    Args:
-        windows: one after the other, no overlap; in one of them a request finished.
-        max_model_len: bounds the cell above the last edge.
-        block_size: prefix hits come in whole blocks of so many tokens.
-
-    Raises:
-        WorkloadError: a sum contradicts its buckets, or the last cell is in use and its bound
-            unknown.
+    ``windows``: one after the other, no overlap; in one of them a request finished;
+    ``max_model_len``: bounds the cell above the last edge; ``block_size``: prefix hits come in
+    whole blocks of so many tokens. Raises WorkloadError: a sum contradicts its buckets, or the last
+    cell is in use and its bound unknown.
     """
     if problems := _problems(windows, max_model_len):
         raise WorkloadError(tuple(problems))
@@ -159,8 +155,7 @@ def sample_lengths(
     chance). Inside a cell lengths are drawn uniformly, then all are bent together towards the
     cells' low or high ends until the mean is right, and the last tokens are spread one by one.
 
-    Raises:
-        ValueError: the histogram is empty and ``count`` is not 0.
+    Raises ValueError: the histogram is empty and ``count`` is not 0.
     """
     if not count:
         return np.zeros(0, dtype=np.int64)

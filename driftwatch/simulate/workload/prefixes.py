@@ -25,8 +25,7 @@ _ROOT = -1
 class Prefixes:
     """The tree of blocks of one trace.
 
-    Args:
-        skipped: requests before the first that has the column.
+    ``skipped``: requests before the first that has the column.
     """
 
     def __init__(self, skipped: int = 0) -> None:

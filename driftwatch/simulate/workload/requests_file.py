@@ -45,8 +45,7 @@ def read_requests(
 ) -> Requests:
     """The requests of a file; ``read_workload`` says where they come from as well.
 
-    Raises:
-        WorkloadError: as ``read_workload``.
+    Raises WorkloadError: as ``read_workload``.
     """
     return read_workload(path, limit=limit, any_order=any_order).requests
 
@@ -56,15 +55,11 @@ def read_workload(
 ) -> Workload:
     """Requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
 
-    Args:
-        path: the file; what it is is decided by its first bytes and its columns.
-        limit: read only so many requests.
-        any_order: the rows may come in another order than that of arrival (gateways write a
-            request when it ends); they are sorted.
-
-    Raises:
-        WorkloadError: the file cannot be read, lacks a column, or holds what cannot be: the
-            first twenty problems with their lines, and how many more there are.
+    ``path``: the file; what it is is decided by its first bytes and its columns; ``limit``: read
+    only so many requests; ``any_order``: the rows may come in another order than that of arrival
+    (gateways write a request when it ends); they are sorted. Raises WorkloadError: the file cannot
+    be read, lacks a column, or holds what cannot be: the first twenty problems with their lines,
+    and how many more there are.
     """
     path = Path(path)
     problems = Problems(str(path))

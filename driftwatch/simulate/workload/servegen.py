@@ -28,8 +28,7 @@ KINDS = ("prompt", "generation")
 def read_rates(path: Path) -> pl.DataFrame:
     """The table of rates.
 
-    Raises:
-        WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
+    Raises WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
     """
     table = _table(path, ("client", "start_seconds", "requests_per_second", "arrival_cv"))
     rate, cv = pl.col("requests_per_second"), pl.col("arrival_cv")
@@ -83,8 +82,7 @@ def _key(client: Integers, epoch: Integers) -> Integers:
 def read_lengths(path: Path) -> LengthTable:
     """The table of lengths; a length of 0 counts as 1: a request has at least one token.
 
-    Raises:
-        WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
+    Raises WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
     """
     table = _table(path, ("client", "start_seconds", "kind", "tokens", "probability"))
     chance = pl.col("probability")

@@ -20,8 +20,7 @@ def print_padding(
 ) -> None:
     """Print the waste of one batch of given lengths, or of a mix in batches of a size.
 
-    Raises:
-        ValueError: lengths or buckets that cannot be.
+    Raises ValueError: lengths or buckets that cannot be.
     """
     lengths = np.asarray(lengths_tokens, dtype=np.int64)
 

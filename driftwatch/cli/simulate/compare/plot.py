@@ -31,8 +31,7 @@ _PANELS: tuple[tuple[str, Callable[[Steady], float | None]], ...] = (
 def draw(path: Path, comparison: Comparison, title: str) -> None:
     """Three panels and the numbers below.
 
-    Raises:
-        UsageError: it cannot be written.
+    Raises UsageError: it cannot be written.
     """
     names = comparison.policies
     cells = [[_cell(comparison, name, load) for load in comparison.loads] for name in names]
