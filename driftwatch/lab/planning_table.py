@@ -6,8 +6,6 @@ are fitted and their errors said.
 
 from __future__ import annotations
 
-import csv
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.errors import NoVerdict, WorkloadError
+from driftwatch.simulate.workload.chunks import Chunk, Problems, chunks, opened
+from driftwatch.simulate.workload.formats import Column, numbers
 
 Floats = npt.NDArray[np.float64]
 
-_COLUMNS = ("batch", "seconds", "tokens")
+_COLUMNS = (
+    Column("batch", 1),
+    Column("seconds", 1e-9, whole=False),
+    Column("tokens", 1, neutral=1),  # of a row that timed several
+)
 _FORM = "a CSV whose first line names the columns: batch,seconds[,tokens]"
-_MOST = 1e9  # seconds, tokens or requests
-_MOST_ROWS = 10_000
-_MOST_PROBLEMS = 20
+_MOST_SECONDS = 1e9
 _FEWEST_BATCHES = 3  # two points lie on every line
 
 
@@ -55,74 +57,36 @@ def read_table(path: Path) -> LatencyTable:
 
     Raises WorkloadError: it cannot be read; every problem with its line.
     """
-    problems: list[str] = []
-    rows: list[tuple[float, float]] = []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True)
-            columns = [name.strip().casefold() for name in reader.fieldnames or ()]
-            reader.fieldnames = columns
-            if wrong := _header_problems(columns):
-                raise WorkloadError(
-                    tuple(f"{path}:1: {problem}" for problem in wrong),
-                    help_text=_FORM,
-                )
-            for row in reader:
-                if len(rows) >= _MOST_ROWS or len(problems) >= _MOST_PROBLEMS:
-                    problems.append(f"{path}:{reader.line_num}: not read on from here")
-                    break
-                _add(row, f"{path}:{reader.line_num}", rows, problems)
-    except OSError as error:
-        raise WorkloadError(
-            (f"{path}: {(error.strerror or 'cannot be read').lower()}",), help_text=_FORM
-        ) from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError((f"{path}: no CSV text ({error})",), help_text=_FORM) from error
-    if not rows and not problems:
-        problems.append(f"{path}: no rows")
-    if problems:
-        raise WorkloadError(tuple(problems), help_text=_FORM)
-    points = np.array(sorted(rows))
+    problems = Problems(str(path))
+    rows: list[Floats] = []
+    with opened(path) as stream:
+        for chunk in chunks(path, stream, problems, frozenset()):
+            table = Chunk(chunk.lines, chunk.frame.rename(_with_known_columns(path, chunk)))
+            values = [numbers(column, table, problems, column.name) for column in _COLUMNS]
+            late = chunk.lines[values[1] > _MOST_SECONDS]
+            problems.add_all(late, [f"seconds are above {_MOST_SECONDS:,.0f}"] * len(late))
+            rows.append(np.column_stack([values[0], values[1] / values[2]]))
+            problems.sort()
+    problems.raise_any(help_text=_FORM)
+    points = np.concatenate([np.zeros((0, 2)), *rows])
+    if not len(points):
+        raise WorkloadError((f"{path}: no rows",), help_text=_FORM)
+    points = points[np.lexsort(points.T[::-1])]
     return LatencyTable(points[:, 0], points[:, 1])
 
 
-def _header_problems(columns: list[str]) -> list[str]:
-    """Missing, unknown and repeated columns: one that is not read must not look as if it were."""
-    problems = []
-    if missing := [name for name in _COLUMNS[:2] if name not in columns]:
-        problems.append(f"no column {' and '.join(missing)}")
-    if not missing and (unknown := [name for name in columns if name not in _COLUMNS]):
-        problems.append(f"unknown column {', '.join(unknown)}")
-    problems += [f"column {n} is there twice" for n in _COLUMNS if columns.count(n) > 1]
-    return problems
-
-
-def _add(
-    row: dict[str, str], where: str, rows: list[tuple[float, float]], problems: list[str]
-) -> None:
-    values: dict[str, float] = {"tokens": 1.0}
-    for name in _COLUMNS:
-        text = row.get(name)
-        if name == "tokens" and name not in row:
-            continue
-        try:
-            value = float(text or "")
-        except ValueError:
-            problems.append(f"{where}: {name} {text!r} is no number")
-            return
-        if not math.isfinite(value) or value <= 0 or (name != "seconds" and value < 1):
-            problems.append(
-                f"{where}: {name} {text} must be {'above 0' if name == 'seconds' else 'at least 1'}"
-            )
-            return
-        if value > _MOST or (name == "seconds" and value < 1 / _MOST):
-            problems.append(f"{where}: {name} {text} is beyond what a measurement can be")
-            return
-        if name != "seconds" and value != int(value):
-            problems.append(f"{where}: {name} {text} must be a whole number")
-            return
-        values[name] = value
-    rows.append((values["batch"], values["seconds"] / values["tokens"]))
+def _with_known_columns(path: Path, chunk: Chunk) -> dict[str, str]:
+    """Name in the file → ours; one that is not read must not look as if it were."""
+    ours = {name: name.casefold() for name in chunk.frame.columns}
+    wanted = [column.name for column in _COLUMNS]
+    there = list(ours.values())
+    wrong = [f"no column {name}" for name in wanted[:2] if name not in there]
+    if not wrong:
+        wrong += [f"unknown column {name}" for name in there if name not in wanted]
+        wrong += [f"column {name} is there twice" for name in wanted if there.count(name) > 1]
+    if wrong:
+        raise WorkloadError(tuple(f"{path}:1: {problem}" for problem in wrong), help_text=_FORM)
+    return ours
 
 
 def fit_line(table: LatencyTable) -> Line:

@@ -272,7 +272,7 @@ def test_a_measured_table(run: Run, tmp_path: Path) -> None:
         ((*H100[1:], "--hardware", "none.yaml"), "cannot be read"),
         (("--table", "t.csv"), "--table needs a target"),
         (("--table", "t.csv", "--gpu", "H100", "--tpot-seconds", "1"), "--gpu: not with --table"),
-        (("--table", "none.csv", "--tpot-seconds", "1"), "no such file"),
+        (("--table", "none.csv", "--tpot-seconds", "1"), "No such file"),
     ],
 )
 def test_what_cannot_be_asked(run: Run, arguments: tuple[str, ...], says: str) -> None:

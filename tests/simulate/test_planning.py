@@ -248,17 +248,17 @@ def test_a_larger_batch_that_was_fast_by_chance_does_not_count(tmp_path: Path) -
     ("text", "says"),
     [
         ("batch,time\n1,2\n", ":1: no column seconds"),
-        ("", ":1: no column batch and seconds"),
+        ("", "the file is empty"),
         ("batch,seconds\n", "no rows"),
-        ("batch,seconds\n1,2\nx,3\n-1,4\n5,0\n", r":3: batch 'x' .*:4: batch -1 .*:5: seconds 0"),
-        ("batch,seconds,tokens\n1,2,0\n", ":2: tokens 0 must be at least 1"),
-        ("batch,seconds\n1,inf\n", ":2: seconds inf"),
-        ("batch,seconds\n1.5,1\n", ":2: batch 1.5 must be a whole number"),
-        ("batch,seconds\n1,1e308\n", ":2: seconds 1e308"),
+        ("batch,seconds\n1,2\nx,3\n-1,4\n5,0\n", r":3: batch is x.*:4: batch is -1.*:5: seconds"),
+        ("batch,seconds,tokens\n1,2,0\n", ":2: tokens is 0: at least 1"),
+        ("batch,seconds\n1,inf\n", ":2: seconds is infinite"),
+        ("batch,seconds\n1.5,1\n", ":2: batch is 1.5, not a whole number"),
+        ("batch,seconds\n1,1e308\n", ":2: seconds are above 1,000,000,000"),
         ("batch,seconds,token\n1,2,100\n", ":1: unknown column token"),
         ("batch,seconds,Seconds\n1,2,3\n", ":1: column seconds is there twice"),
-        ("batch,seconds\n1\n", ":2: seconds None is no number"),
-        ("batch,seconds\n" + "x,1\n" * 50, ":21: .*:22: not read on from here"),
+        ("batch,seconds\n1\n", ":2: no seconds"),
+        ("batch,seconds\n" + "x,1\n" * 50, ":21: .*and 30 more"),
     ],
 )
 def test_tables_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> None:
@@ -269,8 +269,8 @@ def test_tables_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> Non
 def test_two_batches_are_no_line(tmp_path: Path) -> None:
     with pytest.raises(NoVerdict, match="2 different batch sizes"):
         fit_line(table_of(tmp_path / "t.csv", "batch,seconds\n1,1\n2,2\n2,2.1\n"))
-    with pytest.raises(WorkloadError, match="no such file"):
+    with pytest.raises(WorkloadError, match="No such file"):
         read_table(tmp_path / "none.csv")
     (tmp_path / "b.csv").write_bytes(b"batch,seconds\n\xff\xfe,1\n")
-    with pytest.raises(WorkloadError, match="no CSV text"):
+    with pytest.raises(WorkloadError, match="no number"):
         read_table(tmp_path / "b.csv")

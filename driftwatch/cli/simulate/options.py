@@ -45,8 +45,8 @@ def option(
     names: str, kind: Any = None, text: str = "", **more: Any
 ) -> Callable[[Command], Command]:
     """An option that shows its default; ``names``: its flags and the name of its argument."""
-    shown = more.get("default") is not None
-    return click.option(*names.split(), type=kind, help=text, show_default=shown, **more)
+    has_default = more.get("default") is not None
+    return click.option(*names.split(), type=kind, help=text, show_default=has_default, **more)
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)

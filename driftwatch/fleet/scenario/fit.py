@@ -100,8 +100,8 @@ def unknown_names(
         for name, value, valid in (("leaf", effect.leaf, leaves), ("knob", effect.knob, knobs)):
             if value is not None and value not in valid:
                 close = difflib.get_close_matches(value, valid, n=1)
-                known = f"known: {', '.join(sorted(valid))}"
-                hint = f"did you mean {close[0]}?" if close else known
+                names = f"known: {', '.join(sorted(valid))}"
+                hint = f"did you mean {close[0]}?" if close else names
                 yield (*where, name), f"there is no {name} {value:.60}: {hint}"
         listed = ("pages", effect.pages), ("tickets", effect.tickets), ("notices", effect.notices)
         for severity, place, value in chain.from_iterable(
