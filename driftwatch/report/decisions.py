@@ -49,7 +49,7 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
         advised = (page or {}).get("recommendation") or {}
         if family_of(one) == "retune":
             change = advised.get("action") == "change"
-            what = f"re-tune {setting_change(advised)}" if change else "tune is stale: tune, pin"
+            what = f"re-tune {setting_change(advised)}" if change else "settings fit other lengths: driftwatch recommend"
             yield _decision("retune", name(one), f"{what}, {_age(since, material)}", since)
             continue
         todo = "" if page is None else _todo(imperatives(page))
@@ -82,7 +82,7 @@ def _advice(material: Material) -> Iterator[dict[str, Any]]:
             continue
         advised = one.recommendation
         step = ", ".join(map(_step, (advised, *advised.get("also", ()))))
-        text = f"{clean(step)} was advised, not seen changed, {_age(one.at, material)}"
+        text = f"{clean(step)} was advised, not made yet, {_age(one.at, material)}"
         yield _decision("advice", names[one.target], text, one.at)
 
 
@@ -134,7 +134,7 @@ def _pins(material: Material) -> Iterator[dict[str, Any]]:
         mine = pl.col("pin_possible").fill_null(False) & (pl.col("pool") == name)
         since = material.cells.filter(mine)["end"].min()
         text = (
-            f"{count} of {servers.height} servers have no pin, and minutes enough for one: "
+            f"{count} of {servers.height} servers have no baseline, and data enough for one: "
             f"driftwatch baseline propose {pool}"
         )
         if isinstance(since, datetime):

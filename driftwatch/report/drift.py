@@ -25,6 +25,7 @@ from driftwatch.report.incidents import drifts, family_of, ground, is_open, key_
 from driftwatch.report.material import Material
 from driftwatch.report.outcomes import done_text, result_text, verifications_of
 
+_RECOVERED = 0.95  # of the usual speed
 _LIMITS: Mapping[str, str] = {
     **{name: f"{KNOBS[name].short} full" for name in COLUMN_KNOBS},
     "kv_cache": "KV full",
@@ -231,7 +232,7 @@ def _done(episodes: Sequence[Incident], changed: Sequence[Any]) -> str:
     if ends:
         return clean(str(ends[-1]).split(" (")[0])
     acked = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
-    return f"acked by {clean(acked[0])}" if acked else "none seen"
+    return f"acked by {clean(acked[0])}" if acked else "no change found"
 
 
 def _result(material: Material, family: str, episodes: Sequence[Incident]) -> str:
@@ -248,7 +249,8 @@ def _result(material: Material, family: str, episodes: Sequence[Incident]) -> st
             & pl.col("speed_at_equal_load_ratio").is_not_null()
         )
         if len(mine):
-            return f"speed {100 * mine['speed_at_equal_load_ratio'][-1]:.0f} %"
+            ratio = mine["speed_at_equal_load_ratio"][-1]
+            return f"speed {100 * ratio:.0f} %{' again' if ratio >= _RECOVERED else ''}"
     return f"over after {duration(_covered(material, episodes))}"
 
 

@@ -48,14 +48,14 @@ def done_text(verifications: Sequence[Verification]) -> str:
     """What was changed: ``budget 2048``, ``release 0.11.0``.
 
     >>> done_text([])
-    'none seen'
+    'no change found'
     """
     words: dict[str, None] = {}
     for one in verifications:
         for name, (_, after) in sorted(one.change.what.items()):
             what = KNOBS[name].short if name in KNOBS else clean(name)
             words[f"{what} {cut(clean(after), 24)}"] = None
-    return ", ".join(words) or "none seen"
+    return ", ".join(words) or "no change found"
 
 
 def standing(one: Verification, until: datetime) -> str:

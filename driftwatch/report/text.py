@@ -102,7 +102,7 @@ def pages_text(pages: Document) -> str:
     if pages["silenced"]:
         parts.append(f"{pages['silenced']} silenced")
     budget = pages["budget_false_episodes"]
-    allowed = f"budget {figure(budget, 2)} a week" if budget else "no budget without servers"
+    allowed = f"budget {figure(budget, 2)} pages a week" if budget else "no budget without servers"
     return f"{parts[0]}; {', '.join([*parts[1:], allowed])}"
 
 

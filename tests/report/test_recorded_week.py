@@ -49,7 +49,7 @@ def test_what_was_injected_is_what_is_told(document: dict[str, Any]) -> None:
     assert (row["subject"], row["family"]) == ("chat-8b-1", "speed")
     lost = (SLOW_TO - SLOW_FROM) * (1 - 1 / 1.3333)  # one GPU
     assert row["cost"]["gpu_hours_lost"] == pytest.approx(lost, rel=0.2)
-    speed = int(row["result"].removeprefix("speed ").removesuffix(" %"))
+    speed = int(row["result"].removeprefix("speed ").removesuffix(" again").removesuffix(" %"))
     assert 93 < speed < 107
     assert document["pages"]["pages"] == 1
     assert document["fleet"] == {"pools": 1, "servers": 2}

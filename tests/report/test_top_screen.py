@@ -44,7 +44,7 @@ STORY: dict[str, Any] = {
             "figure": "19 % slower",
             "cost": {"kind": "gpu_hours", "gpu_hours_lost": 0.3, "money": None},
             "done": "drained",
-            "result": "speed 100 %",
+            "result": "speed 100 % again",
         },
     ],
     "pages": {
@@ -254,7 +254,7 @@ def test_open_decisions_come_first_by_kind_and_age() -> None:
     assert [d["kind"] for d in document["for_you"]] == ["retune", "advice", "verification", "pin"]
     text = _flat(document)
     assert "FOR YOU chat-8b: re-tune max_num_seqs 64 → 128, open 4 d" in text
-    assert "max_num_batched_tokens 512 → 2048 was advised, not seen changed" in text
+    assert "max_num_batched_tokens 512 → 2048 was advised, not made yet" in text
     assert "31 of 60 matched minutes" in text
     assert "driftwatch baseline pin a1b2c3" in text
     # a change of that knob after the advice is what it asked for
@@ -295,7 +295,7 @@ def test_servers_that_could_have_a_pin_wait_for_a_person() -> None:
     could = cell(verdict_seconds=0.0, arming_seconds=600.0, pin_possible=True)
     other = cell(instance="s1:8000")
     document = week_document(_material(cells=cells(could, other)))
-    assert "p: 1 of 2 servers have no pin, and minutes enough for one" in _flat(document)
+    assert "p: 1 of 2 servers have no baseline, and data enough for one" in _flat(document)
     pinned = cell(end=WEEK.start + timedelta(minutes=20), pin_possible=False)
     assert week_document(_material(cells=cells(could, other, pinned)))["for_you"] == []
 
