@@ -49,7 +49,11 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
         advised = (page or {}).get("recommendation") or {}
         if family_of(one) == "retune":
             change = advised.get("action") == "change"
-            what = f"re-tune {setting_change(advised)}" if change else "settings fit other lengths: driftwatch recommend"
+            what = (
+                f"re-tune {setting_change(advised)}"
+                if change
+                else "settings fit other lengths: driftwatch recommend"
+            )
             yield _decision("retune", name(one), f"{what}, {_age(since, material)}", since)
             continue
         todo = "" if page is None else _todo(imperatives(page))
