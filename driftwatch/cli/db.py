@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import click
 
-from driftwatch.cli.database import database_of, database_options
+from driftwatch.cli.database import database_of
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 
 
 @click.group()
 def command() -> None:
-    """Bring the database to this version, or say which one it is."""
+    """Bring the database to this version, or print which one it is."""
 
 
 @command.command()
-@database_options
-def upgrade(db: str | None, config: str | None) -> None:
-    """Run the migrations that are missing; makes the file where there is none.
+@history_options("db", "config")
+def upgrade(history: History) -> None:
+    """Run the missing migrations in one transaction; without a file, make one.
 
-    All of them run in one transaction. driftwatch run does the same when it starts.
+    driftwatch run does the same when it starts.
     """
     from driftwatch.store.migrate import upgrade_file
 
-    where = database_of(db, config)
+    where = database_of(history.db, history.config)
     before, after = upgrade_file(where)
     if before == after:
         click.echo(f"{where}: schema {after}, nothing to do")
@@ -31,13 +33,13 @@ def upgrade(db: str | None, config: str | None) -> None:
 
 
 @command.command()
-@database_options
-def version(db: str | None, config: str | None) -> int:
+@history_options("db", "config")
+def version(history: History) -> int:
     """Print the schema of the database and the one this version needs; exit 1 if they differ."""
     from driftwatch.store.migrate import versions_of
     from driftwatch.store.tables import SCHEMA_REVISION
 
-    where = database_of(db, config)
+    where = database_of(history.db, history.config)
     revision, writer = versions_of(where)
     by = f" (upgraded by driftwatch {writer})" if writer else ""
     click.echo(f"{where}: schema {revision or 'none'}{by}; this version needs {SCHEMA_REVISION}")

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import Progress, Span, plan_from, serving_options
+from driftwatch.cli.options import Progress, plan_from
+from driftwatch.cli.output import print_wrapped
+from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
     from driftwatch.doctor.checks import Check, Checkup
     from driftwatch.doctor.scrapes import SourceAnswer
     from driftwatch.model import TargetKey
-    from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
 
@@ -31,20 +34,10 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
 @click.command(name="doctor")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--recording", type=click.Path(path_type=Path), help="Look at a recording.")
-@click.option("--baseline", type=Span(), help="A baseline that will be given.")
 @click.option("--all", "show_all", is_flag=True, help="Show what is fine as well.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@serving_options
-def command(
-    urls: tuple[str, ...],
-    recording: Path | None,
-    baseline: Window | None,
-    show_all: bool,
-    as_json: bool,
-    config: Path | None,
-    **serving: Any,
-) -> None:
+@json_option
+@history_options("recording", "baseline", "serving")
+def command(urls: tuple[str, ...], show_all: bool, as_json: bool, history: History) -> None:
     """Check every input of every rule, at metrics pages (URL), a recording, or --config.
 
     Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there, fresh,
@@ -55,7 +48,6 @@ def command(
     """
     import polars as pl
 
-    from driftwatch.cli.database import config_here
     from driftwatch.clock import SystemClock
     from driftwatch.doctor.checkup import Inputs, checkup, receiver_checks
     from driftwatch.doctor.sources import read_sources
@@ -63,15 +55,14 @@ def command(
     from driftwatch.service.needs import receiver_files
     from driftwatch.settings import load_settings
 
-    of_config = not urls and recording is None
-    if config is None and of_config:
-        config = config_here()
-    plan = plan_from(config, **serving)
+    of_config = not urls and history.is_stored
+    config = history.config_file if of_config else history.config
+    plan = plan_from(config, **history.serving)
     clock = SystemClock()
     configured = None if config is None else load_settings(config)
-    settings = _settings(urls, recording, config, configured)
-    if urls:
-        plan, settings = _with_own_gpus(urls, plan, settings)
+    settings = _settings(urls, history.recordings, config, configured)
+    if hosts := hosts_with_own_gpus(urls):
+        plan, settings = _with_own_gpus(hosts, plan, settings)
     progress = Progress("asking")
     reading = read_sources(settings, clock, progress)
     progress.close()
@@ -81,13 +72,13 @@ def command(
         plan.assign(reading.targets),
         plan,
         Inputs(
-            has_baseline=baseline is not None,
-            now=clock.now() if recording is None else None,
+            has_baseline=history.baseline is not None,
+            now=None if history.recordings else clock.now(),
             sources=reading.sources,
             gpus=pl.concat(reading.gpus),
             interval_seconds=settings.interval,
             places={pool.name: serving_said(pool.serving) for pool in pools},
-            waits=_waits(config, plan) if of_config else None,
+            waits=_waits(history, plan) if of_config else None,
         ),
     )
     if configured is not None:
@@ -103,7 +94,10 @@ def command(
 
 
 def _settings(
-    urls: Sequence[str], recording: Path | None, config: Path | None, configured: Settings | None
+    urls: Sequence[str],
+    recordings: Sequence[Path],
+    config: Path | None,
+    configured: Settings | None,
 ) -> Settings:
     """The sources to read: those of the command line, else of the configuration.
 
@@ -113,14 +107,15 @@ def _settings(
     from driftwatch.service.needs import unmet
     from driftwatch.settings import PagesSource, RecordingSource, Settings
 
-    if urls and recording is not None:
+    if urls and recordings:
         raise UsageError("give URLs or --recording, not both", help_text=_EXAMPLE)
-    if recording is not None:
-        source = RecordingSource.model_construct(recording=recording, labels={})
-        return Settings.model_validate({"sources": [source]})
+    sources: list[Any] = [
+        RecordingSource.model_construct(recording=path, labels={}) for path in recordings
+    ]
     if urls:
-        pages = PagesSource.model_construct(pages=tuple(urls), labels={})
-        return Settings.model_validate({"sources": [pages]})
+        sources.append(PagesSource.model_construct(pages=tuple(urls), labels={}))
+    if sources:
+        return Settings.model_validate({"sources": sources})
     if configured is None or config is None:
         raise UsageError(
             "there is no ./driftwatch.yaml, and no URL, --recording or --config is given",
@@ -132,34 +127,22 @@ def _settings(
     return configured
 
 
-def _with_own_gpus(urls: Sequence[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
-    """As ``watch`` does: NVML where a page is of this machine, and the driver is there."""
-    from driftwatch.collect.nvml.machine import host_of, own_hosts
-    from driftwatch.collect.nvml.source import NvmlSource
-    from driftwatch.settings import NvmlSource as Said
+def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
+    """As ``watch`` does: with NVML."""
+    from driftwatch.settings import NvmlSource
 
-    here = own_hosts(urls)
-    if not any(host_of(url) in here for url in urls):
-        return plan, settings
-    source = NvmlSource()
-    try:
-        if not source.is_here():
-            return plan, settings
-    finally:
-        source.close()
-    more = (*settings.sources, Said(nvml=True))
-    return replace(plan, own_hosts=here), settings.model_copy(update={"sources": more})
+    more = (*settings.sources, NvmlSource(nvml=True))
+    return replace(plan, own_hosts=hosts), settings.model_copy(update={"sources": more})
 
 
-def _waits(config: Path | None, plan: Plan) -> dict[TargetKey, str] | None:
+def _waits(history: History, plan: Plan) -> dict[TargetKey, str] | None:
     """Target → what its baseline lacks, from the service's database; None where there is none."""
     from driftwatch.baselines.candidates import waiting_for, without_baseline
     from driftwatch.baselines.material import material_of_store
-    from driftwatch.cli.database import open_store
     from driftwatch.errors import DriftwatchError
 
     try:
-        with open_store(None, None if config is None else str(config)) as store:
+        with history.store() as store:
             material = material_of_store(store, plan)
             waiting = without_baseline(material)
             lacking = waiting_for(material, waiting[:_MOST_READ])
@@ -267,29 +250,17 @@ def _print_check(check: Check, wide: int, place: Callable[[Check], str] | None) 
     if check.status in ("LEARNING", "OFF") and names:
         what = f"{what}: {names} cannot fire" + (" yet" if check.status == "LEARNING" else "")
         names = ""
-    _wrapped(f"{check.status:<7} {check.where:<{wide}} ", what, 8)
+    _wrapped(f"{check.status:<7} {check.where:<{wide}} {what}", 8)
     if names:
-        _wrapped("        disables  ", names, 18)
+        _wrapped(f"        disables  {names}", 18)
     if check.fix:
         if place is not None:
             at = place(check)
         else:
             prefix = f"{check.flags}; or in the configuration, " if check.flags else ""
             at = prefix + ("pools[]:" if check.pool is not None else "")
-        _wrapped("        fix       ", f"{at} {check.fix}".strip(), 18)
+        _wrapped(f"        fix       {f'{at} {check.fix}'.strip()}", 18)
 
 
-def _wrapped(head: str, text: str, indent: int) -> None:
-    """80 columns; a label's line break is none of ours."""
-    import textwrap
-
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    for line in textwrap.wrap(
-        flat,
-        80,
-        initial_indent=head,
-        subsequent_indent=" " * indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    ):
-        click.echo(line)
+def _wrapped(text: str, indent: int) -> None:
+    print_wrapped(text, " " * indent, piped_too=True)

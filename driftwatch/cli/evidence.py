@@ -4,69 +4,59 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.options import Span, Time, plan_from, serving_options
+from driftwatch.cli.history_options import history_options, json_option
+from driftwatch.cli.main import EXIT_PROBLEM
+from driftwatch.cli.options import Time
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from driftwatch.cli.history import History
     from driftwatch.evidence import Column
     from driftwatch.model import Finding
-    from driftwatch.pipeline.explain import Window
-
-_EXIT_PROBLEM = 1
 
 
 @click.command(name="evidence")
 @click.argument("term", required=False)
-@click.option("--recording", type=click.Path(path_type=Path), help="Print one window of it.")
-@click.option("--from", "since", type=Time(), help="With --recording: start of the window.")
-@click.option("--to", "until", type=Time(), help="With --recording: end of the window.")
+@click.option("--from", "first", type=Time(), help="With --recording: start of the window.")
+@click.option("--to", "last", type=Time(), help="With --recording: end of the window.")
 @click.option("--target", help="With --recording: which engine, where there are several.")
-@click.option("--baseline", type=Span(), help="With --recording: window of the reference.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@serving_options
+@json_option
+@history_options("recording", "baseline", "serving")
 def command(
     term: str | None,
-    recording: Path | None,
-    since: datetime | None,
-    until: datetime | None,
+    first: datetime | None,
+    last: datetime | None,
     target: str | None,
-    baseline: Window | None,
     as_json: bool,
-    **serving: Any,
+    history: History,
 ) -> None:
     """List the evidence columns, those that match TERM, or the values of one window.
 
     A window counts the scrapes from --from to --to, both included, and nothing outside it.
     Exit code 1: no column matches TERM.
     """
-    if recording is None:
-        if since or until or target or baseline:
+    if history.is_stored:
+        if first or last or target or history.baseline:
             raise UsageError("--from, --to, --target and --baseline belong to --recording")
         click.get_current_context().exit(_list_columns(term, as_json))
 
-    from driftwatch.cli.recording_history import from_recording
-    from driftwatch.collect.schema import Collected
+    from driftwatch.cli.target_window import recorded
     from driftwatch.notify.explanation import explained_json
-    from driftwatch.pipeline.explain import Window as Asked
-    from driftwatch.pipeline.explain import explain, measured_reference, target_named
+    from driftwatch.pipeline.explain import Window, explain, measured_reference, target_named
 
-    plan = plan_from(**serving)
-    assert recording is not None  # noqa: S101 - the other way has exited above
-    scrapes, gpus, targets, whole = from_recording(recording, plan)
-    window = Asked(since or whole.start, until or whole.end)
+    plan, data = history.plan, recorded(history)
+    window = Window(first or data.first, last or data.last)
     if window.start >= window.end:
         raise UsageError("--from is not before --to")
-    history = Collected(scrapes, targets, gpus=gpus)
-    measured = measured_reference(history, baseline, plan)
-    chosen = target_named(target, targets)
-    finding = explain(history, chosen, window, plan, measured)
+    measured = measured_reference(data.collected, history.baseline, plan)
+    chosen = target_named(target, data.collected.targets)
+    finding = explain(data.collected, chosen, window, plan, measured)
     if as_json:
         click.echo(explained_json(finding, window.start, window.end))
         return
@@ -144,7 +134,7 @@ def _list_columns(term: str | None, as_json: bool) -> int:
     if as_json:
         rows = [asdict(column) for column in columns]
         click.echo(json.dumps({"schema_version": 1, "columns": rows}, indent=2))
-        return 0 if columns else _EXIT_PROBLEM
+        return 0 if columns else EXIT_PROBLEM
     if not sys.stdout.isatty():
         for column in columns:
             click.echo("\t".join(_cells(column)))
@@ -170,7 +160,7 @@ def _list_columns(term: str | None, as_json: bool) -> int:
             click.echo(textwrap.fill(fact, 80, initial_indent="  ", subsequent_indent="    "))
     if not columns and not reasons:
         click.echo(f"no column, alias or meaning contains {term!r}", err=True)
-        return _EXIT_PROBLEM
+        return EXIT_PROBLEM
     return 0
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.database import database_options, iso_time, moment, open_store, short_time
-from driftwatch.cli.table import lines
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options, json_option
+from driftwatch.cli.options import Time
+from driftwatch.cli.output import lines, print_json
 from driftwatch.clock import SystemClock
+from driftwatch.notify.numbers import moment, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.model import Incident
@@ -29,26 +31,26 @@ HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 )
 @click.option(
     "--since",
-    metavar="WHEN",
-    help="Those open or resolved since then: 24h, or a time like 2026-01-31T14:05Z.",
+    "start",
+    type=Time(),
+    help="Those open or resolved since then: 24h (ago), or 2026-01-31T14:05Z.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(1, 100_000),
     default=1000,
     show_default=True,
-    help="At most so many.",
+    help="Most incidents that are printed.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@database_options
+@json_option
+@history_options("db", "config")
 def command(
     everything: bool,
     state: str | None,
-    since: str | None,
+    start: datetime | None,
     limit: int,
     as_json: bool,
-    db: str | None,
-    config: str | None,
+    history: History,
 ) -> None:
     """List incidents, open ones first; without options only the open ones.
 
@@ -56,8 +58,7 @@ def command(
     acknowledged by, silenced by, inhibited by; tabs between them, nothing cut.
     """
     now = SystemClock().now()
-    start = None if since is None else moment(since, now, "--since")
-    with open_store(db, config) as store:
+    with history.store() as store:
         incidents = store.incidents(state=state, since=start, limit=limit + 1)
         if not everything and state is None and start is None:
             incidents = [incident for incident in incidents if incident.state != "resolved"]
@@ -65,12 +66,8 @@ def command(
     more = len(incidents) > limit
     incidents = incidents[:limit]
     if as_json:
-        document = {
-            "schema_version": 1,
-            "incidents": [{**as_data(i), "mark": mark_data(marks.get(i.id))} for i in incidents],
-            "more": more,
-        }
-        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
+        listed = [{**as_data(i), "mark": mark_data(marks.get(i.id))} for i in incidents]
+        print_json({"schema_version": 1, "incidents": listed, "more": more})
         return
     for line in lines(
         HEADER if incidents else (),
@@ -117,7 +114,7 @@ def short_row(incident: Incident, now: datetime) -> tuple[str, ...]:
         incident.id[:8],
         state_word(incident),
         incident.severity,
-        short_time(incident.started_at, now).removesuffix(" UTC"),
+        moment(incident.started_at, now.date()).removesuffix(" UTC"),
         target_text(incident.target),
         incident.alert,
     )
@@ -129,10 +126,10 @@ def full_row(incident: Incident) -> tuple[str, ...]:
         incident.id,
         state_word(incident),
         incident.severity,
-        iso_time(incident.started_at) or "",
+        utc_text(incident.started_at),
         target_text(incident.target),
         incident.alert,
-        iso_time(incident.resolved_at) or "",
+        _time(incident.resolved_at) or "",
         incident.acknowledged_by or "",
         incident.silenced_by or "",
         incident.inhibited_by or "",
@@ -140,12 +137,12 @@ def full_row(incident: Incident) -> tuple[str, ...]:
 
 
 def mark_data(mark: Mark | None) -> dict[str, Any] | None:
-    """What somebody said of a page as JSON values; None: nobody did."""
+    """The mark of a page as JSON values; None: nobody marked it."""
     if mark is None:
         return None
     return {
         "mark": mark.mark,
-        "at": iso_time(mark.at),
+        "at": utc_text(mark.at),
         "by": mark.by,
         "because": mark.because or None,
     }
@@ -163,11 +160,11 @@ def as_data(incident: Incident) -> dict[str, Any]:
         "severity": incident.severity,
         "target": dict(incident.target),
         "state": incident.state,
-        "started_at": iso_time(incident.started_at),
-        "last_true_at": iso_time(incident.last_true_at),
-        "firing_at": iso_time(incident.firing_at),
-        "resolved_at": iso_time(incident.resolved_at),
-        "acknowledged_at": iso_time(incident.acknowledged_at),
+        "started_at": _time(incident.started_at),
+        "last_true_at": _time(incident.last_true_at),
+        "firing_at": _time(incident.firing_at),
+        "resolved_at": _time(incident.resolved_at),
+        "acknowledged_at": _time(incident.acknowledged_at),
         "acknowledged_by": incident.acknowledged_by,
         "silenced_by": incident.silenced_by,
         "inhibited_by": incident.inhibited_by,
@@ -175,3 +172,7 @@ def as_data(incident: Incident) -> dict[str, Any]:
         "false_seconds": incident.false_seconds,
         "page": None if incident.page is None else public(incident.page),
     }
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else utc_text(at)

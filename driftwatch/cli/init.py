@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
+from driftwatch.cli.history import labels_of, what_to_check
+from driftwatch.cli.output import write_file
 from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +50,8 @@ def command(
 ) -> None:
     """Look at an API (--prometheus) or at metrics pages (URL), and write a configuration.
 
-    What is there is written down with where it was seen; what no metric shows is left for you,
-    named at the end. Exit code 4: there is no vLLM server to be seen.
+    driftwatch writes what it finds, with the source, and at the end names what no metric shows.
+    Exit code 4: no vLLM server found.
     """
     if (prometheus is None) == (not urls):
         raise UsageError(
@@ -77,7 +79,7 @@ def command(
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
-    _write(output, configuration.text, force=force)
+    write_file(output, configuration.text, new=not force)
     from driftwatch.onboarding.text import in_lines
 
     click.echo(f"wrote {output}. Missing:")
@@ -87,18 +89,14 @@ def command(
 
 
 def _labels(match: Sequence[str]) -> dict[str, str]:
-    labels = {}
-    for text in match:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--match {text!r} is not LABEL=VALUE")
-        if name in labels:
+    labels = labels_of(match)
+    for name, values in labels.items():
+        if len(values) > 1:
             raise UsageError(
                 f"--match {name} is given twice: a series has one value of a label",
                 help_text="write a configuration for each value",
             )
-        labels[name] = value
-    return labels
+    return {name: values[0] for name, values in labels.items()}
 
 
 def _of_api(
@@ -107,12 +105,11 @@ def _of_api(
     keys: Mapping[str, str],
     basic_auth: tuple[str, str] | None,
 ) -> Written:
-    """What the API knows.
+    """What the API has.
 
     Raises UsageError: an address or a file that cannot be used; the API does not answer; NoVerdict:
     it knows no vLLM server.
     """
-    from driftwatch.cli.past import what_to_check
     from driftwatch.clock import SystemClock
     from driftwatch.collect.pages.foreign import STATS_DISABLED
     from driftwatch.collect.prometheus.discover import discover, vllm_servers, what_they_are
@@ -175,15 +172,3 @@ def _of_pages(urls: Sequence[str]) -> Written:
         reasons = "; ".join(f"{one.instance}: {one.reason}" for one in discovered.silent[:3])
         raise NoVerdict(f"no page of vLLM: {reasons}", help_text="give http://host:8000/metrics")
     return written(discovered, found_pools(discovered, SystemClock().now()), addresses)
-
-
-def _write(path: Path, text: str, *, force: bool) -> None:
-    """The file; one that is there is never replaced by accident.
-
-    Raises UsageError: it cannot be written.
-    """
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from driftwatch import __version__
+from driftwatch.cli.lazy import LazyGroup, imported
 from driftwatch.errors import (
     ConfigError,
     DriftwatchError,
@@ -56,28 +56,14 @@ class OutputClosed(Exception):
 
 def command_of(verb: str) -> click.Command:
     """Import one verb of VERBS: a module, or a folder with its ``command.py``."""
-    module = importlib.import_module(f"driftwatch.cli.{verb}")
-    if hasattr(module, "__path__"):
-        module = importlib.import_module(f"driftwatch.cli.{verb}.command")
-    command: click.Command = module.command
-    return command
+    return imported(f"driftwatch.cli.{verb}")
 
 
-class LazyGroup(click.Group):
-    """A group that imports a verb only when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Verb names, in the order a newcomer meets them."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one verb; None where there is none of that name."""
-        if cmd_name not in VERBS:
-            return None
-        return command_of(cmd_name)
+class _Verbs(LazyGroup):
+    """The verbs; a reader that has gone is told apart from every other trouble."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; a reader that has gone is told apart from every other trouble."""
+        """Run the verb."""
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, DriftwatchError) as error:
@@ -86,26 +72,13 @@ class LazyGroup(click.Group):
                 raise OutputClosed from error
             raise
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a verb, with a did-you-mean for a wrong one."""
-        name = args[0]
-        if name not in VERBS:
-            import difflib
-
-            close = difflib.get_close_matches(name.lower(), VERBS, n=1, cutoff=0.5)
-            hint = f"Did you mean {close[0]}?" if close else "driftwatch --help lists them."
-            ctx.fail(f"No such command {name!r}. {hint}")
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Verbs,
+    modules={verb: f"driftwatch.cli.{verb}" for verb in VERBS},
+    helps=VERBS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="driftwatch")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
@@ -147,7 +120,7 @@ def main() -> None:
 
 
 def _report(error: DriftwatchError) -> int:
-    """Say what went wrong, and how it is mended; the exit code."""
+    """Print what went wrong and how to mend it; the exit code."""
     if isinstance(error, ConfigError):
         from driftwatch.rulebook.render import render_problems
 

@@ -6,29 +6,28 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
-from driftwatch.knobs import COLUMN_KNOBS, KNOBS, flag_of, refusal
-from driftwatch.model import Fingerprint, Serving, Setting
+from driftwatch.knobs import KNOBS, refusal
+from driftwatch.model import Serving, Setting
 
 if TYPE_CHECKING:
     from driftwatch.collect.schema import SourceProblem
     from driftwatch.pipeline.plan import Plan
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 class Time(click.ParamType[datetime]):
-    """An ISO 8601 time (UTC unless it says otherwise), unix seconds, ``-6h`` or ``now``."""
+    """An ISO 8601 time (UTC unless it says otherwise), unix seconds, ``6h`` ago or ``now``."""
 
     name = "time"
 
@@ -40,7 +39,7 @@ class Time(click.ParamType[datetime]):
             return parse_time(str(value))
         except ValueError:
             self.fail(
-                f"{value!r} is no time: write 2026-11-18T02:56Z, -6h (6 hours ago), now, or unix "
+                f"{value!r} is no time: write 2026-11-18T02:56Z, 6h (6 hours ago), now, or unix "
                 "seconds",
                 param,
                 ctx,
@@ -84,73 +83,38 @@ class Duration(click.ParamType[timedelta]):
         if isinstance(value, timedelta):
             return value
         try:
-            seconds = parse_duration(str(value))
+            length = timedelta(seconds=parse_duration(str(value).strip()))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if seconds <= 0:
-            self.fail("a window must be longer than 0", param, ctx)
-        return timedelta(seconds=seconds)
+        except OverflowError:
+            self.fail(f"{value} is too long", param, ctx)
+        if not length:
+            self.fail(f"a duration above zero is needed, not {value}", param, ctx)
+        return length
 
 
 def parse_time(text: str, clock: Clock | None = None) -> datetime:
-    """ISO 8601, unix seconds, a duration before now (``-6h``, ``-90s``) or ``now`` → aware UTC.
+    """ISO 8601, unix seconds, a duration before now (``6h`` or ``-6h``) or ``now`` → aware UTC.
 
     Raises:
         ValueError: it is none of them.
     """
     text = text.strip()
-    if text == "now" or (text.startswith("-") and text[-1:].isalpha()):
-        now = (clock or SystemClock()).now().replace(microsecond=0)
-        return now if text == "now" else now - timedelta(seconds=parse_duration(text[1:]))
-    try:
+    with suppress(ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(float(text), UTC)
-    except (ValueError, OverflowError, OSError):
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    now = (clock or SystemClock()).now().replace(microsecond=0)
+    if text == "now":
+        return now
+    try:
+        ago = timedelta(seconds=parse_duration(text.removeprefix("-")))
+        if ago:
+            return now - ago
+    except OverflowError:
         pass
-    at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
-# the options below, as the command is given them
-SERVING = (
-    "config",
-    *COLUMN_KNOBS,
-    "startup_log",
-    "arguments",
-    "pid",
-)
-
-
-def serving_options(command: Command) -> Command:
-    """Settings of the server that no metric shows."""
-    for option in reversed(
-        (
-            click.option(
-                "-c",
-                "--config",
-                type=click.Path(path_type=Path, dir_okay=False),
-                help="Pools, SLOs and rules of this driftwatch.yaml.",
-            ),
-            *(
-                click.option(flag, type=click.IntRange(min=1), help=f"vLLM's {flag}.")
-                for flag in map(flag_of, COLUMN_KNOBS)
-            ),
-            click.option(
-                "--startup-log",
-                type=click.Path(path_type=Path, dir_okay=False),
-                help="vLLM's start-up log, to read both from.",
-            ),
-            click.option(
-                "--arguments", metavar="TEXT", help="vLLM's command line, to read both from."
-            ),
-            click.option(
-                "--pid",
-                type=click.IntRange(min=1),
-                help="vLLM's process on this host, to read its command line.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    raise ValueError(f"{text!r} is no time")
 
 
 def plan_from(
@@ -171,53 +135,51 @@ def plan_from(
         ConfigError: the configuration or a rule file has problems.
         UsageError: the start-up log or the process cannot be read, or B < S.
     """
+    from driftwatch.collect import fingerprint, server_settings
+    from driftwatch.detect.fingerprints import merged
     from driftwatch.service import configuration
 
     plan = configuration.plan_of_rules(()) if config is None else configuration.plan_of(config)
-    typed = Serving(
-        max_num_seqs=_from_option(max_num_seqs),
-        max_num_batched_tokens=_from_option(max_num_batched_tokens),
-    )
-    words = _words_of_command_line(arguments, pid, proc)
-    fingerprints = []
-    servings = [typed]
-    if words:
-        from driftwatch.collect.fingerprint import fingerprint_from_arguments
-        from driftwatch.collect.server_settings import from_arguments
-
-        servings += [from_arguments(one) for one in words]
-        fingerprints += [fingerprint_from_arguments(one) for one in words]
+    servings, reports = [Serving(_typed(max_num_seqs), _typed(max_num_batched_tokens))], []
+    for words in _vllm_arguments(arguments, pid, proc):
+        servings.append(server_settings.from_arguments(words))
+        reports.append(fingerprint.fingerprint_from_arguments(words))
     if startup_log is not None:
-        from driftwatch.collect.fingerprint import fingerprint_from_startup_log
-        from driftwatch.collect.server_settings import from_startup_log
-
         try:
             text = startup_log.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise UsageError(f"{startup_log}: {error.strerror}") from error
-        servings.append(from_startup_log(text, path=str(startup_log)))
-        fingerprints.append(fingerprint_from_startup_log(text))
-    return _telling(override(plan, servings), fingerprints)
+        servings.append(server_settings.from_startup_log(text, path=str(startup_log)))
+        reports.append(fingerprint.fingerprint_from_startup_log(text))
+    for sentence in server_settings.contradictions(*servings):
+        click.echo(f"warning: {sentence}", err=True)
+    stated = server_settings.merge(*servings)
+    values = {name: one.value for name in KNOBS if (one := stated.setting(name)) is not None}
+    if (why := refusal(values)) is not None:
+        raise UsageError(why)
+    pools = tuple(
+        replace(
+            pool,
+            serving=server_settings.merge(stated, pool.serving),
+            reported=merged(*reports, pool.reported),
+        )
+        for pool in plan.pools
+    )
+    return replace(
+        plan,
+        pools=pools,
+        default_serving=server_settings.merge(stated, plan.default_serving),
+        default_reported=merged(*reports, plan.default_reported),
+    )
 
 
-def _telling(plan: Plan, fingerprints: Sequence[Fingerprint]) -> Plan:
-    """The plan with what the command line says that runs."""
-    if not fingerprints:
-        return plan
-    from driftwatch.detect.fingerprints import merged
-
-    pools = tuple(replace(p, reported=merged(*fingerprints, p.reported)) for p in plan.pools)
-    return replace(plan, pools=pools, default_reported=merged(*fingerprints, plan.default_reported))
-
-
-def _words_of_command_line(arguments: str | None, pid: int | None, proc: Path) -> list[list[str]]:
+def _vllm_arguments(arguments: str | None, pid: int | None, proc: Path) -> Iterator[list[str]]:
     """vLLM's own arguments, as text or of a process on this host."""
-    command_lines = []
     if arguments is not None:
         import shlex
 
         try:
-            command_lines.append(shlex.split(arguments))
+            yield shlex.split(arguments)
         except ValueError as error:
             raise UsageError(f"--arguments: {error}") from error
     if pid is not None:
@@ -225,28 +187,11 @@ def _words_of_command_line(arguments: str | None, pid: int | None, proc: Path) -
             raw = (proc / str(pid) / "cmdline").read_bytes()
         except OSError as error:
             raise UsageError(f"--pid {pid}: {error.strerror}") from error
-        command_lines.append([word.decode(errors="replace") for word in raw.split(b"\0")])
-    return command_lines
+        yield [word.decode(errors="replace") for word in raw.split(b"\0")]
 
 
-def _from_option(value: int | None) -> Setting | None:
+def _typed(value: int | None) -> Setting | None:
     return None if value is None else Setting(float(value), "command line")
-
-
-def override(plan: Plan, servings: Sequence[Serving]) -> Plan:
-    """The plan with what the command line says of every server."""
-    from driftwatch.collect.server_settings import contradictions, merge
-
-    for sentence in contradictions(*servings):
-        click.echo(f"warning: {sentence}", err=True)
-    typed = merge(*servings)
-    if typed == Serving():
-        return plan
-    values = {name: one.value for name in KNOBS if (one := typed.setting(name)) is not None}
-    if (why := refusal(values)) is not None:
-        raise UsageError(why)
-    pools = tuple(replace(p, serving=merge(typed, p.serving)) for p in plan.pools)
-    return replace(plan, pools=pools, default_serving=merge(typed, plan.default_serving))
 
 
 def print_problems(problems: Sequence[SourceProblem], limit: int = 20) -> None:

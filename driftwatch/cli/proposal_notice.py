@@ -1,60 +1,36 @@
-"""Pins on the command line: an exported file, and what is said where driftwatch takes its own."""
+"""Baselines that driftwatch proposes and takes itself, where nobody is there to accept one."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import click
-
-from driftwatch.notify.layout import wrap
+from driftwatch.cli.output import print_wrapped
+from driftwatch.notify.numbers import duration
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from driftwatch.detect.baselines import Baselines
     from driftwatch.pipeline.plan import Plan
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-# Measured on real client traffic: pins of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
-# episodes per server-month.
-YOUNG = "a pin under 24 h pages 3-10× too often"
+# Measured on real client traffic: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27
+# false episodes per server-month.
+YOUNG = "with a baseline under 24 h, rules page 3 to 10 times too often"
 _NAMED = 3
-_WIDTH = 80
 _PROVISIONAL = "provisional"
 
 
-def pins_option(command: Command) -> Command:
-    """``--pins FILE``."""
-    option: Callable[[Command], Command] = click.option(
-        "--pins",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
-        help="Pins to compare with, as driftwatch baseline export writes them.",
-    )
-    return option(command)
-
-
-def pins_from(path: Path | None) -> Baselines | None:
-    """The pins of an export; None where no file is named.
-
-    Raises ConfigError: it is no export, or some of it is wrong.
-    """
-    if path is None:
-        return None
-    from driftwatch.baselines.documents import baselines_of_file
-
-    return baselines_of_file(path)
-
-
 def with_proposals(plan: Plan) -> Plan:
-    """The plan that takes a proposed pin where there is none, as nobody is there to accept it."""
+    """The plan that takes a proposed baseline where there is none."""
     return replace(plan, detection=replace(plan.detection, accepts_proposals=True))
+
+
+def span_text(since: datetime, until: datetime) -> str:
+    """``2026-11-13 14:59 to 2026-11-15 14:59 UTC``; the second date only where it is another."""
+    last = f"{until:%H:%M}" if since.date() == until.date() else f"{until:%Y-%m-%d %H:%M}"
+    return f"{since:%Y-%m-%d %H:%M} to {last} UTC"
 
 
 @dataclass(slots=True)
@@ -62,67 +38,54 @@ class _Proposal:
     name: str
     since: datetime
     until: datetime | None = None
+    is_printed: bool = False
 
 
 class TakenProposals:
-    """The proposals that were taken without asking, from the evidence rows as they come."""
+    """The proposals that were taken without a person, from the evidence rows as they come."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], _Proposal] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._proposals: dict[tuple[str, str], _Proposal] = {}
 
     def note(self, rows: pl.DataFrame) -> None:
-        """See some minutes."""
+        """Some minutes."""
         import polars as pl
 
         from driftwatch.model import TargetKey
 
         if rows.is_empty():
             return
-        keys = ["instance", "engine"]
         provisional = pl.col("speed_reference").cast(pl.String).str.contains(_PROVISIONAL)
         start = pl.col("end") - timedelta(minutes=1)
-        bounds = rows.group_by(keys, maintain_order=True).agg(
+        bounds = rows.group_by("instance", "engine", maintain_order=True).agg(
             since=start.filter(pl.col("scrapes") > 0).min(),
             until=start.filter(provisional).min(),
         )
         for instance, engine, since, until in bounds.iter_rows():
-            key = (instance, engine)
-            if key not in self._found and since is not None:
-                self._found[key] = _Proposal(TargetKey(*key).text, since)
-            proposal = self._found.get(key)
-            if proposal is not None and proposal.until is None and until is not None:
+            key = TargetKey(instance, engine)
+            if key not in self._proposals and since is not None:
+                self._proposals[key] = _Proposal(key.text, since)
+            proposal = self._proposals.get(key)
+            if proposal is not None and proposal.until is None:
                 proposal.until = until
 
     def lines(self) -> Iterator[str]:
         """One line of those taken since the last call; none where none was."""
-        new = [
-            (key, p)
-            for key, p in sorted(self._found.items())
-            if p.until is not None and key not in self._told
-        ]
-        if not new:
-            return
-        self._told |= {key for key, _ in new}
-        named = ", ".join(_text(p) for _, p in new[:_NAMED])
-        more = "" if len(new) <= _NAMED else f" and {len(new) - _NAMED} more"
-        yield f"no pin given: driftwatch takes its own proposal, {named}{more}; {YOUNG}"
+        texts = []
+        for _, proposal in sorted(self._proposals.items()):
+            if proposal.until is not None and not proposal.is_printed:
+                proposal.is_printed = True
+                length = duration((proposal.until - proposal.since).total_seconds())
+                span = span_text(proposal.since, proposal.until)
+                texts.append(f"{proposal.name} {span} ({length})")
+        if texts:
+            more = "" if len(texts) <= _NAMED else f" and {len(texts) - _NAMED} more"
+            yield (
+                f"no baseline given: driftwatch uses the one it proposes, "
+                f"{', '.join(texts[:_NAMED])}{more}; {YOUNG}"
+            )
 
     def tell(self) -> None:
-        """Print :meth:`lines` beside what was asked for."""
+        """Print :meth:`lines` on stderr."""
         for line in self.lines():
-            short = wrap(line, _WIDTH, "  ") if sys.stderr.isatty() else [line]
-            for part in short:
-                click.echo(part, err=True)
-
-
-def _text(proposal: _Proposal) -> str:
-    """``host:8000 09:32-09:54 UTC (22 min)``."""
-    since, until = proposal.since, proposal.until or proposal.since
-    length = until - since
-    if length < timedelta(hours=2):
-        span = f"{length.total_seconds() / 60:.0f} min"
-    else:
-        span = f"{length.total_seconds() / 3600:.3g} h"
-    day = "" if since.date() == until.date() else f"{until:%Y-%m-%d} "
-    return f"{proposal.name} {since:%Y-%m-%d %H:%M}-{day}{until:%H:%M} UTC ({span})"
+            print_wrapped(line, err=True)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.database import config_here, database_of
-from driftwatch.cli.options import Progress, Time, plan_from, serving_options
-from driftwatch.cli.proposal_notice import TakenProposals, pins_from, pins_option, with_proposals
+from driftwatch.cli.history import History, reach_of
+from driftwatch.cli.history_options import history_options
+from driftwatch.cli.options import Progress, Time
+from driftwatch.cli.output import encodable
+from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--week", metavar="YYYY-Www", help="Which week (ISO 8601); default the last whole one."
 )
-@click.option("--at", type=Time(), help="The last whole week before then, instead of before now.")
+@click.option(
+    "--at", "before", type=Time(), help="The last whole week before then, instead of before now."
+)
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
@@ -39,72 +43,45 @@ if TYPE_CHECKING:
     help="Write it as Markdown, - for standard output.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@click.option(
-    "--recording",
-    "recordings",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Of this recording instead of the database; default the week of its last scrape.",
-)
-@pins_option
-@click.option(
-    "--db",
-    metavar="FILE",
-    type=click.Path(),
-    help="SQLite file; default DRIFTWATCH_DATABASE, the configuration's, driftwatch.db.",
-)
-@serving_options
+@history_options("recordings", "pins", "db", "serving")
 def command(
     week: str | None,
-    at: datetime | None,
+    before: datetime | None,
     html: Path | None,
     md: Path | None,
     as_json: bool,
-    recordings: tuple[Path, ...],
-    pins: Path | None,
-    db: str | None,
-    **serving: Any,
+    history: History,
 ) -> None:
     """Drift, its cost, what was done and whether it worked: one week, open decisions first.
 
-    Prints the top screen. --html, --md and --json give the whole report, with what stands below
-    it. The same database gives the same bytes.
+    Prints the top screen. --html, --md and --json print the whole report. With --recording the
+    week is by default that of its last scrape. The same database gives the same bytes.
     """
     from driftwatch.report.document import week_document
     from driftwatch.report.week import week_named
 
-    if week is not None and at is not None:
+    if week is not None and before is not None:
         raise UsageError("give --week or --at, not both")
     if [html, md].count(Path("-")) + as_json > 1:
         raise UsageError("one form on standard output: --html -, --md - or --json")
-    if pins is not None and not recordings:
-        raise UsageError("--pins goes with --recording: the database has its own pins")
     chosen = None if week is None else week_named(week)
-    if recordings:
-        material = _from_recordings(recordings, chosen, at, pins, serving)
-    else:
-        material = _from_store(chosen, at, db, serving)
+    material = (_from_store if history.is_stored else _from_recordings)(history, chosen, before)
     document = week_document(material)
     _write(document, html, md, as_json)
 
 
-def _from_store(
-    chosen: Week | None, at: datetime | None, db: str | None, serving: Mapping[str, Any]
-) -> Material:
+def _from_store(history: History, chosen: Week | None, at: datetime | None) -> Material:
     from driftwatch.report.week import last_whole
     from driftwatch.service.report_material import gather
-    from driftwatch.store import Store
 
-    config = serving["config"] or config_here()
-    plan = plan_from(**{**serving, "config": config})
+    plan = history.plan
     now = SystemClock().now()
     week = chosen or last_whole(at or now)
     if week.start >= now:
         raise UsageError(f"--week: {week.name} has not begun")
-    path = database_of(db, None if config is None else str(config))
-    with Store.open(path, migrate=False) as store:
-        return gather(store, plan, week, until=min(now, week.end), price=_price(config))
+    price = _price(history.config_file)
+    with history.store() as store:
+        return gather(store, plan, week, until=min(now, week.end), price=price)
 
 
 def _price(config: Path | None) -> Price | None:
@@ -118,51 +95,34 @@ def _price(config: Path | None) -> Price | None:
     return None if price is None else Price(price.amount, price.currency)
 
 
-def _from_recordings(
-    recordings: tuple[Path, ...],
-    chosen: Week | None,
-    at: datetime | None,
-    pins: Path | None,
-    serving: Mapping[str, Any],
-) -> Material:
-    from driftwatch.cli.replay import sources_from
-    from driftwatch.collect.schema import Recording
+def _from_recordings(history: History, chosen: Week | None, at: datetime | None) -> Material:
     from driftwatch.report.week import last_whole, week_of
     from driftwatch.service.history import history_of
 
-    plan = with_proposals(plan_from(**serving))
-    progress = Progress("reading")
     proposals = TakenProposals()
-    sources = sources_from(recordings, None, progress)
-    try:
-        spans = [source.span() for source in sources if isinstance(source, Recording)]
-        first, last = min(s[0] for s in spans), max(s[1] for s in spans)
+    with history.sources(Progress("reading")) as sources:
+        first, last = reach_of(sources)
         week = chosen or (week_of(last) if at is None else last_whole(at))
         if first >= week.end or last <= week.start:
             raise NoVerdict(
                 f"no scrape of {week.name} ({week.title})",
                 help_text=f"scrapes reach from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC",
             )
-        return history_of(
+        material = history_of(
             sources,
             (first, min(last, week.end)),
-            plan,
+            with_proposals(history.plan),
             week,
-            baselines=pins_from(pins),
-            price=_price(serving["config"]),
+            baselines=history.pins_of_file(),
+            price=_price(history.config),
             note=lambda outcome: proposals.note(outcome.rows),
         )
-    finally:
-        progress.close()
-        proposals.tell()
-        for source in sources:
-            source.close()
+    proposals.tell()
+    return material
 
 
 def _write(document: Mapping[str, Any], html: Path | None, md: Path | None, as_json: bool) -> None:
     """Every form that was asked for; the top screen where standard output is free."""
-    from driftwatch.notify.layout import spell
-    from driftwatch.notify.stdout import needs_ascii
     from driftwatch.report.forms import as_html, as_json_text, as_markdown
     from driftwatch.report.text import top_screen
 
@@ -179,7 +139,7 @@ def _write(document: Mapping[str, Any], html: Path | None, md: Path | None, as_j
     elif not any(str(path) == "-" for path in (html, md) if path is not None):
         piped = not sys.stdout.isatty()
         for line in top_screen(document, piped=piped):
-            click.echo(spell(line, needs_ascii(sys.stdout)))
+            click.echo(encodable(line))
 
 
 def _save(path: Path, text: str) -> None:

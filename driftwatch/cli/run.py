@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -67,7 +68,7 @@ def command(config: Path, once: bool) -> None:
     senders = build_senders(settings.receivers)
     receivers = [Receiver(r.name, r.severities, senders[r.name]) for r in settings.receivers]
     if not receivers:
-        log.warning("no receivers: nobody is told; see `driftwatch incidents`")
+        log.warning("no receivers: driftwatch sends pages to nobody; see `driftwatch incidents`")
     with Store.open(settings.database) as store, store.tick_lock():
         service = Service(
             sources_of(settings, clock),
@@ -80,7 +81,7 @@ def command(config: Path, once: bool) -> None:
             reports=schedule_of(settings),
         )
         if not store.baselines_in_force():
-            for words in proposing(settings, clock.now()):
+            for words in proposing(settings, clock.now(), config):
                 log.info("no baseline is pinned; the past proposes one", command=words)
         if once:
             _once(service, settings)
@@ -89,26 +90,28 @@ def command(config: Path, once: bool) -> None:
     log.info("stopped")
 
 
-def proposing(settings: Settings, now: datetime) -> list[str]:
-    """The command that finds a baseline in the past, for each Prometheus of a configuration.
+def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
+    """The command that proposes a baseline from the past of each Prometheus of a configuration.
 
     A person accepts it; ``run`` itself never pins.
     """
-    from driftwatch.cli.past import Api
     from driftwatch.settings import PrometheusSource
 
     commands = []
     for source in settings.sources:
         if isinstance(source, PrometheusSource):
-            selector = {label: (value,) for label, value in source.match.items()}
-            api = Api(source.prometheus, selector, source.step)
-            span = f"--from {now - _PROPOSED_FROM:%Y-%m-%dT%H:%MZ} --to {now:%Y-%m-%dT%H:%MZ}"
-            commands.append(f"driftwatch baseline propose {api.typed()} {span}")
+            words = ["--prometheus", source.prometheus, "--step", f"{source.step:g}"]
+            for label, value in source.match.items():
+                words += ["--match", f"{label}={value}"]
+            for option, at in (("--from", now - _PROPOSED_FROM), ("--to", now)):
+                words += [option, f"{at:%Y-%m-%dT%H:%MZ}"]
+            words = ["driftwatch", "baseline", "propose", "-c", str(config), *words]
+            commands.append(shlex.join(words))
     return commands
 
 
 def _once(service: Service, settings: Settings) -> None:
-    """One tick and its deliveries; what it did is told where no receiver writes."""
+    """One tick and its deliveries; prints what it did where no receiver writes."""
     try:
         outcome = service.tick_once()
         attempts = service.deliver_once()

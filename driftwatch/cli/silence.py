@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.database import (
-    database_options,
-    iso_time,
-    open_store,
-    person,
-    seconds_of,
-    short_time,
-    written,
-)
-from driftwatch.cli.table import encodable, lines, printable
+from driftwatch.cli.database import person, written
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options, json_option
+from driftwatch.cli.options import Duration
+from driftwatch.cli.output import lines, print_json, print_wrapped
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
+from driftwatch.notify.numbers import moment, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.notify.silence import Silence
@@ -28,34 +23,33 @@ if TYPE_CHECKING:
 HEADER = ("ID", "UNTIL", "BY", "MATCHERS", "COMMENT")
 # what every incident carries; a rule may group by other labels, which then stand in incidents
 LABELS = ("alert", "engine", "instance", "model_name", "pool", "rule", "severity")
-LONGEST_SECONDS = 366 * 86_400.0
+LONGEST = timedelta(days=366)
 
 
 @click.command()
 @click.argument("matchers", metavar="[MATCHER]...", nargs=-1)
-@click.option("--for", "duration", metavar="DURATION", help="How long, e.g. 2h or 1d12h.")
-@click.option("--by", metavar="NAME", help="Who asks for it; default: this user.")
+@click.option("--for", "length", type=Duration(), help="How long, e.g. 2h or 1d12h.")
+@click.option("--by", metavar="NAME", help="Who silences; default: this user.")
 @click.option("--comment", metavar="TEXT", default="", help="Why.")
-@click.option("--list", "listing", is_flag=True, help="Show the silences that hold now.")
+@click.option("--list", "listing", is_flag=True, help="List the silences that hold now.")
 @click.option("--expire", metavar="ID", help="End a silence now.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@database_options
+@json_option
+@history_options("db", "config")
 def command(
     matchers: tuple[str, ...],
-    duration: str | None,
+    length: timedelta | None,
     by: str | None,
     comment: str,
     listing: bool,
     expire: str | None,
     as_json: bool,
-    db: str | None,
-    config: str | None,
+    history: History,
 ) -> None:
     """Hold back firing pages whose labels match every MATCHER.
 
     A matcher is name=value, name!=value, name=~regex or name!~regex (the whole label has to
     match). Labels: alert, rule, severity, and those of the target (instance, engine, pool,
-    model_name). What still fires when the silence ends is paged then.
+    model_name). When the silence ends, driftwatch pages the alerts that still fire.
     """
     now = SystemClock().now()
     if listing + (expire is not None) + bool(matchers) != 1:
@@ -63,43 +57,38 @@ def command(
             "give matchers, --list or --expire ID, one of them",
             help_text="e.g. driftwatch silence alert=BatchLimitBinding --for 2h",
         )
-    if duration is not None and not matchers:
+    if length is not None and not matchers:
         raise UsageError("--for belongs to matchers")
     if listing:
-        with open_store(db, config) as store:
+        with history.store() as store:
             _show(store.silences(now), now, as_json)
     elif expire is not None:
-        with open_store(db, config) as store:
+        with history.store() as store:
             silence = store.expire_silence(expire, now)
-        _tell(silence, f"silence {silence.id} ended", as_json)
+        _print(silence, f"silence {silence.id} ended", as_json)
     else:
-        _add(matchers, duration, by, comment, as_json, now, db=db, config=config)
+        if length is None:
+            raise UsageError("how long? give --for, e.g. --for 2h")
+        if length > LONGEST:
+            raise UsageError("--for: a silence lasts at most 366d")
+        _add(matchers, now + length, by, comment, as_json, now, history)
 
 
 def _add(
     texts: tuple[str, ...],
-    duration: str | None,
+    until: datetime,
     by: str | None,
     comment: str,
     as_json: bool,
     now: datetime,
-    *,
-    db: str | None,
-    config: str | None,
+    history: History,
 ) -> None:
     from driftwatch.notify.silence import parse_matchers
 
-    if duration is None:
-        raise UsageError("how long? give --for, e.g. --for 2h")
-    seconds = seconds_of(duration, "--for")
-    if seconds > LONGEST_SECONDS:
-        raise UsageError("--for: a silence lasts at most 366d")
     parsed = parse_matchers([written(text, "a matcher") for text in texts])
     name, comment = person(by), written(comment, "--comment")
-    with open_store(db, config) as store:
-        silence = store.add_silence(
-            parsed, until=now + timedelta(seconds=seconds), by=name, at=now, comment=comment
-        )
+    with history.store() as store:
+        silence = store.add_silence(parsed, until=until, by=name, at=now, comment=comment)
         count = _matching(store, silence)
         unknown = _unknown_labels(store, silence)
     for name, close in unknown:
@@ -107,9 +96,9 @@ def _add(
         click.echo(f"warning: no target here has a label {name}{hint}", err=True)
     matched = "no open incident" if count == 0 else f"{count} open"
     condition = " ".join(matcher.text for matcher in silence.matchers)
-    _tell(
+    _print(
         silence,
-        f"silence {silence.id} until {short_time(silence.until, now)}: {condition}; "
+        f"silence {silence.id} until {moment(silence.until, now.date())}: {condition}; "
         f"matches {matched} now",
         as_json,
     )
@@ -123,7 +112,7 @@ def _matching(store: Store, silence: Silence) -> int:
 
 
 def _unknown_labels(store: Store, silence: Silence) -> list[tuple[str, str | None]]:
-    """Label names that no incident can carry as far as is known, each with a close known one."""
+    """Label names that no incident carries, each with a close one that some do."""
     import difflib
 
     labels = set(LABELS)
@@ -135,24 +124,22 @@ def _unknown_labels(store: Store, silence: Silence) -> list[tuple[str, str | Non
     ]
 
 
-def _tell(silence: Silence, words: str, as_json: bool) -> None:
+def _print(silence: Silence, words: str, as_json: bool) -> None:
     if as_json:
-        document = {"schema_version": 1, "silence": as_data(silence)}
-        click.echo(json.dumps(document, sort_keys=True))
+        print_json({"schema_version": 1, "silence": as_data(silence)})
     else:
-        click.echo(encodable(printable(words)))
+        print_wrapped(words)
 
 
 def _show(silences: list[Silence], now: datetime, as_json: bool) -> None:
     if as_json:
-        document = {"schema_version": 1, "silences": [as_data(silence) for silence in silences]}
-        click.echo(json.dumps(document, sort_keys=True))
+        print_json({"schema_version": 1, "silences": [as_data(silence) for silence in silences]})
         return
     if not silences:
         click.echo("no silence holds now", err=True)
         return
-    short = [_row(s, s.id, short_time(s.until, now)) for s in silences]
-    full = [_row(s, s.id, iso_time(s.until) or "") for s in silences]
+    short = [_row(s, s.id, moment(s.until, now.date())) for s in silences]
+    full = [_row(s, s.id, utc_text(s.until)) for s in silences]
     for line in lines(HEADER, short, full):
         click.echo(line)
 
@@ -167,9 +154,9 @@ def as_data(silence: Silence) -> dict[str, Any]:
     return {
         "id": silence.id,
         "matchers": [matcher.text for matcher in silence.matchers],
-        "until": iso_time(silence.until),
+        "until": utc_text(silence.until),
         "created_by": silence.created_by,
-        "created_at": iso_time(silence.created_at),
+        "created_at": utc_text(silence.created_at),
         "comment": silence.comment,
-        "expired_at": iso_time(silence.expired_at),
+        "expired_at": None if silence.expired_at is None else utc_text(silence.expired_at),
     }

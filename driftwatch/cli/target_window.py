@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from driftwatch.cli.options import Progress, print_problems
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from driftwatch.cli import past
+    from driftwatch.cli.history import History
     from driftwatch.collect.schema import Collected
+    from driftwatch.detect.baselines import Baselines
     from driftwatch.model import Finding, Incident, Target, TargetKey
     from driftwatch.pipeline.explain import Window
 
@@ -24,31 +28,24 @@ _LEARNT = timedelta(hours=1)  # what an inferred max_num_seqs came from may lie 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class History:
-    """What was read."""
+class HistoryData:
+    """What was read of a history."""
 
-    scrapes: pl.DataFrame  # scrape table, around the window and the baseline at least
-    gpus: pl.DataFrame  # GPU readings of the same span
-    targets: Mapping[TargetKey, Target]  # with their pools
+    # scrapes and GPU readings around the window and the baseline at least, targets with pools
+    collected: Collected
+    first: datetime  # the first scrape that was meant
     last: datetime  # the last scrape
     incidents: tuple[Incident, ...] = ()  # open ones; a recording has none
     # target → name of the source that lists it
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
-
-    @property
-    def collected(self) -> Collected:
-        """The same as from a source."""
-        from driftwatch.collect.schema import Collected
-
-        return Collected(self.scrapes, self.targets, gpus=self.gpus)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetWindow:
     """A target in a window, before it is evaluated."""
 
-    where: past.Origin  # store or recording, plan, baseline
-    history: History
+    history: History  # store or recording, plan, baseline
+    data: HistoryData
     target: Target
     window: Window
     traffic: timedelta  # length of the minutes that an advice is made of, up to the window's end
@@ -58,26 +55,27 @@ class TargetWindow:
     @property
     def source(self) -> str | None:
         """Name of the source that lists the target."""
-        return self.history.origins.get(self.target.key)
+        return self.data.origins.get(self.target.key)
 
     @property
     def replicas(self) -> int | None:
         """Engines of the target's pool; None where it is in no pool."""
-        pool = self.target.pool
-        return None if pool is None else sum(t.pool == pool for t in self.history.targets.values())
+        pool, targets = self.target.pool, self.data.collected.targets
+        return None if pool is None else sum(t.pool == pool for t in targets.values())
 
     def explained(self, reference: pl.DataFrame, detected: pl.DataFrame) -> Finding:
         """What the window's scrapes say.
 
-        Raises NoVerdict: no usable scrape of the target lies in the window.
+        Raises:
+            NoVerdict: no usable scrape of the target lies in the window.
         """
         from driftwatch.pipeline.explain import explain
 
         return explain(
-            self.history.collected,
+            self.data.collected,
             self.target,
             self.window,
-            self.where.plan,
+            self.history.plan,
             reference,
             source=self.source,
             today=self.today,
@@ -88,13 +86,16 @@ class TargetWindow:
     def evaluated(self, *, finding_needed: bool = True) -> Evaluated:
         """Evidence and minutes, of the store or of a recording.
 
-        ``finding_needed``: without a usable scrape in the window there is no verdict; else no
-        finding: the minutes may still say something. Raises ConfigError: the pins are no export, or
-        some of it is wrong; UsageError: the store knows nothing of the baseline; NoVerdict: nothing
-        of the target is known in the window.
+        Args:
+            finding_needed: without a usable scrape in the window there is no verdict; else no
+                finding: the minutes may still say something.
+
+        Raises:
+            ConfigError: the pins are no export, or some of it is wrong.
+            UsageError: the store knows nothing of the baseline.
+            NoVerdict: nothing of the target is known in the window.
         """
-        in_store = self.where.recording is None
-        return (_of_store if in_store else _of_recording)(self, finding_needed)
+        return (_of_store if self.history.is_stored else _of_recording)(self, finding_needed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +121,7 @@ class Evaluated:
 
 def target_window(
     name: str | None,
-    where: past.Origin,
+    history: History,
     length: timedelta,
     *,
     traffic: timedelta,
@@ -128,29 +129,36 @@ def target_window(
     today: date,
     until_last: bool = False,
 ) -> TargetWindow:
-    """Which target and window are meant.
+    """Which target and window are meant; see :class:`TargetWindow`.
 
-    ``name``: of a target or a pool; None = the only one; ``where``: store or recording, plan,
-    baseline, the moment asked for; ``length``: of the window; ``traffic``: as :class:`TargetWindow`
-    has it; ``tree``: where the walk begins; ``today``: the day whose times are printed without a
-    date; ``until_last``: the window ends at the last scrape at the latest. Raises RecordingError:
-    the recording cannot be read; StoreError: the store is missing or does not serve; UsageError: no
-    target answers to the name, or more than one that are no pool; the moment lies after the last
-    scrape by more than the window; NoVerdict: there is no scrape, or no target at all.
+    Args:
+        name: of a target or a pool; None = the only one.
+        until_last: the window ends at the last scrape at the latest.
+
+    Raises:
+        RecordingError: the recording cannot be read.
+        StoreError: the store is missing or does not serve.
+        UsageError: no target answers to the name, or more than one that are no pool; the moment
+            lies after the last scrape by more than the window.
+        NoVerdict: there is no scrape, or no target at all.
     """
     from driftwatch.pipeline.explain import window_ending
 
-    at = where.at
-    history = _stored(where, max(length, traffic)) if where.recording is None else _recorded(where)
-    last = history.last
-    if at is not None and at >= last + length:
+    at = history.at
+    if history.is_stored:
+        data = _stored(history, max(length, traffic))
+    else:
+        data = recorded(history)
+        end = min(at or data.last, data.last)
+        data = replace(data, collected=_labelled_at(history, end, data.collected))
+    if at is not None and at >= data.last + length:
         raise UsageError(
             f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then",
-            help_text=f"scrapes reach to {last:%Y-%m-%dT%H:%MZ}",
+            help_text=f"scrapes reach to {data.last:%Y-%m-%dT%H:%MZ}",
         )
-    end = min(at or last, last) if until_last else at or last
-    chosen = chosen_target(name, history.targets, history.scrapes, end)
-    return TargetWindow(where, history, chosen, window_ending(end, length), traffic, tree, today)
+    end = min(at or data.last, data.last) if until_last else at or data.last
+    chosen = chosen_target(name, data.collected.targets, data.collected.scrapes, end)
+    return TargetWindow(history, data, chosen, window_ending(end, length), traffic, tree, today)
 
 
 def chosen_target(
@@ -158,7 +166,8 @@ def chosen_target(
 ) -> Target:
     """The target that is named; of a pool of several the one with the longest queue at the end.
 
-    Raises UsageError: no target, or more than one that is no pool, answers to the name.
+    Raises:
+        UsageError: no target, or more than one that is no pool, answers to the name.
     """
     import polars as pl
 
@@ -179,93 +188,171 @@ def chosen_target(
     return target_named(name, targets, LISTED if sys.stderr.isatty() else None)
 
 
-def _stored(where: past.Origin, length: timedelta) -> History:
-    from driftwatch.cli.database import last_scraped, named_store
-    from driftwatch.cli.recording_history import print_other_servers
+def _stored(history: History, length: timedelta) -> HistoryData:
+    from driftwatch.cli.database import last_scraped
+    from driftwatch.collect.schema import Collected
     from driftwatch.pipeline.stored_state import stored_origins, stored_targets
 
-    with named_store(where.db, where.config) as store:
+    with history.store() as store:
         last = last_scraped(store)
-        end = where.at or last
+        end = history.at or last
         first = end - length - _LEARNT
-        if where.baseline is not None:
-            first = min(first, where.baseline.start)
+        if history.baseline is not None:
+            first = min(first, history.baseline.start)
         until = max(end, last) + timedelta(seconds=1)
         scrapes = store.scrapes(first, until)
-        print_other_servers(scrapes)
-        return History(
-            scrapes,
-            store.gpus(first, until),
-            where.plan.assign(stored_targets(store)),
+        _warn_of_other_servers(scrapes)
+        targets = history.plan.assign(stored_targets(store))
+        return HistoryData(
+            Collected(scrapes, targets, gpus=store.gpus(first, until)),
+            first,
             last,
             tuple(store.open_incidents().values()),
             stored_origins(store),
         )
 
 
-def _recorded(where: past.Origin) -> History:
-    """All of a recording, its targets as they were labelled at the moment or at its end."""
-    from driftwatch.cli.recording_history import from_recording, labelled_at
+def recorded(history: History) -> HistoryData:
+    """All of a recording.
 
-    assert where.recording is not None  # noqa: S101 - asked before
-    scrapes, gpus, targets, whole = from_recording(where.recording, where.plan)
-    end = min(where.at or whole.end, whole.end)
-    targets = labelled_at(where.recording, where.plan, end, targets)
-    return History(scrapes, gpus, targets, whole.end)
+    Raises RecordingError: it cannot be read.
+    """
+    from driftwatch.signals.one_process import of_one_process
+
+    progress = Progress("reading")
+    with history.sources(progress) as (source,):
+        first, until = history.span([source])
+        collected = source.collect(first, until)
+    print_problems(collected.problems)
+    scrapes = of_one_process(collected.scrapes)
+    _warn_of_other_servers(scrapes)
+    targets = history.plan.assign(collected.targets)
+    collected = replace(collected, scrapes=scrapes, targets=targets)
+    return HistoryData(collected, first, until - timedelta(microseconds=1))
+
+
+def _warn_of_other_servers(scrapes: pl.DataFrame) -> None:
+    """Which scrapes another server than the target's answered."""
+    import polars as pl
+
+    from driftwatch.signals.one_process import ANOTHER_SERVER
+
+    others = scrapes.filter(pl.col("reason").str.starts_with(ANOTHER_SERVER))
+    for instance, count, reason in (
+        others.group_by("instance", maintain_order=True)
+        .agg(pl.struct("engine", "time").n_unique(), pl.col("reason").last())
+        .iter_rows()
+    ):
+        whole = scrapes.filter(pl.col("instance") == instance).height
+        text = f"{count:,} of {whole:,} scrapes are not used: {reason}"
+        click.echo(f"warning: {instance}: {text}", err=True)
+
+
+def _labelled_at(history: History, at: datetime, collected: Collected) -> Collected:
+    """With the targets' labels of a moment, where a recording has how they changed."""
+    from driftwatch.collect.recordings.compact import CompactRecordingSource
+
+    with history.sources(Progress("reading")) as (source,):
+        if isinstance(source, CompactRecordingSource):
+            return replace(collected, targets=history.plan.assign(source.targets_until(at)))
+    return collected
 
 
 def _of_recording(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     """The pipeline runs over the recording up to the window's end, as ``replay`` does."""
-    from driftwatch.cli.proposal_notice import pins_from
-    from driftwatch.cli.recording_history import evaluate_recording, labelled_at
-    from driftwatch.pipeline.explain import Window
+    import polars as pl
 
-    where, history, end = scope.where, scope.history, scope.window.end
-    assert where.recording is not None  # noqa: S101 - asked before
-    pinned_of = history.targets
-    if where.baseline is not None:
-        pinned_of = labelled_at(where.recording, where.plan, where.baseline.end, pinned_of)
-    output = evaluate_recording(
-        history.collected,
-        scope.target,
-        where.plan,
-        Window(end - scope.traffic, end),
-        pins=pins_from(where.pins),
-        baseline=where.baseline,
-        pinned_of=pinned_of,
-    )
-    if not finding_needed and output.detected.is_empty():
+    from driftwatch.baselines.in_force import in_force
+    from driftwatch.baselines.windows import with_more
+    from driftwatch.detect.baselines import Baselines
+    from driftwatch.detect.reference import combined, no_reference
+    from driftwatch.pipeline.question import among, peers_of
+    from driftwatch.pipeline.replay import of_baseline
+
+    history, collected, target = scope.history, scope.data.collected, scope.target
+    plan, targets = history.plan, collected.targets
+    pins, measured = history.pins_of_file() or Baselines(), no_reference()
+    if (window := history.baseline) is not None:
+        labelled = _labelled_at(history, window.end, collected)
+        measured, more = of_baseline(labelled, window, plan)
+        pins = with_more(more, pins)
+    detected, minutes = _evaluated_until(scope, pins, measured)
+    if not finding_needed and detected.is_empty():
         raise NoVerdict(
-            f"{scope.target.key.text}: no minute before {end:%Y-%m-%d %H:%M} UTC is known",
-            help_text=f"scrapes reach to {history.last:%Y-%m-%dT%H:%MZ}",
+            f"{target.key.text}: no minute before {scope.window.end:%Y-%m-%d %H:%M} UTC is known",
+            help_text=f"scrapes reach to {scope.data.last:%Y-%m-%dT%H:%MZ}",
         )
+    reference = in_force(pins, targets, plan, collected.gpus).reference
     finding: Finding | None = None
     try:
-        finding = scope.explained(output.reference, output.detected)
+        finding = scope.explained(combined(measured, reference), detected)
     except NoVerdict:
         if finding_needed:
             raise
-    return Evaluated(finding, scope.window, output.minutes, output.beside)
+    own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
+    beside = among(minutes, peers_of(target, targets, plan))
+    return Evaluated(finding, scope.window, minutes.filter(own), beside)
+
+
+def _evaluated_until(
+    scope: TargetWindow, pins: Baselines, reference: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The target's last row before the window's end, and the minutes of its pool up to there.
+
+    Prints on stderr how far it is, and which proposed baselines it took.
+    """
+    import polars as pl
+
+    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
+    from driftwatch.pipeline.minutes import SPEED_SCHEMA
+    from driftwatch.pipeline.replay import detected_until
+    from driftwatch.signals.minutes import minutes as minutes_of
+    from driftwatch.signals.minutes import no_minutes
+
+    key, end = scope.target.key, scope.window.end
+    progress, proposals = Progress("replaying"), TakenProposals()
+    own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+    recent: list[pl.DataFrame] = []
+
+    def note(rows: pl.DataFrame) -> None:
+        proposals.note(rows.filter(own))
+        late = rows.filter(pl.col("end") > end - scope.traffic)
+        if len(late):
+            beside = late.select("cache_config", "model_name", *SPEED_SCHEMA)
+            recent.append(minutes_of(late).hstack(beside))
+
+    try:
+        detected = detected_until(
+            scope.data.collected,
+            scope.target,
+            replace(with_proposals(scope.history.plan), replays=0),
+            end,
+            baselines=pins,
+            reference=reference,
+            progress=progress,
+            on_rows=note,
+        )
+    finally:
+        progress.close()
+    proposals.tell()
+    return detected, pl.concat(recent) if recent else no_minutes()
 
 
 def _of_store(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     """From the window's scrapes, or from stored minutes where these know more of it."""
-    from driftwatch.cli.database import named_store
     from driftwatch.pipeline import past_windows
     from driftwatch.pipeline.question import peers_of
 
-    history, target, window, where = scope.history, scope.target, scope.window, scope.where
-    scrapes, targets, plan = history.scrapes, history.targets, where.plan
+    target, window, history, plan = scope.target, scope.window, scope.history, scope.history.plan
+    collected = scope.data.collected
     finding: Finding | None = None
-    with named_store(where.db, where.config) as store:
-        reference = past_windows.reference_from_store(
-            store, history.collected, where.baseline, plan
-        )
+    with history.store() as store:
+        reference = past_windows.reference_from_store(store, collected, history.baseline, plan)
         since, end = window.end - scope.traffic, window.end
         minutes = store.past(since, end, [target.key])
-        beside = store.past(since, end, peers_of(target, targets, plan))
+        beside = store.past(since, end, peers_of(target, collected.targets, plan))
         try:
-            if past_windows.is_past(store, scrapes, target.key, window):
+            if past_windows.is_past(store, collected.scrapes, target.key, window):
                 finding, window = past_windows.explain_past(
                     store, target, window, plan, reference, today=scope.today, tree=scope.tree
                 )

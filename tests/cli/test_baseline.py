@@ -96,7 +96,7 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     code, out, _ = run("pin", proposal["id"], "--db", db, "--by", "ana")
     assert code == 0
     assert f"pinned {proposal['id']} host:8000" in out
-    assert "a pin under 24 h pages 3-10× too often" in out
+    assert "with a baseline under 24 h, rules page 3 to 10 times too often" in out
     (pin,) = _json(run, "list", "--db", db)["pins"]
     assert pin["accepted_by"] == "ana"
     assert pin["why"] == proposal["why"]
@@ -192,7 +192,7 @@ def test_names_that_nothing_answers_to(run: Run, db: str) -> None:
     code, _, err = run("pin", "0bad0bad", "--db", db)
     assert (code, "no proposal" in err) == (2, True)
     code, _, err = run("show", "x", "--db", db)
-    assert (code, "no pin 'x'" in err) == (2, True)
+    assert (code, "no baseline 'x'" in err) == (2, True)
     code, _, err = run("pin", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)
     assert code == 2
     assert "--from and --to" in err
@@ -207,7 +207,7 @@ def test_an_empty_database_says_so(run: Run, tmp_path: Path) -> None:
     assert run("propose", "--db", str(tmp_path / "empty.db"))[0] == 4
     code, out, err = run("list", "--db", str(tmp_path / "empty.db"))
     assert (code, out) == (0, "")
-    assert "no pin yet" in err
+    assert "no baseline yet" in err
     assert run("export", "x.json", "--db", str(tmp_path / "empty.db"))[0] == 4
 
 

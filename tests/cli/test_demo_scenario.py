@@ -133,7 +133,7 @@ def test_a_scenario_without_a_baseline_says_what_it_was_compared_with(run: Run) 
     lively = lively.replace("{requests_per_second: 8}", changes)
     Path("lively.yaml").write_text(lively + "truth: {}\n")
     _, _, told = run("demo", "--scenario", "lively.yaml", "--fast", "--jobs", "1")
-    assert told.count("no pin given: driftwatch takes its own proposal, tiny-0:8000") == 1
+    assert told.count("no baseline given: driftwatch uses the one it proposes, tiny-0:8000") == 1
 
 
 def test_the_same_seed_gives_the_same_text(run: Run) -> None:

@@ -242,7 +242,7 @@ def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> Non
         "  - pages: [http://a:8000/metrics]\n"
         "database: d.db\n"
     )
-    (said,) = proposing(load_settings(config), T0)
+    (said,) = proposing(load_settings(config), T0, config)
     words = shlex.split(said)
     assert words[:3] == ["driftwatch", "baseline", "propose"]
     assert words[words.index("--match") + 1] == "job=vllm rag"

@@ -34,8 +34,10 @@ def test_a_replay_takes_its_own_proposal_and_says_so_once(shared_data: Path) -> 
         rows = outcome.rows.filter(pl.col("speed_at_equal_load_ratio").is_null())
         arming += [speed_line(row) for row in rows.iter_rows(named=True)]
     (line,) = said
-    assert line.startswith("no pin given: driftwatch takes its own proposal, host:8000 2026-11-21")
-    assert line.endswith("a pin under 24 h pages 3-10× too often")
+    assert line.startswith(
+        "no baseline given: driftwatch uses the one it proposes, host:8000 2026-"
+    )
+    assert line.endswith("with a baseline under 24 h, rules page 3 to 10 times too often")
     assert "min)" in line
     assert any(text.startswith("not judged yet: ") and " of 20 minutes" in text for text in arming)
 
@@ -52,7 +54,7 @@ def test_explain_of_a_recording_says_which_proposal_it_took(
             main()
         return capsys.readouterr().err
 
-    line = "no pin given: driftwatch takes its own proposal, host:8000 2026-11-21 08:47-"
+    line = "driftwatch uses the one it proposes, host:8000 2026-11-21 08:47 to "
     assert told("2026-11-21T09:17Z").count(line) == 1
     assert line not in told("2026-11-21T08:55Z")  # it is still arming
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from test_walk_any import ASKED
 from walk_cases import KNOWN, SCHEMA, frame
 
-from driftwatch.cli.recording_history import from_recording
-from driftwatch.collect.schema import Collected
+from driftwatch.cli.history import History
+from driftwatch.cli.target_window import recorded
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
 from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
 from driftwatch.pipeline.plan import Plan
@@ -106,14 +106,13 @@ def test_every_leaf_of_their_own_is_walked_to() -> None:
 def test_a_real_server_at_its_cap_whatever_was_seen_first() -> None:
     """run_cap: max_num_seqs 8 binds; whatever was seen first, it ends there."""
     plan = Plan(rules=(), trees={})
-    scrapes, gpus, targets, whole = from_recording(DEMO / "run_cap.jsonl.gz", plan)
-    (target,) = targets.values()
-    first = Window(whole.start, whole.start + timedelta(minutes=3))
-    history = Collected(scrapes, targets, gpus=gpus)
-    measured = measured_reference(history, first, plan)
+    data = recorded(History(recordings=(DEMO / "run_cap.jsonl.gz",)))
+    (target,) = data.collected.targets.values()
+    first = Window(data.first, data.first + timedelta(minutes=3))
+    measured = measured_reference(data.collected, first, plan)
     bound = Window(BOUND_UNTIL - timedelta(minutes=5), BOUND_UNTIL)
     said = {
-        name: explain(history, target, bound, plan, measured, tree=tree).diagnosis
+        name: explain(data.collected, target, bound, plan, measured, tree=tree).diagnosis
         for name, tree in SYMPTOMS.items()
     }
     leaves = {name: None if found is None else found.leaf for name, found in said.items()}

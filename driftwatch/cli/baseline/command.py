@@ -1,10 +1,10 @@
-"""``driftwatch baseline``: what is good, pinned by a person."""
+"""``driftwatch baseline``: what is good, accepted by a person."""
 
 from __future__ import annotations
 
 import click
 
-from driftwatch.cli.lazy import LazySubcommands
+from driftwatch.cli.lazy import LazyGroup
 
 SUBCOMMANDS = {
     "propose": "driftwatch.cli.baseline.propose",
@@ -16,10 +16,10 @@ SUBCOMMANDS = {
 }
 
 
-@click.command(cls=LazySubcommands, modules=SUBCOMMANDS)
+@click.command(cls=LazyGroup, modules=SUBCOMMANDS)
 def command() -> None:
-    """Pin what is good: the stretch that speed and lengths are compared with.
+    """Accept what is good: the stretch that speed and lengths are compared with.
 
-    A pin is never moved by itself: a person pins, or accepts what is proposed. With --pins FILE a
-    command works on an exported file instead of the database.
+    Nothing but a person changes a baseline: a person pins a window, or accepts a proposal. With
+    --pins FILE a command works on an exported file instead of the database.
     """

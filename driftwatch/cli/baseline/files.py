@@ -1,4 +1,4 @@
-"""``driftwatch baseline export`` and ``import``: the pins in force as a file, and back."""
+"""``driftwatch baseline export`` and ``import``: the baselines in force as a file, and back."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ from pathlib import Path
 
 import click
 
-from driftwatch.cli.baseline.place import Place, place_options, print_wrapped, subject_of
+from driftwatch.cli.baseline.place import pins_in_force, subject_of
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
+from driftwatch.cli.output import print_wrapped, write_file
 from driftwatch.clock import SystemClock
-from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.errors import NoVerdict
+from driftwatch.notify.numbers import plural
 
 _RECENT = timedelta(minutes=10)
 
 
 @click.command(name="export")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@place_options("pins", "db", "config")
-def export_command(file: Path, place: Place) -> None:
-    """Write the pins in force to FILE (JSON), for another database or for --pins.
+@history_options("pins", "db", "config")
+def export_command(file: Path, history: History) -> None:
+    """Write the baselines in force to FILE (JSON), for another database or for --pins.
 
-    The same pins give the same bytes. A file that is there is written over.
+    The same baselines give the same bytes. An existing file is overwritten.
     """
     from driftwatch.baselines.documents import exported
 
-    pins = place.pins_in_force().every
+    pins = pins_in_force(history).every
     if not pins:
-        raise NoVerdict("there is no pin to export", help_text="driftwatch baseline propose")
-    try:
-        file.write_text(exported(pins), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}") from error
-    click.echo(f"{file}: {len(pins)} pin{'s' if len(pins) > 1 else ''}")
+        raise NoVerdict("there is no baseline to export", help_text="driftwatch baseline propose")
+    write_file(file, exported(pins))
+    click.echo(f"{file}: {plural(len(pins), 'baseline')}")
 
 
 @click.command(name="import")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@place_options("config", "db")
-def import_command(file: Path, place: Place) -> int:
-    """Put the pins of FILE in force; each takes the place of its target's or pool's pin.
+@history_options("config", "db")
+def import_command(file: Path, history: History) -> int:
+    """Put the baselines of FILE in force; each replaces the one of its target or pool.
 
-    Nothing is imported where anything in the file is wrong (exit code 2, every problem at once),
-    or where a pin is of another model, GPU or parallelism than what runs there (exit code 1).
+    driftwatch imports nothing if anything in the file is wrong (exit code 2, every problem at
+    once), or if a baseline is of another model, GPU or parallelism than what runs (exit code 1).
     """
     from driftwatch.baselines.documents import read_export
     from driftwatch.baselines.in_force import fingerprint, gpu_models
@@ -52,8 +53,8 @@ def import_command(file: Path, place: Place) -> int:
     from driftwatch.pipeline.stored_state import stored_targets
 
     pins = read_export(file)
-    plan = place.plan
-    with place.store() as store:
+    plan = history.plan
+    with history.store() as store:
         plan = replace(plan, reported=stored_reports(store))
         targets = plan.assign(stored_targets(store))
         now = SystemClock().now()
@@ -72,7 +73,7 @@ def import_command(file: Path, place: Place) -> int:
             + ", ".join(one.text for one in differences)
         )
     if wrong:
-        click.echo("help: nothing was imported; take these pins out of the file", err=True)
+        click.echo("help: nothing was imported; take these baselines out of the file", err=True)
         return EXIT_PROBLEM
-    click.echo(f"{len(pins)} pin{'s' if len(pins) != 1 else ''} in force from {file}")
+    click.echo(f"{plural(len(pins), 'baseline')} in force from {file}")
     return EXIT_ANSWERED

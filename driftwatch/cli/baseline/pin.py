@@ -1,30 +1,24 @@
-"""``driftwatch baseline pin``: say that a window is good, or accept a proposal."""
+"""``driftwatch baseline pin``: accept a window, or a proposal."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import orjson
 
-from driftwatch.cli.baseline.place import (
-    Place,
-    length_text,
-    place_options,
-    print_wrapped,
-    span_text,
-    subject_of,
-)
+from driftwatch.cli.baseline.place import material_of, pins_of_new_file, subject_of
 from driftwatch.cli.database import person, written
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import Time, parse_time
-from driftwatch.cli.past import api_options, span_of
-from driftwatch.cli.proposal_notice import YOUNG
+from driftwatch.cli.options import parse_time
+from driftwatch.cli.output import print_json, print_wrapped, write_file
+from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
+from driftwatch.notify.numbers import duration
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Candidate, Subject
@@ -43,38 +37,32 @@ class _Wanted:
 
 @click.command(name="pin")
 @click.argument("names", metavar="TARGET|POOL|PROPOSAL...", nargs=-1, required=True)
-@click.option("--from", "since", type=Time(), help="Start of the window.")
-@click.option("--to", "until", type=Time(), help="Its end.")
-@click.option("--by", metavar="NAME", help="Who says so; default: this user.")
-@click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the pin.")
+@click.option("--by", metavar="NAME", help="Who accepts it; default: this user.")
+@click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the baseline.")
 @click.option(
     "--anyway",
     is_flag=True,
-    help="Pin although the window holds what no baseline should; needs --why.",
+    help="Accept a window with an incident, a restart or too few scrapes; needs --why.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@api_options
-@place_options("recordings", "pins", "db", "config")
+@json_option
+@history_options("span", "recordings", "prometheus", "pins", "db", "config")
 def command(
     names: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
     by: str | None,
     why: str,
     anyway: bool,
     as_json: bool,
-    place: Place,
-    **history: Any,
+    history: History,
 ) -> int:
-    """Pin a window of a target or a pool, or accept proposals by their ids.
+    """Accept the window --from to --to of a target or a pool, or proposals by their ids.
 
-    A pin takes the place of the one before it and holds until another takes its own. Exit code 1:
-    the window has an incident, a restart or too few scrapes in it, and nothing was pinned.
+    It replaces the baseline before it. Exit code 1: the window has an incident, a restart or too
+    few scrapes in it, and nothing was accepted.
     """
     from driftwatch.baselines.candidates import candidate
     from driftwatch.baselines.windows import Acceptance
 
-    wrong = _contradictions(names, since, until, place, of_api=history["prometheus"] is not None)
+    wrong = _contradictions(names, history)
     written(why, "--why")
     if anyway and not why.strip():
         wrong.append("--anyway needs --why TEXT")
@@ -82,59 +70,30 @@ def command(
         wrong.append(f"--why takes at most {_WHY_CHARACTERS} characters")
     if wrong:
         raise UsageError("; ".join(wrong), help_text="driftwatch baseline pin --help")
-    past = span_of({**history, "since": since, "until": until}, place.recordings)
-    material = place.material(past)
-    wanted = _wanted(material, names, since, until, place)
+    material = material_of(history)
     at, who = SystemClock().now(), person(by)
     pins: list[Baseline] = []
     refusals: list[tuple[str, str]] = []
-    for one in wanted:
+    for one in _wanted(material, names, history):
         window = candidate(material, one.subject, one.window)
-        reasons = window.refusals
-        if reasons and not anyway:
+        reasons, accepted = window.refusals, None
+        if anyway or not reasons:
+            texts = (why or _good(window), *(f"pinned although {r}" for r in reasons))
+            why_good = "; ".join(filter(None, texts))[:1000]
+            accepted = window.baseline(Acceptance(who, at, why_good), anyway=anyway)
+        if accepted is None:
             refusals += [(one.subject.name, reason) for reason in reasons]
-            continue
-        reason = "; ".join(
-            part for part in (why or _good(window), *_override_notes(reasons)) if part
-        )
-        accepted = Acceptance(who, at, reason[:1000])
-        pinned = window.baseline(accepted, anyway=anyway)
-        if pinned is None:
-            refusals += [(one.subject.name, text) for text in reasons]
         else:
-            pins.append(pinned)
+            pins.append(accepted)
     if not refusals:
-        _keep(pins, place)
-    if as_json:
-        from driftwatch.baselines.documents import document_of
-
-        document = {
-            "schema_version": 1,
-            "pinned": [] if refusals else [document_of(pin) for pin in pins],
-            "refused": [{"name": name, "reason": reason} for name, reason in refusals],
-        }
-        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
-    elif refusals:
-        for name, reason in refusals:
-            print_wrapped(f"refused: {name}: {reason}")
-        click.echo(
-            "help: nothing was pinned; take another window, or --anyway --why TEXT", err=True
-        )
-    else:
-        for pin in pins:
-            _print(pin)
+        _keep(pins, history)
+    _print([] if refusals else pins, refusals, as_json)
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
 
-def _contradictions(
-    names: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
-    place: Place,
-    *,
-    of_api: bool,
-) -> list[str]:
+def _contradictions(names: tuple[str, ...], history: History) -> list[str]:
     """Options that mean nothing together."""
+    since, until, of_api = history.since, history.until, history.prometheus is not None
     wrong: list[str] = []
     if (since is None) != (until is None):
         wrong.append("give --from and --to, or neither with the id of a proposal")
@@ -143,38 +102,32 @@ def _contradictions(
             wrong.append("--from is not before --to")
         if len(names) > 1:
             wrong.append("a window is pinned for one target or pool at a time")
-    elif place.recordings or place.pins is not None or of_api:
+    elif history.pins is not None or not history.is_stored:
         wrong.append("proposals are kept in the database only: give --from and --to")
-    if not of_api and bool(place.recordings) != (place.pins is not None):
+    if not of_api and bool(history.recordings) != (history.pins is not None):
         wrong.append(
             "--recording needs --pins FILE to write to, and --pins a recording or --prometheus"
         )
     return wrong
 
 
-def _wanted(
-    material: Material,
-    names: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
-    place: Place,
-) -> list[_Wanted]:
-    """What is to be pinned.
+def _wanted(material: Material, names: tuple[str, ...], history: History) -> list[_Wanted]:
+    """What is to be accepted.
 
     Raises UsageError: a name is no target, pool or proposal.
     """
     from driftwatch.baselines.candidates import subjects
     from driftwatch.pipeline.explain import Window
 
-    if since is not None and until is not None:
+    if history.since is not None and history.until is not None:
         matching = subjects(material, names[0])
         if len(matching) == 1:
-            return [_Wanted(matching[0], Window(since, until))]
+            return [_Wanted(matching[0], Window(history.since, history.until))]
         listed = ", ".join(s.name for s in matching[:8] or subjects(material, None)[:8])
         raise UsageError(
             f"{names[0]!r} names {len(matching)} targets or pools", help_text=f"one of: {listed}"
         )
-    with place.store() as store:
+    with history.store() as store:
         proposals = orjson.loads(store.proposals() or b"[]")
     wanted = []
     for name in names:
@@ -197,32 +150,41 @@ def _good(window: Candidate) -> str:
     return "" if proposal is None else good_because(proposal)
 
 
-def _override_notes(reasons: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"pinned although {reason}" for reason in reasons)
-
-
-def _keep(new_pins: list[Baseline], place: Place) -> None:
+def _keep(new_pins: list[Baseline], history: History) -> None:
     """Into the file, else into the database."""
     from driftwatch.baselines.documents import exported
     from driftwatch.baselines.rows import replacing, row_of
 
-    if place.pins is None:
-        with place.store() as store:
+    if history.pins is None:
+        with history.store() as store:
             store.add_baselines([row_of(pin) for pin in new_pins])
         return
-    pins = replacing(place.pins_of_new_file().every, new_pins)
-    try:
-        place.pins.write_text(exported(pins), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{place.pins}: {error.strerror or error}") from error
+    write_file(history.pins, exported(replacing(pins_of_new_file(history).every, new_pins)))
 
 
-def _print(pin: Baseline) -> None:
-    length = pin.until - pin.since
-    state = "armed" if pin.model is not None else f"no load model: {pin.arming}"
-    print_wrapped(
-        f"pinned {pin.id} {subject_of(pin)}: {span_text(pin.since, pin.until)} "
-        f"({length_text(length)}), {state}"
-    )
-    if length.total_seconds() < 86_400:
-        print_wrapped(f"note: {YOUNG}")
+def _print(pins: list[Baseline], refusals: list[tuple[str, str]], as_json: bool) -> None:
+    from driftwatch.baselines.documents import document_of
+
+    if as_json:
+        document = {
+            "schema_version": 1,
+            "pinned": [document_of(pin) for pin in pins],
+            "refused": [{"name": name, "reason": reason} for name, reason in refusals],
+        }
+        print_json(document)
+        return
+    for name, reason in refusals:
+        print_wrapped(f"refused: {name}: {reason}")
+    if refusals:
+        click.echo(
+            "help: nothing was pinned; take another window, or --anyway --why TEXT", err=True
+        )
+    for pin in pins:
+        seconds = (pin.until - pin.since).total_seconds()
+        state = "armed" if pin.model is not None else f"no load model: {pin.arming}"
+        print_wrapped(
+            f"pinned {pin.id} {subject_of(pin)}: {span_text(pin.since, pin.until)} "
+            f"({duration(seconds)}), {state}"
+        )
+        if seconds < 86_400:
+            print_wrapped(f"note: {YOUNG}")

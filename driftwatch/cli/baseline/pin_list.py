@@ -1,26 +1,20 @@
-"""``driftwatch baseline list`` and ``show``: the pins in force, and all that one remembers."""
+"""``driftwatch baseline list`` and ``show``: the baselines in force, and all of one."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.baseline.place import (
-    Place,
-    length_text,
-    pin_named,
-    place_options,
-    print_wrapped,
-    span_text,
-    subject_of,
-)
-from driftwatch.cli.database import iso_time
-from driftwatch.cli.table import lines
+from driftwatch.cli.baseline.place import material_of, pin_named, pins_in_force, subject_of
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options, json_option
+from driftwatch.cli.output import lines, print_json, print_wrapped
+from driftwatch.cli.proposal_notice import span_text
 from driftwatch.errors import NoVerdict
+from driftwatch.notify.numbers import duration, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Waiting
@@ -34,24 +28,24 @@ _PAD = " " * 12
 
 
 @click.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@place_options("recordings", "pins", "db", "config")
-def list_command(as_json: bool, place: Place) -> None:
-    """List the pins in force; then the targets without one, with what is missing for it.
+@json_option
+@history_options("recordings", "pins", "db", "config")
+def list_command(as_json: bool, history: History) -> None:
+    """List the baselines in force, then the targets without one and what they lack.
 
-    Piped, each line is one pin (id, target or pool, from, to, by, state) or one target (no id);
-    tabs between them.
+    Piped, each line is one baseline (id, target or pool, from, to, by, state) or one target
+    (no id); tabs between them.
     """
     from driftwatch.baselines.candidates import waiting_for, without_baseline
     from driftwatch.baselines.rows import notes_on
 
     material: Material | None = None
-    if place.pins is None or place.recordings:
+    if history.pins is None or history.recordings:
         try:
-            material = place.material()
+            material = material_of(history)
         except NoVerdict:  # no minute yet
             material = None
-    pins = place.pins_in_force() if material is None else material.baselines
+    pins = pins_in_force(history) if material is None else material.baselines
     notes: dict[str, str] = {}
     waiting: list[Waiting] = []
     more = 0
@@ -67,20 +61,20 @@ def list_command(as_json: bool, place: Place) -> None:
             "arming": [_waiting_data(one) for one in waiting],
             "arming_more": more,
         }
-        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
+        print_json(document)
         return
     _print(pins.every, notes, waiting)
     if more:
-        click.echo(f"and {more} targets more without a pin", err=True)
+        click.echo(f"and {more} targets more without a baseline", err=True)
 
 
 def _print(pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence[Waiting]) -> None:
     full, short = [], []
     for pin in pins:
         state = _state(pin, notes)
-        since, until = iso_time(pin.since) or "", iso_time(pin.until) or ""
+        since, until = utc_text(pin.since), utc_text(pin.until)
         full.append((pin.id, subject_of(pin), since, until, pin.accepted_by, state))
-        since, length = f"{pin.since:%Y-%m-%d %H:%M}", length_text(pin.until - pin.since)
+        since, length = f"{pin.since:%Y-%m-%d %H:%M}", _length(pin)
         short.append((pin.id, subject_of(pin), since, length, pin.accepted_by, state))
     if sys.stdout.isatty():
         for line in lines(HEADER if pins else (), short, full):
@@ -92,7 +86,7 @@ def _print(pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence
         for line in lines((), (), [*full, *targets]):
             click.echo(line)
     if not pins:
-        click.echo("no pin yet: driftwatch baseline propose", err=True)
+        click.echo("no baseline yet: driftwatch baseline propose", err=True)
 
 
 def _state(pin: Baseline, notes: Mapping[str, str]) -> str:
@@ -107,10 +101,10 @@ def _pin_data(pin: Baseline, notes: Mapping[str, str]) -> dict[str, object]:
         "instance": pin.instance,
         "engine": pin.engine,
         "pool": pin.pool,
-        "from": iso_time(pin.since),
-        "to": iso_time(pin.until),
+        "from": utc_text(pin.since),
+        "to": utc_text(pin.until),
         "accepted_by": pin.accepted_by,
-        "accepted_at": iso_time(pin.accepted_at),
+        "accepted_at": utc_text(pin.accepted_at),
         "why": pin.why,
         "is_armed": pin.model is not None,
         "arming": pin.arming,
@@ -124,23 +118,22 @@ def _waiting_data(one: Waiting) -> dict[str, object]:
         "engine": one.target.key.engine,
         "pool": one.target.pool,
         "lacking": one.lacking,
-        "no_verdict_before": iso_time(one.earliest),
+        "no_verdict_before": None if one.earliest is None else utc_text(one.earliest),
         "reason": one.text,
     }
 
 
 @click.command(name="show")
 @click.argument("name", metavar="ID|TARGET|POOL")
-@click.option("--json", "as_json", is_flag=True, help="The pin as JSON, as an export holds it.")
-@place_options("pins", "db", "config")
-def show_command(name: str, as_json: bool, place: Place) -> None:
-    """Show one pin: its window, who pinned it and why, what ran, its load model and lengths."""
+@json_option
+@history_options("pins", "db", "config")
+def show_command(name: str, as_json: bool, history: History) -> None:
+    """Show one baseline: window, who accepted it and why, what ran, load model and lengths."""
     from driftwatch.baselines.documents import document_of
 
-    pin = pin_named(place.pins_in_force(), name)
+    pin = pin_named(pins_in_force(history), name)
     if as_json:
-        document = {"schema_version": 1, "pin": document_of(pin)}
-        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
+        print_json({"schema_version": 1, "pin": document_of(pin)})
         return
     for label, text in (*_window(pin), *_load_model(pin), *_lengths(pin)):
         print_wrapped(f"{label:10}  {text}", _PAD)
@@ -149,7 +142,7 @@ def show_command(name: str, as_json: bool, place: Place) -> None:
 def _window(pin: Baseline) -> Iterator[tuple[str, str]]:
     what = "pool" if pin.scope == "pool" else f"pool {pin.pool}"
     yield "pin", f"{pin.id} of {subject_of(pin)} ({what})"
-    yield "window", f"{span_text(pin.since, pin.until)}, {length_text(pin.until - pin.since)}"
+    yield "window", f"{span_text(pin.since, pin.until)}, {_length(pin)}"
     yield "pinned", f"by {pin.accepted_by} at {pin.accepted_at:%Y-%m-%d %H:%M} UTC"
     yield "why", pin.why or "no reason given"
     for group in ("identity", "knobs", "release"):
@@ -179,7 +172,7 @@ def _load_model(pin: Baseline) -> Iterator[tuple[str, str]]:
 
 def _lengths(pin: Baseline) -> Iterator[tuple[str, str]]:
     if pin.reference.is_empty():
-        yield "lengths", "not remembered"
+        yield "lengths", "unknown"
         return
     row = pin.reference.row(0, named=True)
     n = row["reference_finished_requests"]
@@ -190,3 +183,7 @@ def _lengths(pin: Baseline) -> Iterator[tuple[str, str]]:
             continue
         parts = "with its distribution" if buckets is not None else "mean only"
         yield name, f"mean {mean:,.3g}, n {n:,.0f}, {parts}"
+
+
+def _length(pin: Baseline) -> str:
+    return duration((pin.until - pin.since).total_seconds())

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
-from driftwatch.cli.baseline.place import (
-    Place,
-    length_text,
-    place_options,
-    print_wrapped,
-    span_text,
-)
-from driftwatch.cli.database import iso_time
+from driftwatch.cli.baseline.place import material_of
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options, json_option, repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.past import past_options, span_of
-from driftwatch.cli.proposal_notice import YOUNG
-from driftwatch.cli.table import lines
+from driftwatch.cli.output import lines, print_json, print_wrapped
+from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.errors import UsageError
+from driftwatch.notify.numbers import duration, utc_text
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from driftwatch.baselines.candidates import Offer
-    from driftwatch.baselines.material import Material
-    from driftwatch.cli.past import Api
     from driftwatch.detect.proposals import Proposal
 
 _LEFT_OUT = 6  # stretches that are named on a terminal
@@ -36,40 +25,32 @@ _LEFT_OUT = 6  # stretches that are named on a terminal
 
 @click.command(name="propose")
 @click.argument("name", metavar="[TARGET|POOL]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@past_options
-@place_options("recordings", "pins", "db", "config")
-def command(
-    name: str | None,
-    as_json: bool,
-    place: Place,
-    **history: Any,
-) -> int:
-    """Find the best stretch of the last two days (recording, --prometheus: of it all) to pin.
+@json_option
+@history_options("recordings", "prometheus", "span", "pins", "db", "config")
+def command(name: str | None, as_json: bool, history: History) -> int:
+    """Find the best baseline in the last two days (--recording, --prometheus: in all of it).
 
-    Says why it is good, and what was left out of it: incidents, restarts, warm-up, slow minutes.
-    Without a name every target gets its own. Nothing is pinned. Exit code 4: no stretch is fit
-    (or none holds enough for a load model yet).
+    Prints why it is good and what it leaves out: incidents, restarts, warm-up, slow minutes.
+    Without a name every target gets its own. Changes nothing. Exit code 4: no stretch is fit (or
+    none holds enough for a load model yet).
     """
     from driftwatch.baselines.candidates import offer, subjects
 
-    past = span_of(history, place.recordings)
-    material = place.material(past)
+    material = material_of(history)
     named = subjects(material, name)
     if not named:
         listed = ", ".join(key.text for key in sorted(material.targets)[:8])
         raise UsageError(f"no target or pool {name!r}", help_text=f"known targets: {listed}")
     offers = [offer(material, subject) for subject in named]
-    if not place.recordings and place.pins is None and past is None:
-        with place.store() as store:
+    if history.is_stored:
+        with history.store() as store:
             store.keep_proposals(
                 orjson.dumps([proposal_record(one) for one in offers if one.proposal])
             )
     if as_json:
-        document = {"schema_version": 1, "proposals": [as_data(one) for one in offers]}
-        click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
+        print_json({"schema_version": 1, "proposals": [as_data(one) for one in offers]})
     else:
-        _print(material, offers, _typed_again(place.recordings, past))
+        _print(offers, _typed_again(history))
     fit = any(one.proposal is not None and one.lacking is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
@@ -88,14 +69,14 @@ def proposal_record(one: Offer) -> dict[str, Any]:
     return {
         "id": window_id(one),
         "name": one.subject.name,
-        "since": iso_time(one.proposal.since),
-        "until": iso_time(one.proposal.until),
+        "since": utc_text(one.proposal.since),
+        "until": utc_text(one.proposal.until),
     }
 
 
 def good_because(proposal: Proposal) -> str:
     """Why a stretch is good, in a line that is kept with the pin."""
-    parts = [length_text(proposal.length), "no restart, no incident"]
+    parts = [duration(proposal.length.total_seconds()), "no restart, no incident"]
     if proposal.slo_kept_ratio is not None:
         parts.append(f"SLO kept in {100 * proposal.slo_kept_ratio:.3g} % of its minutes")
     if proposal.requests_low is not None and proposal.requests_high is not None:
@@ -116,8 +97,8 @@ def as_data(one: Offer) -> dict[str, Any]:
         "left_out": [
             {
                 "reason": part.why,
-                "from": iso_time(part.since),
-                "to": iso_time(part.until),
+                "from": utc_text(part.since),
+                "to": utc_text(part.until),
                 "minutes": part.minutes,
             }
             for part in one.left_out
@@ -128,8 +109,8 @@ def as_data(one: Offer) -> dict[str, Any]:
     return {
         **document,
         "id": window_id(one),
-        "from": iso_time(proposal.since),
-        "to": iso_time(proposal.until),
+        "from": utc_text(proposal.since),
+        "to": utc_text(proposal.until),
         "length_seconds": proposal.length.total_seconds(),
         "is_long_enough": proposal.length >= LONG_ENOUGH,
         "why": good_because(proposal),
@@ -143,18 +124,15 @@ def as_data(one: Offer) -> dict[str, Any]:
     }
 
 
-def _typed_again(
-    recordings: tuple[Path, ...], past: tuple[Api, tuple[datetime, datetime]] | None
-) -> str | None:
+def _typed_again(history: History) -> str | None:
     """What accepts an offer that no database keeps: the options of the same minutes."""
-    if past is not None:
-        return past[0].typed()
-    if recordings:
-        return f"{' '.join(f'--recording {path}' for path in recordings)} --pins pins.json"
-    return None
+    if history.is_stored:
+        return None
+    file = " --pins pins.json" if history.recordings and history.pins is None else ""
+    return repeat_options(without=("since", "until")) + file
 
 
-def _print(material: Material, offers: list[Offer], minutes: str | None) -> None:
+def _print(offers: list[Offer], options: str | None) -> None:
     """A block each on a terminal; piped a row each."""
     import sys
 
@@ -163,7 +141,7 @@ def _print(material: Material, offers: list[Offer], minutes: str | None) -> None
             click.echo(line)
         return
     for one in offers:
-        _block(one, minutes)
+        _block(one, options)
 
 
 def _row(one: Offer) -> tuple[str, ...]:
@@ -174,8 +152,8 @@ def _row(one: Offer) -> tuple[str, ...]:
     return (
         window_id(one),
         one.subject.name,
-        iso_time(proposal.since) or "",
-        iso_time(proposal.until) or "",
+        utc_text(proposal.since),
+        utc_text(proposal.until),
         f"{proposal.length.total_seconds() / 3600:.3g}",
         str(proposal.scrapes),
         good_because(proposal),
@@ -183,7 +161,7 @@ def _row(one: Offer) -> tuple[str, ...]:
     )
 
 
-def _block(one: Offer, minutes: str | None) -> None:
+def _block(one: Offer, options: str | None) -> None:
     from driftwatch.detect.proposals import LONG_ENOUGH
 
     proposal = one.proposal
@@ -194,7 +172,7 @@ def _block(one: Offer, minutes: str | None) -> None:
         print_wrapped(f"{one.subject.name}: {span_text(proposal.since, proposal.until)}", pad)
         print_wrapped(f"  good    {good_because(proposal)}", pad)
         if proposal.length < LONG_ENOUGH:
-            print_wrapped(f"  short   {length_text(proposal.length)}: {YOUNG}", pad)
+            print_wrapped(f"  short   {duration(proposal.length.total_seconds())}: {YOUNG}", pad)
         if proposal.seen_ratio < 0.99:
             print_wrapped(f"  seen    {100 * proposal.seen_ratio:.3g} % of its minutes", pad)
         if one.lacking is not None:
@@ -207,10 +185,10 @@ def _block(one: Offer, minutes: str | None) -> None:
         return
     if one.lacking is not None:
         print_wrapped("accept:   not yet: without a load model it would be refused", pad)
-    elif minutes is None:
+    elif options is None:
         print_wrapped(f"accept:   driftwatch baseline pin {window_id(one)}", pad)
     else:
-        window = f"--from {iso_time(proposal.since)} --to {iso_time(proposal.until)}"
+        window = f"--from {utc_text(proposal.since)} --to {utc_text(proposal.until)}"
         print_wrapped(
-            f"accept:   driftwatch baseline pin {one.subject.name} {window} {minutes}", pad
+            f"accept:   driftwatch baseline pin {one.subject.name} {window}{options}", pad
         )

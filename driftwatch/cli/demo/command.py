@@ -13,6 +13,7 @@ import click
 
 from driftwatch.cli.demo.scenario import FORMATS
 from driftwatch.cli.options import Duration
+from driftwatch.cli.output import encodable
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -153,12 +154,10 @@ def _play_recorded(fast: bool) -> None:
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
-    from driftwatch.notify.layout import spell
     from driftwatch.notify.minute_line import minute_line
-    from driftwatch.notify.stdout import StdoutSender, needs_ascii
+    from driftwatch.notify.stdout import StdoutSender
     from driftwatch.pipeline.replay import replay
 
-    ascii = needs_ascii(sys.stdout)
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
     sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()
     click.echo(textwrap.fill(_STORY, 80) + "\n")
@@ -170,30 +169,30 @@ def _play_recorded(fast: bool) -> None:
         for outcome in replay([source], span, plan, stride=timedelta(minutes=1)):
             proposals.note(outcome.rows)
             for row in outcome.rows.iter_rows(named=True):
-                click.echo(spell(minute_line(row), ascii))
+                click.echo(encodable(minute_line(row)))
             for transition in outcome.transitions:
                 if transition.incident.page is not None:
                     click.echo("-" * 80)
                     sender.send(transition.incident.page)
                     click.echo("-" * 80)
             for answer in outcome.advices:
-                _show_basis(answer, ascii)
+                _show_basis(answer)
             time.sleep(pause)
     click.echo("\n" + _END, nl=False)
     proposals.tell()
 
 
-def _show_basis(answer: TargetAdvice, ascii: bool) -> None:
+def _show_basis(answer: TargetAdvice) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
     from driftwatch.cli.recommend.text import AdviceContext, basis, change_lines
-    from driftwatch.notify.layout import spell
+    from driftwatch.notify.stdout import needs_ascii
 
     context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
     click.echo("What its advice rests on (driftwatch recommend):\n")
-    for line in basis(answer.advice, context, ascii=ascii):
+    for line in basis(answer.advice, context, ascii=needs_ascii(sys.stdout)):
         click.echo(line)
     if moves := answer.advice.recommendation.moves:
         click.echo("")
         for line in change_lines(moves, context.model):
-            click.echo(spell(line, ascii))
+            click.echo(encodable(line))
     click.echo("-" * 80)

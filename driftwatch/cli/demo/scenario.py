@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.options import Progress
+from driftwatch.cli.output import encodable
 from driftwatch.errors import UsageError
+from driftwatch.notify.numbers import utc_text
 
 if TYPE_CHECKING:
     from driftwatch.fleet.scenario.model import Effect, Scenario
@@ -42,11 +44,11 @@ def list_scenarios() -> None:
             click.echo("\t".join((scenario.name, title, due)))
             continue
         first, *rest = textwrap.wrap(title, 80 - column)
-        click.echo(_plain(f"{scenario.name:{column}}{first}"))
+        click.echo(encodable(f"{scenario.name:{column}}{first}"))
         for line in rest:
-            click.echo(_plain(f"{'':{column}}{line}"))
+            click.echo(encodable(f"{'':{column}}{line}"))
         for line in textwrap.wrap(f"expected: {due}", 80 - column - 2):
-            click.echo(_plain(f"{'':{column + 2}}{line}"))
+            click.echo(encodable(f"{'':{column + 2}}{line}"))
 
 
 def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs: int) -> None:
@@ -102,7 +104,7 @@ def _next_commands(scenario: Scenario, folder: Path, recording: str, form: str) 
 
     words = f"-c {_word(folder / CONFIGURATION)}"
     if (baseline := _baseline(scenario)) is not None:
-        words += f" --baseline {_iso(baseline.start)}..{_iso(baseline.end)}"
+        words += f" --baseline {utc_text(baseline.start)}..{utc_text(baseline.end)}"
     if form != "openmetrics":
         yield f"next: driftwatch replay {_word(folder)} {words}"
         return
@@ -115,7 +117,7 @@ def _next_commands(scenario: Scenario, folder: Path, recording: str, form: str) 
         "--storage.tsdb.retention.time 10y"
     )
     end = scenario.start + timedelta(seconds=scenario.duration)
-    span = f"--from {_iso(scenario.start)} --to {_iso(end)}"
+    span = f"--from {utc_text(scenario.start)} --to {utc_text(end)}"
     yield (
         f"      driftwatch replay --prometheus {PROMETHEUS} --match job={JOB} "
         f"--step {scenario.scrape.interval:g} {span} {words}"
@@ -179,7 +181,7 @@ def play_scenario(scenario: Scenario, typed: str, seed: int, *, jobs: int, pause
         click.echo(f"and {', '.join(filter(None, (more, later)))}")
     click.echo("-" * 80)
     for line in _verdict(scenario, [*pages.values()], {rule.alert for rule in plan.enabled}):
-        click.echo(_plain(line))
+        click.echo(encodable(line))
     again = f"driftwatch demo --scenario {_word(typed)} --seed {seed} --write DIR"
     click.echo(f"next:    {again}")
     proposals.tell()
@@ -211,17 +213,17 @@ def _wrapped(line: Line) -> Iterator[str]:
 
 def _print_story(scenario: Scenario, seed: int) -> None:
     pool = scenario.pool
-    click.echo(_plain(f"{scenario.name}: {scenario.title}"))
+    click.echo(encodable(f"{scenario.name}: {scenario.title}"))
     servers = f"{scenario.servers} simulated servers" if scenario.servers > 1 else "1 server"
     hours = scenario.duration / 3600.0
     text = (
         f"{servers}, {pool.model} on {pool.gpu}, {hours:.3g} h of traffic, a scrape every "
         f"{scenario.scrape.interval:g} s, seed {seed}. driftwatch sees their pages only."
     )
-    click.echo(_plain(textwrap.fill(text, 80)))
+    click.echo(encodable(textwrap.fill(text, 80)))
     for effect in scenario.truth.effects:
-        click.echo(_plain(f"  injected  {_happened(scenario, effect)}"))
-        click.echo(_plain(f"  expected  {expected(effect)}"))
+        click.echo(encodable(f"  injected  {_happened(scenario, effect)}"))
+        click.echo(encodable(f"  expected  {expected(effect)}"))
     if not scenario.truth.effects:
         click.echo(f"  injected  nothing\n  expected  {NOBODY}")
 
@@ -259,17 +261,6 @@ def _baseline(scenario: Scenario) -> Window | None:
 def _word(text: object) -> str:
     """As a shell takes it."""
     return shlex.quote(str(text))
-
-
-def _iso(time: datetime) -> str:
-    return time.isoformat().replace("+00:00", "Z")
-
-
-def _plain(text: str) -> str:
-    from driftwatch.notify.layout import spell
-    from driftwatch.notify.stdout import needs_ascii
-
-    return spell(text, needs_ascii(sys.stdout))
 
 
 def processes() -> int:

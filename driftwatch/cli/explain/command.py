@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli import past
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import WINDOW_OPTIONS, history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Duration
-from driftwatch.cli.past import origin_options
+from driftwatch.cli.output import print_wrapped
 from driftwatch.cli.target_window import Evaluated, TargetWindow, target_window
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
     show_default=True,
     help="The symptom that the tree begins with; all trees end in the same causes.",
 )
-@origin_options
+@json_option
+@history_options(*WINDOW_OPTIONS)
 def command(
-    target: str | None, length: timedelta, symptom: str, as_json: bool, **rest: Any
+    target: str | None, length: timedelta, symptom: str, as_json: bool, history: History
 ) -> None:
     """Explain why TARGET (host:8000, host:8000/1, or a pool) is as it is: evidence, cause, limits.
 
@@ -50,12 +52,12 @@ def command(
     longest queue. Without --recording and --prometheus it reads ./driftwatch.yaml, if that exists.
     Exit code 0: answered; 4: no verdict, and the output names what is missing.
     """
-    with past.take_origin(rest) as where:
-        _explain(target, length, where, symptom, as_json)
+    with history.as_recording() as source:
+        _explain(target, length, source, symptom, as_json)
 
 
 def _explain(
-    target: str | None, length: timedelta, where: past.Origin, symptom: str, as_json: bool
+    target: str | None, length: timedelta, history: History, symptom: str, as_json: bool
 ) -> None:
     from driftwatch.clock import SystemClock
     from driftwatch.diagnose.tree import UNDETERMINED
@@ -63,9 +65,9 @@ def _explain(
 
     today = SystemClock().now().date()
     scope = target_window(
-        target, where, length, traffic=_TRAFFIC, tree=SYMPTOMS[symptom], today=today
+        target, history, length, traffic=_TRAFFIC, tree=SYMPTOMS[symptom], today=today
     )
-    firing = [] if where.at is not None else list(_firing(scope.history.incidents, scope.target))
+    firing = [] if history.at is not None else list(_firing(scope.data.incidents, scope.target))
     if not as_json:  # above "no verdict" as well
         _print_firing(firing, scope.target, today)
     evaluated = scope.evaluated()
@@ -76,7 +78,7 @@ def _explain(
         click.echo(explained_json(finding, window.start, window.end))
     else:
         _print_silence(scope, window.end)
-        at = where.at or (None if where.recording is None else window.end)
+        at = history.at or (None if history.is_stored else window.end)
         _print_page(scope, finding, window, firing, at)
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == UNDETERMINED
@@ -96,9 +98,9 @@ def _advised(scope: TargetWindow, evaluated: Evaluated) -> Finding:
         evaluated.row,
         evaluated.beside,
         scope.replicas,
-        scope.history.gpus,
+        scope.data.collected.gpus,
     )
-    return explained(evaluated.finding, evaluated.row, scope.where.plan, moment)
+    return explained(evaluated.finding, evaluated.row, scope.history.plan, moment)
 
 
 def _print_silence(scope: TargetWindow, end: datetime) -> None:
@@ -106,8 +108,8 @@ def _print_silence(scope: TargetWindow, end: datetime) -> None:
     from driftwatch.pipeline.explain import last_seen
 
     key = scope.target.key
-    if (silent := last_seen(scope.history.scrapes, key, end, scope.source)) is not None:
-        _print_wrapped(f"NO DATA {key.text}: {silent.text(scope.today)}")
+    if (silent := last_seen(scope.data.collected.scrapes, key, end, scope.source)) is not None:
+        print_wrapped(f"NO DATA {key.text}: {silent.text(scope.today)}")
 
 
 def _print_page(
@@ -118,7 +120,7 @@ def _print_page(
     at: datetime | None,
 ) -> None:
     """The page on stdout; commands that it names look at the moment ``at``."""
-    from driftwatch.cli.next_options import repeat_options
+    from driftwatch.cli.history_options import repeat_options
     from driftwatch.notify.explanation import render_explained
     from driftwatch.notify.stdout import needs_ascii, wants_colour
 
@@ -131,7 +133,7 @@ def _print_page(
             today=scope.today,
             colour=wants_colour(sys.stdout),
             ascii=needs_ascii(sys.stdout),
-            where=repeat_options(click.get_current_context(), at=at),
+            where=repeat_options(at=at),
         )
     )
 
@@ -159,13 +161,4 @@ def _print_firing(incidents: Sequence[Incident], target: Target, today: date) ->
         whose = "" if _is_own(incident, target) else f" of pool {target.pool}"
         taker = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
         began = moment(incident.started_at, today)
-        _print_wrapped(f"FIRING {incident.alert}{whose} since {began}{taker}")
-
-
-def _print_wrapped(text: str) -> None:
-    from driftwatch.notify.layout import spell, wrap
-    from driftwatch.notify.numbers import clean
-    from driftwatch.notify.stdout import needs_ascii
-
-    for line in wrap(spell(clean(text), needs_ascii(sys.stdout)), 80, "  "):
-        click.echo(line)
+        print_wrapped(f"FIRING {incident.alert}{whose} since {began}{taker}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from driftwatch.cli import past
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.recommend.options import check_plot, parse_what_ifs, recommend_options
 from driftwatch.errors import StoreError, UsageError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _LONGEST = timedelta(hours=1)
 _EVIDENCE = timedelta(minutes=10)  # as ``explain`` looks back
 _SHORTEST = timedelta(minutes=1)
+_NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "step_seconds", "since", "until")
 
 
 @click.command(name="recommend")
@@ -33,6 +35,7 @@ def command(
     hardware: Path | None,
     as_json: bool,
     what_if: tuple[str, ...],
+    history: History,
     **rest: Any,
 ) -> None:
     """Simulate TARGET's traffic under other settings: advise one change or none, with its cost.
@@ -47,8 +50,8 @@ def command(
     """
     values = parse_what_ifs(what_if)
     check_plot(plot)
-    with past.take_origin(rest) as where:
-        scope = _target_window(target, length, where, with_log=rest["log"] is not None)
+    with history.as_recording() as source:
+        scope = _target_window(target, length, source, with_log=rest["log"] is not None)
         evaluated = scope.evaluated(finding_needed=False)
         advice = _answer(_question(scope, evaluated, length, values, rest), hardware)
     if plot is not None:
@@ -62,7 +65,7 @@ def command(
 
 
 def _target_window(
-    target: str | None, length: timedelta | None, where: past.Origin, *, with_log: bool
+    target: str | None, length: timedelta | None, history: History, *, with_log: bool
 ) -> TargetWindow:
     from driftwatch.cli.target_window import target_window
     from driftwatch.clock import SystemClock
@@ -75,7 +78,7 @@ def _target_window(
     try:
         return target_window(
             target,
-            where,
+            history,
             _EVIDENCE,
             traffic=length or _LONGEST,
             tree=DEFAULT_TREE,
@@ -111,12 +114,12 @@ def _question(
         evaluated.row,
         evaluated.beside,
         scope.replicas,
-        scope.history.gpus,
+        scope.data.collected.gpus,
     )
     requests = None if log is None else read_requests(log, any_order=True)
     stated = Options(window=length, what_if=what_if, log=requests, **options)
     leaf = None if diagnosis is None else diagnosis.leaf
-    return question_for(moment, scope.where.plan, leaf, stated)
+    return question_for(moment, scope.history.plan, leaf, stated)
 
 
 def _answer(question: Question, hardware: Path | None) -> Advice:
@@ -189,9 +192,7 @@ def _model(scope: TargetWindow) -> str | None:
 
 def _next(advice: Advice, scope: TargetWindow) -> str:
     """What to type after it was changed, or to look closer."""
-    from driftwatch.cli.next_options import repeat_options
-
-    context, target = click.get_current_context(), scope.target.key.text
+    target = scope.target.key.text
     if advice.recommendation.action == "change":
-        return f"driftwatch verify {target}{repeat_options(context, without=('baseline',))}"
-    return f"driftwatch explain {target}{repeat_options(context, at=scope.window.end)}"
+        return f"driftwatch verify {target}{repeat_options(without=_NOT_OF_VERIFY)}"
+    return f"driftwatch explain {target}{repeat_options(at=scope.window.end)}"

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from driftwatch.cli.history_options import WINDOW_OPTIONS, history_options, json_option
 from driftwatch.cli.options import Duration
-from driftwatch.cli.past import origin_options
 from driftwatch.durations import parse_duration
 from driftwatch.errors import UsageError
 from driftwatch.model import Slo
@@ -75,8 +75,8 @@ def _seconds(text: str) -> float:
 
 def recommend_options(command: Command) -> Command:
     """All of them but the target."""
-    command = origin_options(command)
-    for option in reversed(_options()):
+    command = history_options(*WINDOW_OPTIONS)(command)
+    for option in reversed((*_options(), json_option)):
         command = option(command)
     return command
 

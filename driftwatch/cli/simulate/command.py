@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from driftwatch.cli.lazy import LazySubcommands
+from driftwatch.cli.lazy import LazyGroup
 
 SUBCOMMANDS = {
     "run": "driftwatch.cli.simulate.run",
@@ -12,6 +12,6 @@ SUBCOMMANDS = {
 }
 
 
-@click.command(cls=LazySubcommands, modules=SUBCOMMANDS)
+@click.command(cls=LazyGroup, modules=SUBCOMMANDS)
 def command() -> None:
     """Replay requests through vLLM's scheduler, or compare ways of batching."""

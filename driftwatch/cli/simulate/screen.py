@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from driftwatch.cli.table import encodable, lines, printable
+from driftwatch.cli.output import encodable, lines
 from driftwatch.errors import UsageError
 from driftwatch.notify.layout import spell, wrap
-from driftwatch.notify.numbers import figure
+from driftwatch.notify.numbers import clean, figure
 from driftwatch.notify.stdout import needs_ascii
 
 
@@ -64,7 +64,7 @@ def table(
 def rows_between_tabs(rows: Sequence[Sequence[str]], *, kind: str = "") -> None:
     """Rows for a program to read."""
     for row in rows:
-        echo(encodable(_row([kind, *(printable(cell) for cell in row)])))
+        echo(encodable(_row([kind, *(clean(cell) for cell in row)])))
 
 
 def _row(cells: Sequence[str]) -> str:

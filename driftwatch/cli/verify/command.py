@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import Progress, Span, Time, plan_from, serving_options
-from driftwatch.cli.proposal_notice import pins_from, pins_option
+from driftwatch.cli.options import Progress, Span
+from driftwatch.cli.output import print_json
 from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -44,32 +44,18 @@ _EVER = timedelta(days=400)
     help="Compare TARGET with this server over the same 24 h (or --after).",
 )
 @click.option("--record", is_flag=True, help="The track record: forecasts beside measurements.")
-@click.option("--at", type=Time(), help="Judge with the data up to this time (default: all).")
 @click.option("--slo", type=SloText(), help="Targets to judge by: ttft=1s,tpot=50ms.")
-@click.option(
-    "--recording", type=click.Path(path_type=Path), help="Read a recording, not the store."
-)
-@pins_option
-@click.option(
-    "--db",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The store (default: as for driftwatch incidents).",
-)
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
-@serving_options
+@json_option
+@history_options("at", "recording", "pins", "db", "serving")
 def command(
     target: str | None,
     before: Window | None,
     after: Window | None,
     against: str | None,
     record: bool,
-    at: datetime | None,
     slo: Slo | None,
-    recording: Path | None,
-    pins: Path | None,
-    db: Path | None,
     as_json: bool,
-    **serving: Any,
+    history: History,
 ) -> None:
     """Say whether a change of a setting or a release worked, at matched traffic.
 
@@ -80,26 +66,19 @@ def command(
     A list has id, verdict, time of the change, target and change; piped also when it closed, and
     the reason. Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE, or still open.
     """
-    from driftwatch.cli.database import config_here
-
     if (before is None) != (after is None) and against is None:
         raise UsageError("--before and --after belong together")
     if before is not None and against is not None:
         raise UsageError("--against compares two servers in one stretch: give --after alone")
-    if recording is None and pins is not None:
-        raise UsageError("--pins needs --recording: the database has its own pins")
-    if recording is None and serving["config"] is None:
-        serving["config"] = config_here()
-    plan = plan_from(**serving)
-    options = _Options(target, before, after, against, at, slo)
-    if recording is not None:
-        verifications = _of_recording(options, recording, pins, plan)
+    options = _Options(target, before, after, against, history.at, slo)
+    if history.is_stored:
+        verifications = _of_store(options, record, history)
     else:
-        verifications = _of_store(options, record, db, serving["config"], plan)
+        verifications = _of_recording(options, history)
     many = target is None and before is None and against is None
     if record:
         _print_record(verifications, as_json)
-    elif many and (recording is None or len(verifications) != 1):
+    elif many and (history.is_stored or len(verifications) != 1):
         _print_list(verifications, as_json)
     else:
         _print_one(verifications[-1], as_json)
@@ -158,29 +137,22 @@ def configured_slo(plan: Plan, target: Target) -> Slo | None:
     return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
 
 
-def _of_recording(
-    options: _Options, recording: Path, pins: Path | None, plan: Plan
-) -> list[Verification]:
+def _of_recording(options: _Options, history: History) -> list[Verification]:
     """What a recording says."""
     from driftwatch.cli.proposal_notice import with_proposals
-    from driftwatch.collect.recordings import open_recording
     from driftwatch.service.history import recorded
 
-    progress = Progress("replaying")
-    source = open_recording(recording, progress=progress)
-    try:
-        first, last = source.span()
+    plan = history.plan
+    with history.sources(Progress("replaying")) as sources:
+        first, last = history.span(sources)
         end = min(options.at or last, last)
         outcome = recorded(
-            [source],
+            sources,
             (first, end),
             with_proposals(plan),
             advise=not options.computed,
-            baselines=pins_from(pins),
+            baselines=history.pins_of_file(),
         )
-    finally:
-        progress.close()
-        source.close()
     if options.computed:
         return [options.compute(outcome.targets, outcome.past, plan, end, outcome.rows)]
     mine = list(outcome.verifications)
@@ -189,29 +161,23 @@ def _of_recording(
         mine = [one for one in mine if (one.instance, one.engine) == key]
     if not mine:
         raise NoVerdict(
-            f"no setting and no release is known to have changed in {recording}",
+            f"no setting and no release is known to have changed in {history.recordings[0]}",
             help_text="--before FROM..TO --after FROM..TO compares two stretches",
         )
     return mine
 
 
-def _of_store(
-    options: _Options, record: bool, db: Path | None, config: Path | None, plan: Plan
-) -> list[Verification]:
+def _of_store(options: _Options, record: bool, history: History) -> list[Verification]:
     """What the store says."""
-    from driftwatch.cli.database import config_here, open_store
+    from driftwatch.cli.database import last_scraped
     from driftwatch.pipeline.minutes import StoredMinutes
-    from driftwatch.pipeline.stored_state import newest, stored_targets
+    from driftwatch.pipeline.stored_state import stored_targets
     from driftwatch.service.requested_verifications import asked_now
     from driftwatch.verify.verification import VERIFICATION
 
-    named = None if config is None or config == config_here() else str(config)
-    with open_store(None if db is None else str(db), named) as store:
-        last = newest(store)
-        if last is None:
-            raise NoVerdict(
-                "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"
-            )
+    plan = history.plan
+    with history.store() as store:
+        last = last_scraped(store)
         end = min(options.at or last, last)
         past, targets = StoredMinutes(store), plan.assign(stored_targets(store))
         if options.computed:
@@ -249,7 +215,7 @@ def _print_one(verification: Verification, as_json: bool) -> None:
     from driftwatch.verify.verification import VERIFICATION
 
     if as_json:
-        _print_json(VERIFICATION.document(verification))
+        print_json(VERIFICATION.document(verification))
         return
     for line in one_in_full(verification, SystemClock().now()):
         click.echo(line)
@@ -260,7 +226,7 @@ def _print_list(verifications: Sequence[Verification], as_json: bool) -> None:
     from driftwatch.verify.verification import VERIFICATION
 
     if as_json:
-        _print_json(
+        print_json(
             {
                 "schema_version": 1,
                 "verifications": [VERIFICATION.document(one) for one in verifications],
@@ -280,11 +246,7 @@ def _print_record(verifications: Sequence[Verification], as_json: bool) -> None:
 
     record = track_record(verifications)
     if as_json:
-        _print_json(record_document(record))
+        print_json(record_document(record))
         return
     for line in record_lines(record):
         click.echo(line)
-
-
-def _print_json(document: Mapping[str, Any]) -> None:
-    click.echo(json.dumps(document, sort_keys=True, allow_nan=False))

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from driftwatch.cli.database import iso_time, short_time
-from driftwatch.cli.table import encodable, lines, render
+from driftwatch.cli.output import encodable, lines, render
 from driftwatch.notify.layout import wrap
+from driftwatch.notify.numbers import moment, utc_text
 from driftwatch.notify.verification_line import difference_text, effect_text, value_text
 from driftwatch.verify.changes import text_of
 from driftwatch.verify.figures import SHARES, WORDS
@@ -60,13 +60,13 @@ def _lines(verification: Verification, now: datetime) -> Iterator[str]:
     document = VERIFICATION.document(verification)
     effects, other = document["effects"], verification.against
     closed = verification.closed_at
-    head = f"{verification.verdict}{'' if closed is None else f' {short_time(closed, now)}'}: "
+    head = f"{verification.verdict}{'' if closed is None else f' {moment(closed, now.date())}'}: "
     worked = _WORKED.get((verification.verdict, other is not None))
     if worked is None or not effects:
         yield f"{head}{verification.reason}"
     else:
         yield f"{head}{worked}: {effect_text(effects[0])}"
-    since = f" at {short_time(verification.change.at, now)}" if other is None else ""
+    since = f" at {moment(verification.change.at, now.date())}" if other is None else ""
     yield f"{target_of(verification)}: {changed_text(verification)}{since}"
     if worked is not None and effects:
         yield f"why: {verification.reason}"
@@ -111,7 +111,7 @@ def listed(verifications: Sequence[Verification], now: datetime) -> list[str]:
         (
             one.id[:8],
             one.verdict,
-            short_time(one.change.at, now).removesuffix(" UTC"),
+            moment(one.change.at, now.date()).removesuffix(" UTC"),
             target_of(one),
             changed_text(one),
         )
@@ -121,10 +121,10 @@ def listed(verifications: Sequence[Verification], now: datetime) -> list[str]:
         (
             one.id,
             one.verdict,
-            iso_time(one.change.at) or "",
+            utc_text(one.change.at),
             target_of(one),
             changed_text(one),
-            iso_time(one.closed_at) or "",
+            "" if one.closed_at is None else utc_text(one.closed_at),
             one.reason,
         )
         for one in verifications

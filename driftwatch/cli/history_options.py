@@ -1,0 +1,183 @@
+"""The options that name history: one table for every verb, read into one :class:`History`."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Collection
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from driftwatch.cli.database import DATABASE_VARIABLE, DEFAULT_CONFIG, config_here
+from driftwatch.cli.history import History
+from driftwatch.cli.options import Span, Time
+from driftwatch.knobs import COLUMN_KNOBS, flag_of
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_RECORDING = "Read this recording instead of the database"
+_SERVING: tuple[Option, ...] = (
+    click.option(
+        "-c",
+        "--config",
+        type=_FILE,
+        metavar="FILE",
+        help="Pools, latency targets and rules of this driftwatch.yaml.",
+    ),
+    *(
+        click.option(flag, type=click.IntRange(min=1), help=f"vLLM's {flag}.")
+        for flag in map(flag_of, COLUMN_KNOBS)
+    ),
+    click.option("--startup-log", type=_FILE, help="vLLM's start-up log, which has both."),
+    click.option("--arguments", metavar="TEXT", help="vLLM's command line, which has both."),
+    click.option("--pid", type=click.IntRange(min=1), help="vLLM's process on this host."),
+)
+_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "at": (click.option("--at", type=Time(), help="Moment to look at; default: newest scrape."),),
+    "recording": (
+        click.option(
+            "--recording",
+            "recordings",
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help=f"{_RECORDING}.",
+        ),
+    ),
+    "recordings": (
+        click.option(
+            "--recording",
+            "recordings",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            metavar="PATH",
+            help=f"{_RECORDING}; may be repeated.",
+        ),
+    ),
+    "prometheus": (
+        click.option("--prometheus", metavar="URL", help="Read history from a Prometheus API."),
+        click.option(
+            "--match",
+            "selector",
+            multiple=True,
+            metavar="LABEL=VALUE",
+            help="With --prometheus: only series with this label value; repeat it with the same "
+            "label for several values.",
+        ),
+        click.option(
+            "--step",
+            "step_seconds",
+            type=click.FloatRange(min=1),
+            default=15.0,
+            show_default=True,
+            help="With --prometheus: scrape interval in seconds.",
+        ),
+    ),
+    "span": (
+        click.option("--from", "since", type=Time(), help="Start (needed with --prometheus)."),
+        click.option("--to", "until", type=Time(), help="End (needed with --prometheus)."),
+    ),
+    "baseline": (
+        click.option(
+            "--baseline",
+            type=Span(),
+            help="Window whose lengths, rates and speed are the reference.",
+        ),
+    ),
+    "pins": (
+        click.option(
+            "--pins",
+            type=_FILE,
+            metavar="FILE",
+            help="Baselines to compare with, as driftwatch baseline export writes them.",
+        ),
+    ),
+    "db": (
+        click.option(
+            "--db",
+            type=_FILE,
+            metavar="FILE",
+            help=f"Database; default: {DATABASE_VARIABLE}, the configuration's, driftwatch.db.",
+        ),
+    ),
+    "config": (
+        click.option(
+            "-c",
+            "--config",
+            type=_FILE,
+            default=config_here,
+            metavar="FILE",
+            help=f"Configuration with pools and database; default: ./{DEFAULT_CONFIG}.",
+        ),
+    ),
+    "serving": _SERVING,
+}
+# of a command that looks at one window of a target
+WINDOW_OPTIONS = ("at", "recording", "prometheus", "span", "baseline", "pins", "db", "serving")
+_SERVING_NAMES = (*COLUMN_KNOBS, "startup_log", "arguments", "pid")
+_NAMES = (*(name for name in History.__dataclass_fields__ if name != "serving"), *_SERVING_NAMES)
+
+
+def history_options(*groups: str) -> Callable[[Command], Command]:
+    """Options of these groups of the table; the command gets them as ``history``."""
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_history(**options: Any) -> Any:
+            named = {name: options.pop(name) for name in _NAMES if name in options}
+            serving = {name: named.pop(name) for name in _SERVING_NAMES if name in named}
+            paths = named.pop("recordings", None) or ()
+            recordings = (paths,) if isinstance(paths, Path) else paths
+            history = History(recordings=recordings, serving=serving, **named)
+            return command(history=history, **options)
+
+        decorated: Any = with_history
+        for group in reversed(groups):
+            for option in reversed(_OPTIONS[group]):
+                decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return add
+
+
+json_option: Option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document."
+)
+
+
+def repeat_options(*, at: datetime | None = None, without: Collection[str] = ()) -> str:
+    """The history options as they were typed, a blank before each, for the next command.
+
+    Args:
+        at: the moment that was looked at; None = the next command chooses.
+        without: names of History that the next command does not take.
+    """
+    context = click.get_current_context()
+    words = [] if at is None else [f" --at {_typed(at)}"]
+    for option in context.command.params:
+        name = option.name or ""
+        if name not in _NAMES or name == "at" or name in without:
+            continue
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            values = context.params[name]
+            for value in values if isinstance(values, tuple) else (values,):
+                flag = min(option.opts, key=len) if isinstance(option, click.Option) else None
+                flag = flag or "--recording"  # replay takes recordings as arguments
+                words.append(f" {flag} {shlex.quote(_typed(value))}")
+    return "".join(words)
+
+
+def _typed(value: object) -> str:
+    """Times in UTC to the microsecond, a window as FROM..TO."""
+    from driftwatch.pipeline.explain import Window
+
+    if isinstance(value, Window):
+        return f"{_typed(value.start)}..{_typed(value.end)}"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return str(value)

@@ -1,0 +1,150 @@
+"""What a replay read, which scrapes failed and why, and which rules could not fire."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from driftwatch.collect.schema import SourceProblem
+    from driftwatch.pipeline.state import Outcome
+    from driftwatch.rulebook.rules import Rule
+
+_REASONS_TOLD = 5
+# A page that was answered but says nothing, as collect/exposition.py calls it. A scrape that was
+# recorded as failed, and a server without statistics, are facts.
+_UNREADABLE = (
+    "answers HTML",
+    "empty page",
+    "no sample on the page",
+    "not a metrics page",
+    "page cut off",
+)
+_MOST = 0.5  # a rule that was unknown in so many of the minutes has not looked at the history
+_SPEED = "slower_at_equal_load"
+
+
+class ScrapeCounts:
+    """Counts over the outcomes of one replay; a scrape of several engines counts once.
+
+    Attributes:
+        usable: how many scrapes brought values.
+        problems: what the sources could not read.
+        until: end of the last minute that was evaluated; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.usable = self._scrapes = 0
+        self.problems: list[SourceProblem] = []
+        self.until: datetime | None = None
+        self._failed: Counter[str] = Counter()  # reason without its numbers
+        self._example: dict[str, str] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one stretch."""
+        self.problems += outcome.problems
+        if outcome.rows.height:
+            newest = outcome.rows["end"].max()
+            self.until = newest if isinstance(newest, datetime) else self.until
+        scrapes = outcome.scrapes.select("instance", "time", "ok", "reason").unique(
+            ["instance", "time"], keep="first", maintain_order=True
+        )
+        self._scrapes += len(scrapes)
+        self.usable += int(scrapes["ok"].sum())
+        for reason in scrapes.filter(~scrapes["ok"])["reason"]:
+            kind = re.sub(r"\d+", "N", str(reason))
+            self._failed[kind] += 1
+            self._example.setdefault(kind, str(reason))
+
+    @property
+    def unreadable(self) -> bool:
+        """Something that was there could not be read."""
+        return bool(self.problems) or any(kind.startswith(_UNREADABLE) for kind in self._failed)
+
+    @property
+    def first_reason(self) -> str:
+        """Why nothing was usable."""
+        if self._example:
+            return next(iter(self._example.values()))
+        return self.problems[0].reason if self.problems else "there is no scrape at all"
+
+    def warnings(self) -> Iterator[str]:
+        """``12 of 340 scrapes failed, e.g. answered 503``: the most frequent reasons."""
+        often = self._failed.most_common()
+        for kind, times in often[:_REASONS_TOLD]:
+            eg = ", e.g." if times > 1 else ":"
+            yield f"{times:,} of {self._scrapes:,} scrapes failed{eg} {self._example[kind]}"
+        if rest := sum(times for _, times in often[_REASONS_TOLD:]):
+            yield f"{rest:,} of {self._scrapes:,} scrapes failed for other reasons"
+
+
+class SilentRules:
+    """In which minutes rules were unknown, and which of their inputs were in all of them."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        from driftwatch.doctor.needs import can_be_true
+
+        self._rules = {rule.id: rule for rule in rules}
+        self._minutes_known = dict.fromkeys(self._rules, 0)
+        self._of_speed = {
+            rule.id
+            for rule in rules
+            if _SPEED in rule.columns and not can_be_true(rule.when, frozenset((_SPEED,)))
+        }
+        self._dark = set[str]().union(*(rule.when.columns for rule in rules))
+        self._row: dict[str, Any] = {}
+        self._minutes = self._without_speed = 0
+        self._reasons: Counter[str] = Counter()
+        self._last: dict[str, str] = {}
+
+    def note(self, rows: pl.DataFrame, verdicts: pl.DataFrame) -> None:
+        """Evidence rows and the verdicts beside them."""
+        import polars as pl
+
+        for rule in self._rules:
+            self._minutes_known[rule] += verdicts[rule].count() if len(verdicts) else 0
+        scraped = rows.filter(pl.col("scrapes") > 0)
+        if len(scraped):
+            self._dark = {name for name in self._dark if scraped[name].null_count() == len(scraped)}
+            self._row = scraped.row(-1, named=True)
+        unknown = scraped.filter(pl.col(_SPEED).is_null())
+        self._minutes += len(scraped)
+        self._without_speed += len(unknown)
+        reasons = unknown.select("speed_unknown_code", "speed_unknown_reason").drop_nulls()
+        for code, reason in reasons.iter_rows():
+            # what is still missing shrinks from minute to minute: the last says how far it came
+            self._reasons[code] += 1
+            self._last[code] = reason
+
+    def lines(self) -> Iterator[str]:
+        """A sentence per rule that knows no speed; of the others a line per missing input."""
+        silent: list[tuple[str, str]] = []
+        for rule_id, count in sorted(self._minutes_known.items()):
+            rule = self._rules[rule_id]
+            if rule_id not in self._of_speed or not self._reasons:
+                dark = rule.when.columns & self._dark if count == 0 else ()
+                silent += [(rule.alert, name) for name in dark]
+            elif self._without_speed >= _MOST * self._minutes:
+                why = self._last[self._reasons.most_common(1)[0][0]]
+                when = f" in {self._without_speed:,} of {self._minutes:,} minutes" if count else ""
+                yield f"{rule.alert} could not fire{when}: {why}"
+        if silent:
+            yield "could not fire, for inputs that were unknown in every minute:"
+            yield from self._lacking(silent)
+
+    def _lacking(self, silent: Sequence[tuple[str, str]]) -> Iterator[str]:
+        """Rules and their unknown inputs, those with one reason in one line."""
+        from driftwatch.pipeline.unknown_reasons import reasons
+
+        unknowns = reasons(self._row) if self._row else {}
+        by_reason: dict[str, set[tuple[str, str]]] = {}
+        for alert, name in silent:
+            by_reason.setdefault(unknowns.get(name, "no scrape"), set()).add((alert, name))
+        for why, pairs in sorted(by_reason.items(), key=lambda one: sorted(one[1])):
+            alerts, names = (", ".join(sorted(set(part))) for part in zip(*pairs, strict=True))
+            yield f"  {alerts}: {names} ({why})"
