@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftwatch.cli.options import print_note
-from driftwatch.cli.simulate.compare.options import Counts, compare_options
+from driftwatch.cli.simulate.compare.options import (
+    OF_CAUSES,
+    OF_LENGTHS,
+    OF_PADDING,
+    OWN,
+    Counts,
+    compare_options,
+)
 from driftwatch.cli.simulate.options import FILE, engine_from, engine_options, option, typed_flags
 from driftwatch.errors import UsageError
 
@@ -48,7 +55,7 @@ def command(
     The same requests with Poisson arrivals at each of --rates (or from --concurrency clients), one
     step-time model. Exit code 4: no policy keeps up at any load.
     """
-    own, engine = _apart(options)
+    own = {name: options.pop(name) for name in OWN}  # the others are the engine's
     if lengths is not None and not padding:
         raise UsageError("--lengths belongs to --padding", help_text="add --padding")
     _refuse_unused(padding, causes, lengths is not None)
@@ -62,7 +69,7 @@ def command(
         prompts = lengths if lengths is not None else _mix(own)[0].prompt_tokens
         _refuse_value_errors(
             lambda: print_padding(
-                prompts, own["batch_size"], own["buckets"] or (), lengths is None, as_json
+                prompts, own["batch_size"], own["bucket_tokens"] or (), lengths is None, as_json
             )
         )
         return
@@ -72,7 +79,7 @@ def command(
             help_text="--rates for arrivals that do not wait, --concurrency for clients that do",
         )
     mix, unused = _mix(own)
-    setup = engine_from(**engine)
+    setup = engine_from(**options)
     setup = replace(setup, notes=(*unused, *setup.notes))
     for note in setup.notes:
         print_note(note)
@@ -93,14 +100,6 @@ def command(
         click.get_current_context().exit(_EXIT_NO_VERDICT)
 
 
-def _apart(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """This command's options, and those of the engine."""
-    from driftwatch.cli.simulate.compare.options import OWN
-
-    own = {name: value for name, value in options.items() if name in OWN}
-    return own, {name: value for name, value in options.items() if name not in OWN}
-
-
 def _refuse_value_errors(answer: Any) -> Any:
     """What the simulator calls impossible is a wrong command line here."""
     try:
@@ -113,8 +112,6 @@ def _refuse_value_errors(answer: Any) -> Any:
 
 def _refuse_unused(padding: bool, causes: bool, given_lengths: bool) -> None:
     """A flag without effect is a mistake, not a wish to be ignored."""
-    from driftwatch.cli.simulate.compare.options import OF_CAUSES, OF_LENGTHS, OF_PADDING, OWN
-
     if padding and causes:
         raise UsageError(
             "--padding and --causes exclude each other", help_text="ask for one of them"
@@ -179,18 +176,9 @@ def _mix(own: dict[str, Any]) -> tuple[Mix, tuple[str, ...]]:
 def _settings(own: dict[str, Any], setup: EngineSetup) -> Settings:
     from driftwatch.lab.batchers.policies import Settings
 
-    return Settings(
-        configuration=setup.configuration,
-        batch_size=own["batch_size"],
-        max_wait_seconds=own["max_wait_seconds"],
-        bucket_tokens=own["buckets"] or (),
-        prefill_share_ratio=own["prefill_share"],
-        queue_limit=own["queue_limit"],
-        reject_share_ratio=own["reject_share"],
-        retry_seconds=own["retry_seconds"],
-        timeout_seconds=own["timeout_seconds"],
-        free_given_up=own["free_given_up"],
-    )
+    options = {f.name: own[f.name] for f in fields(Settings) if f.name in own}
+    options["bucket_tokens"] = options["bucket_tokens"] or ()
+    return Settings(setup.configuration, **options)
 
 
 def _causes(own: dict[str, Any], settings: Settings, mix: Mix, setup: EngineSetup) -> Any:
@@ -258,21 +246,11 @@ def _compare(own: dict[str, Any], settings: Settings, mix: Mix, setup: EngineSet
         alone = compare.alone_p99_seconds(mix, step_time)
         limit = own["knee_factor"] * alone
         limit_source = f"{own['knee_factor']:g} × the p99 of requests served alone"
-    progress = Progress("comparing")
-    points = []
+    progress, points = Progress("comparing"), []
+    options = {"closed": closed, "seconds": own["duration_seconds"], "limit_seconds": limit}
     for policy in policies:
         for load in loads:
-            points.append(
-                compare.measure(
-                    policy,
-                    mix,
-                    step_time,
-                    load,
-                    closed=closed,
-                    seconds=own["duration_seconds"],
-                    limit_seconds=limit,
-                )
-            )
+            points.append(compare.measure(policy, mix, step_time, load, **options))
             progress(len(points), len(policies) * len(loads))
     progress.close()
     knees = tuple(

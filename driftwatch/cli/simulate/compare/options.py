@@ -121,12 +121,12 @@ _OPTIONS = (
         default=0.05,
     ),
     option(
-        "--buckets",
+        "--buckets bucket_tokens",
         Counts(),
         "Static, dynamic and --padding: pad prompts to these lengths, a batch from one bucket.",
     ),
     option(
-        "--prefill-share",
+        "--prefill-share prefill_share_ratio",
         _share(above=True, below=True),
         "Hybrid: share of the time for prompts while answers wait too.",
         default=0.8,
@@ -138,7 +138,7 @@ _OPTIONS = (
         default=256,
     ),
     option(
-        "--reject-share",
+        "--reject-share reject_share_ratio",
         _share(above=True),
         "Back-pressure: reject over this share of the limit.",
         default=0.8,
@@ -181,12 +181,18 @@ _OF_MIX = {
     *("generation_cv", "mix_size", "seed"),
 }
 # what the other two answers use
-OF_PADDING = frozenset({*_OF_MIX, "batch_size", "buckets", "padding", "as_json"})
-OF_LENGTHS = frozenset({"lengths", "buckets", "padding", "as_json"})
+OF_PADDING = frozenset({*_OF_MIX, "batch_size", "bucket_tokens", "padding", "as_json"})
+OF_LENGTHS = frozenset({"lengths", "bucket_tokens", "padding", "as_json"})
 OF_CAUSES = frozenset(
     {
         *(*_OF_MIX, "rates", "concurrency", "duration_seconds", "batch_size", "max_wait_seconds"),
-        *("buckets", "timeout_seconds", "cancel_ratio", "cancel_after_seconds", "free_given_up"),
+        *(
+            "bucket_tokens",
+            "timeout_seconds",
+            "cancel_ratio",
+            "cancel_after_seconds",
+            "free_given_up",
+        ),
     }
 )
 
