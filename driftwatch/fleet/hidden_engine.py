@@ -1,8 +1,8 @@
 """The hidden engine: step times that no model of the detectors describes.
 
-A law with CUDA-graph steps and a quadratic attention term, log-normal jitter of each step, a slow
-first-order autoregressive wander, rare stalls, and the faults of the scenario. Everything comes
-from the seed.
+A step-time model with CUDA-graph steps and a quadratic attention term, log-normal jitter of each
+step, a slow first-order autoregressive wander, rare stalls, and the faults of the scenario.
+Everything comes from the seed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FOR_GOOD = 1e8
 
 
 def step_time_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
-    """The law that the pool's engines follow, times a factor.
+    """The step-time model of the pool's engines, times a factor.
 
     The roofline of GPU and model (:mod:`driftwatch.simulate.roofline`) times ``times_roofline``, or
     the given coefficients; above them the quadratic term of attention.

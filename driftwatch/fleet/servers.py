@@ -29,7 +29,7 @@ class Life:
     start_seconds: float  # it answers from then on
     end_seconds: float  # it does not answer from then on; inf = to the end
     serving: Serving  # its settings
-    factor: float = 1.0  # on its step times (another release's law)
+    factor: float = 1.0  # on its step times (another release)
     release: Style = "0.32"  # whose pages it shows
     other_buckets: bool = False  # with another layout of histograms
     stats: bool = True  # with vllm: series on its page
@@ -38,7 +38,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class Replica:
     """One server of the pool."""
 
     number: int  # from 0
@@ -60,12 +60,12 @@ class Server:
         return up
 
 
-def servers_of(scenario: Scenario) -> tuple[Server, ...]:
+def servers_of(scenario: Scenario) -> tuple[Replica, ...]:
     """Every server that there ever is, by number."""
     return tuple(_server(scenario, number) for number in range(scenario.servers))
 
 
-def servers_up(servers: tuple[Server, ...], times: Floats) -> npt.NDArray[np.int64]:
+def servers_up(servers: tuple[Replica, ...], times: Floats) -> npt.NDArray[np.int64]:
     """How many servers the balancer sends to at each of the times."""
     up = np.zeros(len(times), dtype=np.int64)
     for server in servers:
@@ -78,7 +78,7 @@ def concerns(fault: Fault, number: int) -> bool:
     return not fault.replicas or number in fault.replicas
 
 
-def _server(scenario: Scenario, number: int) -> Server:
+def _server(scenario: Scenario, number: int) -> Replica:
     present = _present(scenario, number)
     own = [f for f in scenario.faults if concerns(f, number)]
     lives: list[Life] = []
@@ -104,7 +104,7 @@ def _server(scenario: Scenario, number: int) -> Server:
     for fault in own:
         if fault.kind == "gone":
             listed = _without(listed, fault.at, fault.until or np.inf)
-    return Server(number, tuple(lives), tuple(listed))
+    return Replica(number, tuple(lives), tuple(listed))
 
 
 def _present(scenario: Scenario, number: int) -> list[tuple[float, float]]:

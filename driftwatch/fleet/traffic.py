@@ -18,7 +18,7 @@ import numpy.typing as npt
 from driftwatch.fleet.hidden_engine import capacity
 from driftwatch.fleet.scenario.demand import Change, Season
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.servers import Server, generator, servers_of, servers_up
+from driftwatch.fleet.servers import Replica, generator, servers_of, servers_up
 from driftwatch.fleet.traffic_source import ClockedRequests, source_of
 from driftwatch.simulate.requests import Requests, make_requests
 
@@ -64,7 +64,7 @@ class PoolTraffic:
 
     scenario: Scenario  # what it is of
     seed: int  # all randomness comes from it
-    servers: tuple[Server, ...]  # the pool's servers
+    servers: tuple[Replica, ...]  # the pool's servers
 
     @classmethod
     def of(cls, scenario: Scenario, seed: int) -> PoolTraffic:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import simulate
-from driftwatch.simulate.requests import NEVER, Requests
+from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
@@ -253,13 +253,8 @@ def simulated_level(
     Raises:
         ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
-    chosen = replace(
-        requests.take(np.arange(count, dtype=np.int64) % len(requests)),
-        arrival_seconds=np.zeros(count),
-        cancel_seconds=np.full(count, NEVER),
-    )
     outcome = simulate(
-        chosen,
+        requests.at(np.zeros(count)),
         configuration,
         step_time,
         concurrency=concurrency,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -104,13 +104,8 @@ def capacity_per_second(
     from driftwatch.simulate.trial import Trial
 
     seats = min(configuration.max_num_seqs, _MOST_SEATS)
-    repeats = -(-_DEPTH * seats // len(requests))
-    which = np.tile(np.arange(len(requests)), max(1, repeats))
-    at_once = replace(
-        requests.take(which),
-        arrival_seconds=np.zeros(len(which)),
-        cancel_seconds=np.full(len(which), np.inf),
-    )
+    repeats = max(1, -(-_DEPTH * seats // len(requests)))
+    at_once = requests.at(np.zeros(repeats * len(requests)))
     served = Trial(at_once, configuration).run(step_time)
     ends = np.sort(served.end_seconds[served.finished])
     low, high = int(0.2 * len(ends)), int(0.8 * len(ends))
@@ -146,9 +141,4 @@ def single_queue(rate_per_second: float, service_seconds: float) -> SingleQueue:
 
 def paced(requests: Requests, rate_per_second: float, rng: np.random.Generator) -> Requests:
     """The same requests in the same order as a Poisson stream of this rate."""
-    gaps = rng.exponential(1 / rate_per_second, len(requests))
-    return replace(
-        requests,
-        arrival_seconds=np.cumsum(gaps),
-        cancel_seconds=np.full(len(requests), np.inf),
-    )
+    return requests.at(np.cumsum(rng.exponential(1 / rate_per_second, len(requests))))

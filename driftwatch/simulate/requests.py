@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,15 @@ class Requests:
     def take(self, which: npt.NDArray[np.bool_] | Integers | slice) -> Requests:
         """Some of them, by mask, index or slice."""
         return Requests(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
+
+    def at(self, arrival_seconds: Floats) -> Requests:
+        """As many of them, in their order and over again, at these sorted times; none cancels."""
+        count = len(arrival_seconds)
+        return replace(
+            self.take(np.arange(count, dtype=np.int64) % len(self)),
+            arrival_seconds=arrival_seconds,
+            cancel_seconds=np.full(count, NEVER),
+        )
 
 
 def make_requests(

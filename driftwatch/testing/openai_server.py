@@ -1,7 +1,7 @@
 """An OpenAI-compatible server on the loopback: real HTTP and server-sent events, no model.
 
 Its engine is a thread that decodes all running requests together, one token a step; a step takes
-the time of a step-time law in real seconds. ``max_num_seqs`` bounds the running ones, the others
+the time of a step-time model in real seconds. ``max_num_seqs`` bounds the running ones, the others
 wait their turn. So throughput rises with concurrency until the cap, and latency after it.
 """
 
