@@ -19,7 +19,11 @@ from driftwatch.errors import UsageError
     help="Where it is scraped; port 0 takes a free one.",
 )
 @click.option(
-    "--interval", type=Duration(), default="15s", show_default=True, help="Between two readings."
+    "--interval",
+    type=Duration(),
+    default="15s",
+    show_default=True,
+    help="Time between two readings.",
 )
 def command(listen: str, interval: timedelta) -> None:
     """Read NVML on this machine and serve it as dcgm-exporter would: same names, labels, units.

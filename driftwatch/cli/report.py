@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write it as Markdown, - for standard output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @history_options("recordings", "pins", "db", "serving")
 def command(
     week: str | None,

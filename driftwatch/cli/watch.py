@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.command(name="watch")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option(
-    "--interval", type=Duration(), default="5s", show_default=True, help="Between two scrapes."
+    "--interval", type=Duration(), default="5s", show_default=True, help="Time between two scrapes."
 )
 @click.option("--for", "length", type=Duration(), help="Stop after this long.")
 @click.option(

@@ -105,7 +105,7 @@ def limit_line(row: Mapping[str, Any]) -> str:
     note = f" ({named} unknown)" if unknown else ""
     share = row["limit_binding_share_10m_ratio"]
     if share is None:
-        return "unknown: no scrape shows who waits"
+        return "unknown: /metrics has no vllm:num_requests_waiting"
     n = row.get("scrapes_10m")
     span = f"the last {duration(min(row['observed_10m_seconds'] or 0.0, 600.0))}"
     span = f"{whole_percent(share)} of " + (span if n is None else f"{count(n)} scrapes")

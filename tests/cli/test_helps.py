@@ -12,6 +12,6 @@ from driftwatch.cli.main import cli
 
 @pytest.mark.parametrize("verb", ["explain", "recommend", "verify"])
 def test_a_help_reads_as_designed(verb: str, golden: Callable[[str, str], None]) -> None:
-    result = CliRunner().invoke(cli, [verb, "--help"], terminal_width=80)
+    result = CliRunner().invoke(cli, [verb, "--help"], prog_name="driftwatch", terminal_width=80)
     assert result.exit_code == 0
     golden(f"{verb}/help.txt", result.output)

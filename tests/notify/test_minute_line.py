@@ -105,7 +105,10 @@ def test_idle_is_known_never_guessed() -> None:
             },
             "max_num_batched_tokens 2048 binds in 59 % of 120 scrapes",
         ),
-        ({"limit_binding_share_10m_ratio": None}, "unknown: no scrape shows who waits"),
+        (
+            {"limit_binding_share_10m_ratio": None},
+            "unknown: /metrics has no vllm:num_requests_waiting",
+        ),
     ],
 )
 def test_limits(change: dict[str, Any], line: str) -> None:

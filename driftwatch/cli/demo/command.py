@@ -42,7 +42,9 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
 )
 @click.option("--list", "listed", is_flag=True, help="List the scenarios and what is expected.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), help="Of the scenario's randomness (default: its own)."
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Seed of the random numbers; default: the scenario's own.",
 )
 @click.option(
     "--write",
@@ -75,8 +77,8 @@ def command(
 ) -> None:
     """Play a recorded server, minute by minute, and show the page on-call gets.
 
-    With --scenario, make simulated servers to which something known happens, replay their pages,
-    and print what was injected beside what was said of it.
+    With --scenario, simulate servers with a known fault, replay their pages,
+    and print the injected fault beside driftwatch's findings.
     """
     _check(click.get_current_context().params)
     if listed:

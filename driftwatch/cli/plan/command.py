@@ -53,7 +53,7 @@ _CACHE_DTYPES = (
 @option("--ttft-seconds", SECONDS, "Target of the time to first token.")
 @option("--tpot-seconds", SECONDS, "Target of the time per output token.")
 @option("--table", FILE, "Measured CSV batch,seconds[,tokens]: which batch meets --tpot-seconds.")
-@option("--json as_json", text="One JSON document.", is_flag=True)
+@option("--json as_json", text="Print one JSON document.", is_flag=True)
 @click.pass_context
 def command(
     context: click.Context,

@@ -76,12 +76,16 @@ _HARDWARE = (
 _SCHEDULER = (
     option("--max-num-seqs", COUNT, "Most requests that run at once."),
     option("--max-num-batched-tokens", COUNT, "Token budget of a step."),
-    option("--max-num-active-seqs", COUNT, "Admit only while fewer run (default: --max-num-seqs)."),
+    option(
+        "--max-num-active-seqs",
+        COUNT,
+        "Admit a request only while fewer run (default: --max-num-seqs).",
+    ),
     option(
         "--num-gpu-blocks",
         click.IntRange(0, _MOST_BLOCKS),
         "KV blocks, vLLM's null block included (default: from --gpu and --model, else "
-        "they never bind).",
+        "the KV cache never fills).",
     ),
     option("--block-size", COUNT, "Tokens of a KV block.", default=16),
     option(
@@ -119,7 +123,7 @@ _SCHEDULER = (
     ),
     option(
         "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
-        text="Admit only where the whole prompt fits the free blocks.",
+        text="Admit a request only where the whole prompt fits the free blocks.",
         default=True,
     ),
     option(
@@ -127,7 +131,7 @@ _SCHEDULER = (
         text="Compute a prompt over several steps.",
         default=True,
     ),
-    option("--max-num-queued-reqs", COUNT, "Answer 503 while as many wait or run."),
+    option("--max-num-queued-reqs", COUNT, "Answer 503 while this many requests wait or run."),
     option(
         "--max-num-queued-tokens",
         COUNT,
@@ -165,7 +169,7 @@ def lengths_options(generation_tokens: float, requests_help: str) -> Callable[[C
             default=0.5,
         ),
         option("--requests file", FILE, requests_help),
-        option("--seed", SEED, "Of all that is drawn.", default=0),
+        option("--seed", SEED, "Seed of the random numbers.", default=0),
     )
     return lambda command: with_all(options, command)
 

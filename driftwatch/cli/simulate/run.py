@@ -51,8 +51,8 @@ _WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
     "With ServeGen: factor on every client's rate.",
     default=1.0,
 )
-@option("--seed", SEED, "Of what is drawn, with ServeGen and --recording.", default=0)
-@option("--limit", click.IntRange(1, 10**9), "Only so many requests.")
+@option("--seed", SEED, "Seed of the random numbers, with ServeGen and --recording.", default=0)
+@option("--limit", click.IntRange(1, 10**9), "Most requests that are replayed.")
 @option(
     "--arrival-scale",
     Finite(min=0, min_open=True, max=1e6),
@@ -78,17 +78,17 @@ _WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
 @option(
     "--scrapes",
     FILE,
-    "Write what /metrics would say at each scrape: gauges, counters, histograms.",
+    "Write what /metrics would show at each scrape: gauges, counters, histograms.",
     metavar="FILE",
 )
 @option(
     "--scrape-interval",
     Finite(min=1e-6, max=1e9),
-    "Between two scrapes.",
+    "Time between two scrapes.",
     default=15.0,
     metavar="SECONDS",
 )
-@option("--json as_json", text="One JSON object instead of a table.", is_flag=True)
+@option("--json as_json", text="Print one JSON document.", is_flag=True)
 def command(
     requests_file: Path | None,
     servegen_lengths: Path | None,

@@ -106,8 +106,8 @@ class SweepPlan:
     "With --url: file with the server's key (default: the variable VLLM_API_KEY).",
 )
 @option("--yes", text="With --url: send the load without asking.", is_flag=True)
-@option("--plot", FILE, "Draw it into this .svg or .png file.")
-@option("--json as_json", text="Everything, as JSON.", is_flag=True)
+@option("--plot", FILE, "Draw the answer into this .svg or .png file.")
+@option("--json as_json", text="Print one JSON document.", is_flag=True)
 @engine_options
 @click.pass_context
 def command(

@@ -41,7 +41,7 @@ _MOST_REQUESTS = 2_000_000
     is_flag=True,
 )
 @option("--plot", FILE, "Draw throughput, latency and time to first token: FILE.svg or FILE.png.")
-@option("--json as_json", text="One JSON document.", is_flag=True)
+@option("--json as_json", text="Print one JSON document.", is_flag=True)
 def command(
     padding: bool,
     lengths: tuple[int, ...] | None,

@@ -94,7 +94,7 @@ _OPTIONS = (
         "Lengths drawn; repeated where more are needed.",
         default=10_000,
     ),
-    option("--seed", SEED, "Of lengths, arrivals and cancellations.", default=0),
+    option("--seed", SEED, "Seed of lengths, arrivals and cancellations.", default=0),
     option(
         "--rates",
         Rates(),
@@ -110,9 +110,12 @@ _OPTIONS = (
         "Arrivals last so long, and longer where that is under 2,000 requests.",
         default=120.0,
     ),
-    option("--policies", Policies(), "Which to compare.", default=",".join(POLICIES)),
+    option("--policies", Policies(), "Policies to compare.", default=",".join(POLICIES)),
     option(
-        "--batch-size", click.IntRange(1, 100_000), "Of static and dynamic batching.", default=32
+        "--batch-size",
+        click.IntRange(1, 100_000),
+        "Batch size of static and dynamic batching.",
+        default=32,
     ),
     option(
         "--max-wait-seconds",
@@ -159,7 +162,7 @@ _OPTIONS = (
     ),
     option(
         "--free-given-up/--keep-given-up",
-        text="Whether the server stops working for who gave up.",
+        text="Whether the server drops requests whose client gave up.",
         default=True,
     ),
     option(
