@@ -32,7 +32,7 @@ from driftwatch.notify.numbers import (
     times,
     utc_text,
 )
-from driftwatch.notify.page import diagnosis_json, plain, recommendation_json
+from driftwatch.notify.page import diagnosis_json, evidence_json, plain, recommendation_json
 from driftwatch.notify.path import render_limits, render_path
 from driftwatch.notify.shares import shares, shares_json, shares_table
 from driftwatch.notify.todo import lacking, todo
@@ -47,15 +47,6 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
 
     Every evidence column is there: ``value`` null beside its ``reason``.
     """
-    evidence = {}
-    for column in COLUMNS:
-        entry: dict[str, Any] = {
-            "value": plain(finding.evidence.get(column.name)),
-            "unit": column.unit,
-        }
-        if column.name in finding.reasons:
-            entry["reason"] = finding.reasons[column.name]
-        evidence[column.name] = entry
     document = {
         "schema_version": SCHEMA_VERSION,
         "target": {
@@ -65,7 +56,7 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
             **dict(sorted(finding.target.labels.items())),
         },
         "window": {"from": utc_text(start), "to": utc_text(end)},
-        "evidence": evidence,
+        "evidence": evidence_json(finding, [column.name for column in COLUMNS]),
         "reference": None if finding.reference is None else plain(finding.reference),
         "moved": _moved(finding),
         "throughput": _throughput(finding),
@@ -212,7 +203,6 @@ def _clock(start: datetime, end: datetime, today: date | None) -> str:
     return dated + (span(start, end) if whole else f"{start:%H:%M:%S}–{end:%H:%M:%S} UTC")
 
 
-_GPU_USE = "gpu_utilization_ratio"
 _STEMS = ("prompt_tokens", "generation_tokens")
 _AS_BEFORE = ("healthy", "drifted_within_limits", "request_rate_drop")
 _MOVED = (

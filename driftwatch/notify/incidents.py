@@ -87,38 +87,16 @@ def incident_id(key: str, minute_start: datetime) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def advance(
-    open_incidents: Mapping[str, Incident],
-    minute_end: datetime,
-    observations: Iterable[Observation],
-) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Advance every incident by the minute that ends at ``minute_end``.
-
-    Minutes are given in order, each once. A minute that an incident has already counted as true,
-    or that lies before it, changes nothing. Several observations of one key in a minute count as
-    true if any is true, else as unknown if any is unknown.
-
-    A rule's severity and ``for`` may change while an incident is pending; once it fires it keeps
-    what it fired with, and a raised ``for`` does not take it back.
-
-    Args:
-        open_incidents: key → pending or firing incident.
-        minute_end: end of the evaluated minute, aware.
-        observations: verdicts of that minute, in any order.
-
-    Returns:
-        The incidents open afterwards by key (a dropped or resolved one is not among them), and
-        what happened, ordered by key.
-    """
-    after = dict(open_incidents)
-    transitions = step(after, minute_end, observations)
-    return {key: after[key] for key in sorted(after)}, tuple(transitions)
-
-
 def step(
     incidents: dict[str, Incident], minute_end: datetime, observations: Iterable[Observation]
 ) -> list[Transition]:
-    """The same, changing ``incidents`` in place; what happened, ordered by key."""
+    """Advance ``incidents`` in place by the minute that ends at ``minute_end``.
+
+    Minutes come in order, each once: one that an incident has counted as true already changes
+    nothing. Several observations of a key count as true if any is true, else as unknown if any is.
+    A rule's severity and ``for`` may change while an incident is pending, not after it fired.
+    Returns what happened, by key; what was dropped or resolved is not among ``incidents`` any more.
+    """
     transitions: list[Transition] = []
     for key, observation in sorted(_merged(observations).items()):
         before = incidents.pop(key, None)

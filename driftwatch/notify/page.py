@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -18,11 +19,9 @@ from driftwatch.model import (
     Finding,
     Incident,
     KnobMove,
-    Limit,
     Reason,
     Recommendation,
     Slo,
-    Step,
 )
 from driftwatch.notify.columns import page_columns
 from driftwatch.notify.headline import headline
@@ -219,107 +218,47 @@ def _which_gpus(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return ({"names": names} if names else {}) | ({"of": of} if counted else {})
 
 
-def diagnosis_json(
-    diagnosis: Diagnosis, reasons: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """The walk as JSON; ``reasons`` explain unknown columns where a step itself does not."""
-    reason_of = reasons or {}
-    return {
-        "tree": diagnosis.tree,
-        "leaf": diagnosis.leaf,
-        "cause": diagnosis.cause,
-        "meaning": diagnosis.meaning,
-        "advice": diagnosis.advice,
-        "path": [
-            {
-                "node": step.node,
-                "question": step.question,
-                "answer": step.answer,
-                "evidence": plain(step.evidence),
-                "reason": step.reason or _unknown_reason(step, reason_of),
-            }
-            for step in diagnosis.path
-        ],
-        "limits": [limit_json(limit) for limit in diagnosis.limits],
-        "missing": list(diagnosis.missing),
-    }
+def diagnosis_json(diagnosis: Diagnosis, reason_of: Mapping[str, str]) -> dict[str, Any]:
+    """A diagnosis as JSON; an unknown step carries its reason from the row where it has none."""
+    document: dict[str, Any] = plain(asdict(diagnosis))
+    for step in document["path"]:
+        step["reason"] = step["reason"] or _unknown_reason(step, reason_of)
+    return document
 
 
-def _unknown_reason(step: Step, reasons: Mapping[str, str]) -> str | None:
-    if step.answer not in ("unknown", "not asked"):
+def _unknown_reason(step: Mapping[str, Any], reasons: Mapping[str, str]) -> str | None:
+    if step["answer"] not in ("unknown", "not asked"):
         return None
-    unknown = [name for name, amount in step.evidence.items() if amount is None]
+    unknown = [name for name, amount in step["evidence"].items() if amount is None]
     texts = [reasons[name] for name in unknown if name in reasons]
-    if not texts:
-        texts = [f"{', '.join(unknown) or 'its inputs'} unknown"]
-    return "; ".join(dict.fromkeys(texts)) or None
+    return "; ".join(dict.fromkeys(texts)) or f"{', '.join(unknown) or 'its inputs'} unknown"
 
 
-def limit_json(limit: Limit) -> dict[str, Any]:
-    """One limit as JSON."""
-    return {
-        "name": limit.name,
-        "allows_requests": plain(limit.allows_requests),
-        "in_flight_requests": plain(limit.in_flight_requests),
-        "margin_ratio": plain(limit.margin_ratio),
-        "binds": limit.binds,
-        "note": limit.note,
-    }
+# fields of a recommendation and of a move → their keys in the JSON
+_KEYS = {"from_value": "from", "to_value": "to"}
 
 
 def recommendation_json(advised: Recommendation) -> dict[str, Any]:
     """The change, or why there is none, as JSON."""
-    also = [
-        {
-            "knob": move.knob,
-            "from": plain(move.from_value),
-            "from_provenance": move.from_provenance,
-            "to": plain(move.to_value),
-        }
-        for move in advised.also
-    ]
-    return {
-        "action": advised.action,
-        "knob": advised.knob,
-        "from": plain(advised.from_value),
-        "from_provenance": advised.from_provenance,
-        "to": plain(advised.to_value),
-        **({"also": also} if also else {}),
-        "reason": advised.reason.text,
-        "reason_code": advised.reason.code,
-        "price": list(advised.price),
-        "undo": advised.undo,
-        "wrong_if": advised.wrong_if,
-        "effect": list(advised.effect),
-        "not_cured": list(advised.not_cured),
-        "instead": list(advised.instead),
-        "forecast": None if advised.forecast is None else plain(advised.forecast),
-        "basis": advised.basis,
-    }
+    fields = {_KEYS.get(name, name): value for name, value in plain(asdict(advised)).items()}
+    also = [{_KEYS.get(n, n): v for n, v in move.items()} for move in fields.pop("also")]
+    fields |= {"reason": advised.reason.text, "reason_code": advised.reason.code}
+    return fields | ({"also": also} if also else {})
 
 
 def recommendation_of(document: Mapping[str, Any]) -> Recommendation:
     """A recommendation as a page's JSON has it (:func:`recommendation_json`)."""
-    return Recommendation(
-        action=document["action"],
-        reason=Reason(document.get("reason_code", ""), document["reason"]),
-        knob=document["knob"],
-        from_value=document["from"],
-        from_provenance=document["from_provenance"],
-        to_value=document["to"],
-        also=tuple(
-            KnobMove(one["knob"], one["from"], one["to"], one.get("from_provenance"))
-            for one in document.get("also", ())
-        ),
-        price=tuple(document["price"]),
-        undo=document["undo"],
-        wrong_if=document["wrong_if"],
-        effect=tuple(document.get("effect") or ()),
-        not_cured=tuple(document.get("not_cured") or ()),
-        instead=tuple(document.get("instead") or ()),
-        forecast=document.get("forecast"),
-        basis=document.get("basis"),
-    )
+    fields: dict[str, Any] = {n: document.get(_KEYS.get(n, n)) for n in _FIELDS}
+    moves = [{n: move.get(_KEYS.get(n, n)) for n in _MOVE} for move in document.get("also", ())]
+    fields["reason"] = Reason(document.get("reason_code", ""), document["reason"])
+    fields["also"] = tuple(KnobMove(**move) for move in moves)
+    lists = {name: tuple(document.get(name) or ()) for name in _LISTS}
+    return Recommendation(**(fields | lists))
+
+
+_FIELDS = tuple(Recommendation.__dataclass_fields__)
+_MOVE = tuple(KnobMove.__dataclass_fields__)
+_LISTS = ("price", "effect", "not_cured", "instead")
 
 
 def plain(raw: Any) -> Any:

@@ -75,14 +75,19 @@ def _effect_texts(document: Mapping[str, Any]) -> list[str]:
 
 def effect_text(effect: Mapping[str, Any]) -> str:
     """``TTFT mean 1.8 → 0.06 s (forecast 0.08)``."""
-    one, other = value_text(effect["before"], effect), value_text(effect["after"], effect)
-    unit = other.rpartition(" ")[2] if " " in other else ""
-    short = one.removesuffix(f" {unit}") if unit else one
-    text = f"{WORDS.get(effect['name'], effect['name'])} {short} → {other}"
-    if effect["forecast"] is not None:
-        forecast = value_text(effect["forecast"], effect)
-        text += f" (forecast {forecast.removesuffix(f' {unit}') if unit else forecast})"
-    return text
+    text = f"{WORDS.get(effect['name'], effect['name'])} {from_to(effect)}"
+    if (forecast := effect["forecast"]) is None:
+        return text
+    number, _, unit = value_text(forecast, effect).rpartition(" ")
+    same = number and value_text(effect["after"], effect).endswith(f" {unit}")
+    return f"{text} (forecast {number if same else value_text(forecast, effect)})"
+
+
+def from_to(effect: Mapping[str, Any]) -> str:
+    """``1.8 → 0.06 s``: the unit once where both have the same."""
+    one, other = (value_text(effect[when], effect) for when in ("before", "after"))
+    unit = other.rpartition(" ")[2]
+    return f"{one.removesuffix(f' {unit}') if ' ' in other else one} → {other}"
 
 
 def value_text(value: float, effect: Mapping[str, Any]) -> str:

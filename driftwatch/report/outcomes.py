@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Incident
-from driftwatch.notify.numbers import clean, cut, figure, milliseconds, percent, seconds
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.notify.verification_line import from_to
 from driftwatch.report.incidents import key_of
 from driftwatch.verify.figures import WORDS
 from driftwatch.verify.verification import Effect, Verification
@@ -90,13 +92,11 @@ def main_effect(effects: Sequence[Effect]) -> Effect | None:
 
 
 def effect_text(effect: Effect | None) -> str:
-    """From → to with its unit: ``1 → 100 %``, ``TTFT 1.8 s → 0.06 s``."""
+    """From → to with its unit: ``1 → 100 %``, ``TTFT 1.8 → 0.06 s``."""
     if effect is None:
         return ""
-    before, after = (value_text(effect, value) for value in (effect.before, effect.after))
-    if effect.name == "in_target_ratio":
-        return f"{before.removesuffix(' %')} → {after}"
-    return f"{effect_name(effect.name)} {before} → {after}"
+    name = "" if effect.name == "in_target_ratio" else f"{effect_name(effect.name)} "
+    return f"{name}{from_to(asdict(effect))}"
 
 
 def effect_name(column: str) -> str:
@@ -105,13 +105,3 @@ def effect_name(column: str) -> str:
         if column.startswith(f"{stem}_"):
             return stem.upper()
     return WORDS.get(column) or clean(column)
-
-
-def value_text(effect: Effect, value: float) -> str:
-    """A value of an effect with three digits and its unit."""
-    if effect.unit == "seconds":
-        short = effect.name.startswith(("itl", "tpot"))
-        return milliseconds(value) if short else seconds(value)
-    if effect.unit == "1" and effect.name.endswith("in_target_ratio"):
-        return percent(value)
-    return figure(value) if effect.unit == "1" else f"{figure(value)} {effect.unit}"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from life_cycle_steps import advance
 
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.incidents import (
     Observation,
     RuleTiming,
-    advance,
     close,
     identity,
     incident_id,

@@ -17,7 +17,7 @@ from store_cases import NOW, committer, pending
 
 from driftwatch.errors import StoreError, UsageError
 from driftwatch.model import Incident, Transition
-from driftwatch.notify.incidents import Observation, RuleTiming, advance, identity
+from driftwatch.notify.incidents import Observation, RuleTiming, identity, step
 from driftwatch.store import Store
 from driftwatch.store.database import reading
 from driftwatch.store.tables import transitions
@@ -242,9 +242,10 @@ def test_a_restart_after_every_minute_changes_nothing(
             for name in verdicts
         ]
         end = NOW + timedelta(minutes=number)
-        in_memory, happened = advance(in_memory, end, seen)
+        happened = tuple(step(in_memory, end, seen))
         with Store.open(path) as store:
-            after, same = advance(store.open_incidents(), end, seen)
+            after = store.open_incidents()
+            same = tuple(step(after, end, seen))
             committer(store)(*after.values(), happened=same)
             assert same == happened
             ended += sum(t.event == "resolved" for t in happened)

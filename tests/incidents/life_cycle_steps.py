@@ -1,0 +1,17 @@
+"""One minute of the life cycle without changing its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from driftwatch.model import Incident, Transition
+from driftwatch.notify.incidents import Observation, step
+
+
+def advance(
+    before: Mapping[str, Incident], minute_end: datetime, observations: Iterable[Observation]
+) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
+    after = dict(before)
+    transitions = step(after, minute_end, observations)
+    return {key: after[key] for key in sorted(after)}, tuple(transitions)
