@@ -44,6 +44,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.cli.allocator import ALLOCATOR
 from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected
@@ -177,10 +178,9 @@ class Json:
         assert self._server.stdout is not None
         self._url = f"http://127.0.0.1:{int(self._server.stdout.readline())}"
         self._source = PrometheusSource(
-            self._url,
+            PrometheusAsker(self._url, timeout_seconds=60.0),
             selector=JOB,
             step_seconds=SCRAPE_SECONDS,
-            timeout_seconds=60.0,
             budget_seconds=300.0,
             name="bench",
         )

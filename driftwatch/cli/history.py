@@ -132,7 +132,7 @@ class History:
         from driftwatch.collect.recordings.history import RetryingSource
 
         servers = PrometheusSource(
-            self.prometheus, selector=selector, step_seconds=self.step_seconds
+            PrometheusAsker(self.prometheus), selector=selector, step_seconds=self.step_seconds
         )
         return [
             RetryingSource(servers, help_text=what_to_check(self.prometheus)),

@@ -110,8 +110,7 @@ def from_version(version: str | None) -> Fingerprint:
 def fingerprint_from_server_info(obj: Mapping[str, Any]) -> Fingerprint:
     """What ``GET /server_info`` says of model, parallelism, flags and driver.
 
-    Args:
-        obj: the answer, with ``config_format=json`` or ``text``.
+    ``obj``: the answer, with ``config_format=json`` or ``text``.
     """
     config = obj.get("vllm_config")
     identity: dict[str, str] = {}

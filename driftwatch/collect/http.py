@@ -175,11 +175,8 @@ def without_secrets(url: str) -> str:
 class Endpoint:
     """One server: its address and the connection to it. One GET at a time.
 
-    Args:
-        url: address of its metrics page; ``host:port`` means ``http://host:port/metrics``.
-
-    Raises:
-        UsageError: not an http or https address.
+    ``url``: address of its metrics page; ``host:port`` means ``http://host:port/metrics``.
+    Raises UsageError: not an http or https address.
     """
 
     def __init__(self, url: str, bounds: Bounds) -> None:
@@ -287,13 +284,9 @@ _GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be 
 class Gets:
     """GETs of many servers at once, at most one per server; an answer or a reason for every one.
 
-    Args:
-        urls: address → name of its instance, or None for ``host:port``.
-        clock: gives each GET its time, taken when it starts.
-        workers: GETs under way at once.
-
-    Raises:
-        UsageError: no address, not an address, or two with the same instance name.
+    ``urls``: address → name of its instance, or None for ``host:port``; ``clock``: gives each GET
+    its time, taken when it starts; ``workers``: GETs under way at once.
+    Raises UsageError: no address, not an address, or two with the same instance name.
     """
 
     def __init__(

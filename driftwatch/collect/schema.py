@@ -136,10 +136,8 @@ class Collected:
 class Source(Protocol):
     """Where scrapes come from. ``collect`` is called with growing, half-open intervals.
 
-    Attributes:
-        name: unique among the sources of one process.
-        settle_seconds: how old a scrape must be before the source is sure to have it; 0 where
-            the source scrapes itself.
+    ``name``: unique among the sources of one process; ``settle_seconds``: how old a scrape must be
+    before the source is sure to have it; 0 where the source scrapes itself.
     """
 
     name: str

@@ -59,8 +59,7 @@ _KV_SIZE = re.compile(r"\b[A-Z]PU KV cache size: (\d[\d,]*) tokens")
 def human_int(text: str) -> int:
     """A number as vLLM's command line takes it: ``8192``, ``8k`` = 8,000, ``8K`` = 8,192.
 
-    Raises:
-        ValueError: it is no such number.
+    Raises ValueError: it is no such number.
     """
     text = text.strip()
     match = _HUMAN.fullmatch(text)
@@ -93,12 +92,9 @@ def from_startup_log(text: str, *, path: str) -> Serving:
     Lines that name no setting are skipped, a cut-off or unreadable ``non-default args`` line too.
     Several KV cache sizes of one start (one per engine) give the smallest.
 
-    Args:
-        text: the log, whole or from its first lines.
-        path: its name, for the provenance ``path:line``.
-
-    Raises:
-        UsageError: there is neither a server start nor a setting in it.
+    ``text``: the log, whole or from its first lines; ``path``: its name, for the provenance
+    ``path:line``.
+    Raises UsageError: there is neither a server start nor a setting in it.
     """
     lines = text.splitlines()
     start = last_start(lines)
@@ -206,11 +202,8 @@ def from_arguments(args: Sequence[str]) -> Serving:
     counts, as in vLLM. A value that only the shell or Kubernetes knows (``$SEQS``, ``$(SEQS)``)
     and ``auto`` or -1 are unknown.
 
-    Args:
-        args: words, e.g. ``["vllm", "serve", "m", "--max-num-seqs", "8"]``.
-
-    Raises:
-        UsageError: one of the flags we read has no value, or one that is no number.
+    ``args``: words, e.g. ``["vllm", "serve", "m", "--max-num-seqs", "8"]``.
+    Raises UsageError: one of the flags we read has no value, or one that is no number.
     """
     settings: dict[str, Setting] = {}
     for flag in flags_of(args):
@@ -250,8 +243,7 @@ def from_server_info(obj: Mapping[str, Any]) -> Serving:
 
     The text form holds no scheduler settings, only the model length.
 
-    Raises:
-        UsageError: it is no such answer.
+    Raises UsageError: it is no such answer.
     """
     config = obj.get("vllm_config")
     settings: dict[str, Setting] = {}
@@ -280,11 +272,8 @@ def section_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def from_cache_config(labels_json: str) -> Serving:
     """The labels of ``vllm:cache_config_info`` (the scrape table's ``cache_config``).
 
-    Args:
-        labels_json: a JSON object of strings; the string "None" is unknown.
-
-    Raises:
-        UsageError: it is no JSON object.
+    ``labels_json``: a JSON object of strings; the string "None" is unknown.
+    Raises UsageError: it is no JSON object.
     """
     try:
         labels = json.loads(labels_json)
@@ -324,13 +313,9 @@ def from_config(
 ) -> Serving:
     """Settings that a person declared, by our names (``max_num_seqs``, ``kv_cache_tokens``, …).
 
-    Args:
-        mapping: name → number, or text such as ``8k``; None is unknown.
-        provenance: ``config``, or ``command line``.
-        detail: file:line, or the flag.
-
-    Raises:
-        UsageError: an unknown name, or a value that is no number above 0.
+    ``mapping``: name → number, or text such as ``8k``; None is unknown; ``provenance``: ``config``,
+    or ``command line``; ``detail``: file:line, or the flag.
+    Raises UsageError: an unknown name, or a value that is no number above 0.
     """
     settings: dict[str, Setting] = {}
     for name, value in mapping.items():

@@ -58,12 +58,10 @@ class Checkup:
 class TargetCheck:
     """A check of one target.
 
-    Attributes:
-        key: the target.
-        status, what, disables, fix: as of :class:`Check`.
-        setting: as of a check, from the root unless it is a pool's.
-        kind: what is printed together, where two of one kind may differ in their numbers.
-        weight: of one kind, the check with the largest is quoted.
+    ``key``: the target; ``status``, ``what``, ``disables``, ``fix``: as of :class:`Check`;
+    ``setting``: as of a check, from the root unless it is a pool's; ``kind``: what is printed
+    together, where two of one kind may differ in their numbers; ``weight``: of one kind, the check
+    with the largest is quoted.
     """
 
     key: TargetKey

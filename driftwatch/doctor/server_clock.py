@@ -24,9 +24,8 @@ def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float 
     Whatever it answers, a refusal too, carries the time. It is told in whole seconds, so an
     offset below two seconds says nothing.
 
-    Args:
-        url: any address of the server, without credentials.
-        verify: check TLS certificates: True, or a file of authorities.
+    ``url``: any address of the server, without credentials; ``verify``: check TLS certificates:
+    True, or a file of authorities.
     """
     with requests.Session() as session, suppress(requests.RequestException, ValueError):
         session.trust_env = False

@@ -209,12 +209,11 @@ def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
     name = f"prometheus {number}"
     sources: list[Source] = [
         PrometheusSource(
-            source.prometheus,
+            PrometheusAsker(source.prometheus, **api),
             selector=dict(source.match),
             step_seconds=source.step,
             budget_seconds=source.budget,
             name=name,
-            **api,
         )
     ]
     if source.dcgm:

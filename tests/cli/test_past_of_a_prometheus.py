@@ -14,6 +14,7 @@ import pytest
 from typed_words import call
 
 from driftwatch.cli.run import proposing
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import matchers
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
@@ -61,7 +62,7 @@ def api() -> Iterator[PrometheusApi]:
 
 def test_a_past_is_the_same_part_by_part_and_at_once(api: PrometheusApi, tmp_path: Path) -> None:
     def source() -> PrometheusSource:
-        return PrometheusSource(api.address, selector={}, step_seconds=60)
+        return PrometheusSource(PrometheusAsker(api.address), selector={}, step_seconds=60)
 
     until = T0 + timedelta(minutes=240)
     record_history([source()], (T0, until), tmp_path)
@@ -76,7 +77,9 @@ def test_a_past_is_the_same_part_by_part_and_at_once(api: PrometheusApi, tmp_pat
 
 def test_several_matches_of_one_label_are_either(api: PrometheusApi) -> None:
     assert matchers({"job": ("a b", "c.d")}) == 'job=~"a b|c\\\\.d"'
-    source = PrometheusSource(api.address, selector={"job": ("vllm-0", "vllm-2")}, step_seconds=60)
+    source = PrometheusSource(
+        PrometheusAsker(api.address), selector={"job": ("vllm-0", "vllm-2")}, step_seconds=60
+    )
     found = source.collect(T0, T0 + timedelta(minutes=5))
     assert sorted(key.instance for key in found.targets) == ["s-0:1", "s-2:1"]
     source.close()
@@ -128,14 +131,18 @@ def test_a_database_that_is_back_after_a_pause_costs_nothing(api: PrometheusApi)
         pauses.append(seconds)
         api.faults = []
 
-    source = RetryingSource(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
+    source = RetryingSource(
+        PrometheusSource(PrometheusAsker(api.address), selector={}, step_seconds=60), pause
+    )
     first = source.collect(T0, T0 + timedelta(minutes=5))
     api.faults = [("", Answer(503, ""))]
     again = source.collect(T0, T0 + timedelta(minutes=5))
     assert pauses == [2.0]
     assert again.scrapes.equals(first.scrapes)
     api.faults = [("", Answer(503, ""))]
-    stays_away = RetryingSource(PrometheusSource(api.address, selector={}, step_seconds=60), pause)
+    stays_away = RetryingSource(
+        PrometheusSource(PrometheusAsker(api.address), selector={}, step_seconds=60), pause
+    )
     with pytest.raises(Unavailable, match="does not answer from 2026-01-01T00:00:00Z on"):
         stays_away.collect(T0, T0 + timedelta(minutes=5))
     assert pauses == [2.0]  # an address that never answered is not asked again

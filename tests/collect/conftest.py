@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from api_cases import JOB, T0
 
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -23,7 +24,7 @@ def collect() -> Iterator[Callable[..., Collected]]:
         def run(*held: Series, seconds: float = 60, step: float = 10, **options: Any) -> Collected:
             api = stack.enter_context(PrometheusApi(held, times=options.pop("times", True)))
             options.setdefault("selector", JOB)
-            source = PrometheusSource(api.address, step_seconds=step, **options)
+            source = PrometheusSource(PrometheusAsker(api.address), step_seconds=step, **options)
             stack.callback(source.close)
             return source.collect(T0, T0 + timedelta(seconds=seconds))
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from driftwatch.cli.main import cli
 from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
 from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.testing.exposition_server import ReplayedExposition
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -90,7 +91,9 @@ def test_an_api_is_asked_what_a_target_without_vllm_series_is_once(
     names: tuple[str, ...], said: str
 ) -> None:
     with _api(*names) as api:
-        source = PrometheusSource(api.address, selector={"job": "llm"}, step_seconds=10)
+        source = PrometheusSource(
+            PrometheusAsker(api.address), selector={"job": "llm"}, step_seconds=10
+        )
         found = [
             source.collect(T0 + timedelta(seconds=at), T0 + timedelta(seconds=at + 20))
             for at in (0, 20)

@@ -6,109 +6,30 @@ import socket
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_servers import (
+    PAGE,
+    PATIENT,
+    SHORT_READ,
+    SHORT_TOTAL,
+    T0,
+    Behaviour,
+    answer,
+    reason_of,
+    scraped,
+    serving,
+)
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.http import Bounds, Endpoint
+from driftwatch.collect.http import Bounds
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.source import PagesSource
-from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
-from driftwatch.errors import UsageError
+from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.model import TargetKey
-
-T0 = datetime(2026, 1, 2, tzinfo=UTC)
-# one bound is short and the others are far away, so that a busy machine changes no answer
-PATIENT = Bounds(connect_seconds=20, read_seconds=20, total_seconds=60)
-SHORT_READ = Bounds(connect_seconds=20, read_seconds=0.4, total_seconds=60)
-SHORT_TOTAL = Bounds(connect_seconds=20, read_seconds=20, total_seconds=0.6)
-PAGE = b'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
-
-Behaviour = Callable[[socket.socket, str], None]
-
-
-@contextmanager
-def serving(behave: Behaviour) -> Iterator[str]:
-    """A raw server on loopback; ``behave`` gets each connection and the path that was asked."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    # a closed listener does not wake a blocked accept everywhere
-    listener.settimeout(0.05)
-    stop = threading.Event()
-    threads: list[threading.Thread] = []
-
-    def talk(connection: socket.socket) -> None:
-        with connection:
-            try:
-                asked = b""
-                while b"\r\n\r\n" not in asked and (piece := connection.recv(65536)):
-                    asked += piece
-                if asked:
-                    behave(connection, asked.split(b" ")[1].decode())
-            except OSError:
-                pass  # the client went away: what several of these tests want
-
-    def accept() -> None:
-        while not stop.is_set():
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                continue
-            connection.settimeout(5)
-            threads.append(threading.Thread(target=talk, args=(connection,), daemon=True))
-            threads[-1].start()
-
-    acceptor = threading.Thread(target=accept, daemon=True)
-    acceptor.start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        stop.set()
-        acceptor.join(10)
-        for thread in threads:
-            thread.join(10)
-        listener.close()
-        assert not any(thread.is_alive() for thread in (acceptor, *threads))
-
-
-def answer(body: bytes = PAGE, status: str = "200 OK", *headers: str, cut: int = 0) -> Behaviour:
-    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
-    whole = "\r\n".join([*head, "", ""]).encode() + body
-
-    def behave(connection: socket.socket, _: str) -> None:
-        connection.sendall(whole[: len(whole) - cut])
-
-    return behave
-
-
-def scraped(source: PagesSource) -> Collected:
-    return source.collect(T0, T0 + timedelta(seconds=15))
-
-
-def reason_of(behave: Behaviour, bounds: Bounds = PATIENT) -> str:
-    """The reason in the one failed row that such a server brings."""
-    with serving(behave) as address:
-        source = PagesSource([address], ManualClock(T0), bounds)
-        try:
-            collected = scraped(source)
-        finally:
-            source.close()
-        (row,) = collected.scrapes.to_dicts()
-        assert {k for k, v in row.items() if v is not None} == {
-            "instance",
-            "engine",
-            "time",
-            "ok",
-            "reason",
-        }
-        assert (row["instance"], row["ok"], row["time"]) == (address, False, T0)
-        assert collected.problems == ()
-        assert set(collected.targets) == {TargetKey(address, "0")}
-        return str(row["reason"])
 
 
 def test_a_real_page(shared_data: Path) -> None:
@@ -386,101 +307,3 @@ def test_a_page_of_100_mb_without_a_length_takes_bounded_memory() -> None:
         tracemalloc.stop()
     assert peak < 16 * 2**20
     assert sum(sent) < MEGABYTES // 2
-
-
-# --- beside the page
-
-
-def test_version_is_asked_once() -> None:
-    asked: list[str] = []
-
-    def behave(connection: socket.socket, path: str) -> None:
-        asked.append(path)
-        answer(b'{"version":"0.32.0"}')(connection, path)
-
-    with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
-        source = PagesSource([f"http://{address}/v/metrics", none])
-        for _ in range(2):
-            assert source.version() == {address: "0.32.0", none: None}
-        assert asked == ["/v/version"]
-        source.close()
-
-
-def test_a_server_that_was_not_reached_is_asked_again() -> None:
-    broken = [True]
-
-    def behave(connection: socket.socket, path: str) -> None:
-        if not broken[0]:
-            answer(b'{"version":"0.32.0"}')(connection, path)
-
-    with serving(behave) as address:
-        source = PagesSource([address])
-        assert source.version() == {address: None}
-        broken[0] = False
-        assert source.version() == {address: "0.32.0"}
-        source.close()
-
-
-@pytest.mark.parametrize("body", [b"not json", b"[1]", b'{"version": 3}', b"\xff", b""])
-def test_version_in_another_form_is_unknown(body: bytes) -> None:
-    with serving(answer(body)) as address:
-        source = PagesSource([address])
-        assert source.version() == {address: None}
-        source.close()
-
-
-def test_server_info(shared_data: Path) -> None:
-    body = (shared_data / "vllm-0.32" / "server_info_config_json.json").read_bytes()
-    asked: list[str] = []
-
-    def behave(connection: socket.socket, path: str) -> None:
-        asked.append(path)
-        answer(body)(connection, path)
-
-    with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
-        source = PagesSource([address, none])
-        found = source.server_info()
-        source.close()
-    assert found[none] is None
-    info = found[address]
-    assert info is not None
-    assert info["vllm_config"]["scheduler_config"]["max_num_seqs"] > 0
-    assert asked == ["/server_info?config_format=json"]
-
-
-# --- addresses
-
-
-@pytest.mark.parametrize(
-    ("url", "instance"),
-    [
-        ("gpu-1", "gpu-1:80"),
-        ("gpu-1:8000", "gpu-1:8000"),
-        ("https://gpu-1", "gpu-1:443"),
-        ("http://[::1]:8000/metrics", "[::1]:8000"),
-        ("http://user:secret@gpu-1:8000/metrics", "gpu-1:8000"),
-    ],
-)
-def test_the_name_of_an_instance(url: str, instance: str) -> None:
-    assert Endpoint(url, PATIENT).instance == instance
-
-
-@pytest.mark.parametrize("url", ["ftp://a:1", "http://", "http://a:99999", "http://[::1", ""])
-def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(UsageError):
-        PagesSource([url])
-
-
-def test_messages_hold_no_secrets() -> None:
-    for url in ("ftp://u:secret@a:1/", "http://u:secret@a:99999/?token=secret"):
-        with pytest.raises(UsageError) as raised:
-            PagesSource([url])
-        assert "secret" not in raised.value.message
-        assert "…@a" in raised.value.message
-
-
-def test_two_addresses_of_one_name() -> None:
-    with pytest.raises(UsageError, match="already an address with the instance name 'a:1'"):
-        PagesSource(["a:1", "http://a:1/other"])
-    with pytest.raises(UsageError, match="no address"):
-        PagesSource([])

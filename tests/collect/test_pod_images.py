@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from driftwatch.collect.prometheus import images as pod_images
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.model import TargetKey
 from driftwatch.testing.loopback import Answer
@@ -45,7 +46,9 @@ def images(*held: Series, at: tuple[float, ...] = (120,)) -> list[str | None]:
     """The image label of the server after each of these collections."""
     found: list[str | None] = []
     with PrometheusApi(held) as api:
-        source = PrometheusSource(api.address, selector={"job": "vllm"}, step_seconds=10)
+        source = PrometheusSource(
+            PrometheusAsker(api.address), selector={"job": "vllm"}, step_seconds=10
+        )
         before = 0.0
         for until in at:
             span = (T0 + timedelta(seconds=before), T0 + timedelta(seconds=until))
@@ -94,7 +97,9 @@ def test_whose_image_it_is(
 def test_it_is_asked_for_once_a_minute_and_not_at_all_where_nobody_has_a_pod() -> None:
     for labels, wanted in ((POD, 3), ({}, 0)):
         with PrometheusApi([*server(**labels), info(OLD)]) as api:
-            source = PrometheusSource(api.address, selector={"job": "vllm"}, step_seconds=10)
+            source = PrometheusSource(
+                PrometheusAsker(api.address), selector={"job": "vllm"}, step_seconds=10
+            )
             for minute in range(6):  # every 30 s
                 since = T0 + timedelta(seconds=30 * minute)
                 source.collect(since, since + timedelta(seconds=30))
@@ -105,7 +110,9 @@ def test_it_is_asked_for_once_a_minute_and_not_at_all_where_nobody_has_a_pod() -
 
 def test_a_refused_question_is_a_problem_and_what_was_known_stays() -> None:
     with PrometheusApi([*server(**POD), info(OLD)]) as api:
-        source = PrometheusSource(api.address, selector={"job": "vllm"}, step_seconds=10)
+        source = PrometheusSource(
+            PrometheusAsker(api.address), selector={"job": "vllm"}, step_seconds=10
+        )
         first = source.collect(T0, T0 + timedelta(seconds=100))
         api.faults.append(("kube_pod", Answer(503, "busy")))
         second = source.collect(T0 + timedelta(seconds=100), T0 + timedelta(seconds=200))

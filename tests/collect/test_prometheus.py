@@ -9,6 +9,7 @@ import polars as pl
 from api_cases import JOB, RUNNING, T0, UP, seconds, series
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.model import TargetKey
@@ -54,7 +55,7 @@ def test_looking_back_brings_no_scrape_of_the_interval_before() -> None:
         series("vllm:num_requests_running", range(7), first=-8, engine="0"),
     )
     with PrometheusApi([up, running]) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=5)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=5)
         minute = timedelta(seconds=20)
         one = source.collect(T0 - minute, T0)
         two = source.collect(T0, T0 + minute)
@@ -102,7 +103,7 @@ def test_without_a_selector_other_exporters_are_no_vllm_servers(
 
 def test_a_target_that_left_discovery_gives_no_rows() -> None:
     with PrometheusApi([series("up", [1, 1]), series("vllm:num_requests_running", [3, 3])]) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         first = source.collect(T0, T0 + timedelta(seconds=30))
         later = source.collect(T0 + timedelta(seconds=30), T0 + timedelta(seconds=60))
         source.close()

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from api_cases import JOB, RUNNING, T0, UP, histogram, seconds, series
 
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import UsageError
@@ -162,7 +163,7 @@ def test_a_series_without_instance_is_named_and_left_out(
 
 def test_no_interval_no_query() -> None:
     with PrometheusApi([UP, RUNNING]) as api:
-        source = PrometheusSource(api.address, selector=JOB)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB)
         assert source.collect(T0, T0).scrapes.is_empty()
         source.close()
         assert api.queries == []
@@ -175,7 +176,7 @@ def test_two_days_are_asked_in_pieces_that_prometheus_answers() -> None:
         series("vllm:num_requests_running", range(2 * day // 600), every=600, engine="0"),
     )
     with PrometheusApi([up, running]) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=15)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=15)
         found = source.collect(T0, T0 + timedelta(days=2))
         source.close()
         asked = [q for q in api.queries if q["query"] == 'up{job="vllm"}']
@@ -201,18 +202,18 @@ def test_a_selector_value_cannot_leave_its_quotes(collect: Callable[..., Collect
 @pytest.mark.parametrize("url", ["", "host:9090", "ftp://host", "http://", "http://h:x"])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(UsageError, match="address"):
-        PrometheusSource(url, selector={})
+        PrometheusSource(PrometheusAsker(url), selector={})
 
 
 def test_options_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="the step must be at least 1 ms"):
-        PrometheusSource("http://h", selector={}, step_seconds=0)
+        PrometheusSource(PrometheusAsker("http://h"), selector={}, step_seconds=0)
     with pytest.raises(UsageError, match="not both"):
-        PrometheusSource("http://h", selector={}, bearer_token="x", basic_auth=("u", "p"))
+        PrometheusAsker("http://h", bearer_token="x", basic_auth=("u", "p"))
 
 
 def test_the_name_has_no_password_in_it() -> None:
-    source = PrometheusSource("http://user:canary@host:9090/prefix/", selector={})
+    source = PrometheusSource(PrometheusAsker("http://user:canary@host:9090/prefix/"), selector={})
     assert source.name == "prometheus host:9090"
     source.close()
 
@@ -227,7 +228,7 @@ def test_the_main_run_as_a_real_prometheus_answered(shared_data: Path) -> None:
     held = json.loads(gzip.decompress(path.read_bytes()))
     api = _recorded_api(path, lambda d: {n: q["response"] for n, q in d["queries"].items()})
     with api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=5)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=5)
         found = source.collect(
             datetime.fromtimestamp(held["start"] - 10, UTC),
             datetime.fromtimestamp(held["end"] + 10, UTC),
@@ -265,7 +266,7 @@ def test_two_restarts_as_a_real_prometheus_answered(shared_data: Path) -> None:
     path = shared_data / "vllm-0.32/restart/query_range_restart.json.gz"
     held = json.loads(gzip.decompress(path.read_bytes()))
     with _recorded_api(path, lambda d: dict(d["queries"])) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=5)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=5)
         found = source.collect(
             datetime.fromtimestamp(held["start"] - 5, UTC),
             datetime.fromtimestamp(held["end"] + 5, UTC),

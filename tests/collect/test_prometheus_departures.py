@@ -11,6 +11,7 @@ import pytest
 
 from driftwatch.collect.prometheus import placement as prometheus_series
 from driftwatch.collect.prometheus.answer import LastSeries
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import labels_of as labels_of_head
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
@@ -44,7 +45,7 @@ def server(instance: str, first: int = 0, scrapes: int = 6, **labels: str) -> li
 
 def collected(held: Sequence[Series], minutes: int = 2) -> list[Collected]:
     with PrometheusApi(held) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         found = [source.collect(T0 + i * MINUTE, T0 + (i + 1) * MINUTE) for i in range(minutes)]
         source.close()
     return found
@@ -95,7 +96,7 @@ def test_a_server_that_serves_another_model() -> None:
 @pytest.mark.parametrize("part", ["up{", "vllm:"])
 def test_where_nothing_is_answered_nothing_is_said_of_who_left(part: str) -> None:
     with PrometheusApi(server("a:1", scrapes=12)) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         assert source.collect(T0, T0 + MINUTE).silent is None
         api.faults = [(part, Answer(503))]
         found = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
@@ -107,7 +108,7 @@ def test_where_nothing_is_answered_nothing_is_said_of_who_left(part: str) -> Non
 
 def test_a_partial_answer_about_up_says_nothing_of_who_left() -> None:
     with PrometheusApi(server("a:1", scrapes=12) + server("b:1")) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         source.collect(T0, T0 + MINUTE)
         api.warnings = ["store-1 did not answer"]
         found = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
@@ -122,7 +123,7 @@ def test_a_partial_answer_about_up_says_nothing_of_who_left() -> None:
 
 def test_an_empty_interval_says_nothing() -> None:
     with PrometheusApi([]) as api:
-        source = PrometheusSource(api.address, selector=JOB)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB)
         assert source.collect(T0, T0).silent == "nothing was asked"
         source.close()
 
@@ -133,7 +134,7 @@ def test_origins_of_servers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPa
     for i in range(20):
         held += server(f"b-{i}:1", first=6)
     with PrometheusApi(held) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         found = [source.collect(T0 + i * MINUTE, T0 + (i + 1) * MINUTE) for i in range(3)]
         again = source.collect(T0 + 2 * MINUTE, T0 + 3 * MINUTE)
         source.close()
@@ -153,7 +154,7 @@ def test_only_new_series_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 
     held = [s for i in range(5) for s in server(f"b-{i}:1", scrapes=12)] + server("a:1", first=6)
     with PrometheusApi(held) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         source.collect(T0, T0 + MINUTE)
         monkeypatch.setattr(prometheus_series, "labels_of", labels_of)
         found = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
@@ -193,7 +194,7 @@ def test_a_histogram_whose_edges_change() -> None:
     for found, edge in ((before, 1.0), (after, 2.0)):
         assert found.scrapes["prompt_tokens_edges"].to_list() == [[edge, float("inf")]] * 6
     with PrometheusApi(held) as api:  # and in the middle of one answer
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         whole = source.collect(T0, T0 + 2 * MINUTE)
         source.close()
     assert whole.scrapes.equals(pl.concat([before.scrapes, after.scrapes]))
@@ -202,7 +203,7 @@ def test_a_histogram_whose_edges_change() -> None:
 def test_times_that_are_not_the_scrapes_are_said() -> None:
     with PrometheusApi(server("a:1")) as api:
         api.faults = [("timestamp(", Answer(422, '{"status":"error","error":"no such function"}'))]
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         found = source.collect(T0, T0 + MINUTE)
         source.close()
     assert found.scrapes["ok"].all()
@@ -213,7 +214,7 @@ def test_times_that_are_not_the_scrapes_are_said() -> None:
 
 def test_what_matters_most_is_asked_first() -> None:
     with PrometheusApi(server("a:1")) as api:
-        source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
         source.collect(T0, T0 + MINUTE)
         source.close()
         asked = [one["query"] for one in api.queries]

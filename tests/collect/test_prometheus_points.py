@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from driftwatch.collect.prometheus import answer as prometheus_points
 from driftwatch.collect.prometheus.answer import Heads, LastSeries, Points, Scan, points
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import BadPage, TooExpensive
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -261,11 +262,15 @@ def fleet(*instances: str, **labels: str) -> list[Series]:
 )
 def test_what_is_known_of_the_series_never_shows(then: list[Series]) -> None:
     with PrometheusApi(fleet("a:1", "b:1")) as before, PrometheusApi(then) as after:
-        knowing = PrometheusSource(before.address, selector={"job": "vllm"}, step_seconds=10)
+        knowing = PrometheusSource(
+            PrometheusAsker(before.address), selector={"job": "vllm"}, step_seconds=10
+        )
         first = knowing.collect(T0, T0 + MINUTE)
         assert first.scrapes.height == 12
-        knowing._api.url = after.address
-        fresh = PrometheusSource(after.address, selector={"job": "vllm"}, step_seconds=10)
+        knowing._asker._api.url = after.address
+        fresh = PrometheusSource(
+            PrometheusAsker(after.address), selector={"job": "vllm"}, step_seconds=10
+        )
         fresh._targets = dict(knowing._targets)
         found = knowing.collect(T0 + MINUTE, T0 + 2 * MINUTE)
         truth = fresh.collect(T0 + MINUTE, T0 + 2 * MINUTE)

@@ -133,13 +133,15 @@ def test_neither_rows_nor_problems_nor_logs(caplog: pytest.LogCaptureFixture) ->
     with PrometheusApi([]) as api:
         for options in (*UNSENDABLE, *CREDENTIALS):
             api.faults = [("up{", ANSWERS[0])]
-            source = PrometheusSource(api.address, selector={"job": "vllm"}, **options)
+            source = PrometheusSource(
+                PrometheusAsker(api.address, **options), selector={"job": "vllm"}
+            )
             found = source.collect(T0, T0 + timedelta(minutes=1))
             source.close()
             assert found.silent is not None
             assert CANARY not in str(found) + repr(found)
         api.faults, api.warnings = [], [SAYS]
-        source = PrometheusSource(api.address, selector={}, bearer_token=CANARY)
+        source = PrometheusSource(PrometheusAsker(api.address, bearer_token=CANARY), selector={})
         found = source.collect(T0, T0 + timedelta(minutes=1))
         source.close()
     assert "Partial: bad credentials 'Bearer <secret>'" in str(found.problems)

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -47,7 +48,7 @@ def test_the_order_of_the_series_never_shows(held: list[Series], random: Random)
     answers: list[Collected] = []
     for series in (held, shuffled):
         with PrometheusApi(series) as api:
-            source = PrometheusSource(api.address, selector=JOB, step_seconds=10)
+            source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
             answers.append(source.collect(T0, T0 + MINUTE))
             source.close()
     one, other = answers

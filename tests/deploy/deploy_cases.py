@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from driftwatch.cli.main import VERBS, command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+FOLDER = DEPLOY / "kubernetes"
+FULL = FOLDER / "overlays" / "full"
 
 
 def documents(path: Path) -> list[Any]:
@@ -107,3 +110,19 @@ def kustomizations() -> list[Path]:
     """Folders that can be applied."""
     folders = [path.parent for path in sorted(DEPLOY.rglob("kustomization.yaml"))]
     return [path for path in folders if "components" not in path.parts]
+
+
+def of_kind(resources: list[Any], *kinds: str) -> list[Any]:
+    return [resource for resource in resources if resource["kind"] in kinds]
+
+
+def pod_specs(resources: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for resource in of_kind(resources, "Deployment", "DaemonSet"):
+        yield resource["metadata"]["name"], resource["spec"]["template"]["spec"]
+
+
+def containers(resources: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, spec in pod_specs(resources):
+        assert "initContainers" not in spec  # they would be left unchecked
+        for container in spec["containers"]:
+            yield f"{name}/{container['name']}", container

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.pipeline.state import State
@@ -40,7 +41,7 @@ def pages(shared_data: Path) -> list[Page]:
 def collected(url: str, pages: list[Page]) -> list[Collected]:
     """The same minutes of either, in two intervals."""
     since = datetime.fromtimestamp(pages[0][0] // 60 * 60, UTC)
-    source = PrometheusSource(url, selector=JOB, step_seconds=1)
+    source = PrometheusSource(PrometheusAsker(url), selector=JOB, step_seconds=1)
     middle = since + timedelta(minutes=4)
     found = [source.collect(since, middle), source.collect(middle, since + timedelta(minutes=9))]
     source.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import SCRAPE_SCHEMA
@@ -51,7 +52,9 @@ def test_promtool_takes_it_and_prometheus_says_the_same(made: Scenario, tmp_path
     since, until = recording.span()
     truth = recording.collect(since, until).scrapes.filter("ok")
     with PrometheusServer(blocks=tmp_path / "data") as server:
-        source = PrometheusSource(server.url, selector={"job": "vllm"}, step_seconds=1)
+        source = PrometheusSource(
+            PrometheusAsker(server.url), selector={"job": "vllm"}, step_seconds=1
+        )
         found = source.collect(since, until)
         source.close()
     assert found.problems == ()

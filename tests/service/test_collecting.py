@@ -234,9 +234,8 @@ def test_a_stop_does_not_wait_for_a_prometheus_that_drips(
         api.drip = drip
         api.arrived.clear()
         # without an end from outside it would drip for ten minutes
-        source = PrometheusSource(
-            api.address, selector={}, timeout_seconds=600, budget_seconds=600, name="slow"
-        )
+        asker = PrometheusAsker(api.address, timeout_seconds=600)
+        source = PrometheusSource(asker, selector={}, budget_seconds=600, name="slow")
         service = Service([source], PLAN, store, [], SystemClock(), interval_seconds=60)
         service.start()
         assert api.arrived.wait(60)
@@ -260,7 +259,7 @@ def test_what_prometheus_says_instead_of_an_answer_reaches_the_tick(
 ) -> None:
     with PrometheusApi([]) as api:
         api.faults.append(("", fault))
-        source = PrometheusSource(api.address, selector={}, name="p")
+        source = PrometheusSource(PrometheusAsker(api.address), selector={}, name="p")
         collecting = Collecting([source])
         found = collecting.gather({"p": BEGIN}, after(60), 60)
         collecting.end()

@@ -14,6 +14,7 @@ from polars.testing import assert_frame_equal
 from service_cases import shipped_plan
 
 from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.collect.schema import Collected
@@ -221,8 +222,9 @@ def test_a_series_of_any_values_costs_no_other_server_anything(pages: Pages) -> 
     held = [*_as_series(HEALTHY, SOUND), *_as_series(HOSTILE, pages)]
     state, found = State(collected_until={"api": T0}), []
     with PrometheusApi(held) as api:
+        asker = PrometheusAsker(api.address)
         source = PrometheusSource(
-            api.address, selector={"job": "vllm"}, step_seconds=15, name="api", settle_seconds=0
+            asker, selector={"job": "vllm"}, step_seconds=15, name="api", settle_seconds=0
         )
         for tick_number in range(1, 8):
             state, outcome = tick([source], state, T0 + tick_number * 2 * EVERY, PLAN)

@@ -100,9 +100,8 @@ def gpu_of(
 ) -> Gpu | str:
     """Whom a series is of, or why that cannot be told.
 
-    Args:
-        exporter: host:port that it was read from.
-        own: pods of the exporter itself (see :func:`own_pods`); none on a page that it wrote.
+    ``exporter``: host:port that it was read from; ``own``: pods of the exporter itself (see
+    :func:`own_pods`); none on a page that it wrote.
     """
     uuid = _first(labels, _UUID)
     if uuid is None:
@@ -139,8 +138,7 @@ def own_pods(
     is stored it is taken for the exporter's if it is called after dcgm-exporter, or if the
     exporter names it as its host.
 
-    Args:
-        up: labels of its ``up`` series, None where there is none.
+    ``up``: labels of its ``up`` series, None where there is none.
     """
     scrape = ("pod", *_POD_OF_SCRAPE)
     pods = {pod for one in up or () if (pod := _first(one, scrape))}

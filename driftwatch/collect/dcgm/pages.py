@@ -27,8 +27,7 @@ def is_dcgm_page(body: bytes) -> bool:
 class DcgmBatch:
     """Pages of any number of exporters, made into one GPU table at the end.
 
-    Args:
-        cache: series that were seen before, kept between batches.
+    ``cache``: series that were seen before, kept between batches.
     """
 
     def __init__(self, cache: SeriesCache) -> None:
@@ -83,12 +82,9 @@ class DcgmBatch:
 class DcgmPagesSource:
     """dcgm-exporters (or ``driftwatch agent``) scraped without a Prometheus between.
 
-    Args:
-        clock: gives each scrape its time, taken when the scrape starts.
-        name: how problems call this source.
-
-    Raises:
-        UsageError: no address, not an address, or one twice.
+    ``clock``: gives each scrape its time, taken when the scrape starts; ``name``: how problems call
+    this source.
+    Raises UsageError: no address, not an address, or one twice.
     """
 
     def __init__(

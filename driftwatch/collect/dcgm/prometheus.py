@@ -65,14 +65,10 @@ class DcgmPrometheusSource:
     they do not depend on when they were asked for. A reading's time is the grid's, not that of the
     scrape: DCGM's own value is up to 30 s old by then anyway.
 
-    Args:
-        selector: label → value that the exporters' series carry; empty: every ``DCGM_`` series.
-        budget_seconds: for all queries of one ``collect``.
-        settle_seconds: how old a scrape must be to be there for sure.
-        name: how problems call this source.
-
-    Raises:
-        UsageError: a label that cannot be matched.
+    ``selector``: label → value that the exporters' series carry; empty: every ``DCGM_`` series;
+    ``budget_seconds``: for all queries of one ``collect``; ``settle_seconds``: how old a scrape
+    must be to be there for sure; ``name``: how problems call this source.
+    Raises UsageError: a label that cannot be matched.
     """
 
     def __init__(

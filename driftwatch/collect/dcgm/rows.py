@@ -73,9 +73,8 @@ def gpu_table(
 
     Of two samples with the same GPU, time and name the first counts.
 
-    Args:
-        moments: aware times.
-        unread: column → why it could not be asked for, where it is missing.
+    ``moments``: aware times; ``unread``: column → why it could not be asked for, where it is
+    missing.
     """
     if not samples.value.size:
         return empty_gpus()

@@ -20,10 +20,8 @@ _MOST_HUNG: Final = 3
 class Unread(Exception):
     """A call that gave no value.
 
-    Attributes:
-        reason: why, in NVML's words; the same for as long as the cause is.
-        code: NVML's error number, None where NVML said nothing.
-        hangs: the call was made and has not come back.
+    ``reason``: why, in NVML's words; the same for as long as the cause is; ``code``: NVML's error
+    number, None where NVML said nothing; ``hangs``: the call was made and has not come back.
     """
 
     def __init__(self, reason: str, code: int | None = None, *, hangs: bool = False) -> None:
@@ -75,13 +73,10 @@ class Lane:
     def ask(self, key: str, call: Callable[[], T], seconds: float | None = None) -> T:
         """What the call answers.
 
-        Args:
-            key: what is called on what; a key that hangs is not called again.
-            seconds: its deadline, cut by :meth:`begin`; 2 s where none is given.
-
-        Raises:
-            Unread: NVML's error, no answer in time, or not asked because others have not
-                answered.
+        ``key``: what is called on what; a key that hangs is not called again; ``seconds``: its
+        deadline, cut by :meth:`begin`; 2 s where none is given.
+        Raises Unread: NVML's error, no answer in time, or not asked because others have not
+        answered.
         """
         seconds = CALL_SECONDS if seconds is None else seconds
         self._hung = {k: job for k, job in self._hung.items() if not job.done.is_set()}
@@ -130,8 +125,7 @@ def _worker(name: str) -> SimpleQueue[_Job | None]:
 def function(name: str) -> Callable[..., Any]:
     """NVML's function of that name.
 
-    Raises:
-        Unread: the binding has none of that name.
+    Raises Unread: the binding has none of that name.
     """
     nvml_function: Callable[..., Any] | None = getattr(pynvml, name, None)
     if nvml_function is None:

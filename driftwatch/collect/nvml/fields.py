@@ -86,9 +86,8 @@ class Reading:
 def read_fields(reading: Reading, ask: Ask, *, of_instance: bool) -> None:
     """Fill the columns that single calls give; a call that serves two columns is made once.
 
-    Args:
-        ask: makes a call on the GPU, or on the MIG instance.
-        of_instance: the columns that a MIG instance has of its own, else those of the board.
+    ``ask``: makes a call on the GPU, or on the MIG instance; ``of_instance``: the columns that a
+    MIG instance has of its own, else those of the board.
     """
     answers: dict[tuple[str, tuple[Any, ...]], Any] = {}
     for column in GPU_FIELDS:
@@ -182,8 +181,7 @@ class GpmSamples:
     def shares(self, device: Any, instance: int | None) -> Any:
         """What happened since the last call, for :func:`take_gpm`; an Unread where unknown.
 
-        Args:
-            instance: number of the GPU instance, None = the whole GPU.
+        ``instance``: number of the GPU instance, None = the whole GPU.
         """
         try:
             return self._between(device, instance)

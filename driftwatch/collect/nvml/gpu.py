@@ -67,13 +67,8 @@ class _Instance:
 class GpuReader:
     """Reads one GPU again and again; one reading at a time.
 
-    Args:
-        index: of the GPU, as NVML counts.
-
-    Attributes:
-        index: as given.
-        identity: of the GPU that was there when it was last read.
-        problem: what the last reading could not find out, beside single fields.
+    ``index``: of the GPU, as NVML counts; ``identity``: of the GPU that was there when it was last
+    read; ``problem``: what the last reading could not find out, beside single fields.
     """
 
     def __init__(self, index: int) -> None:
@@ -98,8 +93,7 @@ class GpuReader:
     def renew(self, *, forget: bool) -> None:
         """NVML was started anew: handles and samples of before are void.
 
-        Args:
-            forget: the index may mean another GPU now.
+        ``forget``: the index may mean another GPU now.
         """
         self._handle, self._last_instances = None, []
         self._gpm = GpmSamples(self._ask)

@@ -41,8 +41,7 @@ _WHAT_TO_DO: Final[Mapping[int, str]] = {
 class NvmlLibrary:
     """Readers of the GPUs that NVML lists, for as long as it lists them.
 
-    Attributes:
-        problem: what the last list leaves open.
+    ``problem``: what the last list leaves open.
     """
 
     def __init__(self) -> None:
@@ -57,9 +56,8 @@ class NvmlLibrary:
     def readers(self) -> list[GpuReader]:
         """One for each GPU, by index; NVML is started where it is not.
 
-        Raises:
-            Unread: NVML cannot be used, with a sentence and what to do. Asked again, it tries
-                again.
+        Raises Unread: NVML cannot be used, with a sentence and what to do. Asked again, it tries
+        again.
         """
         self._lane.begin(_LIBRARY_SECONDS)
         self.problem = None

@@ -17,8 +17,7 @@ _DEEPEST: Final = 64  # generations; a longer chain is a loop in what was read
 class NoPorts(Exception):
     """The ports are not known.
 
-    Attributes:
-        reason: why.
+    ``reason``: why.
     """
 
     def __init__(self, reason: str) -> None:
@@ -36,11 +35,8 @@ class Listeners:
     def ports(self, processes: Iterable[int]) -> list[int]:
         """Ports that the processes and their ancestors listen on, in order.
 
-        Args:
-            processes: ids as this process's own namespace counts.
-
-        Raises:
-            NoPorts: none of the processes can be looked into.
+        ``processes``: ids as this process's own namespace counts.
+        Raises NoPorts: none of the processes can be looked into.
         """
         ports: set[int] = set()
         why: NoPorts | None = None
@@ -132,9 +128,8 @@ def own_hosts(
 ) -> frozenset[str]:
     """Names and addresses of this machine, without brackets.
 
-    Args:
-        urls: addresses that may be of this machine under another name; the hosts of those that are
-            come back as well. A name is looked up, which takes what the resolver takes.
+    ``urls``: addresses that may be of this machine under another name; the hosts of those that are
+    come back as well. A name is looked up, which takes what the resolver takes.
     """
     name = hostname or socket.gethostname()
     addresses = _addresses(proc)

@@ -162,8 +162,7 @@ def _at_once(readers: Sequence[GpuReader]) -> list[GpuReading]:
 def _ports(reading: GpuReading, listeners: Listeners) -> list[int]:
     """The ports of the GPU's processes; none where nobody computes on it.
 
-    Raises:
-        NoPorts: they are not known.
+    Raises NoPorts: they are not known.
     """
     if isinstance(reading.processes, Unread):
         raise NoPorts(reading.processes.reason)

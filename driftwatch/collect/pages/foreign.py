@@ -116,8 +116,7 @@ def is_known(names: Iterable[str]) -> bool:
 def without_vllm(names: Iterable[str]) -> str:
     """Why a page without a ``vllm:`` series shows nothing of vLLM.
 
-    Args:
-        names: of its samples; any number of times.
+    ``names``: of its samples; any number of times.
     """
     unique = sorted(set(names))
     for exporter in _EXPORTERS:

@@ -87,8 +87,7 @@ def _readings(name: str, labels: Mapping[str, str]) -> tuple[Reading, ...]:
 def read_line(line: bytes) -> Line | str | None:
     """One line of a page → the sample, the reason why it is none, or None for no sample at all.
 
-    Args:
-        line: without its newline. Blank lines and comments give None.
+    ``line``: without its newline. Blank lines and comments give None.
     """
     bare = line.strip()
     if not bare or bare.startswith(b"#"):
@@ -138,8 +137,7 @@ def same(one: float | None, other: float | None) -> bool:
 class SeriesCache:
     """Series text → series, kept between pages and bounded in entries and bytes.
 
-    Args:
-        max_bytes: sum of their texts; the objects made from them take about five times that.
+    ``max_bytes``: sum of their texts; the objects made from them take about five times that.
     """
 
     def __init__(self, max_entries: int = 100_000, max_bytes: int = 16 * 2**20) -> None:
@@ -195,8 +193,7 @@ class Samples:
 def page_samples(body: bytes, cache: SeriesCache) -> Samples | str:
     """Every sample of a page, whatever it is of, or why it is no page.
 
-    Args:
-        cache: series that were seen before; new ones are added.
+    ``cache``: series that were seen before; new ones are added.
     """
     lines = page_lines(body)
     if isinstance(lines, str):

@@ -18,13 +18,10 @@ from driftwatch.model import Target, TargetKey
 class PagesSource:
     """vLLM servers scraped without a Prometheus between.
 
-    Args:
-        urls: addresses, or address → labels for its targets. A label ``instance`` replaces
-            ``host:port`` as the instance's name (two servers behind one gateway need it).
-        clock: gives each scrape its time, taken when the scrape starts.
-
-    Raises:
-        UsageError: no address, not an address, or two with the same instance name.
+    ``urls``: addresses, or address → labels for its targets. A label ``instance`` replaces
+    ``host:port`` as the instance's name (two servers behind one gateway need it); ``clock``: gives
+    each scrape its time, taken when the scrape starts.
+    Raises UsageError: no address, not an address, or two with the same instance name.
     """
 
     def __init__(

@@ -108,8 +108,7 @@ _NO_HEADS = Heads()
 class Scan:
     """Reads the body of an answer as it comes.
 
-    Args:
-        last_series: series whose labels need not be kept.
+    ``last_series``: series whose labels need not be kept.
     """
 
     def __init__(
@@ -130,9 +129,8 @@ class Scan:
     def feed(self, data: bytes) -> None:
         """The next bytes.
 
-        Raises:
-            BadPage: a series is not as the API promises.
-            TooExpensive: too much to parse at once, and nowhere to cut it.
+        Raises BadPage: a series is not as the API promises; TooExpensive: too much to parse at
+        once, and nowhere to cut it.
         """
         if len(self.start) < _START_BYTES:
             self.start = (self.start + data[:_START_BYTES])[:_START_BYTES]
@@ -150,8 +148,7 @@ class Scan:
     def finish(self) -> object:
         """The parsed answer, its ``result`` as :class:`Points`; None: it is not JSON.
 
-        Raises:
-            BadPage: a series is not as the API promises.
+        Raises BadPage: a series is not as the API promises.
         """
         self._cut()
         text = b"".join(self._pending)
@@ -235,12 +232,9 @@ class _Block:
 def points(result: Sequence[Any], last_series: LastSeries | None = None) -> Points:
     """The samples of an answer that was parsed.
 
-    Args:
-        result: a list of ``{"metric": …, "values": …}``.
-        last_series: series whose labels need not be kept.
-
-    Raises:
-        BadPage: a series is not as the API promises.
+    ``result``: a list of ``{"metric": …, "values": …}``; ``last_series``: series whose labels need
+    not be kept.
+    Raises BadPage: a series is not as the API promises.
     """
     scan = Scan(last_series)
     scan._take(_parsed(result))

@@ -59,9 +59,8 @@ def clashes(
 ) -> Iterator[tuple[tuple[str, str], Labels, Labels]]:
     """Engines with two groups of one name at the same time: labels that are read, and are not.
 
-    Args:
-        there: (series, times), whether each of the column's series has a sample.
-        named: engines to leave out.
+    ``there``: (series, times), whether each of the column's series has a sample; ``named``: engines
+    to leave out.
     """
     starts, of = _engines(column)
     rank = np.where(wins, column.rank[:, None], np.inf)

@@ -35,21 +35,15 @@ _START = 16  # characters of a secret that give it away
 class PrometheusAsker:
     """One API server and how to ask it; not for use from several threads at once.
 
-    Args:
-        url: address of the API, with its path prefix if it has one.
-        timeout_seconds: for one question, from its start to its last byte.
-        headers: sent with each question (a tenant, for example).
-        bearer_token: sent as ``Authorization: Bearer``; a callable is asked before each question,
-            so that a token that was exchanged is used at once.
-        verify: check TLS certificates: True, or a file of authorities.
-
-    Attributes:
-        host: host:port of the address.
-        warnings: of the last answer; with any, some of what was asked for is missing.
-
-    Raises:
-        UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
-            credentials.
+    ``url``: address of the API, with its path prefix if it has one; ``timeout_seconds``: for one
+    question, from its start to its last byte; ``headers``: sent with each question (a tenant, for
+    example); ``bearer_token``: sent as ``Authorization: Bearer``; a callable is asked before each
+    question, so that a token that was exchanged is used at once; ``verify``: check TLS
+    certificates: True, or a file of authorities.
+    ``host``: host:port of the address; ``warnings``: of the last answer; with any, some of what was
+    asked for is missing.
+    Raises UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
+    credentials.
     """
 
     def __init__(
@@ -89,13 +83,9 @@ class PrometheusAsker:
     def instant(self, text: str, at: datetime) -> list[tuple[dict[str, str], float]]:
         """Labels and value of each series at one time, in the API's order.
 
-        Args:
-            text: PromQL whose answer is a vector.
-            at: aware.
-
-        Raises:
-            SourceError: the API did not answer, or not with a vector; see
-                :meth:`PrometheusSession.request`.
+        ``text``: PromQL whose answer is a vector; ``at``: aware.
+        Raises SourceError: the API did not answer, or not with a vector; see
+        :meth:`PrometheusSession.request`.
         """
         params = {"time": _seconds(round(at.timestamp() * 1000)), "timeout": self._patience}
         result = self._answer(lambda: self._api.custom_query(text, params=params))
@@ -107,12 +97,9 @@ class PrometheusAsker:
     def matrix(self, text: str, times: Grid, last_series: LastSeries | None = None) -> Points:
         """The answer of a range query; its grid must be one that the API answers at once.
 
-        Args:
-            text: PromQL whose answer is a vector at each time.
-            last_series: series whose labels need not be brought.
-
-        Raises:
-            SourceError: as :meth:`instant`.
+        ``text``: PromQL whose answer is a vector at each time; ``last_series``: series whose labels
+        need not be brought.
+        Raises SourceError: as :meth:`instant`.
         """
         params = {
             # the client rounds times to seconds; its own arguments come first, so these count
@@ -132,8 +119,7 @@ class PrometheusAsker:
     def label_values(self, name: str, selectors: Sequence[str] = ()) -> list[str]:
         """Values of one label, in order; of any series, or of those that a selector matches.
 
-        Raises:
-            SourceError: as :meth:`instant`.
+        Raises SourceError: as :meth:`instant`.
         """
         values = self.read(f"label/{quote(name, safe='')}/values", **{"match[]": list(selectors)})
         if not isinstance(values, list):
@@ -143,8 +129,7 @@ class PrometheusAsker:
     def read(self, path: str, **params: Any) -> Any:
         """``data`` of any other endpoint below ``/api/v1/`` (``targets``, ``metadata`` …).
 
-        Raises:
-            SourceError: as :meth:`instant`.
+        Raises SourceError: as :meth:`instant`.
         """
         url = f"{self._api.url}/api/v1/{path}"
         return self._answer(
@@ -192,8 +177,7 @@ class PrometheusAsker:
 class RangeAsker:
     """Range queries over a grid of any length, within a budget for all of them together.
 
-    Args:
-        budget_seconds: for all queries since :meth:`begin`; those beyond it are not asked.
+    ``budget_seconds``: for all queries since :meth:`begin`; those beyond it are not asked.
     """
 
     def __init__(self, asker: PrometheusAsker, *, budget_seconds: float = 60.0) -> None:
@@ -210,13 +194,10 @@ class RangeAsker:
     ) -> tuple[RangeAnswer, list[SourceError]]:
         """One query over the grid, in pieces; one that is too much is asked in halves.
 
-        Args:
-            text: PromQL whose answer is a vector at each time.
-            last_series: series whose labels need not be brought.
-
-        Returns:
-            What came, and what went wrong: :class:`Partial` where an answer came with a warning,
-            any other error where some of the grid has none.
+        ``text``: PromQL whose answer is a vector at each time; ``last_series``: series whose labels
+        need not be brought.
+        Returns: What came, and what went wrong: :class:`Partial` where an answer came with a
+        warning, any other error where some of the grid has none.
         """
         chunks: list[Points] = []
         errors: list[SourceError] = []

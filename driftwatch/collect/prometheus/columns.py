@@ -22,11 +22,8 @@ BUCKET, SUM, COUNT = 1, 2, 3
 class Roster:
     """Every origin (labels that must agree for numbers to belong together) and its engine.
 
-    Attributes:
-        texts: labels of each origin as sorted JSON.
-        engines: (instance, engine) of each engine.
-        engine: engine of each origin.
-        models: ``model_name`` of each origin.
+    ``texts``: labels of each origin as sorted JSON; ``engines``: (instance, engine) of each engine;
+    ``engine``: engine of each origin; ``models``: ``model_name`` of each origin.
     """
 
     def __init__(self) -> None:
@@ -65,8 +62,7 @@ class Roster:
 class Variants:
     """What tells the series of one origin and query apart: name, part of a histogram, edge.
 
-    Attributes:
-        labels: of each variant its metric's name and the labels that the origin does not have.
+    ``labels``: of each variant its metric's name and the labels that the origin does not have.
     """
 
     def __init__(self) -> None:
@@ -144,9 +140,7 @@ def column_of(
 ) -> Column | None:
     """The column of a metric, None where the answer has no series of it.
 
-    Args:
-        origins: of each series, -1 where it is not of the metric.
-        variants: of each series.
+    ``origins``: of each series, -1 where it is not of the metric; ``variants``: of each series.
     """
     series = np.nonzero(origins >= 0)[0]
     if not len(series):

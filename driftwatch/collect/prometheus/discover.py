@@ -90,13 +90,9 @@ class Inventory:
 def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Inventory:
     """Servers, their scrape intervals, and what says how they were started.
 
-    Args:
-        match: labels that a vLLM series must carry; empty: any.
-
-    Raises:
-        SourceError: the API does not say which servers there are; what else it does not answer is
-            a problem.
-        UsageError: a label that cannot be matched.
+    ``match``: labels that a vLLM series must carry; empty: any.
+    Raises SourceError: the API does not say which servers there are; what else it does not answer
+    is a problem; UsageError: a label that cannot be matched.
     """
     matching = matchers(match)
     asking = _Questions(asker, at)
@@ -148,8 +144,7 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
 def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
     """How many instances have a series of vLLM, whatever their labels.
 
-    Raises:
-        SourceError: the API does not answer.
+    Raises SourceError: the API does not answer.
     """
     series = asker.instant(select(_ENGINE_SERIES, ""), at)
     return len({labels.get("instance", "") for labels, _ in series})
@@ -172,9 +167,7 @@ def scraped(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> l
     The interval is the time from the last scrape before a window to the last one in it, over the
     number of scrapes in it: a handful of vectors, however many scrapes there are.
 
-    Raises:
-        SourceError: the API does not answer.
-        UsageError: a label that cannot be matched.
+    Raises SourceError: the API does not answer; UsageError: a label that cannot be matched.
     """
     matching = matchers(match)
     up = f"up{{{matching}}}" if matching else "up"
@@ -320,8 +313,7 @@ _ITS_OWN = ("scrape_", "ALERTS")
 def what_they_are(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Instance → why nothing of vLLM is there; up to :data:`MOST`, those that are answered.
 
-    Args:
-        instances: with ``up`` 1 and no ``vllm:`` series now.
+    ``instances``: with ``up`` 1 and no ``vllm:`` series now.
     """
     for instance in sorted(instances)[:MOST]:
         try:

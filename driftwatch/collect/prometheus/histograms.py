@@ -35,10 +35,8 @@ def checked(
 ) -> tuple[list[Sound], list[tuple[Numbers, str]]]:
     """Those that are sound; and rows with what is wrong with them, or left out on purpose.
 
-    Args:
-        value: (rows, parts of the shape).
-        there: (rows, parts), whether the part has a sample.
-        largest: more than this is none of the metric's numbers.
+    ``value``: (rows, parts of the shape); ``there``: (rows, parts), whether the part has a sample;
+    ``largest``: more than this is none of the metric's numbers.
     """
     sound: list[Sound] = []
     problems: list[tuple[Numbers, str]] = []

@@ -42,9 +42,7 @@ class PodImages:
     ) -> dict[TargetKey, Target]:
         """The targets with :data:`IMAGE_LABEL` where the image of their container is known.
 
-        Args:
-            at_ms: unix ms of the moment.
-            ask: labels of the series that a range query brings.
+        ``at_ms``: unix ms of the moment; ``ask``: labels of the series that a range query brings.
         """
         pods = frozenset(pod for one in targets.values() if (pod := _pod(one.labels)) is not None)
         due = self._asked_ms is None or not 0 <= at_ms - self._asked_ms < _EVERY_MS

@@ -70,12 +70,10 @@ def scrape_rows(
 ) -> Collected:
     """All answers of one interval → its rows, targets and problems.
 
-    Args:
-        scraped_at: ``timestamp(up)`` on the grid, in unix seconds; nothing: grid times count.
-        times: the grid, unix ms.
-        since: scrapes before it were seen by the interval before.
-        any_instance: an instance with ``up`` but no ``vllm:`` series is a vLLM server too.
-        unclocked: why ``timestamp(up)`` was not answered.
+    ``scraped_at``: ``timestamp(up)`` on the grid, in unix seconds; nothing: grid times count;
+    ``times``: the grid, unix ms; ``since``: scrapes before it were seen by the interval before;
+    ``any_instance``: an instance with ``up`` but no ``vllm:`` series is a vLLM server too;
+    ``unclocked``: why ``timestamp(up)`` was not answered.
     """
     clock, scraped_as = _clock(up, scraped_at)
     cells = Cells([one.placement for one in results], times)
@@ -129,9 +127,8 @@ def _clock(
     Of two ``up`` series of one instance at the same time (two jobs scrape it) the one that
     succeeded counts, then the one with the newest sample.
 
-    Returns:
-        ``instance``, ``at``, ``time`` (unix ms of the scrape), ``up``, sorted; and instance →
-        labels of its ``up`` series at the end.
+    Returns: ``instance``, ``at``, ``time`` (unix ms of the scrape), ``up``, sorted; and instance →
+    labels of its ``up`` series at the end.
     """
     of_up = up.labels
     series = pl.DataFrame(

@@ -75,10 +75,9 @@ class PrometheusSession(EndableSession):
     One request at a time. ``warnings`` holds what the last answer warned of; ``last_series`` those
     whose labels the next range answer need not bring again.
 
-    Args:
-        total_seconds: for one request from its start to the last byte, however it drips.
-        body_bytes: largest answer that is read, unpacked.
-        verify: check TLS certificates: True, or a file of authorities.
+    ``total_seconds``: for one request from its start to the last byte, however it drips;
+    ``body_bytes``: largest answer that is read, unpacked; ``verify``: check TLS certificates: True,
+    or a file of authorities.
     """
 
     def __init__(
@@ -105,12 +104,10 @@ class PrometheusSession(EndableSession):
 
         A server that takes no POST is asked by GET from then on.
 
-        Raises:
-            Unavailable: no connection, no complete answer in time, 429, 5xx.
-            AuthFailed: 401, 403.
-            BadQuery: 400, 422 and any other refusal of the question.
-            TooExpensive: refused as too much, or an answer over the byte limit.
-            BadPage: a redirect, HTML, or anything else than a Prometheus answer.
+        Raises Unavailable: no connection, no complete answer in time, 429, 5xx; AuthFailed: 401,
+        403; BadQuery: 400, 422 and any other refusal of the question; TooExpensive: refused as too
+        much, or an answer over the byte limit; BadPage: a redirect, HTML, or anything else than a
+        Prometheus answer.
         """
         self.warnings = ()
         deadline = time.monotonic() + self._total_seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -41,55 +41,30 @@ class PrometheusSource:
     Each metric is one range query for the whole fleet on a grid of ``step_seconds``; a row's time
     is that of the scrape itself (``timestamp(up)``), so a grid time that shows the scrape of the
     one before gives no second row. Choose the step no longer than the scrape interval, and keep
-    ``until`` at least ``settle_seconds`` behind now.
+    ``until`` at least ``settle_seconds`` behind now: a scrape carries the time it began and becomes
+    visible when it ended, at most Prometheus's scrape_timeout (10 s where nothing is said) later.
 
-    Args:
-        url: address of the API, with its path prefix if it has one.
-        selector: label → value, or values of which one, that all targets' series carry, ``up`` too;
-            values are escaped here. Empty: every instance that has a ``vllm:`` series.
-        timeout_seconds: for one query, from its start to its last byte.
-        budget_seconds: for all queries of one ``collect``; those beyond it are not asked.
-        settle_seconds: how old a scrape must be to be there for sure: it carries the time it began
-            and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s where
-            nothing is said) later.
-        name: how problems and pages call this source.
-        headers: sent with each query (a tenant, for example).
-        bearer_token: sent as ``Authorization: Bearer``; a callable is asked before each query.
-        verify: check TLS certificates: True, or a file of authorities.
-
-    Raises:
-        UsageError: not an http or https address, a label that cannot be matched, a step or
-            time-out that is not above 0, or two kinds of credentials.
+    ``selector``: label → value, or values of which one, that all targets' series carry, ``up`` too;
+    empty: every instance that has a ``vllm:`` series; ``budget_seconds``: for all queries of one
+    ``collect``; those beyond it are not asked; ``name``: how problems and pages call this source.
+    Raises UsageError: a label that cannot be matched, or a step that is not above 0.
     """
 
     def __init__(
         self,
-        url: str,
+        asker: PrometheusAsker,
         *,
         selector: Selector,
         step_seconds: float = 15.0,
-        timeout_seconds: float = 15.0,
         budget_seconds: float = 60.0,
         settle_seconds: float = 15.0,
         name: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        bearer_token: str | Callable[[], str | None] | None = None,
-        basic_auth: tuple[str, str] | None = None,
-        verify: bool | str = True,
     ) -> None:
         if not step_seconds >= 0.001:
             raise UsageError(f"the step must be at least 1 ms, not {step_seconds:g} s")
-        self._asker = PrometheusAsker(
-            url,
-            timeout_seconds=timeout_seconds,
-            headers=headers,
-            bearer_token=bearer_token,
-            basic_auth=basic_auth,
-            verify=verify,
-        )
-        self._api, self._session = self._asker._api, self._asker._session
-        self._ranges = RangeAsker(self._asker, budget_seconds=budget_seconds)
-        self.name = name or f"prometheus {self._asker.host}"
+        self._asker = asker
+        self._ranges = RangeAsker(asker, budget_seconds=budget_seconds)
+        self.name = name or f"prometheus {asker.host}"
         self.settle_seconds = settle_seconds
         self._step_seconds = step_seconds
         self._selector = dict(selector)

@@ -78,10 +78,8 @@ class Cells:
     ) -> None:
         """Read the columns of one query.
 
-        Args:
-            placement: where the series of the answer belong.
-            scraped_as: instance → labels of its ``up`` series; of two series at the same time the
-                one that carries them is read.
+        ``placement``: where the series of the answer belong; ``scraped_as``: instance → labels of
+        its ``up`` series; of two series at the same time the one that carries them is read.
         """
         where = placement.query.text
         if placement.nameless:

@@ -28,14 +28,10 @@ def open_recording(
 ) -> Recording:
     """The recording at a path; nothing is read yet.
 
-    Args:
-        path: ``scrapes.jsonl`` (or .gz), a folder that holds it, or a compact recording's folder.
-        instance: name of the server where a line of a text recording has none.
-        progress: called with (done, in all) as it is read.
-        labels: labels that its targets get besides.
-
-    Raises:
-        RecordingError: it is OpenMetrics or a page.
+    ``path``: ``scrapes.jsonl`` (or .gz), a folder that holds it, or a compact recording's folder;
+    ``instance``: name of the server where a line of a text recording has none; ``progress``: called
+    with (done, in all) as it is read; ``labels``: labels that its targets get besides.
+    Raises RecordingError: it is OpenMetrics or a page.
     """
     if is_compact(Path(path)):
         return CompactRecordingSource(path, progress, labels)

@@ -109,10 +109,8 @@ class _Manifest(_Entry):
 class CompactRecordingSource:
     """A compact recording as a source.
 
-    Args:
-        path: its folder, or the manifest in it.
-        progress: called with (parts read, parts in all) as an interval is collected.
-        labels: labels that its targets get besides.
+    ``path``: its folder, or the manifest in it; ``progress``: called with (parts read, parts in
+    all) as an interval is collected; ``labels``: labels that its targets get besides.
     """
 
     def __init__(
@@ -133,8 +131,7 @@ class CompactRecordingSource:
     def span(self) -> tuple[datetime, datetime]:
         """First scrape and just after the last: ``collect(*span())`` is all of it.
 
-        Raises:
-            RecordingError: the manifest is not there, broken, or of a later version.
+        Raises RecordingError: the manifest is not there, broken, or of a later version.
         """
         parts = self._manifest.parts
         return (
@@ -145,16 +142,14 @@ class CompactRecordingSource:
     def relabelled_at(self) -> tuple[datetime, ...]:
         """When labels of a target changed, in order.
 
-        Raises:
-            RecordingError: as :meth:`span`.
+        Raises RecordingError: as :meth:`span`.
         """
         return tuple(map(_utc, sorted({one.since for one in self._manifest.relabelled})))
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Scrapes and problems with since <= time < until.
 
-        Raises:
-            RecordingError: as :meth:`span`; a part is not there or broken.
+        Raises RecordingError: as :meth:`span`; a part is not there or broken.
         """
         first, last = since.timestamp(), until.timestamp()
         inside = [p for p in self._manifest.parts if p.last >= first and p.first < last]
@@ -176,8 +171,7 @@ class CompactRecordingSource:
     def targets_until(self, until: datetime) -> dict[TargetKey, Target]:
         """Targets with the labels that they had just before a moment.
 
-        Raises:
-            RecordingError: as :meth:`span`.
+        Raises RecordingError: as :meth:`span`.
         """
         labels = {
             TargetKey(one.instance, one.engine): {**self._labels, **one.labels}
@@ -280,9 +274,8 @@ def write_part(
 ) -> list[Part]:
     """Rows as one Parquet file of each kind that has any; what the manifest says of them.
 
-    Args:
-        folder: of the recording; it must exist.
-        stem: unique in it; the files are ``STEM.scrapes.parquet`` and ``STEM.gpus.parquet``.
+    ``folder``: of the recording; it must exist; ``stem``: unique in it; the files are
+    ``STEM.scrapes.parquet`` and ``STEM.gpus.parquet``.
     """
     parts = []
     kinds: tuple[tuple[Literal["scrapes", "gpus"], Any, Any], ...] = (
@@ -332,9 +325,7 @@ def write_manifest(
 def write_compact(source: Recording, folder: Path) -> None:
     """Any recording as a compact one, in a new folder.
 
-    Raises:
-        RecordingError: it cannot be read.
-        FileExistsError: the folder is there.
+    Raises RecordingError: it cannot be read; FileExistsError: the folder is there.
     """
     collected = source.collect(*source.span())
     folder.mkdir(parents=True)

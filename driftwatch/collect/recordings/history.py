@@ -32,8 +32,7 @@ class RetryingSource:
     A service that is live goes on without a source that is silent, and says so of every target; a
     past must not take a database's absence for that of the servers.
 
-    Args:
-        help_text: what to check where it never answered; None = nothing is known to.
+    ``help_text``: what to check where it never answered; None = nothing is known to.
     """
 
     def __init__(
@@ -47,9 +46,8 @@ class RetryingSource:
     def collect(self, since: datetime, until: datetime) -> Collected:
         """As the source.
 
-        Raises:
-            Unavailable: it does not answer, where it did before not after
-                :data:`PAUSES_SECONDS` either.
+        Raises Unavailable: it does not answer, where it did before not after :data:`PAUSES_SECONDS`
+        either.
         """
         collected = self._source.collect(since, until)
         for seconds in PAUSES_SECONDS if self._answered else ():  # or the address is a wrong one
@@ -86,12 +84,9 @@ def record_history(
 ) -> None:
     """Write what the sources hold of the span as a compact recording.
 
-    Args:
-        folder: to write into; it must exist.
-        progress: told how many seconds of how many are read.
-
-    Raises:
-        Unavailable: a source stopped answering.
+    ``folder``: to write into; it must exist; ``progress``: told how many seconds of how many are
+    read.
+    Raises Unavailable: a source stopped answering.
     """
     first, last = span
     parts: list[Part] = []

@@ -62,11 +62,9 @@ class _Recorded(NamedTuple):
 class RecordingSource:
     """A recording as a source.
 
-    Args:
-        path: the file, plain or gzipped, or the folder that holds ``scrapes.jsonl.gz``.
-        instance: name of the server where a line has none.
-        progress: called with (bytes read, bytes in all) of the file as it is read.
-        labels: labels that its targets get besides.
+    ``path``: the file, plain or gzipped, or the folder that holds ``scrapes.jsonl.gz``;
+    ``instance``: name of the server where a line has none; ``progress``: called with (bytes read,
+    bytes in all) of the file as it is read; ``labels``: labels that its targets get besides.
     """
 
     def __init__(
@@ -88,8 +86,7 @@ class RecordingSource:
     def span(self) -> tuple[datetime, datetime]:
         """First scrape and just after the last: ``collect(*span())`` is all of it.
 
-        Raises:
-            RecordingError: as :meth:`collect`.
+        Raises RecordingError: as :meth:`collect`.
         """
         recorded = self._recorded()
         times = pl.concat([recorded.page.frame["time"], recorded.gpus["time"]])
@@ -103,8 +100,7 @@ class RecordingSource:
 
         A broken line is a problem with file:line and the time of the line before it.
 
-        Raises:
-            RecordingError: the file is not there, or no line of it is a scrape.
+        Raises RecordingError: the file is not there, or no line of it is a scrape.
         """
         recorded = self._recorded()
         inside = pl.col("time").is_between(since, until, closed="left")
@@ -297,8 +293,7 @@ def is_simulated(fields: Mapping[str, Any]) -> bool:
 def simulated_page(fields: Mapping[str, Any]) -> str:
     """The page, in Prometheus' text format, of what the simulator counts.
 
-    Raises:
-        KeyError, TypeError: a column is missing, or no number.
+    Raises KeyError, TypeError: a column is missing, or no number.
     """
     return "\n".join([*_page_lines(fields), ""])
 

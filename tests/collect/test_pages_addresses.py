@@ -1,0 +1,114 @@
+"""What else a server of pages answers, and what its address may be."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from page_servers import (
+    PATIENT,
+    answer,
+    serving,
+)
+
+from driftwatch.collect.http import Endpoint
+from driftwatch.collect.pages.source import PagesSource
+from driftwatch.errors import UsageError
+
+# --- beside the page
+
+
+def test_version_is_asked_once() -> None:
+    asked: list[str] = []
+
+    def behave(connection: socket.socket, path: str) -> None:
+        asked.append(path)
+        answer(b'{"version":"0.32.0"}')(connection, path)
+
+    with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
+        source = PagesSource([f"http://{address}/v/metrics", none])
+        for _ in range(2):
+            assert source.version() == {address: "0.32.0", none: None}
+        assert asked == ["/v/version"]
+        source.close()
+
+
+def test_a_server_that_was_not_reached_is_asked_again() -> None:
+    broken = [True]
+
+    def behave(connection: socket.socket, path: str) -> None:
+        if not broken[0]:
+            answer(b'{"version":"0.32.0"}')(connection, path)
+
+    with serving(behave) as address:
+        source = PagesSource([address])
+        assert source.version() == {address: None}
+        broken[0] = False
+        assert source.version() == {address: "0.32.0"}
+        source.close()
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[1]", b'{"version": 3}', b"\xff", b""])
+def test_version_in_another_form_is_unknown(body: bytes) -> None:
+    with serving(answer(body)) as address:
+        source = PagesSource([address])
+        assert source.version() == {address: None}
+        source.close()
+
+
+def test_server_info(shared_data: Path) -> None:
+    body = (shared_data / "vllm-0.32" / "server_info_config_json.json").read_bytes()
+    asked: list[str] = []
+
+    def behave(connection: socket.socket, path: str) -> None:
+        asked.append(path)
+        answer(body)(connection, path)
+
+    with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
+        source = PagesSource([address, none])
+        found = source.server_info()
+        source.close()
+    assert found[none] is None
+    info = found[address]
+    assert info is not None
+    assert info["vllm_config"]["scheduler_config"]["max_num_seqs"] > 0
+    assert asked == ["/server_info?config_format=json"]
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "instance"),
+    [
+        ("gpu-1", "gpu-1:80"),
+        ("gpu-1:8000", "gpu-1:8000"),
+        ("https://gpu-1", "gpu-1:443"),
+        ("http://[::1]:8000/metrics", "[::1]:8000"),
+        ("http://user:secret@gpu-1:8000/metrics", "gpu-1:8000"),
+    ],
+)
+def test_the_name_of_an_instance(url: str, instance: str) -> None:
+    assert Endpoint(url, PATIENT).instance == instance
+
+
+@pytest.mark.parametrize("url", ["ftp://a:1", "http://", "http://a:99999", "http://[::1", ""])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(UsageError):
+        PagesSource([url])
+
+
+def test_messages_hold_no_secrets() -> None:
+    for url in ("ftp://u:secret@a:1/", "http://u:secret@a:99999/?token=secret"):
+        with pytest.raises(UsageError) as raised:
+            PagesSource([url])
+        assert "secret" not in raised.value.message
+        assert "…@a" in raised.value.message
+
+
+def test_two_addresses_of_one_name() -> None:
+    with pytest.raises(UsageError, match="already an address with the instance name 'a:1'"):
+        PagesSource(["a:1", "http://a:1/other"])
+    with pytest.raises(UsageError, match="no address"):
+        PagesSource([])

@@ -1,0 +1,141 @@
+"""Answers of which some is missing, or that are not as they were asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+import pytest
+from fault_cases import JOB, T0, collected, series
+
+from driftwatch.testing.loopback import Answer
+from driftwatch.testing.prometheus_api import PrometheusApi, Series
+
+NAMES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
+
+
+def answered(*held: Series, warnings: Sequence[str] = (), late: float = 0.0) -> Answer:
+    """What the API says of these series on the minute's grid, with times shifted."""
+    grid = [T0.timestamp() + 9.999 + 10 * i for i in range(6)]
+    result = [
+        {
+            "metric": dict(one.labels),
+            "values": [
+                [at + late, value] for at, (_, value) in zip(grid, one.points, strict=False)
+            ],
+        }
+        for one in held
+    ]
+    data = {"resultType": "matrix", "result": result}
+    answer = {"status": "success", "data": data, "warnings": list(warnings)}
+    return Answer(200, json.dumps(answer))
+
+
+def on(instance: str, name: str) -> Series:
+    one = series(name)
+    return Series({**one.labels, "instance": instance}, one.points, 10)
+
+
+@pytest.fixture
+def pair() -> Iterator[PrometheusApi]:
+    ups = [
+        Series({"__name__": "up", "instance": one, **JOB}, series("up").points, 10)
+        for one in ("a:1", "b:1")
+    ]
+    with PrometheusApi([*ups, *(on(i, n) for i in ("a:1", "b:1") for n in NAMES)]) as api:
+        yield api
+
+
+def test_what_a_partial_answer_lacks_is_unread_not_switched_off(pair: PrometheusApi) -> None:
+    pair.faults = [
+        (name, answered(on("a:1", name), warnings=["store-1 did not answer"])) for name in NAMES
+    ]
+    found = collected(pair)
+    rows = found.scrapes
+    there, lost = (rows.filter(pl.col("instance") == one) for one in ("a:1", "b:1"))
+    assert there["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert there["ok"].all()
+    assert there["reason"].null_count() == 6
+    assert lost["ok"].to_list() == [False] * 6
+    assert set(lost["reason"]) == {"no vllm: series was read (Partial: store-1 did not answer)"}
+
+
+def test_a_column_that_a_partial_answer_lacks_has_its_reason(pair: PrometheusApi) -> None:
+    pair.faults = [(NAMES[0], answered(on("a:1", NAMES[0]), warnings=["store-1"]))]
+    rows = collected(pair).scrapes
+    there, lost = (rows.filter(pl.col("instance") == one) for one in ("a:1", "b:1"))
+    assert there["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert there["reason"].null_count() == 6
+    assert lost["ok"].all()
+    assert lost["running_requests"].null_count() == 6
+    assert lost["generation_tokens_total"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert set(lost["reason"]) == {"running_requests not read (Partial: store-1)"}
+
+
+def test_native_histograms_are_named_and_the_rest_is_read(pair: PrometheusApi) -> None:
+    native = {
+        "metric": on("b:1", NAMES[0]).labels,
+        "histograms": [[T0.timestamp() + 9.999, {"count": "1", "sum": "1", "buckets": []}]],
+    }
+    answer = json.loads(answered(on("a:1", NAMES[0])).body)
+    answer["data"]["result"].append(native)
+    for separators in ((",", ":"), (", ", ": ")):
+        pair.faults = [(NAMES[0], Answer(200, json.dumps(answer, separators=separators)))]
+        found = collected(pair)
+        (problem,) = found.problems
+        assert problem.where.startswith(NAMES[0])
+        assert problem.reason == (
+            'BadPage: vllm:num_requests_running{engine="0",instance="b:1",job="vllm"} in the form '
+            "of a native histogram: not read"
+        )
+        there, lost = (found.scrapes.filter(pl.col("instance") == o) for o in ("a:1", "b:1"))
+        assert there["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+        assert there["reason"].null_count() == 6
+        assert lost["running_requests"].null_count() == 6
+        assert set(lost["reason"]) == {f"running_requests not read ({problem.reason})"}
+
+
+def test_where_all_is_native_the_other_queries_are_read(pair: PrometheusApi) -> None:
+    answer = json.loads(answered(on("a:1", NAMES[0]), on("b:1", NAMES[0])).body)
+    for one in answer["data"]["result"]:
+        del one["values"]
+        one["histograms"] = [[T0.timestamp() + 9.999, {"count": "1", "sum": "1"}]]
+    pair.faults = [(NAMES[0], Answer(200, json.dumps(answer)))]
+    found = collected(pair)
+    (problem,) = found.problems
+    assert 'instance="a:1",job="vllm"}, and 1 more, in the form of a native' in problem.reason
+    assert found.scrapes["running_requests"].null_count() == 12
+    assert found.scrapes["generation_tokens_total"].null_count() == 0
+    assert set(found.scrapes["reason"]) == {f"running_requests not read ({problem.reason})"}
+
+
+@pytest.mark.parametrize("asked", [NAMES[0], "timestamp(up"])
+def test_samples_at_times_that_nobody_asked_for_are_told(pair: PrometheusApi, asked: str) -> None:
+    name = NAMES[0] if asked == NAMES[0] else "up"
+    held = [on(one, name) for one in ("a:1", "b:1")]
+    pair.faults = [(asked, answered(*held, late=0.5))]
+    found = collected(pair)
+    (problem,) = found.problems
+    said = "BadPage: 6 of 6 times were not asked for, such as 2026-01-01T00:00:10.499+00:00"
+    assert problem.reason == said
+    (reason,) = set(found.scrapes["reason"])
+    assert said in reason
+    assert found.scrapes["generation_tokens_total"].null_count() == 0
+    assert (found.scrapes["running_requests"].null_count() == 12) == (asked == NAMES[0])
+
+
+def test_an_api_that_rounds_all_times_alike_is_read(pair: PrometheusApi) -> None:
+    labels = [{"instance": one, **JOB} for one in ("a:1", "b:1")]
+    points = series("up").points
+    ups = [Series({"__name__": "up", **one}, points, 10) for one in labels]
+    clocks = [Series(one, [(at, str(at)) for at, _ in points], 10) for one in labels]
+    pair.faults = [
+        ("timestamp(", answered(*clocks, late=0.001)),
+        ("up{", answered(*ups, late=0.001)),
+        *((name, answered(on("a:1", name), on("b:1", name), late=0.001)) for name in NAMES),
+    ]
+    found = collected(pair)
+    assert found.problems == ()
+    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5] * 2
+    assert found.scrapes["reason"].null_count() == 12
