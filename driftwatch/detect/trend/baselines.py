@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -37,68 +37,47 @@ LEAST_HOURS = 23.0
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The baselines in force, by target."""
+    """The baselines in force, beside the targets; without one NaN, -1 and False."""
 
     baselines: Baselines  # what this was made from
     targets: pl.DataFrame  # whose rows these are
     settings: DetectSettings  # it was made with
-    of: Integers  # [targets] place of the target's baseline in the arrays below, -1 without one
-    number: Integers  # [baselines] of the baseline's id, stable over runs
-    until_minute: Integers  # [baselines] end of the baseline window, in minutes since 1970
-    whole_days: Flags  # [baselines] whether the window is long enough to compare 24 h with
-    parts: Flags  # [baselines, 2] whether the window has working days, and weekends or holidays
-    scalars: Floats  # [baselines, len(SCALARS)], NaN where unknown
+    of: Integers  # [targets] place of the target's baseline in ``cells``
+    number: Integers  # [targets] of the baseline's id, stable over runs
+    until_minute: Floats  # [targets] end of the baseline's window, in minutes since 1970
+    is_whole_day: Flags  # [targets] whether it is long enough to compare 24 h with
+    parts: Flags  # [targets, 2] whether it has working days, and weekends or holidays
+    scalars: Floats  # [targets, len(SCALARS)]
     # per signal [baselines] cumulative counts and edges; None where the baseline has none
     cells: dict[str, list[tuple[Floats, Floats] | None]]
 
 
 def beside_of(baselines: Baselines, targets: pl.DataFrame, settings: DetectSettings) -> Beside:
-    """The baselines beside these targets.
-
-    ``pins``: in force; ``targets``: instance, engine, pool; ``settings``: holidays.
-    """
-    pins_in_use: list[Baseline] = []
-    places: dict[int, int] = {}
+    """The baselines beside these targets (instance, engine, pool)."""
+    places: dict[str, int] = {}
+    in_use: list[Baseline] = []
     of = np.full(len(targets), -1, dtype=np.int64)
-    if baselines.every:
-        for row, (instance, engine, pool) in enumerate(targets.iter_rows()):
-            baseline = baselines.of_target(instance, engine, pool)
-            if baseline is None:
-                continue
-            if id(baseline) not in places:
-                places[id(baseline)] = len(pins_in_use)
-                pins_in_use.append(baseline)
-            of[row] = places[id(baseline)]
+    for row, key in enumerate(targets.iter_rows() if baselines.every else ()):
+        if (one := baselines.of_target(*key)) is not None:
+            if one.id not in places:
+                places[one.id] = len(in_use)
+                in_use.append(one)
+            of[row] = places[one.id]
+    spans = [(one.until - one.since).total_seconds() / 3600 for one in in_use]
+    none = [np.nan] * len(SCALARS)
+    # the last one stands for having none: it is what -1 finds
     return Beside(
         baselines=baselines,
         targets=targets,
         settings=settings,
         of=of,
-        number=np.array(
-            [zlib.crc32(baseline.id.encode()) for baseline in pins_in_use], dtype=np.int64
-        ),
-        until_minute=np.array(
-            [_minutes(baseline.until) for baseline in pins_in_use], dtype=np.int64
-        ),
-        whole_days=np.array(
-            [
-                (baseline.until - baseline.since).total_seconds() >= LEAST_HOURS * 3600
-                for baseline in pins_in_use
-            ],
-            dtype=bool,
-        ),
-        parts=np.array(
-            [_parts(baseline, settings) for baseline in pins_in_use], dtype=bool
-        ).reshape(-1, 2),
-        scalars=np.array(
-            [_scalars(baseline.reference) for baseline in pins_in_use], dtype=float
-        ).reshape(-1, len(SCALARS)),
-        cells={s: [_cells(baseline.reference, s) for baseline in pins_in_use] for s in LENGTHS},
+        number=np.array([*(zlib.crc32(one.id.encode()) for one in in_use), -1])[of],
+        until_minute=np.array([*(one.until.timestamp() // 60 for one in in_use), np.nan])[of],
+        is_whole_day=np.array([*(hours >= LEAST_HOURS for hours in spans), False])[of],
+        parts=np.array([*(_parts(one, settings) for one in in_use), (False, False)])[of],
+        scalars=np.array([*(_scalars(one.reference) for one in in_use), none])[of],
+        cells={signal: [_cells(one.reference, signal) for one in in_use] for signal in LENGTHS},
     )
-
-
-def _minutes(at: datetime) -> int:
-    return int(at.timestamp() // 60)
 
 
 def _parts(baseline: Baseline, settings: DetectSettings) -> tuple[bool, bool]:
@@ -136,7 +115,7 @@ FACTORS = tuple(
     f"throughput_factor_{name}_ratio" for name in ("batch", "load", "speed", "first_tokens", "gpus")
 )
 _SUM = {name: i for i, name in enumerate(RECENT_SUMS)}
-_OF_PIN = {name: i for i, name in enumerate(SCALARS)}
+_SCALAR = {name: i for i, name in enumerate(SCALARS)}
 
 
 def attributed(
@@ -195,9 +174,7 @@ def _recent_sums() -> list[pl.Expr]:
 def _factors(
     minutes: pl.DataFrame, total: Floats, target: Indices, beside: Beside
 ) -> dict[str, Floats]:
-    of = beside.of[target]
-    before = np.full((len(target), len(SCALARS)), np.nan)
-    before[of >= 0] = beside.scalars[of[of >= 0]]
+    before = beside.scalars[target]
     now = {name: total[:, i] for name, i in _SUM.items()}
     speed = np.full(len(target), np.nan)
     if "speed_at_equal_load_ratio" in minutes.columns:
@@ -208,14 +185,14 @@ def _factors(
         first = now["ttft_seconds_count"] / now["itl_seconds_count"]
         gpus = now["gpu_seconds"] / now["gpu_known_seconds"]
         values = (
-            batch / before[:, _OF_PIN["effective_batch_size"]],
-            before[:, _OF_PIN["itl_seconds_mean"]] / (latency * speed),
+            batch / before[:, _SCALAR["effective_batch_size"]],
+            before[:, _SCALAR["itl_seconds_mean"]] / (latency * speed),
             speed,
-            (1 + first) / (1 + before[:, _OF_PIN["first_tokens_ratio"]]),
-            before[:, _OF_PIN["gpu_count"]] / gpus,
+            (1 + first) / (1 + before[:, _SCALAR["first_tokens_ratio"]]),
+            before[:, _SCALAR["gpu_count"]] / gpus,
         )
     # without a baseline window there is nothing that a factor changes from
-    there = np.isfinite(before[:, _OF_PIN["itl_seconds_mean"]])
+    there = np.isfinite(before[:, _SCALAR["itl_seconds_mean"]])
     return {
         name: np.where(there & np.isfinite(v) & (v > 0), v, np.nan)
         for name, v in zip(FACTORS, values, strict=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Floats, Indices, Integers
+from driftwatch.arrays import Indices
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.output import Schema, frame_of
 from driftwatch.detect.settings import DetectSettings
@@ -59,9 +59,10 @@ def columns(
         minutes, target, minute, memory.arrays["recent"], memory.minute, beside
     )
     memory = memory.with_arrays({"recent": recent}, minute=int(minute.max()))
+    age = 60.0 * (minute - beside.until_minute[target])
     values = {
         **{name: hourly[:, HOLD[name]] for name in HOURLY_COLUMNS},
-        "pin_age_seconds": _age(beside, target, minute),
+        "pin_age_seconds": np.where(age >= 0, age, np.nan),  # unknown inside it
         **factors,
         REASON: unknown,
     }
@@ -94,12 +95,3 @@ def _beside_of(memory: Memory, baselines: Baselines, settings: DetectSettings) -
     ):
         return before
     return beside_of(baselines, memory.targets.keys, settings)
-
-
-def _age(beside: Beside, target: Indices, minute: Integers) -> Floats:
-    """Seconds since the end of the baseline; NaN without one, and inside it."""
-    of = beside.of[target]
-    age = np.full(len(target), np.nan)
-    there = of >= 0
-    age[there] = 60.0 * (minute[there] - beside.until_minute[of[there]])
-    return np.where(age >= 0, age, np.nan)

@@ -234,9 +234,7 @@ def _finish_day(
 ) -> None:
     gap = next_day - day - 1
     minutes = arrays["day_ln_speed"].sum(axis=1)
-    reference = np.full(len(minutes), PROVISIONAL, dtype=np.int64)
-    there = beside.of >= 0
-    reference[there] = beside.number[beside.of[there]]
+    reference = np.where(beside.of >= 0, beside.number, PROVISIONAL)
     of_hours, within = equal_lengths.daily(arrays["day_hours"])
     arrays["within_days"] = arrays["within_days"] * equal_lengths.REMEMBERED + within
     daily = {

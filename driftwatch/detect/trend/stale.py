@@ -37,43 +37,30 @@ def write_pin_columns(
     memory: Memory, arrays: dict[str, Array], beside: Beside, settings: DetectSettings, hour: int
 ) -> None:
     """Write the baseline's columns at the end of an hour (since 1970), in place of the old ones."""
-    hourly, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
-    baseline = arrays["pin"].copy()
-    there = beside.of >= 0
-    number = np.full(len(baseline), -1, dtype=np.int64)
-    number[there] = beside.number[beside.of[there]]
-    moved[number != baseline] = 0
-    new = number != baseline
-    hourly[new, HOLD["pin_lengths_moved"]] = np.nan
-    arrays["pin"] = number
-    whole: Flags = (arrays["last_hours_sums"][:, :, 4] >= 30).sum(axis=1) >= LEAST_HOURS
-    rows = np.flatnonzero(there)
-    rows = rows[whole[rows] & beside.whole_days[beside.of[rows]]]
-    is_known: Flags = np.zeros(len(baseline), dtype=bool)
-    apart: Flags = np.zeros(len(baseline), dtype=bool)
+    held, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
+    other = beside.number != arrays["pin"]
+    moved[other] = 0
+    held[other, HOLD["pin_lengths_moved"]] = np.nan
+    whole: Flags = (arrays["last_hours_sums"][:, :, 4] >= LEAST_MINUTES).sum(axis=1) >= LEAST_HOURS
+    rows = np.flatnonzero(whole & beside.is_whole_day)
+    is_known, apart = np.zeros(len(whole), dtype=bool), np.zeros(len(whole), dtype=bool)
     for i, signal in enumerate(LENGTHS):
         score, change = _against(memory, arrays, beside, signal, rows)
         mean = _mean_ratio(arrays, beside, i, rows)
-        hourly[:, HOLD[f"{signal}_pin_score"]] = score
-        hourly[:, HOLD[f"{signal}_pin_ratio"]] = mean
-        is_known = is_known | np.isfinite(score)
+        held[:, HOLD[f"{signal}_pin_score"]] = score
+        held[:, HOLD[f"{signal}_pin_ratio"]] = mean
+        is_known |= np.isfinite(score)
         with np.errstate(invalid="ignore"):
-            beyond = (score > THRESHOLD) & (np.fmax(change, np.abs(np.log(mean))) >= LEAST_CHANGE)
-        apart = apart | beyond
+            far = np.fmax(change, np.abs(np.log(mean))) >= LEAST_CHANGE
+            apart |= (score > THRESHOLD) & far
     parts = {part_of_week(h // 24, settings) for h in range(hour - HOURS + 1, hour + 1)}
-    comparable = np.zeros(len(baseline), dtype=bool)
-    if len(beside.number):
-        spanned = np.logical_and.reduce(beside.parts[:, sorted(parts)], axis=1)
-        comparable[there] = spanned[beside.of[there]]
-    judge = is_known & comparable
+    judge = is_known & beside.parts[:, sorted(parts)].all(axis=1)
     moved[judge] = np.clip(moved[judge] + np.where(apart[judge], 1, -1), 0, LONG_ENOUGH)
-    column = hourly[:, HOLD["pin_lengths_moved"]]
+    column = held[:, HOLD["pin_lengths_moved"]]
     column[judge & (moved == LONG_ENOUGH)] = 1.0
-    column[judge & (moved == 0)] = 0.0
-    column[judge & np.isnan(column)] = 0.0
+    column[judge & ((moved == 0) | np.isnan(column))] = 0.0
     column[~is_known] = np.nan
-    hourly[:, HOLD["pin_lengths_moved"]] = column
-    arrays["held"], arrays["moved_hours"] = hourly, moved
+    arrays.update(held=held, moved_hours=moved, pin=beside.number)
 
 
 def _against(
@@ -116,10 +103,9 @@ def _mean_ratio(arrays: dict[str, Array], beside: Beside, signal: int, rows: Ind
     """Ratio of means [n], NaN where unknown."""
     sums = arrays["last_hours_sums"].sum(axis=1)
     ratios = np.full(len(sums), np.nan)
-    reference = beside.scalars[beside.of[rows], SCALARS.index(f"{LENGTHS[signal]}_mean")]
+    reference = beside.scalars[rows, SCALARS.index(f"{LENGTHS[signal]}_mean")]
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums[rows, 2 * signal] / sums[rows, 2 * signal + 1]
-        ratio = mean / reference
+        ratio = sums[rows, 2 * signal] / sums[rows, 2 * signal + 1] / reference
     ratios[rows] = np.where(np.isfinite(ratio) & (ratio > 0), ratio, np.nan)
     return ratios
 
