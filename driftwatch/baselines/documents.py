@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from math import inf
+from itertools import pairwise
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,10 +24,9 @@ from pydantic import (
 )
 
 from driftwatch import __version__
-from driftwatch.baselines.checks import wrong_with_model, wrong_with_reference
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
-from driftwatch.detect.speed.load_model import model_from
+from driftwatch.detect.speed.load_model import LoadModel, model_from
 from driftwatch.documents import problems_of
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Fingerprint
@@ -44,6 +44,12 @@ _TEXT = 1000
 # JSON has no infinity, which every histogram's last edge is
 _INF = "+Inf"
 _Value = str | float | list[float | Literal["+Inf"]]
+# A wrong number does not fail, it silences: a model that divides by 0 finds nobody slow.
+# Seconds a step, or a step's part of one request or token, may take: an engine has 120 s to answer.
+_LONGEST_SECONDS = 120.0
+# Counts of stored minutes are rounded: cumulative ones may fall by so much.
+_ROUNDED = 0.01
+_KINDS = ("pin", "baseline")
 
 
 class _Part(BaseModel):
@@ -89,7 +95,7 @@ class BaselineDocument(_Part):
     @field_validator("load_model")
     @classmethod
     def _check_load_model(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is not None and (wrong := wrong_with_model(model_from(value))):
+        if value is not None and (wrong := _wrong_with_model(model_from(value))):
             raise ValueError("; ".join(wrong))
         return value
 
@@ -98,7 +104,7 @@ class BaselineDocument(_Part):
     def _check_reference(cls, value: dict[str, _Value] | None) -> dict[str, _Value] | None:
         if value is not None:
             row = _reference_of(value).row(0, named=True)
-            if wrong := wrong_with_reference(row):
+            if wrong := _wrong_with_reference(row):
                 raise ValueError("; ".join(wrong))
         return value
 
@@ -261,3 +267,45 @@ def _reference_of(
 
 def _iso(time: datetime) -> str:
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _wrong_with_model(model: LoadModel) -> list[str]:
+    """What is impossible of a load model, in words; nothing of one that may be."""
+    problems = []
+    if max(model.coefficients) > _LONGEST_SECONDS:
+        problems.append(
+            f"coefficients: at most {_LONGEST_SECONDS:g} s each, not {model.coefficients}"
+        )
+    if model.requests_range[0] > model.requests_range[1]:
+        problems.append("requests_range: its end is below its beginning")
+    if not 1.0 <= model.work_ratio < inf:
+        problems.append(f"work_ratio: at least 1, not {model.work_ratio:g}")
+    return problems
+
+
+def _wrong_with_reference(row: Mapping[str, object]) -> list[str]:
+    """What is impossible of a reference row, in words."""
+    problems = []
+    if row.get("kind") not in _KINDS:
+        problems.append(f"kind: pin is wanted, not {row.get('kind')!r:.40}")
+    for name, value in row.items():
+        if isinstance(value, int | float) and (not isfinite(value) or value < 0):
+            problems.append(f"{name}: at least 0, not {value:g}")
+        if name == "reference_prompt_tokens_mean" and value == 0:
+            problems.append(f"{name}: above 0")
+        if isinstance(value, list) and name.endswith("_buckets"):
+            edges = row.get(name.removesuffix("_buckets") + "_edges")
+            problems += _wrong_cells(name, value, edges if isinstance(edges, list) else [])
+    return problems
+
+
+def _wrong_cells(name: str, counts: Sequence[float], edges: Sequence[float]) -> list[str]:
+    problems = []
+    if len(counts) != len(edges):
+        problems.append(f"{name}: {len(counts)} counts for {len(edges)} edges")
+    if any(late <= early for early, late in pairwise(edges)) or (edges and edges[-1] != inf):
+        problems.append(f"{name.removesuffix('_buckets')}_edges: rising ones up to +Inf are wanted")
+    falls = any(late < early * (1 - _ROUNDED) for early, late in pairwise(counts))
+    if falls or any(one < 0 for one in counts):
+        problems.append(f"{name}: cumulative counts do not fall")
+    return problems

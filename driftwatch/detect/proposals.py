@@ -89,30 +89,26 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataF
     )
     first_scraped = pl.col("end").filter(pl.col("scrapes") > 0).min().over(KEY)
     slow = [c for c in _SLOW if c in rows.columns]
-    why = (
-        pl.when(pl.col("scrapes").fill_null(0) <= 0)
-        .then(pl.lit(NOT_SEEN))
-        .when(*_any([pl.col(f"after_{flag}") > 0 for flag in _CUTS[:1]]))
-        .then(pl.lit("restart and the 10 min after it"))
-        .when(pl.col("after_configuration_changed") > 0)
-        .then(pl.lit("knobs changed, and the 10 min after it"))
-        .when(pl.col("after_release_changed") > 0)
-        .then(pl.lit("release changed, and the 10 min after it"))
-        # one that was there when the minutes begin may have run for long
-        .when((pl.col("end") - first_scraped < WARM_UP) & (first_scraped > pl.col("end").min()))
-        .then(pl.lit("its first 10 min"))
-        .when(*_any([pl.col(c).fill_null(False) for c in slow]))
-        .then(pl.lit(SLOW))
-        .when(*_any([_soon(c) for c in slow]))
-        .then(pl.lit(BEFORE_SLOW))
-        .when(pl.col("engine_asleep"))
-        .then(pl.lit("the engine sleeps"))
-        .when(pl.col("seconds_since_last_token") >= STUCK_SECONDS)
-        .then(pl.lit("requests present, no token"))
-        .when(pl.col("slo_missed") & (pl.col("limit_binding_share_10m_ratio") >= 0.5))
-        .then(pl.lit("a batch limit binds and the SLO is missed"))
+    # one that was there when the minutes begin may have run for long
+    is_new = (pl.col("end") - first_scraped < WARM_UP) & (first_scraped > pl.col("end").min())
+    reasons = [
+        (pl.col("scrapes").fill_null(0) <= 0, NOT_SEEN),
+        (pl.col("after_restarted") > 0, "restart and the 10 min after it"),
+        (pl.col("after_configuration_changed") > 0, "knobs changed, and the 10 min after it"),
+        (pl.col("after_release_changed") > 0, "release changed, and the 10 min after it"),
+        (is_new, "its first 10 min"),
+        *((pl.col(c), SLOW) for c in slow),
+        *((_soon(c), BEFORE_SLOW) for c in slow),
+        (pl.col("engine_asleep"), "the engine sleeps"),
+        (pl.col("seconds_since_last_token") >= STUCK_SECONDS, "requests present, no token"),
+        (
+            pl.col("slo_missed") & (pl.col("limit_binding_share_10m_ratio") >= 0.5),
+            "a batch limit is full and the SLO is missed",
+        ),
+    ]
+    rows = rows.with_columns(
+        left_out=pl.coalesce(pl.when(holds).then(pl.lit(why)) for holds, why in reasons)
     )
-    rows = rows.with_columns(left_out=why)
     for trouble in troubles:
         rows = rows.with_columns(
             left_out=pl.when(_about(trouble))
@@ -156,24 +152,20 @@ def propose(rows: pl.DataFrame) -> Proposal | None:
 
 def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
     """What is no baseline, as stretches with the same reason, in order of time."""
-    bad = rows.filter(pl.col("left_out").is_not_null()).select("end", "left_out").sort("end")
-    if bad.is_empty():
-        return ()
-    stretches: list[LeftOut] = []
-    for why in bad["left_out"].unique(maintain_order=True):
-        ends = bad.filter(pl.col("left_out") == why)["end"]
-        counts = ends.value_counts().sort("end")
-        begin: datetime | None = None
-        last: datetime | None = None
-        size = 0
-        for end, count in counts.iter_rows():
-            if last is not None and begin is not None and end - last > LONGEST_GAP:
-                stretches.append(LeftOut(why, begin - _MINUTE, last, size))
-                begin, size = None, 0
-            begin, last, size = begin or end, end, size + count
-        if begin is not None and last is not None:
-            stretches.append(LeftOut(why, begin - _MINUTE, last, size))
-    return tuple(sorted(stretches, key=lambda one: (one.since, one.why)))
+    bad = rows.filter(pl.col("left_out").is_not_null())
+    minutes = bad.group_by("end", why="left_out").agg(count=pl.len()).sort("why", "end")
+    begins = (pl.col("end").diff() > LONGEST_GAP).fill_null(value=True)
+    stretches = (
+        minutes.with_columns(stretch=begins.cum_sum().over("why"))
+        .group_by("why", "stretch")
+        .agg(
+            since=pl.col("end").min() - _MINUTE, until=pl.col("end").max(), of=pl.col("count").sum()
+        )
+        .sort("since", "why")
+    )
+    return tuple(
+        LeftOut(*row) for row in stretches.select("why", "since", "until", "of").iter_rows()
+    )
 
 
 def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
@@ -258,10 +250,6 @@ def _soon(flag: str) -> pl.Expr:
     flags = pl.col(flag).fill_null(False).cast(pl.Int8)
     minutes = int(_SEEN_AFTER / _MINUTE)
     return flags.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0
-
-
-def _any(flags: list[pl.Expr]) -> list[pl.Expr]:
-    return [pl.any_horizontal(pl.lit(False), *flags)]
 
 
 def _number(value: object) -> float | None:

@@ -81,8 +81,7 @@ def nonnegative_fit(load: Floats, itl: Floats, blocks: Integers) -> Floats:
     return unscaled
 
 
-# Columns of a composition, and the reason where one is beyond the baseline.
-PARTS = 3
+# Of each part of a composition the reason where it is beyond the baseline.
 _REASONS = np.array([PREFILLED, SHORTER, IDLER], dtype=np.int8)
 Ranges = tuple[float, float, float]
 EVERYTHING: Ranges = (math.inf, math.inf, math.inf)

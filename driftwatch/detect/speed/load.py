@@ -172,30 +172,20 @@ def _computed_prompts() -> pl.Expr:
 
 def _why() -> pl.Expr:
     """Why the load of a minute is not known: an index into :data:`WHY_NOT`."""
-    return (
-        pl.when(~_holds(pl.col("scrapes") > 0) | ~_holds(_SECONDS > 0))
-        .then(UNSEEN)
-        .when(_holds(pl.col("forward_passes_overcounted")))
-        .then(OVERCOUNTED)
-        .when(_FORWARD_PASSES.is_null())
-        .then(NO_PASSES)
-        .when(_TOKENS.is_null() | _TOKEN_SECONDS.is_null())
-        .then(NO_ITL)
-        .when(_holds((_FIRST > 0) & (pl.col("generation_tokens_total") == 0)))
-        .then(POOLING)
-        .when(_holds((_FIRST >= MIN_TOKENS) & (_TOKENS == 0)))
-        .then(ONE_TOKEN)
-        .when((_TOKENS < MIN_TOKENS) | (_FORWARD_PASSES <= 0) | (_TOKEN_SECONDS <= 0))
-        .then(IDLE)
-        .when(_USAGE.is_null())
-        .then(NO_USAGE)
-        .when(_computed_prompts().is_null())
-        .then(NO_PROMPTS)
-        .when(_holds(_PREEMPTIONS > 0))
-        .then(PREEMPTING)
-        .otherwise(COMPLETE)
-        .cast(pl.Int8)
+    reasons = (
+        (~_holds(pl.col("scrapes") > 0) | ~_holds(_SECONDS > 0), UNSEEN),
+        (pl.col("forward_passes_overcounted"), OVERCOUNTED),
+        (_FORWARD_PASSES.is_null(), NO_PASSES),
+        (_TOKENS.is_null() | _TOKEN_SECONDS.is_null(), NO_ITL),
+        ((_FIRST > 0) & (pl.col("generation_tokens_total") == 0), POOLING),
+        ((_FIRST >= MIN_TOKENS) & (_TOKENS == 0), ONE_TOKEN),
+        ((_TOKENS < MIN_TOKENS) | (_FORWARD_PASSES <= 0) | (_TOKEN_SECONDS <= 0), IDLE),
+        (_USAGE.is_null(), NO_USAGE),
+        (_computed_prompts().is_null(), NO_PROMPTS),
+        (_PREEMPTIONS > 0, PREEMPTING),
     )
+    first = pl.coalesce(*(pl.when(holds).then(code) for holds, code in reasons), COMPLETE)
+    return first.cast(pl.Int8)
 
 
 def _computed_again() -> pl.Expr:
