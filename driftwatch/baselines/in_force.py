@@ -123,15 +123,20 @@ NO_RELEASE_KNOWN = (
     "the release is not known (no /version, no label of the target names it, no "
     "kube_pod_container_info of its pod)"
 )
-_PIN_KNOWS_NONE = "the baseline's window knew no release"
+_NONE_BEFORE = "the baseline's window knew no release"
 
 
 def _release_sources(now: Fingerprint, target: Target, plan: Plan) -> dict[str, str]:
     """Part of the release → where it was read."""
-    reported = plan.pool_of(target).reported
-    if (by_server := plan.reported.get(target.key.instance)) is not None:
-        reported = merged(by_server, reported)
+    reported = _reported(target, plan)
     return {name: release_source(name, target.labels, reported) for name in now.release}
+
+
+def _reported(target: Target, plan: Plan) -> Fingerprint:
+    """What the server answered, else what its pool's settings say."""
+    reported = plan.pool_of(target).reported
+    by_server = plan.reported.get(target.key.instance)
+    return reported if by_server is None else merged(by_server, reported)
 
 
 def _compared(
@@ -142,7 +147,7 @@ def _compared(
         return None, NO_RELEASE_KNOWN
     shared = before.release.keys() & now.release.keys()
     if not shared:
-        return None, _PIN_KNOWS_NONE
+        return None, _NONE_BEFORE
     changes = only(differences(before, now), "release")
     if changes:
         return True, ", ".join(f"{one.text} ({read_from[one.name]})" for one in changes)
@@ -162,10 +167,7 @@ def fingerprint(
     cache_config: str | None = None,
 ) -> Fingerprint:
     """What is known of what a target runs; ``cache_config``: ``vllm:cache_config_info`` as JSON."""
-    reported = plan.pool_of(target).reported
-    if (by_server := plan.reported.get(target.key.instance)) is not None:
-        reported = merged(by_server, reported)
-    serving = plan.serving_of(target)
+    serving, reported = plan.serving_of(target), _reported(target, plan)
     return fingerprint_of(target.labels, serving, cache_config, gpu_models, reported)
 
 
@@ -186,11 +188,8 @@ def gpu_models(
         .select("instance", "gpu_model")
         .unique()
     )
-    models_of: dict[str, set[str]] = {}
-    for instance, model in named.iter_rows():
-        if model is not None:
-            models_of.setdefault(instance, set()).add(model)
-    return {instance: tuple(sorted(models)) for instance, models in models_of.items()}
+    models = named.drop_nulls().group_by("instance").agg(pl.col("gpu_model").sort())
+    return {instance: tuple(of_server) for instance, of_server in models.iter_rows()}
 
 
 def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFrame) -> pl.DataFrame:
@@ -199,48 +198,37 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     Without a release to compare with, a change counts since the baseline's end, or for a day.
     """
     names = [c for c in rows.columns if c not in _FILLED]
-    joined = rows.select(names).join(
-        frame.select(
-            *_KEY,
-            "release_changed_since_pin",
-            "release_comparison",
-            "release_source",
-            pinned_until="pin_until",
-        ),
-        on=_KEY,
-        how="left",
-        maintain_order="left",
+    beside = ("release_changed_since_pin", "release_comparison", "release_source", "pin_until")
+    joined = rows.select(names)
+    for table in (frame.select(*_KEY, *beside), releases):
+        joined = joined.join(table, on=_KEY, how="left", maintain_order="left")
+    inside = pl.col("release_since") > pl.col("start")
+    since = pl.coalesce("pin_until", pl.col("end") - _CHANGE_SEEN_FOR)
+    until_end = pl.col("release_since") <= pl.col("end")
+    changed = ((pl.col("release_since") > since) & until_end).fill_null(False)
+    is_known = pl.col("release").is_not_null()
+    alone = pl.col("pin_until").is_null() & is_known
+    day = pl.col("release_since").dt.strftime("%Y-%m-%d %H:%M")
+    moved = pl.format(
+        "{} → {} since {} UTC ({})", "release_before", "release", day, "release_source"
     )
-    joined = joined.join(releases, on=_KEY, how="left", maintain_order="left")
-    inside = (pl.col("release_since") > pl.col("start")) & (
-        pl.col("release_since") <= pl.col("end")
-    )
-    no_pin = pl.col("pinned_until").is_null()
-    since = pl.coalesce("pinned_until", pl.col("end") - _CHANGE_SEEN_FOR)
-    changed = (pl.col("release_since") > since) & (pl.col("release_since") <= pl.col("end"))
-    true_where_changed = pl.when(changed.fill_null(False)).then(True)
-    unchanged = pl.when(no_pin & pl.col("release").is_not_null()).then(False)
+    same = pl.format("{} ({}), unchanged for a day", "release", "release_source")
+    compared = pl.col("release_changed_since_pin").is_not_null()
     return joined.with_columns(
-        release_changed=pl.when(pl.col("release").is_not_null()).then(inside.fill_null(False)),
-        release_comparison=pl.when(pl.col("release_changed_since_pin").is_not_null())
+        release_changed=pl.when(is_known).then((inside & until_end).fill_null(False)),
+        release_comparison=pl.when(compared)
         .then("release_comparison")
-        .when(changed.fill_null(False))
-        .then(
-            pl.format(
-                "{} → {} since {} UTC ({})",
-                "release_before",
-                "release",
-                pl.col("release_since").dt.strftime("%Y-%m-%d %H:%M"),
-                "release_source",
-            )
-        )
-        .when(no_pin & pl.col("release").is_not_null())
-        .then(pl.format("{} ({}), unchanged for a day", "release", "release_source"))
+        .when(changed)
+        .then(moved)
+        .when(alone)
+        .then(same)
         .otherwise("release_comparison"),
         release_changed_since_pin=pl.coalesce(
-            "release_changed_since_pin", true_where_changed, unchanged
+            "release_changed_since_pin",
+            pl.when(changed).then(True),
+            pl.when(alone).then(False),
         ),
-    ).drop("release", "release_since", "release_before", "release_source", "pinned_until")
+    ).drop("release", "release_since", "release_before", "release_source", "pin_until")
 
 
 _FILLED = ("release_changed", "release_changed_since_pin", "release_comparison")
@@ -274,22 +262,12 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
     now = frame.filter(pl.col("release").is_not_null()).select(*_KEY, now="release")
     if now.is_empty():
         return releases
+    rows = []
     joined = now.join(releases, on=_KEY, how="left", maintain_order="left")
-    pairs = joined.select("release", "now").unique(maintain_order=True)
-    continued = [(*pair, *_continued(*pair)) for pair in pairs.iter_rows()]
-    parts = pl.DataFrame(
-        continued, {**pairs.schema, "then": pl.String, "other": pl.Boolean}, orient="row"
-    )
-    joined = joined.join(
-        parts, on=["release", "now"], how="left", nulls_equal=True, maintain_order="left"
-    )
-    changed = pl.col("other")
-    both = joined.select(
-        *_KEY,
-        release="then",
-        release_since=pl.when(changed).then(pl.lit(at, dtype=TIME)).otherwise("release_since"),
-        release_before=pl.when(changed).then("release").otherwise("release_before"),
-    ).cast(pl.Schema(RELEASES_SCHEMA))
+    for instance, engine, there, before, since, older in joined.iter_rows():
+        release, is_other = _continued(before, there)
+        rows.append((instance, engine, release, *((at, before) if is_other else (since, older))))
+    both = pl.DataFrame(rows, schema=RELEASES_SCHEMA, orient="row")
     silent = releases.join(now, on=_KEY, how="anti", maintain_order="left")
     return pl.concat([both, silent]).sort(_KEY)
 

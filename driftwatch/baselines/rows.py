@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from driftwatch.baselines.documents import BaselineDocument, document_of, from_document
 from driftwatch.detect.baselines import Baseline, Baselines
@@ -48,38 +48,21 @@ def row_of(baseline: Baseline) -> BaselineRow:
 def replacing(before: Sequence[Baseline], new: Sequence[Baseline]) -> tuple[Baseline, ...]:
     """Baselines in force once new ones take the places of those of the same target or pool."""
 
-    def place(baseline: Baseline) -> tuple[str | None, ...]:
-        return (
-            baseline.scope,
-            baseline.instance,
-            baseline.engine,
-            baseline.pool if baseline.scope == "pool" else None,
-        )
+    def place(one: Baseline) -> object:
+        return one.pool if one.scope == "pool" else (one.instance, one.engine)
 
-    places = {place(baseline) for baseline in new}
-    return (*(baseline for baseline in before if place(baseline) not in places), *new)
+    places = {place(one) for one in new}
+    return (*(one for one in before if place(one) not in places), *new)
 
 
-def of_others(
-    baselines: Sequence[Baseline], now: Mapping[TargetKey, tuple[Target, Fingerprint]]
-) -> list[tuple[Baseline, str, tuple[Difference, ...]]]:
-    """Baselines of another identity than what runs: baseline, whose, and what differs.
-
-    ``pins``: those to be looked at; ``now``: every target that is known, with its fingerprint.
-    """
-    others: list[tuple[Baseline, str, tuple[Difference, ...]]] = []
-    for baseline in baselines:
-        for key, (target, print_) in now.items():
-            named = (
-                (baseline.instance, baseline.engine) == tuple(key)
-                if baseline.scope == "target"
-                else baseline.pool == target.pool
-            )
-            other = only(differences(baseline.fingerprint, print_), "identity") if named else ()
-            if other:
-                others.append((baseline, key.text, other))
-                break
-    return others
+def changes_since(
+    baselines: Baselines, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
+) -> Iterator[tuple[Baseline, TargetKey, tuple[Difference, ...]]]:
+    """Each baseline that names a target on which something else runs now, and what differs."""
+    for key, target in targets.items():
+        for one in baselines.naming(key.instance, key.engine, target.pool or ""):
+            if other := differences(one.fingerprint, ran.get(key, Fingerprint())):
+                yield one, key, other
 
 
 def notes_on(
@@ -87,15 +70,9 @@ def notes_on(
 ) -> dict[str, str]:
     """Id → what runs differently now: the baseline is not in force, or it is and says so."""
     notes: dict[str, str] = {}
-    for key, target in targets.items():
-        for baseline in baselines.naming(key.instance, key.engine, target.pool or ""):
-            other = differences(baseline.fingerprint, ran.get(key, Fingerprint()))
-            if not other or baseline.id in notes:
-                continue
-            texts = ", ".join(one.text for one in other)
-            which = f" ({key.text})" if baseline.scope == "pool" else ""
-            if only(other, "identity"):
-                notes[baseline.id] = f"not in force, another server now{which}: {texts}"
-            else:
-                notes[baseline.id] = f"changed since{which}: {texts}"
+    for one, key, other in changes_since(baselines, targets, ran):
+        which = f" ({key.text})" if one.scope == "pool" else ""
+        identity = only(other, "identity")
+        state = "not in force, another server now" if identity else "changed since"
+        notes.setdefault(one.id, f"{state}{which}: {', '.join(part.text for part in other)}")
     return notes

@@ -48,7 +48,9 @@ def import_command(file: Path, history: History) -> int:
     """
     from driftwatch.baselines.documents import read_export
     from driftwatch.baselines.in_force import fingerprint, gpu_models
-    from driftwatch.baselines.rows import of_others, row_of
+    from driftwatch.baselines.rows import changes_since, row_of
+    from driftwatch.detect.baselines import Baselines
+    from driftwatch.detect.fingerprints import only
     from driftwatch.pipeline.server_reports import stored_reports
     from driftwatch.pipeline.stored_state import stored_targets
 
@@ -59,19 +61,21 @@ def import_command(file: Path, history: History) -> int:
         targets = plan.assign(stored_targets(store))
         now = SystemClock().now()
         models = gpu_models(targets, plan, store.gpus(now - _RECENT, now))
-        runs = {
-            key: (target, fingerprint(target, plan, models.get(key.instance, ())))
+        ran = {
+            key: fingerprint(target, plan, models.get(key.instance, ()))
             for key, target in targets.items()
         }
-        wrong = of_others(pins, runs)
+        wrong: dict[str, str] = {}
+        for pin, key, differences in changes_since(Baselines(pins), targets, ran):
+            if other := only(differences, "identity"):
+                what = ", ".join(one.text for one in other)
+                text = f"{pin.id} of {subject_of(pin)} is of another server than {key.text}: {what}"
+                wrong.setdefault(pin.id, text)
         if not wrong:
             # accepted by whoever said so; in force from now on
             store.add_baselines([row_of(pin) for pin in pins])
-    for pin, key, differences in wrong:
-        print_wrapped(
-            f"refused: {pin.id} of {subject_of(pin)} is of another server than {key}: "
-            + ", ".join(one.text for one in differences)
-        )
+    for text in wrong.values():
+        print_wrapped(f"refused: {text}")
     if wrong:
         click.echo("help: nothing was imported; take these baselines out of the file", err=True)
         return EXIT_PROBLEM
