@@ -68,17 +68,6 @@ class Past:
         return [h for h in hours if h // 24 not in self.holidays]
 
 
-@dataclass(slots=True)
-class _Best:
-    """The nearest context so far, per row."""
-
-    js: Floats
-    w1: Floats
-    direction: Floats
-    mean: Floats
-    same_hour: Flags
-
-
 def against_contexts(
     window: Window,
     counts: dict[int, Floats],
@@ -94,29 +83,42 @@ def against_contexts(
     :data:`WINDOWS` and :data:`HOUR_ENDS`; ``first``: number of the block's first minute. Returns
     the verdicts, and the statistic wherever there is any context.
     """
-    shape = window.sums.shape
-    statistic, mean = np.full(shape, np.nan), np.full(shape, np.nan)
-    moved, clearly = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     there = wanted & (window.minutes > 0)
-    nothing = Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
+    shape, none = window.sums.shape, np.zeros(window.sums.shape, dtype=bool)
     if not there.any():
-        return nothing, statistic
+        unknown = np.full(shape, np.nan)
+        return Compared(unknown, unknown, none, none, none), unknown
     own, tokens = window.counts[there], window.sums[there]
-    best = _best(len(own))
+    nearest = Distance(*(np.full(len(own), fill) for fill in (np.inf, np.nan, np.nan)))
+    mean, comparable = np.full(len(own), np.nan), np.zeros(len(own), dtype=bool)
     for context, of_tokens, same_hour in contexts(window, counts, sums, first, past):
-        _nearer(best, own, tokens, context[there], of_tokens[there], same_hour, grid)
-    comparable = best.same_hour
-    any_context = np.full(shape, np.nan)
-    any_context[there] = np.where(
-        np.isfinite(best.js), best.js * np.sqrt(weight(own[:, -1])), np.nan
+        other, of_other = context[there], of_tokens[there]
+        rows = np.flatnonzero(other[:, -1] >= MIN_REQUESTS)
+        if not len(rows):
+            continue
+        apart = distances(own[rows], other[rows], grid)
+        comparable[rows] |= same_hour & np.isfinite(apart.js)
+        near = apart.js < nearest.js[rows]
+        rows = rows[near]
+        for best, new in zip(nearest.parts, apart.parts, strict=True):
+            best[rows] = new[near]
+        mean[rows] = ln_mean_ratio(tokens[rows], own[rows, -1], of_other[rows], other[rows, -1])
+
+    def placed(values: Floats | Flags) -> Floats:
+        everywhere: Floats = np.full(shape, np.nan)
+        everywhere[there] = values
+        return everywhere
+
+    statistic = np.where(np.isfinite(nearest.js), nearest.js * np.sqrt(weight(own[:, -1])), np.nan)
+    moved, clearly = moved_enough(nearest, mean, MOVED_OF_POOL)
+    verdicts = Compared(
+        placed(np.where(comparable, statistic, np.nan)),
+        placed(np.where(comparable, mean, np.nan)),
+        placed(moved & comparable) == 1.0,
+        placed(clearly & comparable) == 1.0,
+        none,
     )
-    statistic[there] = np.where(comparable, any_context[there], np.nan)
-    mean[there] = np.where(comparable, best.mean, np.nan)
-    nearest = Distance(best.js, best.w1, best.direction)
-    apart = moved_enough(nearest, best.mean, MOVED_OF_POOL)
-    moved[there], clearly[there] = apart[0] & comparable, apart[1] & comparable
-    verdicts = Compared(statistic, mean, moved, clearly, np.zeros(shape, dtype=bool))
-    return verdicts, any_context
+    return verdicts, placed(statistic)
 
 
 def weight(requests: Floats) -> Floats:
@@ -190,38 +192,3 @@ def _placed(
             counts = np.where(here[..., None], value[0], counts)
             sums = np.where(here, value[1], sums)
     return counts, sums, same_hour
-
-
-def _best(n: int) -> _Best:
-    return _Best(
-        js=np.full(n, np.inf),
-        w1=np.full(n, np.nan),
-        direction=np.full(n, np.nan),
-        mean=np.full(n, np.nan),
-        same_hour=np.zeros(n, dtype=bool),
-    )
-
-
-def _nearer(
-    best: _Best,
-    own: Floats,
-    tokens: Floats,
-    context: Floats,
-    of_tokens: Floats,
-    same_hour: bool,
-    grid: Floats,
-) -> None:
-    """Take the context where it is nearer than the best so far."""
-    rows = np.flatnonzero(context[:, -1] >= MIN_REQUESTS)
-    if not len(rows):
-        return
-    apart = distances(own[rows], context[rows], grid)
-    comparable = np.isfinite(apart.js)
-    rows = rows[comparable]
-    best.same_hour[rows] |= same_hour
-    mean = ln_mean_ratio(tokens[rows], own[rows, -1], of_tokens[rows], context[rows, -1])
-    js = apart.js[comparable]
-    near = js < best.js[rows]
-    here = rows[near]
-    best.js[here], best.w1[here] = js[near], apart.w1[comparable][near]
-    best.direction[here], best.mean[here] = apart.direction[comparable][near], mean[near]

@@ -90,6 +90,11 @@ class Distance:
     w1: Floats  # Wasserstein-1 distance of ln tokens
     direction: Floats  # +1 longer, -1 shorter, by the mean of ln tokens
 
+    @property
+    def parts(self) -> tuple[Floats, Floats, Floats]:
+        """All three."""
+        return self.js, self.w1, self.direction
+
 
 def distances(counts: Floats, reference: Floats, grid: Floats) -> Distance:
     """Rows of cumulative counts against others, each pair on the edges that both have.

@@ -17,6 +17,7 @@ import polars as pl
 
 from driftwatch.arrays import Integers, Singles, Texts
 from driftwatch.detect.baselines import Baseline, Baselines
+from driftwatch.detect.output import Schema
 from driftwatch.detect.speed.load import REQUESTS, WIDTH, Unknown
 from driftwatch.detect.speed.load_model import MIN_MINUTES, LoadModel, missing, model_from, model_of
 
@@ -25,15 +26,12 @@ A_MINUTE = 4  # targets of a pool whose minute is taken
 RUN = 10  # minutes that stay or go together: within them the speed hardly moves
 STAGES = (120, 360, 1440, 2880)  # clean minutes after which the model is fitted anew
 
-SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+_ARRAYS = {"values": pl.Float32, "numbers": pl.Int64, "blocks": pl.Int64}
+_SCALARS = {"minutes": pl.Int64, "scrapes": pl.Float64, "stride": pl.Int64, "fits": pl.Int64}
+SCHEMA: Schema = {
     "pool": pl.String,
-    "values": pl.List(pl.Float32),
-    "taken": pl.List(pl.Int64),
-    "blocks": pl.List(pl.Int64),
-    "minutes": pl.Int64,
-    "scrapes": pl.Float64,
-    "stride": pl.Int64,
-    "fits": pl.Int64,
+    **{name: pl.List(dtype) for name, dtype in _ARRAYS.items()},
+    **_SCALARS,
     "step_time_model": pl.String,
 }
 
@@ -127,47 +125,30 @@ class Learner:
         return Unknown(LEARNING, f"{head}: {needs}", max(MIN_MINUTES - self.minutes, 0.0))
 
 
-def learners_frame(learners: dict[str, Learner]) -> pl.DataFrame:
+def learners_frame(learners: Mapping[str, Learner]) -> pl.DataFrame:
     """One row per pool."""
-    return pl.DataFrame(
-        [
-            (
-                pool,
-                one.values.ravel().tolist(),
-                one.numbers.tolist(),
-                one.blocks.tolist(),
-                one.minutes,
-                one.scrapes,
-                one.stride,
-                one.fits,
-                None if one.model is None else json.dumps(one.model.document()),
-            )
-            for pool, one in sorted(learners.items())
-        ],
-        schema=SCHEMA,
-        orient="row",
-    )
+    rows = []
+    for pool, one in sorted(learners.items()):
+        row = {"pool": pool, **{name: getattr(one, name) for name in _SCALARS}}
+        row |= {name: getattr(one, name).ravel().tolist() for name in _ARRAYS}
+        row["step_time_model"] = None if one.model is None else json.dumps(one.model.document())
+        rows.append(row)
+    return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def learners_from(frame: pl.DataFrame) -> dict[str, Learner]:
     """What :func:`learners_frame` gave; pools that an earlier release stored learn anew."""
-    if "step_time_model" not in frame.columns:
-        return {}
-    return {
-        row["pool"]: Learner(
-            np.array(row["values"], dtype=np.float32).reshape(len(row["taken"]), WIDTH),
-            np.array(row["taken"], dtype=np.int64),
-            np.array(row["blocks"], dtype=np.int64),
-            row["minutes"],
-            row["scrapes"],
-            row["stride"],
-            row["fits"],
-            None
-            if row["step_time_model"] is None
-            else model_from(json.loads(row["step_time_model"])),
+    learners = {}
+    for row in frame.iter_rows(named=True) if frame.columns == list(SCHEMA) else ():
+        model = row["step_time_model"]
+        learners[row["pool"]] = Learner(
+            values=np.array(row["values"], dtype=np.float32).reshape(-1, WIDTH),
+            numbers=np.array(row["numbers"], dtype=np.int64),
+            blocks=np.array(row["blocks"], dtype=np.int64),
+            **{name: row[name] for name in _SCALARS},
+            model=None if model is None else model_from(json.loads(model)),
         )
-        for row in frame.iter_rows(named=True)
-    }
+    return learners
 
 
 PROVISIONAL = "provisional"

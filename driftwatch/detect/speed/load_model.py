@@ -238,23 +238,18 @@ def model_of(
         if isinstance(better, LoadModel):
             return replace(better, composition=ranges)
     low, high = np.quantile(requests, (0.01, 0.99))
-    edges = np.quantile(load[:, 1:], 0.99, axis=0)
-    spreaded = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
+    b0, b1, b2, b3 = (float(x) for x in b)
+    n, kv, prefill = (float(x) for x in np.quantile(load[:, 1:], 0.99, axis=0))
     return LoadModel(
-        (
-            float(b[0]),
-            float(b[1]),
-            float(b[2]),
-            float(b[3]),
-        ),
-        (float(low), float(high)),
-        int(scrapes),
-        len(values),
-        (float(edges[0]), float(edges[1]), float(edges[2])),
-        ratio,
-        float(np.quantile(np.asarray(values[:, QUEUED], np.float64), 0.95)),
-        spreaded,
-        ranges,
+        coefficients=(b0, b1, b2, b3),
+        requests_range=(float(low), float(high)),
+        scrapes=int(scrapes),
+        minutes=len(values),
+        edges=(n, kv, prefill),
+        work_ratio=ratio,
+        queued_passes=float(np.quantile(np.asarray(values[:, QUEUED], np.float64), 0.95)),
+        misfit_ratio=1.4826 * float(np.median(np.abs(residual - np.median(residual)))),
+        composition=ranges,
         together=float(np.median(bunched(values))),
     )
 

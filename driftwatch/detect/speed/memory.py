@@ -50,7 +50,7 @@ class Memory:
         """Name → frame, to be kept in the store."""
         return {
             "until": pl.DataFrame({"until": [self.until]}, schema={"until": TIME}),
-            "learners": learners_frame(dict(self.learners)),
+            "learners": learners_frame(self.learners),
             **named(self.targets.frames(), "targets"),
             **named(self.past.frames(), "past"),
         }
