@@ -180,7 +180,6 @@ def observed_of(case: Case) -> Observed:
         source="metrics",
         chunks=chunks,
         busy_windows=int(case.seconds / 60),
-        finished_requests=int((run.requests["status"] == "finished").sum()),
         saturated=waiting > 0.5,
     )
 

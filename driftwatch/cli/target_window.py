@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from driftwatch.detect.baselines import Baselines
     from driftwatch.model import Finding, Incident, Target, TargetKey
     from driftwatch.pipeline.explain import Window
+    from driftwatch.pipeline.question import Moment
 
 LISTED = 8  # targets that an error names on a terminal
 _RECENT = timedelta(minutes=10)  # whose queue decides which server of a pool is meant
@@ -108,6 +109,13 @@ class Evaluated:
     # ``model_name``
     minutes: pl.DataFrame
     beside: pl.DataFrame  # those of its peers
+
+    def moment(self, scope: TargetWindow) -> Moment:
+        """What a question about the target's knobs is made of."""
+        from driftwatch.pipeline.question import Moment
+
+        gpus, end = scope.data.collected.gpus, self.window.end
+        return Moment(scope.target, end, self.minutes, self.row, self.beside, scope.replicas, gpus)
 
     @property
     def row(self) -> dict[str, Any]:

@@ -14,9 +14,13 @@ from driftwatch.collect.schema import KEY, TIME, in_order
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.limits import limit_columns, limit_that_costs, with_allowances
+from driftwatch.diagnose.limits import (
+    BINDING_WINDOW_SECONDS,
+    limit_columns,
+    limit_that_costs,
+    with_allowances,
+)
 from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
-from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
 from driftwatch.signals.continuity import MAX_GAP_SECONDS
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.engine import ALIVE_SCHEMA, engine_columns, seconds_since_last_token

@@ -8,34 +8,49 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.diagnose.thresholds import (
-    BINDING_ALWAYS,
-    BINDING_SHARE,
-    BINDING_SHARE_AT_A_COST,
-    BUDGET_FULL_RATIO,
-    CAP_BAND_RATIO,
-    FEWEST_SCRAPES,
-    FULL_STEPS_SHARE,
-    KV_PRESSED_RATIO,
-    LEVEL_LEAST_REQUESTS,
-    NOT_NEAR_RATIO,
-    ONE_STEP_LEAST,
-    PLATEAU_MIN_SPARSE_SCRAPES,
-    SHARE_Z,
-    STEPS_OF_A_WAIT,
-    WAITING_SHARE,
-)
 from driftwatch.signals.histograms import second_moment_over_mean
 
-SEQS, BUDGET, KV, DEFERRED, NONE = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "kv_cache",
-    "deferred",
-    "none",
-)
-_UNKNOWN = "unknown"
-_STALLED = "stalled"
+# running >= min(0.95 S, S - 1) counts as at the cap
+CAP_BAND_RATIO = 0.95
+# Under hard thrash usage oscillates between 0.74 and 1: pressed from here on, or when preempted.
+KV_PRESSED_RATIO = 0.85
+# With a budget of 256 full steps show 199 to 257 tokens: some that only decode are in the mean.
+BUDGET_FULL_RATIO = 0.75
+# A third of the steps full is about half of the time (a step full of prompts takes at least twice
+# as long as one that decodes): as much as makes a limit bind (BINDING_SHARE).
+FULL_STEPS_SHARE = 1 / 3
+# "well below S", "KV low": half of what there is
+NOT_NEAR_RATIO = 0.5
+# Requests that begin in a step. Below, those that come during a step are seen waiting in fewer than
+# 40 % of scrapes (1 - exp(-0.5)): too few to pass for a limit that binds.
+ONE_STEP_LEAST = 0.5
+# Of m requests a step, m + 2 sqrt(m) are gone after three steps (m = 1; four for m = 0.5). A wait
+# of a second pages (BatchLimitBinding), so at least three steps must fit into one.
+STEPS_OF_A_WAIT = 3.0
+# With a scrape a minute ten minutes hold ten, and a limit that binds in half of them shows in five:
+# five within the band over at least eight minutes (chance as above: 1 in 16 for two values).
+PLATEAU_MIN_SPARSE_SCRAPES = 5
+# The window over which a limit is said to bind, and the share of its scrapes that it takes.
+BINDING_WINDOW_SECONDS = 600.0
+BINDING_SHARE = 0.5
+# Scrapes are a sample of the time that a page speaks of: 95 % sure that a half is reached (a
+# normal deviate). A share that is exactly a half pages once in twenty looks, and waves are that.
+SHARE_Z = 1.645
+FEWEST_SCRAPES = 3
+# Running requests that hold a level look like a cap that nobody configured; of fewer, one more or
+# less is the level.
+LEVEL_LEAST_REQUESTS = 8
+# BatchLimitBinding pages a limit that nobody can name from there on (rules/batch-limits.yaml).
+BINDING_ALWAYS = 0.95
+# BatchLimitBinding lets go below a quarter (rules/batch-limits.yaml): until then a limit is the
+# reason of a missed target of which most is waiting.
+BINDING_SHARE_AT_A_COST = 0.25
+# of the TTFT, where most of it is waiting
+WAITING_SHARE = 0.5
+
+SEQS, BUDGET, KV = "max_num_seqs", "max_num_batched_tokens", "kv_cache"
+DEFERRED, NONE = "deferred", "none"
+_UNKNOWN, _STALLED = "unknown", "stalled"
 
 
 def binding_of_scrape() -> pl.Expr:

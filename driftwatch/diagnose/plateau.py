@@ -1,15 +1,12 @@
 """max_num_seqs, inferred from the plateau of running requests while others wait.
 
-vLLM exports the cap in no metric. While requests wait for capacity and the KV cache is free, the
-running set sits at the cap; the gauge is read after finished requests have left, so it shows the
-cap or a little less (on a real server 8 in 60 and 7 in 16 of 76 queued scrapes). A server bound by
-its token budget runs at a level that wanders. Where the budget is known, scrapes that fill it are
-left out. Where it is not, a small level must be held exactly; and where a step then holds enough
-tokens to fill a budget, more is asked: half the scrapes at the very top, and steps that hold
-neither just about a power of two nor always the same number of tokens (as a full budget would).
+No metric has the cap. While requests wait and the KV cache is free, as many run as it allows, or a
+little less: the gauge is read after finished requests have left. A server bound by its token budget
+runs at a level that wanders; scrapes that fill a known budget are left out. Where the budget is
+unknown, a small level must be held exactly, and where a step could fill one, half of the scrapes
+must be at the very top, with steps near no power of two and not always the same.
 
-What is inferred is the cap on *running* requests: max_num_active_seqs where that is set lower.
-max_num_batched_tokens cannot be inferred.
+Inferred is the cap on *running* requests: max_num_active_seqs where that is set lower.
 """
 
 from __future__ import annotations
@@ -19,25 +16,40 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY
-from driftwatch.diagnose.thresholds import (
+from driftwatch.diagnose.limits import (
     BUDGET_FULL_RATIO,
     CAP_BAND_RATIO,
-    FULL_STEP_SPREAD,
     KV_PRESSED_RATIO,
-    PLATEAU_EXACT_BELOW_REQUESTS,
-    PLATEAU_EXACT_SHARE,
-    PLATEAU_FREED_PER_REQUEST,
-    PLATEAU_MIN_SCRAPES,
     PLATEAU_MIN_SPARSE_SCRAPES,
-    PLATEAU_SHARE,
-    PLATEAU_SPARSE_SCRAPES,
-    PLATEAU_SPARSE_SPAN_SECONDS,
-    PLATEAU_TOP_SHARE,
-    POWER_OF_TWO_BAND,
-    SMALLEST_BUDGET_TOKENS,
 )
 from driftwatch.signals.continuity import MAX_GAP_SECONDS, at_end, keys
 from driftwatch.signals.facts import inside
+
+# A plateau must be seen often enough not to be chance: with 8 scrapes, a level that wandered over
+# two values of equal chance would stay in a band of one in 0.4 % of cases.
+PLATEAU_MIN_SCRAPES = 8
+PLATEAU_SPARSE_SCRAPES = 12
+PLATEAU_SPARSE_SPAN_SECONDS = 480
+# At a cap 76 of 76 queued scrapes of run_cap are in the band; bound by its budget a server leaves
+# it in most.
+PLATEAU_SHARE = 0.8
+# Where the budget is unknown and could be full: with leavers ~ Poisson(1) (S = mean generation
+# length) the top two levels hold 74 % of scrapes, with Poisson(2) 41 %; a level that wanders with a
+# standard deviation of 3 or more keeps under 15 % there.
+PLATEAU_TOP_SHARE = 0.4
+# Below 20 requests the band is two levels wide, and a budget that lets one or two requests run
+# stays in it for good: there the top itself must be held. At a cap a step frees one place in as
+# many as a generation has tokens (run_cap at 8 shows its top in 79 % of scrapes).
+PLATEAU_EXACT_BELOW_REQUESTS = 20
+PLATEAU_EXACT_SHARE = 0.6
+PLATEAU_FREED_PER_REQUEST = 0.05
+# vLLM's defaults begin at 2048; nobody sets less than this
+SMALLEST_BUDGET_TOKENS = 256.0
+# A full budget shows steps of just about B tokens, and B is a power of two nearly everywhere.
+POWER_OF_TWO_BAND = 0.05
+# Tokens a step of a full budget are the same from scrape to scrape (within 0.1 % for equal
+# requests); at a cap they follow the mix of prompts and decodes (1 to 3 % and more).
+FULL_STEP_SPREAD = 0.005
 
 _NONE = pl.lit(None, dtype=pl.Float64)
 

@@ -13,7 +13,7 @@ from driftwatch.baselines.in_force import with_releases
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.reference import HISTOGRAMS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
-from driftwatch.diagnose.thresholds import BINDING_WINDOW_SECONDS
+from driftwatch.diagnose.limits import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import DETECTED
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log2
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from driftwatch.knobs import KNOBS
 from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.ground import Ground
-from driftwatch.recommend.scenarios import Scenario, setting_of
+from driftwatch.recommend.scenarios import setting_of
 from driftwatch.recommend.simulation import Measured
-from driftwatch.recommend.sweep import Gain
+from driftwatch.recommend.sweep import Gain, mean
 from driftwatch.recommend.sweep_values import Knobs, Range, refusal, single_knobs
 from driftwatch.simulate.requests import Requests
 
@@ -26,6 +26,13 @@ NEAR_CAPACITY = 0.9
 NEAR = "within 10 % of capacity TTFT cannot be forecast"
 GROWS = "it cannot keep up with this demand: its queue only grows"
 SATURATED = "requests wait all the time, and without a request log a backlog adds up every error"
+
+
+# figures of a simulation, of which a candidate has the mean over the scenarios
+_MEANS = (
+    *("ttft_seconds", "ttft_p95_seconds", "itl_seconds", "itl_p99_seconds", "tpot_p95_seconds"),
+    *("generation_tokens_per_second", "running_requests", "kv_cache_peak_ratio", "preemptions"),
+)
 
 
 def candidate(
@@ -54,6 +61,7 @@ def candidate(
     if len(measured) < len(runs):
         return Candidate(knobs, refused="requests of this window never fit the KV cache then")
     shares = [one.in_target_ratio for one in measured]
+    means: dict[str, Any] = {name: _mean_of(measured, name) for name in _MEANS}
     row = Candidate(
         knobs,
         in_target_ratio=mean(shares),
@@ -61,17 +69,11 @@ def candidate(
         in_target_high_ratio=max(shares),
         ttft_in_target_ratio=_alone(ground, measured, "ttft_in_target_ratio", demand),
         tpot_in_target_ratio=_alone(ground, measured, "tpot_in_target_ratio", demand),
-        ttft_p95_seconds=_mean_of(measured, "ttft_p95_seconds"),
-        ttft_seconds=_mean_of(measured, "ttft_seconds"),
-        itl_seconds=_mean_of(measured, "itl_seconds"),
-        itl_p99_seconds=_mean_of(measured, "itl_p99_seconds"),
-        tpot_p95_seconds=_mean_of(measured, "tpot_p95_seconds"),
-        generation_tokens_per_second=_mean_of(measured, "generation_tokens_per_second"),
-        running_requests=_mean_of(measured, "running_requests"),
-        kv_cache_peak_ratio=_mean_of(measured, "kv_cache_peak_ratio"),
         kv_blocks=ground.blocks.after(scenario.configuration, knobs),
-        preemptions=_mean_of(measured, "preemptions"),
-        reasons=_unknown(measured),
+        **means,
+        reasons={}
+        if any(one.kv_cache_peak_ratio is not None for one in measured)
+        else {"kv_cache_peak_ratio": "KV block count unknown", "kv_blocks": "not on the page"},
     )
     if judged_requests is not None:
         limit = ground.capacity(knobs, judged_requests, near)
@@ -104,11 +106,6 @@ def without_ttft(
     return replace(row, ttft_seconds=None, ttft_p95_seconds=None, reasons=reasons)
 
 
-def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean."""
-    return sum(values) / len(values)
-
-
 def _mean_of(measured: Sequence[Measured], name: str) -> float | None:
     values = [value for one in measured if (value := getattr(one, name)) is not None]
     return mean(values) if values else None
@@ -125,12 +122,6 @@ def _alone(ground: Ground, measured: Sequence[Measured], name: str, demand: floa
     meets = [one is not None and (getattr(one, name) or 0.0) >= share for one in today]
     telling = [one for one, tells in zip(measured, meets, strict=True) if tells]
     return _mean_of(telling or measured, name)
-
-
-def _unknown(measured: Sequence[Measured]) -> dict[str, str]:
-    if all(one.kv_cache_peak_ratio is None for one in measured):
-        return {"kv_cache_peak_ratio": "KV block count unknown", "kv_blocks": "not on the page"}
-    return {}
 
 
 # below it nothing is scarce
@@ -198,7 +189,12 @@ def table_rows(
     line = single_knobs(Range(today, ground.budget_known), only=knob)
     now = setting_of(today, knob) or 0.0
     target = first[knob]
-    near = sorted(line, key=lambda knobs: abs(_steps(knobs[knob], target)))[:_ROWS_WITH_CAPACITY]
+
+    def steps(knobs: Knobs) -> float:
+        value = knobs[knob]
+        return abs(math.log2(value / target)) if value > 0 and target > 0 else 0.0
+
+    near = sorted(line, key=steps)[:_ROWS_WITH_CAPACITY]
     rows = [case.today]
     for knobs in line:
         if advised is not None and dict(knobs) == dict(advised.knobs):
@@ -210,10 +206,6 @@ def table_rows(
         if len(advised.knobs) == 1:
             rows.sort(key=lambda row: row.knobs.get(knob, now))
     return tuple(rows)
-
-
-def _steps(value: float, other: float) -> float:
-    return log2(value / other) if value > 0 and other > 0 else 0.0
 
 
 def _row(case: Case, knobs: Knobs, judged: Requests | None) -> Candidate:
@@ -255,14 +247,17 @@ def prefix_hits(ground: Ground, requests: Requests, ratio: float, today: Candida
 
 def fp8_kv(ground: Ground, requests: Requests, today: Candidate) -> Candidate | None:
     """The same with twice the KV blocks; None where their number is unknown."""
-    scenarios = [_wider(scenario) for scenario in ground.scenarios]
-    blocks = scenarios[0].configuration.num_gpu_blocks
-    if blocks is None:
+    if any(one.configuration.num_gpu_blocks is None for one in ground.scenarios):
         return None
-    then = ground.other(scenarios=scenarios)
-    return replace(
-        _with_scaled_capacity(ground, then, {FP8_KV: 1.0}, requests, today), kv_blocks=blocks
+    scenarios = []
+    for one in ground.scenarios:
+        blocks = 2 * (one.configuration.num_gpu_blocks or 0)
+        wider = replace(one.configuration, num_gpu_blocks=blocks)
+        scenarios.append(replace(one, configuration=wider))
+    row = _with_scaled_capacity(
+        ground, ground.other(scenarios=scenarios), {FP8_KV: 1.0}, requests, today
     )
+    return replace(row, kv_blocks=scenarios[0].configuration.num_gpu_blocks)
 
 
 def more_replicas(ground: Ground, today: Candidate, offered: float, have: int, n: int) -> Candidate:
@@ -329,12 +324,6 @@ def asked_for(
         n = max(1, round(what_if[REPLICAS]))
         candidates.append(more_replicas(ground, today, offered, replicas or 1, n))
     return candidates
-
-
-def _wider(scenario: Scenario) -> Scenario:
-    blocks = scenario.configuration.num_gpu_blocks
-    twice = None if blocks is None else 2 * blocks
-    return replace(scenario, configuration=replace(scenario.configuration, num_gpu_blocks=twice))
 
 
 def _with_scaled_capacity(

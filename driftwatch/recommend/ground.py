@@ -17,6 +17,7 @@ from driftwatch.recommend.capacity import (
 from driftwatch.recommend.scenarios import BlockCount, Scenario, with_knobs
 from driftwatch.recommend.simulation import Judged, Measured, share_simulated, simulated
 from driftwatch.recommend.sweep_values import Knobs
+from driftwatch.recommend.traffic.observed import moved
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 
@@ -72,12 +73,12 @@ class Ground:
         ``scraped``: with latencies, ITL, running and KV; else what is better is judged by alone.
         """
         key = (*scenario.key, tuple(sorted(knobs.items())), demand)
-        if key not in self.memory or (scraped and _unscraped(self.memory[key])):
+        earlier = self.memory.get(key)
+        partial = earlier is not None and earlier.generation_tokens_per_second is None
+        if key not in self.memory or (scraped and partial):
             requests, judged = self.requests_of(scenario), self.judged
             if demand != 1.0:
-                at, patience = requests.arrival_seconds, requests.cancel_seconds
-                patience, at = patience - at, at / demand
-                requests = replace(requests, arrival_seconds=at, cancel_seconds=at + patience)
+                requests = moved(requests, requests.arrival_seconds / demand)
                 judged = replace(
                     judged,
                     since_seconds=judged.since_seconds / demand,
@@ -245,7 +246,3 @@ class Ground:
             return simulated(requests, configuration, scenario.step_time, judged, scraped=scraped)
         except (ImpossibleConfiguration, NoVerdict):
             return None
-
-
-def _unscraped(measured: Measured | None) -> bool:
-    return measured is not None and measured.generation_tokens_per_second is None

@@ -9,7 +9,7 @@ block bootstrap (Künsch, Annals of Statistics 17, 1989) over the window's minut
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -22,9 +22,9 @@ from driftwatch.recommend.capacity import FEWEST_REQUESTS
 from driftwatch.recommend.ground import Ground
 from driftwatch.recommend.sweep import gain_of
 from driftwatch.recommend.sweep_values import Knobs
-from driftwatch.recommend.traffic.from_minutes import busy_minutes, is_saturated
-from driftwatch.recommend.traffic.observed import Observed
-from driftwatch.recommend.traffic.stretch import Clean, chunks_of, clean, p95_of, whole_hit_ratio
+from driftwatch.recommend.traffic.from_minutes import observed_of
+from driftwatch.recommend.traffic.observed import Observed, joined, moved
+from driftwatch.recommend.traffic.stretch import Clean, clean
 from driftwatch.simulate.requests import Requests
 
 _PIECE_SECONDS = 60.0
@@ -141,25 +141,8 @@ def recent(observed: Observed, minutes: pl.DataFrame, since: float) -> Observed:
     requests = requests.take(requests.arrival_seconds >= since)
     if not len(requests):
         raise NoVerdict(f"no request came since the traffic changed at {start:%H:%M} UTC")
-    return replace(
-        observed,
-        start=start,
-        seconds=late.seconds,
-        requests=replace(
-            requests,
-            arrival_seconds=requests.arrival_seconds - since,
-            cancel_seconds=requests.cancel_seconds - since,
-        ),
-        chunks=chunks_of(late),
-        busy_windows=busy_minutes(late),
-        finished_requests=int(np.nansum(late.column("generation_tokens_count"))),
-        saturated=is_saturated(late),
-        prefix_hit_ratio=whole_hit_ratio(late),
-        ttft_p95_seconds=p95_of(late, "ttft_seconds"),
-        tpot_p95_seconds=p95_of(late, "tpot_seconds"),
-        carried_requests=0,
-        waits=None,
-    )
+    late_requests = moved(requests, requests.arrival_seconds - since)
+    return observed_of(late, late_requests, 0, observed.source, observed.notes)
 
 
 PIECE_SECONDS = 300.0
@@ -195,8 +178,7 @@ def steady(
     orders = [np.arange(len(own)), *(rng.permutation(len(own)) for _ in range(rounds - 1))]
     again = own.take(np.concatenate(orders))
     arrival = np.concatenate([at + number * span for number in range(rounds)])
-    patience = again.cancel_seconds - again.arrival_seconds
-    return replace(again, arrival_seconds=arrival, cancel_seconds=arrival + patience), rounds * span
+    return moved(again, arrival), rounds * span
 
 
 def _staying(own: Requests, rng: np.random.Generator) -> Requests:
@@ -211,24 +193,14 @@ def _staying(own: Requests, rng: np.random.Generator) -> Requests:
 
 def _in_turn(windows: Sequence[tuple[Requests, float]]) -> tuple[Requests, float]:
     """A part of each window behind that of the one before, as many requests as of one in all."""
-    parts, starts, began = [], [], 0.0
+    parts, began = [], 0.0
     not_empty = [(requests, lasting) for requests, lasting in windows if len(requests)]
     for requests, lasting in not_empty:
         until = lasting / len(not_empty)
         part = requests.take(requests.arrival_seconds < until)
-        parts.append(part)
-        starts.append(np.full(len(part), began))
+        parts.append(moved(part, part.arrival_seconds + began))
         began += until
-    if not parts:
-        return windows[0]
-    together = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in (one.name for one in fields(Requests))
-    }
-    moved = np.concatenate(starts)
-    together["arrival_seconds"] = together["arrival_seconds"] + moved
-    together["cancel_seconds"] = together["cancel_seconds"] + moved
-    return Requests(**together), began
+    return (joined(parts), began) if parts else windows[0]
 
 
 def demands(observed: Observed, rate: float) -> tuple[float, float]:
@@ -312,11 +284,10 @@ def _windows(observed: Observed, seed: int) -> Iterator[tuple[Requests, float]]:
         if not len(places):
             continue
         counts = (edges[1:] - edges[:-1])[chosen]
-        moved = np.repeat((np.arange(blocks) - chosen) * width, counts)
+        shift = np.repeat((np.arange(blocks) - chosen) * width, counts)
         sample = own.take(places)
-        arrival = sample.arrival_seconds + moved
-        patience = sample.cancel_seconds - sample.arrival_seconds
-        again = replace(sample, arrival_seconds=arrival, cancel_seconds=arrival + patience)
+        arrival = sample.arrival_seconds + shift
+        again = moved(sample, arrival)
         order = np.argsort(arrival, kind="stable")
         window = replace(observed, requests=again.take(order), carried_requests=0)
         requests, lasting = steady(window, seed + draw)

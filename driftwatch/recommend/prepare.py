@@ -97,7 +97,10 @@ def _alike(
         if before is None:
             continue
         after = _simulated(observed, configuration, calibration)
-        if after is not None and all(_near(before, after, name) for name in _FIGURES):
+        pairs = [(getattr(before, name), getattr(after, name, None)) for name in _FIGURES]
+        if after is not None and all(
+            a is b if a is None or b is None else abs(b - a) <= _SAME * abs(a) for a, b in pairs
+        ):
             return calibration
     return None
 
@@ -112,13 +115,6 @@ def _simulated(
         )
     except (ImpossibleConfiguration, NoVerdict):
         return None
-
-
-def _near(one: Measured, other: Measured, name: str) -> bool:
-    a, b = getattr(one, name), getattr(other, name)
-    if a is None or b is None:
-        return a is b
-    return bool(abs(b - a) <= _SAME * abs(a))
 
 
 IN_BURSTS = "arrivals inside a minute: in bursts, as forward passes and queue show"
@@ -168,7 +164,7 @@ def prepare(question: Question, hardware: Hardware | None) -> Prepared | Refused
     if not calibrations:
         return Refused(refused(advice, [*gates, *failures]), now)
     scenarios = scenarios_of(calibrations)
-    calibration = _of(calibrations, scenarios[0])
+    calibration = next(one for _, one in calibrations if scenarios[0].fit in one.fits)
     advice = replace(advice, calibration=calibration)
     fitting, fit = _fitting(scenarios, observed, calibration.arrivals, question.seed)
     gates += [*fit, kv_gate(observed, scenarios)]
@@ -284,12 +280,6 @@ def _so_far(
         requests=len(now.requests),
         notes=tuple(notes),
     )
-
-
-def _of(
-    calibrations: Sequence[tuple[SchedulerConfiguration, Calibration]], scenario: Scenario
-) -> Calibration:
-    return next(calibration for _, calibration in calibrations if scenario.fit in calibration.fits)
 
 
 def _fitting(

@@ -178,7 +178,7 @@ def gain_of(ground: Ground, knobs: Knobs, demands: Sequence[float] | None = None
             return None
         rows.append((demand, [(b.in_target_ratio, a.in_target_ratio) for b, a in pairs]))
         ratios += [_ratio(a.e2e_seconds, b.e2e_seconds) for b, a in pairs]
-    gains = [_mean([shares[n][1] - shares[n][0] for _, shares in rows]) for n in range(len(pairs))]
+    gains = [mean([shares[n][1] - shares[n][0] for _, shares in rows]) for n in range(len(pairs))]
     likely = [
         gain
         for gain, scenario in zip(gains, ground.scenarios, strict=True)
@@ -186,18 +186,19 @@ def gain_of(ground: Ground, knobs: Knobs, demands: Sequence[float] | None = None
     ]
     return Gain(
         knobs,
-        _mean(gains),
+        mean(gains),
         min(gains),
         min(likely or gains),
         {
-            demand: (_mean([now for now, _ in shares]), _mean([then for _, then in shares]))
+            demand: (mean([now for now, _ in shares]), mean([then for _, then in shares]))
             for demand, shares in rows
         },
         max(ratios),
     )
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean."""
     return sum(values) / len(values)
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from driftwatch.diagnose.thresholds import KV_PRESSED_RATIO
+from driftwatch.diagnose.limits import KV_PRESSED_RATIO
 from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.calibration.prior import prior_of
@@ -30,39 +30,21 @@ from driftwatch.recommend.words import add_replicas, aims, digits, percent, span
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.step_time import StepTime
 
-
-class _Loss(NamedTuple):
-    """What the engine or its surroundings lost at a leaf of the shipped trees."""
-
-    text: str
-    # evidence column that says how slow it is; None = it is no matter of speed
-    speed: str | None = None
-    unexplained: bool = False
-
-    def describe(self, evidence: Mapping[str, Any]) -> str:
-        ratio = None if self.speed is None else evidence.get(self.speed)
-        by = "" if ratio is None else f": {100 * (1 - ratio):.0f} %"
-        todo = "; look for what changed there, or drain it" if self.unexplained else ""
-        return f"{self.text}{by}{todo}"
-
-
-_OWN_SPEED = "speed_at_equal_load_ratio"
-# a knob would hide it
+# leaf of the shipped trees → what the engine or its surroundings lost: a knob would hide it
 _LEAVES = {
-    "engine_stuck": _Loss("requests are present and no token comes"),
-    "version_change": _Loss("slower at equal load than before the release changed", _OWN_SPEED),
-    "gpu_throttled": _Loss("slower at equal load with the GPU clock down", _OWN_SPEED),
-    "spec_decode_acceptance_fell": _Loss("fewer drafted tokens are accepted than in the baseline"),
-    "prefix_cache_collapse": _Loss("prefix-cache hits fell, so that prompts are computed anew"),
-    "replica_slow": _Loss(
-        "slower at equal load than its peers", "speed_against_pool_ratio", unexplained=True
-    ),
-    "scheduler_regression": _Loss(
-        "slower at equal load without a cause that is measured", _OWN_SPEED, unexplained=True
-    ),
-    "deferred_admission": _Loss("requests are deferred by LoRA slots, KV transfer or grammar"),
-    "replica_imbalance": _Loss("requests wait here while a peer has free slots"),
+    "engine_stuck": "requests are present and no token comes",
+    "version_change": "slower at equal load than before the release changed",
+    "gpu_throttled": "slower at equal load with the GPU clock down",
+    "spec_decode_acceptance_fell": "fewer drafted tokens are accepted than in the baseline",
+    "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
+    "replica_slow": "slower at equal load than its peers",
+    "scheduler_regression": "slower at equal load without a cause that is measured",
+    "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
+    "replica_imbalance": "requests wait here while a peer has free slots",
 }
+_UNEXPLAINED = ("replica_slow", "scheduler_regression")
+_SPEED, _PEERS = "speed_at_equal_load_ratio", "speed_against_pool_ratio"
+_SPEED_OF = dict.fromkeys(("version_change", "gpu_throttled", "scheduler_regression"), _SPEED)
 # Kinds of engines whose requests the simulation does not know.
 _NOT_SIMULATED = {
     "pooling": "a pooling engine",
@@ -92,24 +74,30 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     if lost := evidence.get("gpus_lost"):
         return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
     if leaf in _LEAVES:
-        return _LEAVES[leaf].describe(evidence)
+        column = _PEERS if leaf == "replica_slow" else _SPEED_OF.get(leaf)
+        todo = "; look for what changed there, or drain it" if leaf in _UNEXPLAINED else ""
+        return f"{_LEAVES[leaf]}{_by(evidence.get(column or ''))}{todo}"
     silent = evidence.get("seconds_since_last_token")
     if silent is not None and silent >= STUCK_SECONDS:
         return f"no token for {silent:.0f} s"
-    if evidence.get("slower_at_equal_load"):
-        speed = evidence.get("speed_at_equal_load_ratio")
-        return "slower at equal load" + (f" (r {speed:.2f})" if speed is not None else "")
-    if evidence.get("slower_than_pool"):
-        speed = evidence.get("speed_against_pool_ratio")
-        return "slower than its peers" + (f" (r {speed:.2f})" if speed is not None else "")
+    for slower, text, column in (
+        ("slower_at_equal_load", "slower at equal load", _SPEED),
+        ("slower_than_pool", "slower than its peers", _PEERS),
+    ):
+        if evidence.get(slower):
+            return f"{text}{_by(evidence.get(column))}"
     if evidence.get("engine_kind") == "decode_only":
         return None  # it waits for every request's KV cache: that is no cause
     deferred = evidence.get("waiting_deferred_share_10m_ratio")
     if evidence.get("binding_limit") == "deferred" or (
         deferred is not None and deferred >= _DEFERRED_SHARE
     ):
-        return _LEAVES["deferred_admission"].text
+        return _LEAVES["deferred_admission"]
     return None
+
+
+def _by(speed_ratio: float | None) -> str:
+    return "" if speed_ratio is None else f": {100 * (1 - speed_ratio):.0f} %"
 
 
 _QUEUED = 1.0  # mean of num_requests_waiting: no step lacked a request

@@ -1,19 +1,14 @@
 """What still differs within matched cells, taken out: load and lengths of single minutes.
 
-Cells are coarse, and a day's season fills them from other ends before and after. So figures are
-regressed on what each minute was asked for and moved to the middle of its cell, as the authors of
-coarsened exact matching advise to do after it. Both sides share their slopes, each by how quiet it
-is: few minutes after a change have no slopes of their own. Load enters with its square. What the
-curve misses of a cell is that cell's own level, the same on both sides, believed as far as its
-minutes tell (a random effect: DerSimonian and Laird, "Meta-analysis in clinical trials", Controlled
-Clinical Trials 7, 1986). Slopes are shrunk as if they had been drawn around 0 with a standard
-deviation of 1.
+Figures are regressed on what each minute was asked for and moved to the middle of its cell. Both
+sides share their slopes, each by how quiet it is; load enters with its square; slopes are shrunk as
+if drawn around 0 with a standard deviation of 1. What the curve misses of a cell is the cell's own
+level, the same on both sides, believed as far as its minutes tell (DerSimonian and Laird,
+Controlled Clinical Trials 7, 1986).
 
-The slope over load also says what an engine that is slower by itself does to a figure: slower by f
-at a load is a load higher by f with every second f times as long, so a time moves by 1 + slope, a
-count by the slope (which is no less than 1: requests in the server are load times time, Little), a
-rate by slope - 1, a share of requests in target by its slope and by the requests that are just
-inside the target.
+An engine that is slower by f at a load is as at a load higher by f, with every second f times as
+long: a time moves by 1 + slope, a count by the slope (no less than 1: Little), a rate by slope - 1,
+a share in target by its slope and by the requests that are just inside the target.
 """
 
 from __future__ import annotations
@@ -76,29 +71,25 @@ def adjusted(
     top = np.concatenate([before.numerator, after.numerator])
     bottom = np.concatenate([before.denominator, after.denominator])
     usable = (bottom > 0) & (share | (top > 0))
-    fit = _fit(covariates, side, cell, cells, top, bottom, usable, share)
-    moved = _moved(top, bottom, (covariates - middle[cell]) @ fit.slopes, share)
-    expected = (middle @ fit.slopes + fit.levels)[cell]
-    speed = _with_speed(name, float(np.clip(fit.slopes[0], -STEEPEST, STEEPEST)), density)
+    slopes, levels, residual, fitted = _fit(
+        covariates, side, cell, cells, top, bottom, usable, share
+    )
+    by = np.clip((covariates - middle[cell]) @ slopes, -FARTHEST, FARTHEST)
+    moved = np.clip(top - bottom * by, 0.0, bottom) if share else top * np.exp(-by)
+    expected = (middle @ slopes + levels)[cell]
+    speed = _with_speed(name, float(np.clip(slopes[0], -STEEPEST, STEEPEST)), density)
     one, other = (
         Adjusted(
             Parts(moved[at], bottom[at]),
             expected[at],
-            fit.residual[at],
+            residual[at],
             usable[at],
             speed,
-            fit.fitted[number],
+            fitted[number],
         )
         for number, at in enumerate((side == 0, side == 1))
     )
     return one, other
-
-
-def _moved(top: Floats, bottom: Floats, by: Floats, share: bool) -> Floats:
-    by = np.clip(by, -FARTHEST, FARTHEST)
-    result: Floats
-    result = np.clip(top - bottom * by, 0.0, bottom) if share else top * np.exp(-by)
-    return result
 
 
 def _covariates(matched: Matched, side: Integers) -> Floats:
@@ -135,16 +126,6 @@ def _with_speed(name: str, slope: float, density: float) -> float:
     return abs(slope - 1.0) if unit.endswith("/s") else max(slope, 1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Fit:
-    """What a regression found."""
-
-    slopes: Floats
-    levels: Floats
-    residual: Floats
-    fitted: tuple[float, float]
-
-
 def _fit(
     covariates: Floats,
     side: Integers,
@@ -154,10 +135,11 @@ def _fit(
     bottom: Floats,
     usable: Flags,
     share: bool,
-) -> _Fit:
+) -> tuple[Floats, Floats, Floats, list[float]]:
+    """Slopes, levels of the cells, residuals, and the degrees of freedom taken of each side."""
     residual, levels = np.zeros(len(cell)), np.zeros(cells)
     if usable.sum() <= 2:
-        return _Fit(np.zeros(covariates.shape[1]), levels, residual, (0.0, 0.0))
+        return np.zeros(covariates.shape[1]), levels, residual, [0.0, 0.0]
     ratio = top[usable] / bottom[usable]
     y = ratio if share else np.log(ratio)
     at, of, weight = side[usable], cell[usable], bottom[usable]
@@ -182,33 +164,25 @@ def _fit(
         fitted[number] = trace * mine.sum() / len(mine) + float(
             (freedom[of[mine]] / counted[of[mine]]).sum()
         )
-    return _Fit(slopes, levels, residual, (fitted[0], fitted[1]))
+    return slopes, levels, residual, fitted
 
 
 def _slopes(x: Floats, y: Floats, weight: Floats, at: Integers) -> tuple[Floats, float]:
-    """[columns] slopes, and the degrees of freedom that they took."""
+    """[columns] slopes (ridge), and the degrees of freedom that they took."""
     fitted = min(x.shape[1], len(x) // MINUTES_A_SLOPE)
-    first, trace = _ridge(x[:, :fitted], y, weight, at)
-    slopes = np.zeros(x.shape[1])
-    slopes[:fitted] = first
-    return slopes, trace
-
-
-def _ridge(x: Floats, y: Floats, weight: Floats, at: Integers) -> tuple[Floats, float]:
-    """[columns] slopes, and the trace of what maps figures to fitted ones."""
-    rest: Floats = y
+    x, all_slopes = x[:, :fitted], np.zeros(x.shape[1])
     least = 1e-6 * float((weight * y**2).mean()) + 1e-12
-    slopes: Floats = np.zeros(x.shape[1])
-    fitted = 0.0
+    rest, trace = y, 0.0
     for _ in range(2):  # first with all the variance, then with what the slopes leave
         noise = _means((rest**2)[:, None], at, 2, weight)[:, 0] + least
         sure = weight / noise[at]
         gram, moments = (x * sure[:, None]).T @ x, (x * sure[:, None]).T @ y
         shrunk = gram + np.eye(len(gram)) / SLOPE_SD**2
         slopes = np.asarray(np.linalg.solve(shrunk, moments))
-        fitted = float(np.trace(np.linalg.solve(shrunk, gram)))
+        trace = float(np.trace(np.linalg.solve(shrunk, gram)))
         rest = y - x @ slopes
-    return slopes, fitted
+    all_slopes[:fitted] = slopes
+    return all_slopes, trace
 
 
 def _cell_levels(rest: Floats, of: Integers, cells: int, weight: Floats) -> tuple[Floats, Floats]:

@@ -81,15 +81,17 @@ def compare(
     sufficient = enough(matched, fewest_minutes)
     if sufficient:
         by_figure = _both(matched, slo, confidence)
-    effects = tuple(
-        Effect(name, *_numbers(by_figure[name]), (forecast or {}).get(name), figure.unit)
-        for name, figure in FIGURES.items()
-        if name in by_figure
-    )
+    effects = []
+    for name, figure in FIGURES.items():
+        if (both := by_figure.get(name)) is not None:
+            limits = difference(both.before, both.after, both.correlation)
+            promise = (forecast or {}).get(name)
+            values = both.before.value, both.after.value
+            effects.append(Effect(name, *values, *limits, promise, figure.unit))
     served = [float(side["ttft_seconds_count"].sum()) for side in (matched.before, matched.after)]
     one, other = (_load(side, matched) for side in ("before", "after"))
     return Comparison(
-        effects,
+        tuple(effects),
         matched,
         load,
         one,
@@ -193,11 +195,6 @@ def _minutes_of(matched: Matched) -> tuple[Integers, Integers]:
     first = min(int(one.min()) for one in ends)
     one, other = ((end - first).astype(np.int64) for end in ends)
     return one, other
-
-
-def _numbers(both: Both) -> tuple[float, float, float, float]:
-    low, high = difference(both.before, both.after, both.correlation)
-    return both.before.value, both.after.value, low, high
 
 
 def _add_in_target(by_figure: dict[str, Both]) -> None:

@@ -192,7 +192,7 @@ def matched(
     the difference where minutes are equally noisy). ``before``: from
     :func:`driftwatch.verify.matching.comparable`; ``by``: names of :data:`BINS`.
     """
-    cells_before, cells_after = _cells(before, after, by)
+    cells_before, cells_after = bins_of(before, after, by), bins_of(after, after, by)
     # a scalar key: the combinations that occur, numbered
     _, numbered = np.unique(
         np.concatenate([cells_before, cells_after]), axis=0, return_inverse=True
@@ -215,22 +215,15 @@ def matched(
     )
 
 
-def _cells(
-    before: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]
-) -> tuple[Integers, Integers]:
-    """[minutes, columns] bin numbers of both stretches, on one grid."""
-    return bins_of(before, after, by), bins_of(after, after, by)
-
-
 def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> Integers:
     """[minutes, columns] bin numbers of minutes on the grid of a later stretch.
 
     ``after``: the stretch whose median is the middle of a bin; ``by``: names of :data:`BINS`.
     """
-    integerss: list[Integers] = []
+    numbers: list[Integers] = []
     for name in by:
         middle = after[name].log().median()
         width = float(np.log(BINS[name]))
         logs = minutes[name].log().to_numpy()
-        integerss.append(np.floor((logs - float(middle or 0.0)) / width + 0.5).astype(np.int64))  # type: ignore[arg-type]
-    return np.stack(integerss, axis=1) if len(minutes) else np.zeros((0, len(by)), dtype=np.int64)
+        numbers.append(np.floor((logs - float(middle or 0.0)) / width + 0.5).astype(np.int64))  # type: ignore[arg-type]
+    return np.stack(numbers, axis=1) if len(minutes) else np.zeros((0, len(by)), dtype=np.int64)

@@ -1,23 +1,15 @@
 """How far a stretch's figure may lie from what it stands for: short noise, and the engine's wander.
 
-Every minute has an influence on the figure; their covariances add up to its variance. What
-neighbouring minutes share (a queue, long requests) is summed with Bartlett's weights (Newey and
-West, Econometrica 55, 1987) over as many minutes as the autocorrelation asks for (Politis and
-White, "Automatic Block-Length Selection for the Dependent Bootstrap", Econometric Reviews 23, 2004,
-with the correction of Patton, Politis, White 2009).
+Every minute has an influence on the figure; their covariances add up to its variance. Neighbouring
+minutes (a queue, long requests) are summed with Bartlett's weights (Newey and West, Econometrica
+55, 1987) over as many as the autocorrelation asks for (Politis and White, Econometric Reviews 23,
+2004, corrected 2009). A shorter stretch without a burst seems too sure: its noise is not believed
+to be below the longer one's, but as far as its own minutes tell.
 
-An engine's speed wanders by itself, some per cent over an hour or more, and that is no effect of a
-change. It is taken as an Ornstein-Uhlenbeck process. How large it is in a figure is read from the
-stretches themselves, from the covariance of minutes twenty minutes to two hours apart beside what
-load and lengths explain; where they are too short for that, a belief stands in: a standard
-deviation of 4 % of the engine's speed, times what the slope over load makes of it. Both are weighed
-by how many times the wander forgot itself. In how long it forgets nobody knows; of half an hour to
-four hours the one counts that makes the comparison least sure. Two stretches side by side share
-their wander, which is why the sides' covariance counts as well.
-
-A short stretch of skewed minutes that happens to have no burst seems sure of a mean that is too
-low. So the shorter stretch's noise is not believed to be below the longer one's, but as far as its
-own minutes tell.
+An engine's speed wanders some per cent over an hour or more, as an Ornstein-Uhlenbeck process; that
+is no effect of a change. Its size is read from minutes twenty minutes to two hours apart, weighed
+with a belief of 4 %. Of half an hour to four hours, in which it may forget, the one counts that
+makes the comparison least sure. Two stretches side by side share their wander.
 """
 
 from __future__ import annotations

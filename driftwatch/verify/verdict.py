@@ -10,9 +10,9 @@ import polars as pl
 from driftwatch.model import Slo
 from driftwatch.verify.compare import Comparison, compare
 from driftwatch.verify.figures import inside_bucket, percentile_cell
-from driftwatch.verify.judge import Judgement, judge, load_not_met, promised
+from driftwatch.verify.judge import judge, load_not_met, promised
 from driftwatch.verify.matching import after_change, before_change, comparable, with_traffic
-from driftwatch.verify.verification import Effect, Verification
+from driftwatch.verify.verification import Verification
 
 # A day has every load and every mix of a day.
 LOOK_BACK = timedelta(hours=24)
@@ -92,7 +92,7 @@ def verified(
         closed_at=at,
         verdict=judgement.verdict,
         reason=judgement.reason,
-        effects=_primary_first(comparison, judgement),
+        effects=tuple(sorted(comparison.effects, key=lambda one: one.name != judgement.primary)),
         matched_minutes=comparison.matched.minutes,
         itl_p99_cell_seconds=percentile_cell(comparison.matched.after, "itl_seconds", 0.99),
         notes=(
@@ -136,10 +136,6 @@ def superseded(opened: Verification, at: datetime) -> Verification:
         closed_at=at,
         reason=f"{reason} ({opened.reason})" if opened.reason else reason,
     )
-
-
-def _primary_first(comparison: Comparison, judgement: Judgement) -> tuple[Effect, ...]:
-    return tuple(sorted(comparison.effects, key=lambda effect: effect.name != judgement.primary))
 
 
 def _notes(

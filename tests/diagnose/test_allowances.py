@@ -75,14 +75,14 @@ def test_limits_of_a_row_name_what_is_missing() -> None:
     budget, seqs, kv = limits_of(frame)[0]
     assert (budget.name, budget.note) == (
         "max_num_batched_tokens",
-        "max_num_batched_tokens unknown",
+        "setting not given",
     )
     assert (seqs.name, seqs.note, seqs.margin_ratio) == (
         "max_num_seqs",
-        "max_num_seqs unknown",
+        "setting not given",
         None,
     )
-    assert (kv.name, kv.note) == ("kv_cache", "kv_cache_tokens unknown")
+    assert (kv.name, kv.note) == ("kv_cache", "KV cache size not in /metrics")
 
 
 def test_limits_of_a_row_without_finished_requests() -> None:

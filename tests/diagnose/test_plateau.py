@@ -19,7 +19,7 @@ from pipeline_cases import (
 )
 from plateau_cases import caps, inferred, page
 
-from driftwatch.diagnose.thresholds import CAP_BAND_RATIO
+from driftwatch.diagnose.limits import CAP_BAND_RATIO
 
 # --- real servers
 

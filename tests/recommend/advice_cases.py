@@ -82,7 +82,6 @@ def prepared_of(
         "metrics",
         pl.DataFrame(schema=CHUNK_SCHEMA),
         busy_windows=10,
-        finished_requests=len(requests),
         saturated=saturated,
     )
     advice = Advice(

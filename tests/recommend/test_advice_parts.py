@@ -46,7 +46,7 @@ TODAY = SchedulerConfiguration(64, 2048, 27_000)
 
 def observed(**more: object) -> Observed:
     requests = requests_of(10, 300, 200)
-    made = Observed(AT, SECONDS, requests, "metrics", chunks(), 10, len(requests), False)
+    made = Observed(AT, SECONDS, requests, "metrics", chunks(), 10, False)
     return replace(made, **more)
 
 
@@ -131,7 +131,7 @@ def test_too_little_traffic_and_what_is_not_replayed() -> None:
         "needs 20 requests, has 17",
     ]
     # few requests are no reason by themselves: how closely they tell the forecast is asked of it
-    long = observed(busy_windows=10, finished_requests=60, requests=requests_of(0.3, 300, 4000))
+    long = observed(busy_windows=10, requests=requests_of(0.3, 300, 4000))
     assert all(gate.passed for gate in traffic_gates(long, long))
     now = observed(busy_windows=2, requests=requests_of(0.05, 300, 200))
     late = traffic_gates(observed(), now)

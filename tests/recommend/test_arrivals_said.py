@@ -30,7 +30,6 @@ UNKNOWN = Observed(
     "metrics",
     pl.DataFrame(schema=CHUNK_SCHEMA),
     busy_windows=10,
-    finished_requests=720,
     saturated=False,
 )
 KNOWN = replace(UNKNOWN, waits=Waits(np.array([0.0, SECONDS]), (), 0, np.array([0.0, np.inf])))

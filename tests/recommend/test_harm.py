@@ -102,7 +102,7 @@ def test_a_slowed_engine_whose_batch_hit_the_cap_is_not_told_to_raise_it(
     slowed = {**asked.evidence, "slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.81}
     answer = advise(replace(asked, evidence=slowed))
     assert answer.recommendation.action == "none"
-    assert answer.recommendation.why == "do not change a knob: slower at equal load (r 0.81)"
+    assert answer.recommendation.why == "do not change a knob: slower at equal load: 19 %"
     for leaf in ("replica_slow", "version_change", "gpu_throttled", "engine_stuck"):
         assert advise(replace(asked, leaf=leaf)).recommendation.action == "none"
 

@@ -43,7 +43,6 @@ def _observed(*, waiting: float = 40.0, completes: float | None = 3.0, **other: 
         "metrics",
         pl.DataFrame([chunk], schema=CHUNK_SCHEMA),
         busy_windows=4,
-        finished_requests=720,
         saturated=True,
     )
     return replace(seen, **other)

@@ -47,7 +47,6 @@ def _observed(**other: Any) -> Observed:
         "metrics",
         pl.DataFrame([chunk], schema=CHUNK_SCHEMA),
         busy_windows=4,
-        finished_requests=120,
         saturated=True,
         tpot_p95_seconds=0.015,
     )

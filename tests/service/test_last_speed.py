@@ -38,7 +38,7 @@ def test_what_was_last_known_holds_while_it_is_unknown() -> None:
         Question(datetime(2026, 1, 1, tzinfo=UTC), no_minutes(), Server(Serving()), evidence=row)
     ).recommendation
     assert (said.action, said.knob) == ("none", None)
-    assert "slower at equal load (r 0.69)" in said.why
+    assert "slower at equal load: 31 %" in said.why
 
 
 @pytest.mark.parametrize(

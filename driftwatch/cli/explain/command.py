@@ -13,7 +13,7 @@ from driftwatch.cli.history_options import WINDOW_OPTIONS, history_options, json
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Duration
 from driftwatch.cli.output import print_wrapped
-from driftwatch.cli.target_window import Evaluated, TargetWindow, target_window
+from driftwatch.cli.target_window import TargetWindow, target_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,6 +61,7 @@ def _explain(
 ) -> None:
     from driftwatch.clock import SystemClock
     from driftwatch.diagnose.tree import UNDETERMINED
+    from driftwatch.pipeline.advice import explained
     from driftwatch.pipeline.explain import SYMPTOMS
 
     today = SystemClock().now().date()
@@ -71,7 +72,9 @@ def _explain(
     if not as_json:  # above "no verdict" as well
         _print_firing(firing, scope.target, today)
     evaluated = scope.evaluated()
-    finding, window = _advised(scope, evaluated), evaluated.window
+    assert evaluated.finding is not None  # noqa: S101 - evaluated() raises without one
+    moment, window = evaluated.moment(scope), evaluated.window
+    finding = explained(evaluated.finding, evaluated.row, scope.history.plan, moment)
     if as_json:
         from driftwatch.notify.explanation import explained_json
 
@@ -83,24 +86,6 @@ def _explain(
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == UNDETERMINED
     click.get_current_context().exit(EXIT_NO_VERDICT if undetermined else 0)
-
-
-def _advised(scope: TargetWindow, evaluated: Evaluated) -> Finding:
-    """The finding with what a simulation of its traffic says, where its leaf asks for one."""
-    from driftwatch.pipeline.advice import explained
-    from driftwatch.pipeline.question import Moment
-
-    assert evaluated.finding is not None  # noqa: S101 - evaluated() raises without one
-    moment = Moment(
-        evaluated.finding.target,
-        evaluated.window.end,
-        evaluated.minutes,
-        evaluated.row,
-        evaluated.beside,
-        scope.replicas,
-        scope.data.collected.gpus,
-    )
-    return explained(evaluated.finding, evaluated.row, scope.history.plan, moment)
 
 
 def _print_silence(scope: TargetWindow, end: datetime) -> None:

@@ -48,12 +48,16 @@ def command(
     server: it prints the change. Exit code 0: answered, also where nothing is to be changed; 4: no
     advice, and the output names the check that failed and what would settle it.
     """
+    from driftwatch.recommend.advise import advise
+    from driftwatch.simulate.hardware import with_hardware
+
     values = parse_what_ifs(what_if)
     check_plot(plot)
     with history.as_recording() as source:
         scope = _target_window(target, length, source, with_log=rest["log"] is not None)
         evaluated = scope.evaluated(finding_needed=False)
-        advice = _answer(_question(scope, evaluated, length, values, rest), hardware)
+        question = _question(scope, evaluated, length, values, rest)
+        advice = advise(question, hardware=with_hardware(hardware))
     if plot is not None:
         _draw(plot, advice, scope)
     if as_json:
@@ -102,31 +106,15 @@ def _question(
     what_if: dict[str, float],
     options: dict[str, Any],
 ) -> Question:
-    from driftwatch.pipeline.question import Moment, Options, question_for
+    from driftwatch.pipeline.question import Options, question_for
     from driftwatch.simulate.workload import read_requests
 
-    diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
     log = options.pop("log")
-    moment = Moment(
-        scope.target,
-        scope.window.end,
-        evaluated.minutes,
-        evaluated.row,
-        evaluated.beside,
-        scope.replicas,
-        scope.data.collected.gpus,
-    )
     requests = None if log is None else read_requests(log, any_order=True)
     stated = Options(window=length, what_if=what_if, log=requests, **options)
+    diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
     leaf = None if diagnosis is None else diagnosis.leaf
-    return question_for(moment, scope.history.plan, leaf, stated)
-
-
-def _answer(question: Question, hardware: Path | None) -> Advice:
-    from driftwatch.recommend.advise import advise
-    from driftwatch.simulate.hardware import with_hardware
-
-    return advise(question, hardware=with_hardware(hardware))
+    return question_for(evaluated.moment(scope), scope.history.plan, leaf, stated)
 
 
 def _draw(path: Path, advice: Advice, scope: TargetWindow) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -66,6 +66,9 @@ def command(
     A list has id, verdict, time of the change, target and change; piped also when it closed, and
     the reason. Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE, or still open.
     """
+    from driftwatch.cli.verify.text import one_in_full, record_document, record_lines
+    from driftwatch.verify.verification import VERIFICATION, track_record
+
     if (before is None) != (after is None) and against is None:
         raise UsageError("--before and --after belong together")
     if before is not None and against is not None:
@@ -77,12 +80,15 @@ def command(
         verifications = _of_recording(options, history)
     many = target is None and before is None and against is None
     if record:
-        _print_record(verifications, as_json)
+        forecasts = track_record(verifications)
+        _print(record_document(forecasts), record_lines(forecasts), as_json)
     elif many and (history.is_stored or len(verifications) != 1):
         _print_list(verifications, as_json)
     else:
-        _print_one(verifications[-1], as_json)
-        click.get_current_context().exit(_EXIT.get(verifications[-1].verdict, EXIT_NO_VERDICT))
+        last = verifications[-1]
+        lines = one_in_full(last, SystemClock().now())
+        _print(VERIFICATION.document(last), lines, as_json)
+        click.get_current_context().exit(_EXIT.get(last.verdict, EXIT_NO_VERDICT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +216,11 @@ def _rows(store: Store, options: _Options, end: datetime) -> pl.DataFrame:
     return store.past(since, until)
 
 
-def _print_one(verification: Verification, as_json: bool) -> None:
-    from driftwatch.cli.verify.text import one_in_full
-    from driftwatch.verify.verification import VERIFICATION
-
+def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
     if as_json:
-        print_json(VERIFICATION.document(verification))
+        print_json(document)
         return
-    for line in one_in_full(verification, SystemClock().now()):
+    for line in lines:
         click.echo(line)
 
 
@@ -225,28 +228,8 @@ def _print_list(verifications: Sequence[Verification], as_json: bool) -> None:
     from driftwatch.cli.verify.text import listed
     from driftwatch.verify.verification import VERIFICATION
 
-    if as_json:
-        print_json(
-            {
-                "schema_version": 1,
-                "verifications": [VERIFICATION.document(one) for one in verifications],
-            }
-        )
-        return
-    for line in listed(verifications, SystemClock().now()):
-        if line:
-            click.echo(line)
-    if not verifications:
+    documents = [VERIFICATION.document(one) for one in verifications]
+    lines = filter(None, listed(verifications, SystemClock().now()))
+    _print({"schema_version": 1, "verifications": documents}, lines, as_json)
+    if not verifications and not as_json:
         click.echo("no change of a setting or a release in the last eight weeks", err=True)
-
-
-def _print_record(verifications: Sequence[Verification], as_json: bool) -> None:
-    from driftwatch.cli.verify.text import record_document, record_lines
-    from driftwatch.verify.verification import track_record
-
-    record = track_record(verifications)
-    if as_json:
-        print_json(record_document(record))
-        return
-    for line in record_lines(record):
-        click.echo(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.diagnose.thresholds import CAP_BAND_RATIO
+from driftwatch.diagnose.limits import CAP_BAND_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.notify.numbers import (
     brief,

@@ -1,19 +1,12 @@
 """Gauss-Newton over the logarithms of a step-time model's coefficients, each evaluation a
-simulation.
-
-Minimised is the Huber loss of the weighted log residuals plus what is believed before:
+simulation. Minimised is the Huber loss of the weighted log residuals plus what is believed before:
 
     Σ huber(log(simulated / observed) / noise) + Σ (log(c / prior) / log_sd)² + Σ (wander / sd)²
 
-The wander is the engine's own: at the same composition a step takes longer in one chunk than in
-another (neighbours on the host, clocks, temperature), no step-time model says so, and a queue
-integrates it. It is a factor on the steps of each chunk, found with the coefficients; what the load
-explains costs less than what it must explain.
-
-Derivatives are finite differences of simulations of the same requests; a coefficient is moved far
-enough that the mean step changes by a few percent, as a simulation is a staircase under the
-microscope. c4 keeps its ratio to c1: both are operations. Time to first token outside the engine
-and the wander need no simulation: a chunk answers its own factor as it answers that of the whole.
+The wander is the engine's own (neighbours on the host, clocks, temperature): a factor on the steps
+of each chunk. Derivatives are finite differences of simulations of the same requests, over steps
+that change the mean step by a few percent: a simulation is a staircase under the microscope. c4
+keeps its ratio to c1. Time to first token outside the engine and the wander need no simulation.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ same counts differ by, what no model of this form can say (``FLOORS``), and a ga
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,42 +46,28 @@ class Played:
     waiting: Floats
 
 
-@dataclass(slots=True, eq=False)
 class Playback:
-    """The same traffic under any step-time model; counts the simulations."""
+    """The same traffic under any step-time model; counts the simulations.
 
-    observed: Observed
-    configuration: SchedulerConfiguration
-    simulations: int = 0
-    seconds: float = field(init=False)
-    # those that are simulated: a part of a window that has too many
-    requests: Requests = field(init=False)
-    starts: Floats = field(init=False)
-    ends: Floats = field(init=False)
-    measured: Floats = field(init=False)  # what was observed, as ``Played.values``
-    # observed mean of num_requests_waiting in each chunk; NaN = unknown
-    waiting: Floats = field(init=False)
-    tokens: Floats = field(init=False)
-    # requests that each chunk is about: those that arrived, or were served on
-    counts: Floats = field(init=False)
-    _times: Floats = field(init=False)
-    _until: float = field(init=False)
-    _whole: Flags = field(init=False)
-    _arrivals: Floats = field(init=False)
-    _low: Integers = field(init=False)
-    _high: Integers = field(init=False)
-    _trial: Trial = field(init=False)
+    A row a chunk: ``measured``: what was observed, as ``Played.values``; ``waiting``: mean of
+    num_requests_waiting, NaN = unknown; ``counts``: requests that it is about, those that arrived
+    or were served on. ``requests``: those that are simulated, a part where there are too many.
+    """
 
-    def __post_init__(self) -> None:
-        chunks = self.observed.chunks
-        self.starts = chunks["start_seconds"].to_numpy()
-        self.ends = chunks["end_seconds"].to_numpy()
+    def __init__(self, observed: Observed, configuration: SchedulerConfiguration) -> None:
+        self.observed, self.configuration, self.simulations = observed, configuration, 0
+        chunks = observed.chunks
+        self.starts: Floats = chunks["start_seconds"].to_numpy()
+        self.ends: Floats = chunks["end_seconds"].to_numpy()
         columns = [chunks[name].cast(float).fill_null(np.nan).to_numpy() for name in RESIDUALS]
-        self.measured = np.array(columns, dtype=float).T.reshape(len(chunks), len(RESIDUALS)).copy()
-        self.waiting = chunks["waiting_requests"].fill_null(np.nan).to_numpy()
-        arrival = self.observed.requests.arrival_seconds
-        self.requests = self.observed.requests
-        self._arrivals = self._came_seconds()
+        shape = len(chunks), len(RESIDUALS)
+        self.measured: Floats = np.array(columns, dtype=float).T.reshape(shape).copy()
+        self.waiting: Floats = chunks["waiting_requests"].fill_null(np.nan).to_numpy()
+        self.requests = observed.requests
+        # when they came; NaN where that is unknown, or they were admitted before
+        self._arrivals = _later(self.requests)
+        if observed.came_seconds is not None:
+            self._arrivals[: len(observed.came_seconds)] = observed.came_seconds
         begin_chunk, after = self._usable()
         if begin_chunk > 0:
             self._from(begin_chunk)
@@ -112,13 +98,6 @@ class Playback:
         self._low = np.searchsorted(self._times, self.starts)
         self._high = np.searchsorted(self._times, self.ends)
         self._trial = self._ready(self.requests)
-
-    def _came_seconds(self) -> Floats:
-        """When requests came; NaN where that is unknown, or they were admitted before."""
-        arrivals = _later(self.requests)
-        if self.observed.came_seconds is not None:
-            arrivals[: len(self.observed.came_seconds)] = self.observed.came_seconds
-        return arrivals
 
     def _from(self, chunk: int) -> None:
         """Leave out what came before a chunk; of a request log those that wait then are kept."""

@@ -57,7 +57,7 @@ def observed_from_log(
     notes = (*stretch.notes, *counts.notes)
     if carried < counts.running_first + counts.waiting_first:
         notes += ("the log begins with the window: what ran before is not simulated",)
-    observed = observed_of(stretch, counts, requests, carried, "request log", notes)
+    observed = observed_of(stretch, requests, carried, "request log", notes)
     return replace(observed, came_seconds=before)
 
 

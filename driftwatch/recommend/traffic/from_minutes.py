@@ -74,17 +74,12 @@ def observed_from_minutes(minutes: pl.DataFrame, server: Server, *, seed: int = 
         )
     if hits_note is not None:
         notes.append(hits_note)
-    observed = observed_of(stretch, counts, requests, carried, "metrics", tuple(notes))
+    observed = observed_of(stretch, requests, carried, "metrics", tuple(notes))
     return replace(observed, waits=waits_of(stretch, counts.waiting_first, seed))
 
 
 def observed_of(
-    stretch: Clean,
-    counts: Flows,
-    requests: Requests,
-    carried: int,
-    source: Source,
-    notes: tuple[str, ...],
+    stretch: Clean, requests: Requests, carried: int, source: Source, notes: tuple[str, ...]
 ) -> Observed:
     """Requests beside what the stretch says of them."""
     return Observed(
@@ -94,7 +89,6 @@ def observed_of(
         source=source,
         chunks=chunks_of(stretch),
         busy_windows=busy_minutes(stretch),
-        finished_requests=int(counts.finished.sum()),
         saturated=is_saturated(stretch),
         prefix_hit_ratio=whole_hit_ratio(stretch),
         ttft_p95_seconds=p95_of(stretch, "ttft_seconds"),

@@ -5,8 +5,8 @@ of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -63,6 +63,21 @@ CHUNK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kv_cache_usage_ratio": pl.Float64,
     "preemptions_per_second": pl.Float64,
 }
+
+
+def moved(requests: Requests, arrival_seconds: Floats) -> Requests:
+    """The same requests at other times; clients that leave are as patient as before."""
+    patience = requests.cancel_seconds - requests.arrival_seconds
+    cancel = arrival_seconds + patience
+    return replace(requests, arrival_seconds=arrival_seconds, cancel_seconds=cancel)
+
+
+def joined(parts: Sequence[Requests]) -> Requests:
+    """Requests one behind the other."""
+    names = [one.name for one in fields(Requests)]
+    return Requests(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    )
 
 
 # times are drawn as whole numbers of these
@@ -149,7 +164,6 @@ class Observed:
     source: Literal["metrics", "request log"]
     chunks: pl.DataFrame  # :data:`CHUNK_SCHEMA`, in order
     busy_windows: int
-    finished_requests: int
     saturated: bool  # requests waited in most scrapes: TTFT cannot be simulated from counts
     prefix_hit_ratio: float | None = None  # hits over queries; None = unknown
     # of the window's buckets, with its cell, as PromQL has it; None = unknown

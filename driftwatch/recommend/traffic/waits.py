@@ -9,13 +9,13 @@ chance explains it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
 from driftwatch.arrays import Floats
 from driftwatch.recommend.traffic.arrivals import LONGEST_WINDOWS, histograms
-from driftwatch.recommend.traffic.observed import UNIT_SECONDS, Observed, RowWaits, Waits
+from driftwatch.recommend.traffic.observed import UNIT_SECONDS, Observed, RowWaits, Waits, joined
 from driftwatch.recommend.traffic.stretch import Clean
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
@@ -117,7 +117,7 @@ def as_waited(
         last = moved(last[2])
         idle = idle + 1 if last[0] > best[0] * (1.0 - _FINE) else 0
         best = min(best, last, key=lambda one: one[0])
-    whole = _joined(begin.take(slice(first)), best[1])
+    whole = joined((begin.take(slice(first)), best[1]))
     notes = observed.notes if not by_chance or best[0] < least else (*observed.notes, UNLIKE)
     return replace(observed, requests=_at(whole, whole.arrival_seconds), notes=notes)
 
@@ -182,12 +182,3 @@ def _at(requests: Requests, arrival: Floats) -> Requests:
     """The requests at other times, in their order."""
     order = np.argsort(arrival, kind="stable")
     return replace(requests.take(order), arrival_seconds=arrival[order])
-
-
-def _joined(one: Requests, other: Requests) -> Requests:
-    return Requests(
-        **{
-            part.name: np.concatenate((getattr(one, part.name), getattr(other, part.name)))
-            for part in fields(Requests)
-        }
-    )

@@ -130,7 +130,6 @@ def first_half(run: GpuRun, chunk_seconds: int = 8) -> Observed:
         )
     chunks = pl.DataFrame(made, schema=CHUNK_SCHEMA)
     arrived = queued < edges[-1]
-    done = run.rows["last_token_ts"].to_numpy() <= edges[-1]
     return Observed(
         start=AT,
         seconds=float(edges[-1]),
@@ -138,7 +137,6 @@ def first_half(run: GpuRun, chunk_seconds: int = 8) -> Observed:
         source="request log",
         chunks=chunks,
         busy_windows=int(edges[-1] // 60) + 1,
-        finished_requests=int(done.sum()),
         saturated=float((chunks["waiting_requests"] > 0.5).mean()) > 0.5,  # type: ignore[arg-type]
     )
 

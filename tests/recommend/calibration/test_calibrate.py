@@ -99,7 +99,6 @@ def seen(
         "metrics",
         chunks,
         10,
-        len(requests),
         float((chunks["waiting_requests"] > 0.5).mean()) > 0.5,  # type: ignore[arg-type]
     )
 
@@ -207,7 +206,7 @@ def test_another_block_count_than_the_servers_is_refused() -> None:
     made = calibrate(observed, halved, prior_of(SERVER, observed, halved), at=AT)
     assert not made.identifiable
     assert made.why_not is not None
-    assert "contradicts the settings or the KV blocks" in made.why_not
+    assert "contradicts the settings or the number of KV blocks" in made.why_not
 
 
 def test_a_window_with_nothing_to_compare_is_no_verdict() -> None:

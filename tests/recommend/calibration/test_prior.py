@@ -29,7 +29,7 @@ def observed() -> Observed:
     }
     chunks = pl.DataFrame([row], schema=CHUNK_SCHEMA)
     requests = make_requests([1.0, 2.0], [1000, 1000], [100, 100])
-    return Observed(AT, 60.0, requests, "metrics", chunks, 1, 2, False)
+    return Observed(AT, 60.0, requests, "metrics", chunks, 1, False)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_half_of_a_real_gpus_blocks_contradicts_what_it_did(shared_data: Path) -
     observed = first_half(run)
     found = calibrate(observed, configuration, prior_of(run.server, observed, configuration), at=AT)
     assert not found.identifiable
-    assert "contradicts the settings or the KV blocks" in str(found.why_not)
+    assert "contradicts the settings or the number of KV blocks" in str(found.why_not)
 
 
 def test_run_caps_first_half_forecasts_the_server_with_64(shared_data: Path) -> None:

@@ -65,7 +65,6 @@ def seen_of(requests: Requests, seed: int = 1) -> Observed:
         source="metrics",
         chunks=pl.DataFrame(schema=CHUNK_SCHEMA),
         busy_windows=MINUTES,
-        finished_requests=len(requests),
         saturated=False,
         waits=Waits(edges, tuple(rows), 0, np.append(EDGES, np.inf)),
     )
