@@ -31,7 +31,8 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     if any(form_of(page)["family"] in _NO_SETTING for page in pages):
         advice = None
     missing = finding.diagnosis.missing if finding.diagnosis else ()
-    if advice is not None and not (pages and advice.action == "none" and advice.basis is None):
+    repeats = pages and advice is not None and advice.action == "none" and advice.basis is None
+    if advice is not None and not missing and not repeats:
         out += _own(finding, advice)
     if missing and not out:
         whys = [f"{name_of(n)}: {clean(finding.reasons.get(n) or 'unknown')}" for n in missing]

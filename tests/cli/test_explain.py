@@ -13,13 +13,16 @@ import pytest
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.notify.page_values import FORM
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
+from driftwatch.rulebook.book import load_rulebook
 from driftwatch.store import Store, TickRecord
 
 Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+FORMS = {rule.alert: {"advice": rule.page.advice} for rule in load_rulebook().rules}
 GOLDEN = Path(__file__).parents[1] / "golden" / "notify"
 
 
@@ -40,7 +43,7 @@ def _incident(alert: str, page: str, target: dict[str, str]) -> Incident:
         started_at=NOW - timedelta(minutes=6),
         last_true_at=NOW,
         firing_at=NOW - timedelta(minutes=5),
-        page=json.loads((GOLDEN / f"{page}.firing.page.json").read_text()),
+        page=json.loads((GOLDEN / f"{page}.firing.page.json").read_text()) | {FORM: FORMS[alert]},
     )
 
 
