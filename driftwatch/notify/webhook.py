@@ -60,28 +60,13 @@ class WebhookSender:
             "User-Agent": f"driftwatch/{__version__}",
             IDEMPOTENCY_HEADER: idempotency_key(page),
         }
+        key: tuple[str, ...] = ()
         if self.secret is not None:
             headers[SIGNATURE_HEADER] = signature(body, self.secret)
+            key = (self.secret.decode(errors="replace"),)
         limits = (self.connect_seconds, self.read_seconds)
-        answer = post(
-            self.name, self.url, body, headers, limits, allow_link_local=self.allow_link_local
-        )
-        if isinstance(answer, DeliveryError):
-            return answer
-        return refusal(self.name, answer.status, answer.headers, answer.text, self._secrets())
-
-    def _secrets(self) -> tuple[str, ...]:
-        key = () if self.secret is None else (self.secret.decode(errors="replace"),)
-        return (*url_secrets(self.url), *key)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a receiver answered: status, headers, and the beginning of its text."""
-
-    status: int
-    headers: Mapping[str, str]
-    text: str
+        answer = post(self.name, self.url, body, headers, limits, self.allow_link_local, key)
+        return answer if isinstance(answer, DeliveryError) else None
 
 
 def post(
@@ -90,18 +75,14 @@ def post(
     body: bytes,
     headers: Mapping[str, str],
     limits: tuple[float, float],
-    *,
     allow_link_local: bool,
-) -> Answer | DeliveryError:
+    secrets: tuple[str, ...] = (),
+) -> str | DeliveryError:
     """Post once: no redirect, no proxy, guarded addresses, at most two read time-outs in all.
 
-    Args:
-        name: of the receiver, the only thing of it that an error prints.
-        url: a secret.
-        body: what is sent.
-        headers: of the request.
-        limits: seconds for the connection, and for each read.
-        allow_link_local: permit link-local and metadata addresses.
+    ``name``: of the receiver; ``limits``: seconds for the connection and for each read;
+    ``secrets``: what no error may hold besides the ``url``. Returns the beginning of the answer's
+    text where the page was taken.
     """
     if not url.lower().startswith(("http://", "https://")):
         return DeliveryError(f"{name}: its URL is not http(s)", permanent=True)
@@ -122,7 +103,10 @@ def post(
                 text += part
                 if time.monotonic() > deadline:
                     raise TimeoutError
-            return Answer(answer.status_code, answer.headers, text.decode(errors="replace"))
+            answered = text.decode(errors="replace")
+            hidden = (*url_secrets(url), *secrets)
+            failure = refusal(name, answer.status_code, answer.headers, answered, hidden)
+            return answered if failure is None else failure
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
         return _failed(name, error)
 
