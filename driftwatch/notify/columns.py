@@ -106,8 +106,7 @@ _EVERYTHING = ("lengths", "cost", "limits", "capacity", "deferred", "gpu")
 def page_columns(wanted: Sequence[str]) -> frozenset[str]:
     """The evidence columns that a page carries besides those of its path.
 
-    Args:
-        wanted: groups and columns that its rule names; empty = the usual groups.
+    ``wanted``: groups and columns that its rule names; empty = the usual groups.
     """
     named = [_GROUPS.get(name, (name,)) for name in wanted or _EVERYTHING]
     return frozenset(_ALWAYS).union(*named)

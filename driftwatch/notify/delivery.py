@@ -35,9 +35,8 @@ class Sender(Protocol):
     def send(self, page: Mapping[str, Any]) -> None:
         """Deliver the page, or say why not.
 
-        Raises:
-            DeliveryError: the receiver did not take it; ``permanent`` where trying again with the
-                same page cannot help, ``retry_after_seconds`` where the receiver named a time.
+        Raises DeliveryError: the receiver did not take it; ``permanent`` where trying again with
+        the same page cannot help, ``retry_after_seconds`` where the receiver named a time.
         """
 
 
@@ -46,12 +45,9 @@ def refusal(
 ) -> DeliveryError | None:
     """What an HTTP answer means for the page; None where it was taken (2xx).
 
-    Args:
-        receiver: name from the configuration.
-        status: HTTP status.
-        headers: of the answer; names in any case.
-        body: of the answer, or its beginning: the receiver's own reason.
-        secrets: texts that must not be in an error (URL, its path, a key).
+    ``receiver``: name from the configuration; ``status``: HTTP status; ``headers``: of the answer;
+    names in any case; ``body``: of the answer, or its beginning: the receiver's own reason;
+    ``secrets``: texts that must not be in an error (URL, its path, a key).
     """
     if 200 <= status < 300:
         return None
@@ -104,14 +100,10 @@ def next_attempt(
     together are not asked together again. A ``Retry-After`` is waited out (at most an hour of
     it), never shortened.
 
-    Args:
-        attempts: attempts made, the failed one included; at least 1.
-        now: when the last one failed.
-        key: what to spread by, e.g. delivery id and receiver.
-        retry_after_seconds: what the receiver asked for; None, NaN or negative is no wish.
-
-    Returns:
-        The time of the next attempt, or None when it is time to give up (after about an hour).
+    ``attempts``: attempts made, the failed one included; at least 1; ``now``: when the last one
+    failed; ``key``: what to spread by, e.g. delivery id and receiver; ``retry_after_seconds``: what
+    the receiver asked for; None, NaN or negative is no wish. Returns the time of the next attempt,
+    or None when it is time to give up (after about an hour).
     """
     if attempts < 1:
         raise ValueError(f"attempts counts the failed one, so it is at least 1, not {attempts}")

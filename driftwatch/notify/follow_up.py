@@ -22,15 +22,9 @@ AGAIN = "asked_again_at"
 def with_answer(
     page: Mapping[str, Any], finding: Finding, incident: Incident, at: datetime
 ) -> dict[str, Any]:
-    """The page of an incident with what the replay says now.
+    """The page of an incident with what the simulation says now.
 
     What fired and where the diagnosis ended stay; recommendation and capacity are those of ``at``.
-
-    Args:
-        page: as last rendered.
-        finding: with the new recommendation; ``asked_again``: time may bring another one still.
-        incident: whose page it is.
-        at: end of the minute that asked.
     """
     evidence = evidence_json(finding, ("capacity",))
     now = {
@@ -61,23 +55,23 @@ def later(page: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:
 
 
 def what_changed(before: Mapping[str, Any] | None, now: Recommendation | None) -> str:
-    """What the replay, asked again, says otherwise than the page before; or that it does not.
+    """What the answer of a second try changes, or that it changes nothing.
 
     >>> why = Reason("no_knob_helps", "every limit has room")
-    >>> none = Recommendation("none", why, instead=("+2 replicas: all in target",))
+    >>> none = Recommendation("none", why, instead=("add 2 replicas: all in target",))
     >>> what_changed(None, none)
-    'the advice: none yet → +2 replicas'
+    'the advice: none yet → add 2 replicas'
     """
     if now is None or now.action == "insufficient":
         why = "" if now is None else f": {now.why}"
         if before is None or before["action"] == "insufficient":
-            return f"nothing: the replay, asked again, gives no advice{why}"
-        return f"nothing: the advice stands; the replay, asked again, gives none{why}"
+            return f"nothing: a second try gives no advice{why}"
+        return f"nothing: the advice stands; a second try gives none{why}"
     one, other = _advice(before), _advice(recommendation_json(now))
     if says_less(before, now):
-        return f"nothing: the advice stands, {one}; the replay, asked again, gives none"
+        return f"nothing: the advice stands, {one}; a second try gives none"
     if one == other:
-        return "nothing: the replay, asked again, gives the same advice"
+        return "nothing: a second try gives the same advice"
     return f"the advice: {one} → {other}"
 
 
@@ -108,13 +102,9 @@ def follow_up(
     at: datetime,
     changed: str | None = None,
 ) -> dict[str, Any]:
-    """What receivers are sent.
+    """What receivers are sent: the page with what is new, ``recommendation`` or ``verification``.
 
-    Args:
-        page: of the incident, with what is new.
-        event: what is new: ``recommendation``, or ``verification``.
-        at: end of the minute that brought it.
-        changed: of ``advised``: what is otherwise than on the page before, in words.
+    ``changed``: of ``advised``, what is otherwise than on the page before, in words.
     """
     new = {**page, "event": event, "times": {**page["times"], "evaluated_at": utc_text(at)}}
     if changed is not None:

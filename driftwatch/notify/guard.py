@@ -50,9 +50,7 @@ def connect(
 ) -> socket.socket:
     """Like :func:`socket.create_connection`, without the addresses that are refused.
 
-    Raises:
-        AddressRefused: the name has no other address.
-        OSError: nobody answered.
+    Raises AddressRefused: the name has no other address; OSError: nobody answered.
     """
     host, port = address
     failure: OSError = AddressRefused()

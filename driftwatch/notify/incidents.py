@@ -128,13 +128,7 @@ def close(
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
     """End incidents whose target is gone: firing ones resolve with the reason, pending ones drop.
 
-    Args:
-        open_incidents: key → pending or firing incident.
-        minute_end: end of the minute that decided it, aware.
-        reasons: key → why, in words; a key that is not open changes nothing.
-
-    Returns:
-        The incidents that stay open, and the resolved transitions, ordered by key.
+    ``reasons``: key → why. Returns the incidents that stay open, and what resolved, by key.
     """
     transitions = [
         Transition(

@@ -127,8 +127,7 @@ _UNBOUND = "; how small a loss would be seen is not known"
 def speed_line(row: Mapping[str, Any]) -> str:
     """``not judged yet: 15 of 20 minutes of data, earliest 11:34 UTC``, or the speed.
 
-    Args:
-        row: an evidence row.
+    ``row``: an evidence row.
     """
     ratio = row.get("speed_at_equal_load_ratio")
     if ratio is None:

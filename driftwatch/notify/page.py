@@ -59,23 +59,13 @@ def build_page(
     resolved_reason: str | None = None,
     ended_in_target: bool | None = None,
 ) -> dict[str, Any]:
-    """The page of an incident that fired or resolved.
+    """The page of an incident that fired or resolved, valid against ``docs/page.schema.json``.
 
-    Args:
-        finding: what the rule found; None (a resolve) takes evidence, diagnosis, recommendation
-            and reference from the page the incident last sent.
-        incident: the incident after the change.
-        event: firing or resolved.
-        at: end of the minute that decided it, aware.
-        annotations: the rule's; ``runbook_url`` becomes a link.
-        form: how the rule wants its page; None (a resolve) = as the page before.
-        external_url: where people reach this driftwatch, None where they cannot.
-        slo: latency targets of the target's pool; None = those the evidence row carries.
-        resolved_reason: why it resolved although its condition was not seen false.
-        ended_in_target: whether the latency targets were kept when it resolved, None = unknown.
-
-    Returns:
-        The page, valid against ``docs/page.schema.json``.
+    ``finding``: what the rule found, None (a resolve) = evidence, diagnosis, recommendation and
+    reference as last sent; ``at``: end of the minute that decided it; ``form``: how the rule wants
+    its page, None = as before; ``slo``: None = the targets of the evidence row;
+    ``resolved_reason``: why it resolved without a good minute; ``ended_in_target``: whether the
+    targets were kept when it resolved, None = unknown.
     """
     page: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,

@@ -77,16 +77,9 @@ def plan_deliveries(
 ) -> Plan:
     """Plan the deliveries of one tick.
 
-    Args:
-        transitions: what happened, in order; each incident carries its rendered ``page``.
-        receivers: (name, severities it wants).
-        silences: every silence; those that do not hold at ``now`` are passed over.
-        now: the time of the tick.
-        open_incidents: key → incident after the tick (rendered pages included).
-        notified: (incident id, receiver) whose firing page is in the outbox and not given up.
-
-    Raises:
-        ValueError: an incident is to be told of and has no page.
+    ``transitions``: in order, each incident with its page; ``receivers``: (name, severities it
+    wants); ``open_incidents``: key → incident after the tick; ``notified``: (incident id, receiver)
+    whose firing page is in the outbox and not given up. Raises ValueError: an incident has no page.
     """
     routes = [(name, frozenset(severities)) for name, severities in receivers]
     silences = tuple(silences)

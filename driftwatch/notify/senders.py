@@ -28,8 +28,7 @@ class FreshSender:
     def send(self, page: Mapping[str, Any]) -> None:
         """Deliver the page.
 
-        Raises:
-            DeliveryError: it was not taken, or a secret cannot be read just now.
+        Raises DeliveryError: it was not taken, or a secret cannot be read just now.
         """
         try:
             sender = self.make()
@@ -44,8 +43,7 @@ def build_senders(receivers: Iterable[ReceiverSettings]) -> dict[str, Sender]:
 
     Every secret is read once, so that a missing file is an error at the start.
 
-    Raises:
-        ConfigError: secrets that cannot be read, all of them.
+    Raises ConfigError: secrets that cannot be read, all of them.
     """
     senders: dict[str, Sender] = {}
     problems: list[Problem] = []

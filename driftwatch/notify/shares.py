@@ -29,9 +29,8 @@ class Shares:
 def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | None:
     """The shares of one length; None without both histograms or a common edge.
 
-    Args:
-        histograms: cumulative counts and edges, of the window and (``reference_``) its reference.
-        stem: prompt_tokens or generation_tokens.
+    ``histograms``: cumulative counts and edges, of the window and (``reference_``) its reference;
+    ``stem``: prompt_tokens or generation_tokens.
     """
     names = [f"{which}{stem}_{part}" for which in ("reference_", "") for part in _PARTS]
     if any(not histograms.get(name) for name in names):
@@ -69,10 +68,8 @@ def shares_json(both: Shares) -> dict[str, Any]:
 def shares_table(both: Shares, stem: str, evidence: Mapping[str, Any]) -> list[str]:
     """The table of one length: three lines of at most 80 columns.
 
-    Args:
-        both: both distributions.
-        stem: prompt_tokens or generation_tokens.
-        evidence: column → value: distances stand beside the shares.
+    ``both``: both distributions; ``stem``: prompt_tokens or generation_tokens; ``evidence``: column
+    → value: distances stand beside the shares.
     """
     for most in range(_MOST_CELLS, 1, -1):  # a number that is cut is a wrong one
         lines = _table(both, stem, evidence, most)

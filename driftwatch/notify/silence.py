@@ -63,8 +63,7 @@ class Silence:
 def parse_matcher(text: str) -> Matcher:
     """Read one matcher; the value may stand in double quotes.
 
-    Raises:
-        UsageError: it is not a matcher, or its regular expression is not one.
+    Raises UsageError: it is not a matcher, or its regular expression is not one.
     """
     if len(text) > LONGEST_MATCHER:
         raise UsageError(f"a matcher is at most {LONGEST_MATCHER} characters long")
@@ -86,8 +85,7 @@ def parse_matcher(text: str) -> Matcher:
 def parse_matchers(texts: Iterable[str]) -> tuple[Matcher, ...]:
     """Read the matchers of one silence.
 
-    Raises:
-        UsageError: one is wrong, there is none, or together they would match every incident.
+    Raises UsageError: one is wrong, there is none, or together they would match every incident.
     """
     matchers = tuple(parse_matcher(text) for text in texts)
     if not matchers:

@@ -38,8 +38,7 @@ _LOOK_ALIKE = str.maketrans({"*": "∗", "~": "∼", "`": "ˋ"})
 def blocks(page: Page) -> dict[str, Any]:
     """The message for an incoming webhook: line 1 on top, a short body, commands, links.
 
-    Returns:
-        ``text`` (phone preview) and ``blocks``: at most four, the body at most 900 characters.
+    Returns ``text`` (phone preview) and ``blocks``: at most four, the body at most 900 characters.
     """
     parts: list[Any] = [_top(escape(marked(page, page["summary"])))]
     body = "\n".join(_shed([_line(page, line) for line in lines(page)], BODY_LIMIT))
@@ -136,8 +135,7 @@ def _buttons(page: Page) -> list[Any]:
 def report_blocks(document: Mapping[str, Any]) -> dict[str, Any]:
     """The message for an incoming webhook: title, top screen, where the whole report is.
 
-    Args:
-        document: the report as JSON, with ``links``.
+    ``document``: the report as JSON, with ``links``.
     """
     title = cut(clean(document["week"]["title"]), _TITLE_LIMIT)
     rows, room = [], _REPORT_LIMIT
@@ -173,8 +171,7 @@ class SlackSender:
     def send(self, page: Mapping[str, Any]) -> None:
         """Post the page, or a weekly report, once; retries are the outbox's business.
 
-        Raises:
-            DeliveryError: Slack did not take it.
+        Raises DeliveryError: Slack did not take it.
         """
         message = report_blocks(page) if is_report(page) else blocks(page)
         failure = self._post(message)

@@ -30,8 +30,7 @@ class StdoutSender:
     def send(self, page: Mapping[str, Any]) -> None:
         """Write the page and flush.
 
-        Raises:
-            DeliveryError: the output is closed or full.
+        Raises DeliveryError: the output is closed or full.
         """
         stream = sys.stdout if self.stream is None else self.stream
         try:

@@ -31,15 +31,10 @@ def render(
 ) -> str:
     """The whole page as text without a final newline.
 
-    Args:
-        page: the page's JSON.
-        width: columns, at least 48. Commands are never broken: they are there to be copied.
-        colour: colour the state words (the caller asks the terminal and ``NO_COLOR``).
-        ascii: spell everything in ASCII.
-        next_command: printed instead of the page's ``explain`` command.
-        mark: put Slack's state mark before line 1.
-        stored: a database holds the incident. Of history none does: there is nothing to
-            acknowledge or to silence, and only ``next_command`` can explain it.
+    ``width``: columns, at least 48; commands are never broken, they are there to be copied;
+    ``next_command``: instead of the page's ``explain`` command; ``mark``: put Slack's state mark
+    before line 1; ``stored``: a database holds the incident: of history there is nothing to
+    acknowledge or to silence, and only ``next_command`` can explain it.
     """
     width = max(_NARROWEST, width)
     indent = " " * _LABEL_WIDTH

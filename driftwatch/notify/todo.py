@@ -19,10 +19,7 @@ _NO_SETTING = ("speed", "stuck")
 def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") -> list[str]:
     """What to do, first what open incidents say, or why nothing; and the next command.
 
-    Args:
-        finding: of the target.
-        incidents: the target's own firing ones.
-        where: options of ``driftwatch recommend`` that name the same moment and recording.
+    ``incidents``: the target's own firing ones; ``where``: options that name the same moment.
     """
     pages = _advising(finding, incidents)
     out = [f"Do       {imperatives(page)[0]} ({clean(page['alert'])})" for page in pages]

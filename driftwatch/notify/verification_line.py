@@ -28,9 +28,8 @@ _MILLISECONDS_BELOW, _FINE = 0.1, 0.005  # seconds
 def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     """``PASS 05:10 UTC, matched traffic: TTFT mean 1.8 → 0.06 s (forecast 0.08)``.
 
-    Args:
-        document: from :func:`driftwatch.verify.verification.to_document`.
-        today: the day whose times are told without a date; None = always with it.
+    ``document``: from :func:`driftwatch.verify.verification.to_document`; ``today``: the day whose
+    times are told without a date; None = always with it.
     """
     verdict = document["verdict"]
     if verdict == "open":
@@ -93,9 +92,7 @@ def from_to(effect: Mapping[str, Any]) -> str:
 def value_text(value: float, effect: Mapping[str, Any]) -> str:
     """A value of a figure with its unit.
 
-    Args:
-        value: one of the figure's.
-        effect: with ``name`` and ``unit``.
+    ``value``: one of the figure's; ``effect``: with ``name`` and ``unit``.
     """
     unit, name = effect["unit"], effect["name"]
     if name == "itl_seconds_mean":

@@ -45,8 +45,7 @@ class WebhookSender:
     def send(self, page: Mapping[str, Any]) -> None:
         """Post the page once.
 
-        Raises:
-            DeliveryError: it was not taken.
+        Raises DeliveryError: it was not taken.
         """
         failure = self._post(page)
         if failure is not None:

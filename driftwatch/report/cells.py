@@ -103,13 +103,9 @@ def no_cells() -> pl.DataFrame:
 def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
     """Rows of the store → cells.
 
-    Args:
-        rows: :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds``, by instance,
-            engine and end; a cell's rows must come together.
-        slos: pool → its latency targets; what is over a target is unknown elsewhere.
-
-    Returns:
-        :data:`CELL_SCHEMA`, by instance, engine and end.
+    ``rows``: :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds``, by instance,
+    engine and end; a cell's rows must come together; ``slos``: pool → its latency targets; what is
+    over a target is unknown elsewhere. Returns :data:`CELL_SCHEMA`, by instance, engine and end.
     """
     if rows.is_empty():
         return no_cells()

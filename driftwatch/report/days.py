@@ -52,8 +52,7 @@ def days_of(rows: pl.DataFrame) -> pl.DataFrame:
     The median of requests per forward pass is then of the rows that there are (ten minutes each
     once they are rolled up), every row alike.
 
-    Args:
-        rows: :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds``, of whole days.
+    ``rows``: :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds``, of whole days.
     """
     if rows.is_empty():
         return no_days()

@@ -22,8 +22,7 @@ def week_document(material: Material) -> dict[str, Any]:
     Units stand in the names; null is unknown and stands beside a ``reason``. ``event`` and
     ``rule`` are there because a report goes the way of a page to its receivers.
 
-    Args:
-        material: of the week.
+    ``material``: of the week.
     """
     week = material.week
     document: dict[str, Any] = {

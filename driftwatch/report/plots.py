@@ -35,9 +35,8 @@ _REFERENCE = re.compile(r'(url\(#|href="#)([^)"]+)')
 def lengths_by_day(days: Sequence[Mapping[str, Any]], reference: Mapping[str, float | None]) -> str:
     """Mean prompt and generation lengths over days, the reference as thin lines.
 
-    Args:
-        days: rows of one pool: ``day``, ``prompt_tokens_mean``, ``generation_tokens_mean``.
-        reference: the same two columns → mean of the pin or of tuned_for.
+    ``days``: rows of one pool: ``day``, ``prompt_tokens_mean``, ``generation_tokens_mean``;
+    ``reference``: the same two columns → mean of the pin or of tuned_for.
     """
 
     def draw(axes: Any) -> None:
@@ -127,10 +126,8 @@ def _svg(draw: Any) -> str:
 def inlined(file: str, prefix: str, label: str) -> str:
     """An SVG file as an element of a page.
 
-    Args:
-        file: the file.
-        prefix: before each of its ids, so that two plots of a page have none in common.
-        label: what a screen reader says, escaped for an attribute.
+    ``file``: the file; ``prefix``: before each of its ids, so that two plots of a page have none in
+    common; ``label``: what a screen reader says, escaped for an attribute.
     """
     text = file[file.index("<svg ") :].rstrip()
     text = _OWN_STYLE.sub("", _METADATA.sub("", text))

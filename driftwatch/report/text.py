@@ -35,9 +35,8 @@ Document = Mapping[str, Any]
 def top_screen(document: Document, *, piped: bool = False) -> list[str]:
     """The lines of the top screen.
 
-    Args:
-        document: from :func:`driftwatch.report.document.week_document`.
-        piped: whole rows with tabs between their cells, and nothing wrapped.
+    ``document``: from :func:`driftwatch.report.document.week_document`; ``piped``: whole rows with
+    tabs between their cells, and nothing wrapped.
     """
     fleet, title = document["fleet"], document["week"]["title"]
     pools, servers = many(fleet["pools"], "pool"), many(fleet["servers"], "server")

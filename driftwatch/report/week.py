@@ -85,8 +85,7 @@ def week_named(text: str) -> Week:
     >>> week_named("2026-W47")
     Week(year=2026, number=47)
 
-    Raises:
-        UsageError: it is none, or that year has no such week.
+    Raises UsageError: it is none, or that year has no such week.
     """
     match = _NAME.fullmatch(text.strip().upper())
     help_text = "write 2026-W47: the year and the week of ISO 8601"

@@ -29,7 +29,7 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         "none", Reason("other", "it completes 2.5"), instead=REPLICAS, basis="measured"
     )
     said = what_changed(replayed, measured)
-    assert said == "nothing: the advice stands, +3 replicas; the replay, asked again, gives none"
+    assert said == "nothing: the advice stands, +3 replicas; a second try gives none"
     assert says_less(replayed, measured)
     evidence = Recommendation(
         "none", Reason("other", "the KV cache binds"), instead=("add replicas",)
@@ -40,4 +40,4 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
     )
     assert not says_less(replayed, change)
     again = what_changed({**replayed, "basis": "measured"}, measured)
-    assert again == "nothing: the replay, asked again, gives the same advice"
+    assert again == "nothing: a second try gives the same advice"
