@@ -151,13 +151,9 @@ def evidence_text(
 
 # how many times the reference's, of lengths and of the prompt tokens that are computed
 _TIMES = (
-    "tokens_mean_ratio",
-    "tokens_mean_2m_ratio",
-    "tokens_mean_10m_ratio",
-    "tokens_usual_ratio",
-    "prompt_tokens_ratio",
-    "prefill_ratio",
-)
+    "tokens_mean_ratio", "tokens_mean_2m_ratio", "tokens_mean_10m_ratio", "tokens_usual_ratio",
+    "prompt_tokens_ratio", "prefill_ratio",
+)  # fmt: skip
 
 
 def evidence_value(column: str, amount: Any) -> str:

@@ -96,7 +96,7 @@ def gpu_line(row: Mapping[str, Any]) -> str | None:
 
 
 def limit_line(row: Mapping[str, Any]) -> str:
-    """``none binds: 0 waiting (both settings unknown)``, over what was seen of ten minutes.
+    """``none full: 0 waiting (both settings unknown)``, over the last ten minutes.
 
     At most 69 columns, so that the line fits 80 behind its label.
     """
@@ -112,16 +112,16 @@ def limit_line(row: Mapping[str, Any]) -> str:
     binding = row["binding_limit"]
     if binding == "none":
         waited = "0 waiting" if share == 0 else f"waiting in {span}"
-        return f"none binds: {waited}{note}"
+        return f"none full: {waited}{note}"
     if binding is None:
-        return f"one binds in {span}, but which?{note}"
+        return f"one is full in {span}; unknown which{note}"
     inferred = " (inferred)" if row["max_num_seqs_inferred"] and binding == "max_num_seqs" else ""
     value = row.get(binding)
     setting = "" if value is None else f" {knob(value)}"
-    return f"{clean(binding)}{setting}{inferred} binds in {span}"
+    return f"{clean(binding)}{setting}{inferred} full in {span}"
 
 
-_UNBOUND = "; how small a loss would be seen is not known"
+_UNBOUND = "; the smallest loss that would show is unknown"
 
 
 def speed_line(row: Mapping[str, Any]) -> str:
@@ -139,7 +139,7 @@ def speed_line(row: Mapping[str, Any]) -> str:
     if row.get("slower_at_equal_load"):
         return f"{percent(1.0 - ratio)} slower at equal load ({against})"
     least = row.get("speed_smallest_detectable_loss_ratio")
-    bound = f"; a loss below {percent(least)} would not be seen" if least is not None else _UNBOUND
+    bound = f"; a loss below {percent(least)} would not show" if least is not None else _UNBOUND
     return f"{ratio:.2f} of what is expected at this load ({against}){bound}"
 
 

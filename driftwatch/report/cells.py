@@ -20,15 +20,9 @@ CELL = "10m"
 HOUR_SECONDS, MINUTE_SECONDS = 3600.0, 60.0
 # why a minute has no verdict on the engine's speed, in the order in which they are printed
 REASONS = (
-    "idle",
-    "out of tuned range",
-    "saturated",
-    "arming",
-    "too few minutes",
-    "warming up",
-    "inputs missing",
-    "no data",
-)
+    "idle", "out of tuned range", "saturated", "arming", "too few minutes", "warming up",
+    "inputs missing", "no data",
+)  # fmt: skip
 # speed_unknown_code → which of the above; every other one is a missing input
 _OF_CODES: Mapping[str, str] = {
     "idle": "idle",
@@ -42,30 +36,16 @@ _OF_CODES: Mapping[str, str] = {
     "not_scraped": "no data",
 }
 SUMMED = (
-    "ttft_seconds_sum",
-    "ttft_seconds_count",
-    "itl_seconds_sum",
-    "itl_seconds_count",
-    "queue_seconds_sum",
-    "queue_seconds_count",
-    "prompt_tokens_sum",
-    "prompt_tokens_count",
-    "generation_tokens_sum",
-    "generation_tokens_count",
-    "generation_tokens_total",
-    "finished_requests_total",
-    "preemptions_total",
-    "forward_passes",
-    "duration_seconds",
-)
+    "ttft_seconds_sum", "ttft_seconds_count", "itl_seconds_sum", "itl_seconds_count",
+    "queue_seconds_sum", "queue_seconds_count", "prompt_tokens_sum", "prompt_tokens_count",
+    "generation_tokens_sum", "generation_tokens_count", "generation_tokens_total",
+    "finished_requests_total", "preemptions_total", "forward_passes", "duration_seconds",
+)  # fmt: skip
 _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in ("low", "high"))
 _LAST = (
-    *COLUMN_KNOBS,
-    "gpu_count",
-    "prompt_tokens_smallest_detectable_ratio",
-    "generation_tokens_smallest_detectable_ratio",
-    "speed_at_equal_load_ratio",
-)
+    *COLUMN_KNOBS, "gpu_count", "prompt_tokens_smallest_detectable_ratio",
+    "generation_tokens_smallest_detectable_ratio", "speed_at_equal_load_ratio",
+)  # fmt: skip
 _FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load")
 _LOST = ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds", "cap_seconds")
 

@@ -228,13 +228,9 @@ def bands(cells: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 _MONTH = (
-    "prompt_tokens_mean",
-    "generation_tokens_mean",
-    "requests_per_forward_pass_p50",
-    "tokens_per_second_per_gpu",
-    "speed_at_equal_load_ratio",
-    "slo_missed_ratio",
-)
+    "prompt_tokens_mean", "generation_tokens_mean", "requests_per_forward_pass_p50",
+    "tokens_per_second_per_gpu", "speed_at_equal_load_ratio", "slo_missed_ratio",
+)  # fmt: skip
 
 
 def month(material: Material) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ def test_as_the_mock_up_has_it() -> None:
     assert minute_line(ROW) == (
         "09:52 UTC  12.0 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting"
     )
-    assert limit_line(ROW) == "none binds: 0 waiting (both settings unknown)"
+    assert limit_line(ROW) == "none full: 0 waiting (both settings unknown)"
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_idle_is_known_never_guessed() -> None:
                 "max_num_seqs_inferred": True,
                 "observed_10m_seconds": 90.0,
             },
-            "max_num_seqs 8 (inferred) binds in 78 % of the last 2 min",
+            "max_num_seqs 8 (inferred) full in 78 % of the last 2 min",
         ),
         (
             {"limit_binding_share_10m_ratio": 0.6, "binding_limit": None},
-            "one binds in 60 % of the last 10 min, but which? (both settings unknown)",
+            "one is full in 60 % of the last 10 min; unknown which (both settings unknown)",
         ),
         (
             {"limit_binding_share_10m_ratio": 0.2, "max_num_seqs": 64.0},
-            "none binds: waiting in 20 % of the last 10 min (token budget unknown)",
+            "none full: waiting in 20 % of the last 10 min (token budget unknown)",
         ),
         (
             {
@@ -103,7 +103,7 @@ def test_idle_is_known_never_guessed() -> None:
                 "max_num_batched_tokens": 2048.0,
                 "scrapes_10m": 120.0,
             },
-            "max_num_batched_tokens 2048 binds in 59 % of 120 scrapes",
+            "max_num_batched_tokens 2048 full in 59 % of 120 scrapes",
         ),
         (
             {"limit_binding_share_10m_ratio": None},
