@@ -97,7 +97,7 @@ class TargetFacts:
             case "lengths_reference":
                 declared = (tuned.prompt_tokens, tuned.generation_tokens)
                 return self.has_baseline or declared != (None, None)
-            case "baseline":  # what also needs a past comes with a pin
+            case "baseline":  # what also needs a past comes with a baseline
                 return self.has_baseline or "own_past" in BY_NAME[column].needs
             case "gpu_count":
                 return self.gpus is None or self.gpus["gpu_count"] is not None

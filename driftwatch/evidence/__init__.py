@@ -29,7 +29,7 @@ Need = Literal[
     "max_num_batched_tokens",
     "pool_of_several",
     "pool_of_three",
-    "speed_pin",  # an armed pin of its own or of its pool
+    "speed_pin",  # an armed baseline of its own or of its pool
     "release",  # of vLLM, its image or the driver
     "own_past",  # hours to days of its own minutes
 ]
@@ -48,7 +48,7 @@ class Column:
         disabled_by: what makes it NULL besides a missing source.
         aliases: words people search by.
         needs: what it is NULL without, besides its sources.
-        pin_only: a pin alone fills it: driftwatch's own proposal tells the speed alone.
+        pin_only: a baseline alone fills it: driftwatch's own proposal tells the speed alone.
         optional: those of its sources that it does without, or that something stands in for.
         short: what a line of a page calls it; empty = its name.
         detected: a detector with a past adds it; a window has that of its last minute.

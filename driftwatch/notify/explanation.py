@@ -271,7 +271,7 @@ def _throughput(finding: Finding) -> dict[str, Any]:
 def _earliest(finding: Finding, end: datetime) -> str:
     """``judged from 09:08 UTC on at the earliest``: a lower bound; else nothing."""
     if finding.reference is not None:
-        return ""  # a pin's window is over: waiting adds nothing to it
+        return ""  # a baseline's window is over: waiting adds nothing to it
     at = earliest_of(finding.evidence, end) if finding.evidence.get("scrapes") else None
     if at is None:
         return ""

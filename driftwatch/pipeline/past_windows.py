@@ -99,10 +99,10 @@ def is_past(store: Store, scrapes: pl.DataFrame, key: TargetKey, window: Window)
 def reference_from_store(
     store: Store, history: Collected, baseline: Window | None, plan: Plan
 ) -> pl.DataFrame:
-    """Reference rows: measured in a baseline window where one is named, else those of pins.
+    """Reference rows: measured in a baseline window where one is named, else of those in force.
 
     Args:
-        baseline: which window; None = pins alone.
+        baseline: which window; None = those in force alone.
 
     Raises:
         UsageError: the store has neither a scrape nor a minute of any target in the baseline.

@@ -52,7 +52,7 @@ def replay(
     """Outcomes of every whole minute in the span, in order.
 
     Args:
-        baseline: window whose lengths, rates and speed are the reference: a pin that holds where
+        baseline: window whose lengths, rates and speed are the reference: it holds where
             the others say nothing of a target.
         reference: measured reference rows, instead of those of a baseline.
         stride: how much is collected and evaluated at once; None = by how many targets there are.
@@ -106,7 +106,7 @@ def _skipped(sources: Sequence[Source], now: datetime) -> datetime:
 def baseline_of(
     sources: Sequence[Source], window: Window, plan: Plan
 ) -> tuple[pl.DataFrame, Baselines]:
-    """What a baseline window measured, read from the sources themselves: reference rows and pins.
+    """What a baseline window measured, read from the sources: reference rows and baselines.
 
     Raises:
         UsageError: the window holds no two scrapes.

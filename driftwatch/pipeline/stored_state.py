@@ -2,7 +2,7 @@
 
 Of the detectors' memory there is a checkpoint an hour; folding the stored minutes since then in
 again gives the very memory that the last process had, as long as it is known which targets were
-forgotten meanwhile, and when. A change of the pins in force begins with a checkpoint of its own.
+forgotten meanwhile, and when. A change of baselines begins with a checkpoint of its own.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ def _detected(
 
 
 def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:
-    """The state with pins and releases as they are in the minute that ends then."""
+    """The state with baselines and releases as they are in the minute that ends then."""
     now = state.in_force
     if not now.still(state.baselines, state.targets, plan):
         now = in_force(state.baselines, state.targets, plan, state.gpus)

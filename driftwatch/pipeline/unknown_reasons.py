@@ -58,8 +58,8 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 _PROVISIONAL = "provisional"
-# where nobody is there to accept a pin: a replay, explain and recommend on a recording
-OWN_PROPOSAL = "driftwatch's own proposal stands for a pin, and it tells the speed alone"
+# where nobody is there to accept a baseline: a replay, explain and recommend on a recording
+OWN_PROPOSAL = "driftwatch's own proposal stands for a baseline, and it tells the speed alone"
 _PROPOSED = Reason("no_pin", OWN_PROPOSAL)
 
 
@@ -92,7 +92,7 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
     for ratio, column in ratios.items():
         if kind is None:
             reason_of[ratio] = (
-                "no reference (a pin, --baseline FROM..TO, or tuned_for in the configuration)"
+                "no reference (a baseline, --baseline FROM..TO, or tuned_for in the configuration)"
             )
         elif row.get(f"reference_{column}") is None:
             reason_of[ratio] = (
@@ -118,7 +118,7 @@ def _no_swings(row: Mapping[str, Any], name: str) -> str:
     """Why nobody knows how far the mean length goes by itself."""
     kind = row.get("reference_kind")
     if kind is None:
-        return "no baseline (a pin or --baseline)"
+        return "no baseline"
     if kind == "tuned_for":
         return "tuned_for declares a mean; how far it swings takes a baseline"
     if row.get(f"reference_{name}_usual_ratio") is None:
@@ -130,7 +130,7 @@ def _no_distance(row: Mapping[str, Any], name: str) -> str:
     """Why lengths are not compared with the reference's distribution."""
     kind = row.get("reference_kind")
     if kind is None:
-        return "no reference with a distribution (a pin or --baseline)"
+        return "no reference with a distribution (a baseline)"
     if row.get(f"reference_{name}_buckets") is None:
         return (
             "tuned_for declares a mean, no distribution"

@@ -22,7 +22,7 @@ class Reference:
 
     pool: str
     instance: str | None  # of a target's own baseline; None = of the pool
-    said_by: str  # "pin of 2026-11-10 (48 h)" or "tuned_for"
+    said_by: str  # "baseline of 2026-11-10 (48 h)" or "tuned_for"
     values: Mapping[str, float]  # column → value
 
 

@@ -92,7 +92,7 @@ def slos_of(plan: Plan) -> dict[str, Slo]:
 
 
 def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> dict[str, Slo]:
-    """Pool → twice the p95 of its pin (the mean of its targets' pins), where nobody said targets.
+    """Pool → twice the p95 of its baseline (the mean of its targets'), where nobody set targets.
 
     As recommendations are judged (:func:`driftwatch.recommend.advice.targets_of`).
     """
@@ -228,7 +228,7 @@ def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
 
 
 def _of_baselines(store: Store, at: datetime) -> Iterator[Reference]:
-    """Pins that were in force at a time."""
+    """Baselines that were in force at a time."""
     for row in store.baselines(retired=True):
         if row.accepted_at > at or (row.retired_at is not None and row.retired_at <= at):
             continue
@@ -236,9 +236,9 @@ def _of_baselines(store: Store, at: datetime) -> Iterator[Reference]:
 
 
 def reference_of_baseline(baseline: Baseline) -> Reference:
-    """What a pin says was good."""
+    """What a baseline says was good."""
     hours = (baseline.until - baseline.since).total_seconds() / 3600
-    text = f"pin {baseline.since:%Y-%m-%d} {hours:.0f} h"
+    text = f"baseline {baseline.since:%Y-%m-%d} {hours:.0f} h"
     return Reference(baseline.pool, baseline.instance, text, _reference_values(baseline.reference))
 
 
@@ -254,7 +254,7 @@ def _reference_values(reference: pl.DataFrame) -> dict[str, float]:
 
 
 def _declared(plan: Plan) -> Iterator[Reference]:
-    """Lengths that pools declare; of a pool with a pin the pin comes first."""
+    """Lengths that pools declare; where a pool has a baseline, that comes first."""
     for pool in plan.pools:
         tuned = pool.tuned_for
         values = {
@@ -270,7 +270,7 @@ def _declared(plan: Plan) -> Iterator[Reference]:
 
 
 def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
-    """Baselines that were proposed and that no pin was made of."""
+    """Baselines that were proposed and that no baseline was made of."""
     proposals = store.proposals()
     if proposals is None:
         return

@@ -105,7 +105,7 @@ class Service:
         self._restarted: set[str] = set()
         self._ask_servers()
         self._verifier = Verifier(store)
-        # of the settings that the servers told, pins know whether they still hold
+        # of the settings that the servers told, baselines know whether they still hold
         self._state, self._checkpoint = resumed(store, self._state, self._plan)
         self._attempted = time.monotonic()
         self._completed: float | None = None
@@ -284,7 +284,7 @@ class Service:
         self._plan = with_reports(self._plan, self._sources)
 
     def _as_pinned(self, state: State) -> State:
-        """The state with the pins in force; read anew where a person changed them."""
+        """The state with the baselines in force; read anew where a person changed them."""
         in_force = self._store.baselines_in_force()
         if in_force == self._in_force:
             return state

@@ -27,7 +27,7 @@ class BaselineRow:
     pool: str  # its pool
     accepted_at: datetime  # when
     accepted_by: str  # who
-    document: str  # the pin as JSON
+    document: str  # the baseline as JSON
     retired_at: datetime | None = None  # when another one took its place; None while it is in force
 
     @property
@@ -70,9 +70,8 @@ class Baselines(Database):
                 for same in _rows(connection, select(pins).where(pins.c.id.in_(ids))):
                     if same.subject != subjects[same.id]:
                         raise UsageError(
-                            f"{same.id} is the id of a pin of {same.instance or same.pool}",
-                            help_text="another target needs a pin of its own: driftwatch baseline "
-                            "pin",
+                            f"{same.id} is the id of a baseline of {same.instance or same.pool}",
+                            help_text="another target needs its own: driftwatch baseline pin",
                         )
                 connection.execute(delete(pins).where(pins.c.id.in_(ids)))
             if new:

@@ -281,7 +281,7 @@ def test_pins_that_no_server_can_have_are_refused(run: Run, db: str) -> None:
         assert (code, said in err) == (2, True), (name, err)
     twin = {**good["pins"][0], "instance": "other:8000"}
     for document, said in (
-        ([twin], "is the id of a pin of host:8000"),
+        ([twin], "is the id of a baseline of host:8000"),
         ([good["pins"][0], {**good["pins"][0], "id": "again1"}], "have the target host:8000/0"),
     ):
         Path("bad.json").write_text(json.dumps({**good, "pins": document}))

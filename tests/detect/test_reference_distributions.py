@@ -103,7 +103,7 @@ def test_a_reference_without_a_distribution_says_why(shared_data: Path) -> None:
         told = reasons(row)
         return {told[name] for name in names}
 
-    assert why(None) == {"no reference with a distribution (a pin or --baseline)"}
+    assert why(None) == {"no reference with a distribution (a baseline)"}
     assert why(declared([tuned])) == {"tuned_for declares a mean, no distribution"}
     measured = baseline(rows(shared_data, "baseline"))
     few = measured.with_columns(

@@ -317,6 +317,6 @@ def test_without_targets_twice_the_pins_p95_marked_derived(
     }
     assert document["cost"]["targets_derived"]
     assert document["cost"]["requests_over_target_low"] is not None
-    assert pool["tuned_for"] == "pin 2026-03-02 8 h"
+    assert pool["tuned_for"] == "baseline 2026-03-02 8 h"
     assert pool["prompt_tokens"]["ratio"] == pytest.approx(pool["prompt_tokens"]["mean"] / 600)
     assert "missed twice the baseline's p95" in cost_text({**document["cost"], "kind": "requests"})
