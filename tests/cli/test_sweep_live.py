@@ -1,0 +1,284 @@
+"""driftwatch sweep against a live server: real HTTP and server-sent events."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driftwatch.cli.sweep.client import Connection, base_url, is_loopback
+from driftwatch.errors import UsageError
+from driftwatch.simulate.step_time import StepTime
+from driftwatch.testing.openai_server import OpenAIServer
+
+Run = Callable[..., tuple[int, str, str]]
+STEP = StepTime(0.004, 0.0, 0.0, 0.0)
+SHORT = ("--prompt-tokens", "20", "--generation-tokens", "6", "--length-cv", "0")
+
+
+@pytest.fixture
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    return run
+
+
+def test_a_live_server_degrades_where_its_cap_is(run: Run) -> None:
+    with OpenAIServer(STEP, max_num_seqs=4, tokens_per_word=1.5) as server:
+        code, out, err = run(
+            "sweep", "--url", server.address, "--concurrency", "16,2,4,8", *SHORT, "--json",
+            "--plot", "sweep.svg",
+        )  # fmt: skip
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["schema_version"] == 1
+    assert (found["mode"], found["model"]) == ("live", "tiny-llama")
+    levels = found["levels"]
+    assert [level["concurrency"] for level in levels] == [2, 4, 8, 16]
+    # the exact level is held in the simulator; here a loaded machine may hide one doubling
+    knee = found["latency_degrades"]
+    assert (knee["holds_to"], knee["degrades_at"]) in {(4, 8), (8, 16)}
+    for level in levels:
+        # Little's law holds for any closed loop; the rest is left to a machine that stalls
+        little = level["requests_per_second"] * level["e2e_seconds_mean"]
+        assert little == pytest.approx(level["concurrency"], rel=0.5)
+        # six steps of 4 ms, whatever else this machine does
+        assert level["e2e_seconds_mean"] >= 0.020
+        assert 0 < level["itl_seconds_mean"] < level["e2e_seconds_mean"]
+        assert level["failed_requests"] == {}
+        # words were taken as fewer where the tokenizer makes more of them
+        prompts = level["prompt_tokens_per_second"] / level["requests_per_second"]
+        assert prompts == pytest.approx(20, rel=0.1)
+        answers = level["generation_tokens_per_second"] / level["requests_per_second"]
+        assert answers == pytest.approx(6)
+    # the queue is before the first token
+    assert levels[3]["ttft_seconds_p50"] > 4 * levels[0]["ttft_seconds_p50"]
+    assert levels[0]["e2e_seconds_p999"] is None
+    assert "needs 1,000 requests" in levels[0]["reasons"]["e2e_seconds_p999"]
+    # it said before what it would send; the probe comes on top
+    assert "up to 360 requests (7,200 prompt and 2,160 generated tokens)" in err
+    assert len(server.bodies) == 1 + 360
+    assert all(b["ignore_eos"] and b["stream"] and b["max_tokens"] <= 6 for b in server.bodies)
+    prompts = [body["prompt"] for body in server.bodies]
+    assert len(set(prompts)) == len(prompts), "no prefix cache answers"
+    drawing = Path("sweep.svg").read_text()
+    assert f"<title>Latency starts to degrade at {knee['degrades_at']} users</title>" in drawing
+    assert "<desc>2 users: " in drawing
+
+
+def test_the_table_is_rows_between_tabs_when_piped(run: Run) -> None:
+    with OpenAIServer(STEP, max_num_seqs=1) as server:
+        code, out, _ = run(
+            "sweep", "--url", server.address, "--concurrency", "1,2,4", *SHORT,
+            "--requests-per-level", "12",
+        )  # fmt: skip
+    assert code == 0
+    head, *rows, said = out.splitlines()
+    names = head.split("\t")
+    assert (names[0], names[6], names[12]) == ("concurrency", "itl_seconds_mean", "latency")
+    assert len(names) == 14
+    cells = [row.split("\t") for row in rows]
+    figures = [row[at] for row in cells[:2] for at in (1, 2, 6, 7)]
+    assert all(len(value.replace(".", "").strip("0")) <= 3 for value in figures)
+    assert [row[0] for row in cells] == ["1", "2", "4"]
+    assert {len(row) for row in cells} == {14}
+    assert [row[12] for row in cells] == ["", "degrades", ""]
+    assert cells[0][10] == "unknown"
+    assert said.startswith("Latency starts to degrade at 2 users.")
+
+
+def test_refusals_are_counted_and_waited_for_and_the_sweep_goes_on(run: Run) -> None:
+    with OpenAIServer(STEP) as server:
+        answers = iter([200, 200, 503, 429])
+        judge = server.judge
+
+        def sometimes(request):  # type: ignore[no-untyped-def]
+            from driftwatch.testing.loopback import Answer
+
+            status = next(answers, 200) if request.path == "/v1/completions" else 200
+            return judge(request) if status == 200 else Answer(status, "", {"Retry-After": "0"})
+
+        server.judge = sometimes  # type: ignore[method-assign]
+        server.faults.extend([None, None, "cut", "error", "hang", "drip"])  # type: ignore[list-item]
+        code, out, _ = run(
+            "sweep", "--url", server.address, "--concurrency", "8", *SHORT, "--json",
+            "--timeout-seconds", "2", "--requests-per-level", "60",
+        )  # fmt: skip
+    assert code == 4  # one level is no knee
+    (level,) = json.loads(out)["levels"]
+    assert level["failed_requests"] == {
+        "answers 429 Too Many Requests": 1,
+        "answers 503 Service Unavailable": 1,
+        "error inside the stream": 1,
+        "stream cut off": 1,
+        "timed out": 2,
+    }
+    assert level["sent_requests"] == 60
+    assert level["requests_per_second"] > 0
+
+
+def test_a_server_that_refuses_most_is_left_alone(run: Run) -> None:
+    with OpenAIServer(STEP) as server:
+        judge = server.judge
+        seen: list[str] = []
+
+        def refuse(request):  # type: ignore[no-untyped-def]
+            from driftwatch.testing.loopback import Answer
+
+            if request.path == "/v1/completions" and seen:
+                return Answer(503, "", {"Retry-After": "0"})
+            if request.path == "/v1/completions":
+                seen.append(request.path)
+            return judge(request)
+
+        server.judge = refuse  # type: ignore[method-assign]
+        code, out, _ = run(
+            "sweep", "--url", server.address, "--concurrency", "4,8,16", *SHORT, "--json",
+            "--requests-per-level", "400",
+        )  # fmt: skip
+        sent = len(server.requests)
+    assert code == 4
+    found = json.loads(out)
+    assert "stopped at concurrency 4: most requests failed" in found["notes"]
+    assert [level["concurrency"] for level in found["levels"]] == [4]
+    assert found["levels"][0]["reasons"]["requests_per_second"] == "no request was served"
+    assert sent < 40
+
+
+def test_another_dialect_is_learnt_and_said(run: Run) -> None:
+    refused = frozenset({"ignore_eos", "stream_options"})
+    with OpenAIServer(STEP, refused_fields=refused) as server:
+        code, out, err = run(
+            "sweep", "--url", f"{server.address}/v1", "--concurrency", "1,2", *SHORT, "--json",
+            "--requests-per-level", "12",
+        )  # fmt: skip
+    assert code == 0, err
+    found = json.loads(out)
+    assert any("does not take ignore_eos" in note for note in found["notes"])
+    level = found["levels"][0]
+    assert level["generation_tokens_per_second"] is None
+    assert level["reasons"]["itl_seconds_mean"] == "no request with two tokens or more"
+    assert level["requests_per_second"] > 0
+    assert all(not refused & set(body) for body in server.bodies)
+
+
+def test_a_key_is_sent_and_never_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "canary-api-key"
+    few = ("--concurrency", "1,2", *SHORT, "--requests-per-level", "8")
+    with OpenAIServer(STEP, key=key) as server:
+        code, out, err = run("sweep", "--url", server.address, *few)
+        assert (code, out) == (2, "")
+        assert "answers 401 Unauthorized" in err
+        Path("key").write_text(f"{key}\n")
+        code, out, err = run("sweep", "--url", server.address, *few, "--api-key-file", "key")
+        assert code == 0 and key not in out + err
+        Path("key").unlink()
+        monkeypatch.setenv("VLLM_API_KEY", key)
+        code, out, err = run("sweep", "--url", server.address, *few, "--json")
+        assert code == 0 and key not in out + err
+        monkeypatch.setenv("VLLM_API_KEY", f"{key}\nX: y")
+        code, out, err = run("sweep", "--url", server.address, *few)
+        assert code == 2 and key not in out + err
+        code, out, err = run("sweep", "--url", server.address, *few, "--api-key-file", "nowhere")
+        assert code == 2 and "nowhere" in err
+
+
+def test_nothing_is_sent_elsewhere_without_a_yes(run: Run) -> None:
+    code, out, err = run("sweep", "--url", "http://llm.example:8000", "--concurrency", "1")
+    assert (code, out) == (2, "")
+    assert "up to 24 requests" in err
+    assert "give --yes" in err
+
+
+@pytest.mark.parametrize(
+    ("url", "loopback"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("http://[::1]:8000", True),
+        ("localhost:8000/v1", True),
+        ("http://127.0.0.1.example.org", False),
+        ("http://10.0.0.1", False),
+        ("https://llm.example/v1/completions", False),
+    ],
+)
+def test_what_is_this_machine(url: str, loopback: bool) -> None:
+    assert is_loopback(base_url(url)) is loopback
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://u:canary@x", "http://x?key=canary", "http://x:y"]
+)
+def test_what_is_no_address_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        base_url(url)
+    assert "canary" not in refused.value.message
+
+
+def test_wrong_answers_have_a_reason(run: Run) -> None:
+    few = ("--concurrency", "1,2", *SHORT)
+    with OpenAIServer(STEP, max_model_len=25) as server:
+        code, _, err = run("sweep", "--url", server.address, *few)
+        assert code == 2 and "26 tokens, tiny-llama takes 25" in err
+        code, _, err = run("sweep", "--url", server.address, *few, "--model", "other")
+        assert code == 2 and "answers 404 Not Found" in err and "does not exist" in err
+        server.fail_next(200, "<html>", Content_Type="text/html")
+        code, _, err = run("sweep", "--url", server.address, *few)
+        assert code == 2 and "is no list of models" in err
+        server.fail_next(307, "", Location="http://elsewhere/")
+        code, _, err = run("sweep", "--url", server.address, *few)
+        assert code == 2 and "a redirect, which is not followed" in err
+        server.fail_next(200, "{}", Content_Type="application/json")
+        code, _, err = run("sweep", "--url", server.address, *few, "--model", "tiny-llama")
+        assert code == 2 and "answers with application/json, not with an event stream" in err
+        gone = server.address
+    code, _, err = run("sweep", "--url", gone, *few)
+    assert code == 2 and "connection refused" in err and "help: is the server up" in err
+    code, _, err = run("sweep", "--url", gone, *few, "--model", "m")
+    assert code == 2 and "help: is an OpenAI-compatible server up" in err
+
+
+def test_interrupted_it_ends_what_is_under_way_and_keeps_what_it_has(
+    run: Run, request: pytest.FixtureRequest
+) -> None:
+    # a shell that starts the tests in the background makes them ignore an interrupt
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    with OpenAIServer(STEP, max_num_seqs=64) as server:
+        server.faults.extend([None] * 25 + ["hang"] * 8)  # type: ignore[list-item]
+
+        def interrupt() -> None:
+            while len(server.bodies) < 25 + 8:
+                time.sleep(0.01)
+            _thread.interrupt_main()
+
+        threading.Thread(target=interrupt).start()
+        began = time.monotonic()
+        code, out, _ = run(
+            "sweep", "--url", server.address, "--concurrency", "1,8", *SHORT, "--json"
+        )
+    assert code == 130
+    found = json.loads(out)
+    assert found["notes"] == ["interrupted at concurrency 8"]
+    assert [level["concurrency"] for level in found["levels"]] == [1]
+    assert time.monotonic() - began < 10  # not the two minutes of the time-out
+
+
+def test_a_connection_that_was_ended_late_serves_the_next_request() -> None:
+    with OpenAIServer(STEP) as server:
+        server.faults.append("hang")
+        connection = Connection(server.address, None, 30.0)
+        body = {"model": server.model, "prompt": "a b", "max_tokens": 2, "stream": True}
+        timer = threading.Timer(0.1, lambda: connection.end_if_late(time.monotonic() + 60))
+        timer.start()
+        late = connection.complete(body)
+        assert late.failure == "timed out"
+        assert late.first_token_seconds is not None
+        assert connection.complete(body).failure == ""
+        connection.stop()
+        assert connection.complete(body).failure == "stopped"
+        connection.close()
