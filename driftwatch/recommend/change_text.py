@@ -18,8 +18,6 @@ from driftwatch.model import KnobMove
 _CHART_KEYS: Mapping[str, str] = {
     name: knob.helm_key for name, knob in KNOBS.items() if knob.helm_key is not None
 }
-# knobs that are no arguments of vLLM: how many servers there are is the deployment's
-_REPLICAS = "replicas"
 _UNSURE: Mapping[str, str] = {
     "inferred": "inferred: this line may not be there",
     "metrics": "read from metrics: this line may not be there",
@@ -28,19 +26,13 @@ _UNKNOWN = "unknown today: replace this line if it is there"
 
 
 def vllm_arguments(moves: Sequence[KnobMove], *, undo: bool = False) -> tuple[str, ...]:
-    """vLLM's command-line arguments, one each; replicas are none.
-
-    ``undo``: those of today instead, as far as they are known.
+    """vLLM's command-line arguments, one each; ``undo``: those of today, as far as known.
 
     >>> vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)])
     ('--max-num-seqs=56',)
     """
-    arguments = []
-    for move in moves:
-        value = move.from_value if undo else move.to_value
-        if move.knob != _REPLICAS and value is not None:
-            arguments.append(_argument(move.knob, value))
-    return tuple(arguments)
+    values = [(move.knob, move.from_value if undo else move.to_value) for move in moves]
+    return tuple(f"{flag_of(name)}={_number(value)}" for name, value in values if value is not None)
 
 
 def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str, ...]:
@@ -51,40 +43,25 @@ def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str,
     """
     if not moves:
         return ()
-    served = "..." if model is None else _quoted(model)
-    out = [" servingEngineSpec:", "   modelSpec:", f"   - modelURL: {served}"]
+    # in YAML's double quotes; what no terminal may be sent is written as an escape
+    quoted = "..." if model is None else json.dumps(model, ensure_ascii=False)
+    served = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in quoted)
+    out = [" servingEngineSpec:", "   modelSpec:", f"   - modelURL: {served}", "     vllmConfig:"]
     for move in moves:
-        if move.knob == _REPLICAS:
-            out += _lines(move, "    ", f"replicaCount: {_number(move.to_value)}", "replicaCount: ")
-    own = [move for move in moves if move.knob in _CHART_KEYS]
-    extra = [move for move in moves if move.knob not in _CHART_KEYS and move.knob != _REPLICAS]
-    if own or extra:
-        out.append("     vllmConfig:")
-    for move in own:
-        key = f"{_CHART_KEYS[move.knob]}: "
-        out += _lines(move, "      ", f"{key}{_number(move.to_value)}", key)
+        if move.knob in _CHART_KEYS:
+            key = f"{_CHART_KEYS[move.knob]}: "
+            out += _lines(move, "      ", f"{key}{_number(move.to_value)}", key)
+    extra = [move for move in moves if move.knob not in _CHART_KEYS]
     if extra:
-        out.append("       extraArgs:")
-        out += _arguments(extra, "      ")
+        out += ["       extraArgs:", *_arguments(extra, "      ")]
     return tuple(out)
-
-
-def _quoted(text: str) -> str:
-    """In YAML's double quotes; what no terminal may be sent is written as an escape."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in quoted)
 
 
 def pod_args_diff(moves: Sequence[KnobMove]) -> tuple[str, ...]:
-    """Lines of a unified diff of a pod's ``args`` (Kubernetes' own field); replicas as such."""
-    of_pod = [move for move in moves if move.knob != _REPLICAS]
-    out: list[str] = []
-    for move in moves:
-        if move.knob == _REPLICAS:
-            out += _lines(move, "", f"replicas: {_number(move.to_value)}", "replicas: ")
-    if of_pod:
-        out += [" containers:", " - name: vllm", "   args:", *_arguments(of_pod, "  ")]
-    return tuple(out)
+    """Lines of a unified diff of a pod's ``args`` (Kubernetes' own field)."""
+    if not moves:
+        return ()
+    return (" containers:", " - name: vllm", "   args:", *_arguments(moves, "  "))
 
 
 def _arguments(moves: Sequence[KnobMove], indent: str) -> list[str]:
@@ -102,10 +79,6 @@ def _lines(move: KnobMove, indent: str, after: str, head: str, tail: str = "") -
     unsure = _UNSURE.get(move.from_provenance or "")
     comment = f"  # {unsure}" if unsure else ""
     return [f"-{indent}{head}{_number(move.from_value)}{tail}{comment}", f"+{indent}{after}"]
-
-
-def _argument(knob: str, value: float) -> str:
-    return f"{flag_of(knob)}={_number(value)}"
 
 
 def _number(value: float) -> str:

@@ -262,7 +262,7 @@ def _kv_matters(observed: Observed, off: float) -> bool:
 
 
 _DRAWS = 6
-_FIGURES = ("generation_tokens_per_second", "itl_seconds", "ttft_seconds", "running_requests")
+_COMPARED = (*_ALWAYS, "ttft_seconds", "running_requests")
 
 
 def spread_by_chance(
@@ -277,7 +277,7 @@ def spread_by_chance(
         return {}
     rng = np.random.default_rng(seed)
     judged = Judged(None, np.nextafter(0.0, 1.0), observed.seconds)
-    by_figure: dict[str, list[float]] = {name: [] for name in _FIGURES}
+    by_figure: dict[str, list[float]] = {name: [] for name in _COMPARED}
     for _ in range(_DRAWS):
         try:
             one = simulated(
@@ -298,9 +298,6 @@ def spread_by_chance(
         for name, values in by_figure.items()
         if len(values) == _DRAWS and np.mean(values) > 0
     }
-
-
-_COMPARED = ("generation_tokens_per_second", "itl_seconds", "ttft_seconds", "running_requests")
 
 
 def with_unknown_hits(ground: Ground, observed: Observed, seed: int) -> tuple[Ground, Gate]:

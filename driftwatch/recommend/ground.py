@@ -120,6 +120,11 @@ class Ground:
         return sum(shares) / len(shares) if len(shares) == len(runs) else None
 
     @property
+    def has_tpot_target(self) -> bool:
+        """Whether the time per token has a target of its own."""
+        return self.judged.slo is not None and self.judged.slo.tpot_seconds is not None
+
+    @property
     def levels(self) -> tuple[float, ...]:
         """Times the observed demand: as it is, less and more."""
         return (1.0, *self.demands)

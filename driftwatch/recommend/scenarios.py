@@ -153,6 +153,9 @@ def _configuration(
     has_hits = bool((observed.requests.cached_tokens > 0).any())
     caching = has_hits or server.prefix_caching is not False
     chunked = _flag(server, "enable_chunked_prefill", True)
+    flag = server.flags.get("long_prefill_token_threshold", "")
+    setting = serving.setting("long_prefill_token_threshold")
+    long_prefill = int(setting.value) if setting else 0
     max_model_len = None if longest is None else int(longest.value)
     if not chunked and max_model_len is not None and budget < max_model_len:
         chunked = True  # vLLM refuses to start so: what the server told is not of this engine
@@ -163,27 +166,17 @@ def _configuration(
         block_size=server.block_size or _DEFAULT_BLOCK_TOKENS,
         max_model_len=max_model_len,
         max_num_active_seqs=None if active is None or active.value >= seqs else int(active.value),
-        long_prefill_token_threshold=_long_prefill(server),
+        long_prefill_token_threshold=int(flag) if flag.isdecimal() else long_prefill,
         enable_chunked_prefill=chunked,
         scheduling_policy=policy,
         enable_prefix_caching=caching,
-        async_scheduling=_flag(server, "async_scheduling", not _is_cpu(server)),
+        async_scheduling=_flag(server, "async_scheduling", (server.gpu or "").lower() != "cpu"),
     )
 
 
 def _flag(server: Server, name: str, otherwise: bool) -> bool:
     value = server.flags.get(name)
     return otherwise if value is None else value.lower() in _TRUE
-
-
-def _long_prefill(server: Server) -> int:
-    flag = server.flags.get("long_prefill_token_threshold", "")
-    setting = server.serving.setting("long_prefill_token_threshold")
-    return int(flag) if flag.isdecimal() else int(setting.value) if setting else 0
-
-
-def _is_cpu(server: Server) -> bool:
-    return server.gpu is not None and server.gpu.lower() == "cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,12 @@ def sweep(ground: Ground) -> list[Gain]:
 def finalists(ground: Ground) -> list[Knobs]:
     """What the first pass leaves: the best of each knob, then a pair where it is better still."""
     today = ground.scenarios[0].configuration
-    whole = not _has_tpot_target(ground)
+    whole = not ground.has_tpot_target
     base = ground.screened({}, whole=whole)
     if base is None:
         return []
-    singles = _singles(ground, _open_peak(ground))
+    longest = int(ground.requests.prompt_tokens.max())
+    singles = single_knobs(Range(today, ground.budget_known, _open_peak(ground), longest))
     screened = [(k, ground.screened(k, whole=whole)) for k in singles]
     bearable = [(k, m) for k, m in screened if m is not None and _bearable(ground, base, m)]
     better = [one for one in bearable if one[1].in_target_ratio >= base.in_target_ratio - TIES]
@@ -112,12 +113,6 @@ def _preferred(ground: Ground, tied: Sequence[Knobs]) -> list[Knobs]:
     return [knobs for _, knobs in order]
 
 
-def _singles(ground: Ground, peak: int | None) -> list[Knobs]:
-    today = ground.scenarios[0].configuration
-    longest = int(ground.requests.prompt_tokens.max())
-    return single_knobs(Range(today, ground.budget_known, peak, longest))
-
-
 def _open_peak(ground: Ground) -> int | None:
     """Twice the most requests that hold a place where max_num_seqs is as large as it may be."""
     today = ground.scenarios[0].configuration
@@ -129,15 +124,10 @@ def _open_peak(ground: Ground) -> int | None:
 
 def _bearable(ground: Ground, base: Measured, then: Measured) -> bool:
     """Without a target of its own the time per token may double, and no more."""
-    if _has_tpot_target(ground):
-        return True
     before, after = base.tpot_p95_seconds, then.tpot_p95_seconds
-    return before is None or after is None or after <= MOST_TIMES_TPOT * before
-
-
-def _has_tpot_target(ground: Ground) -> bool:
-    slo = ground.judged.slo
-    return slo is not None and slo.tpot_seconds is not None
+    if ground.has_tpot_target or before is None or after is None:
+        return True
+    return after <= MOST_TIMES_TPOT * before
 
 
 def ranked(ground: Ground, wanted: Sequence[Knobs]) -> list[Gain]:

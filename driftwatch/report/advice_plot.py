@@ -83,18 +83,6 @@ def by_knobs(candidates: Sequence[Candidate]) -> Mapping[tuple[str, ...], Sequen
     return groups
 
 
-def gain(now: Candidate | None, then: Candidate) -> tuple[float, float] | None:
-    """Capacity over today's minus 1, of the worst and of the best variant; None = unknown."""
-    if now is None:
-        return None
-    pairs = (
-        (now.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
-        (now.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
-    )
-    gains = [after / before - 1 for before, after in pairs if before and after is not None]
-    return (min(gains), max(gains)) if gains else None
-
-
 def _knobs(advice: Advice, swept: Sequence[Candidate]) -> tuple[str, ...]:
     if advice.advised is not None and advice.advised.knobs:
         first = advice.recommendation.knob

@@ -58,8 +58,6 @@ def test_helm_values_before_and_after() -> None:
     }
     only_budget = _side(helm_values_diff([BUDGET], None), "+")
     assert list(only_budget["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]) == ["extraArgs"]
-    replicas = _side(helm_values_diff([KnobMove("replicas", 2.0, 4.0)], "m"), "+")
-    assert replicas["servingEngineSpec"]["modelSpec"] == [{"modelURL": "m", "replicaCount": 4}]
 
 
 def test_pod_args_before_and_after() -> None:

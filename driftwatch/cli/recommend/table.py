@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from driftwatch.notify.numbers import figure, knob
 from driftwatch.recommend.advice import Advice, Candidate
-from driftwatch.report.advice_plot import Axis, Point, axis_of, by_knobs, gain
+from driftwatch.recommend.words import gain_bounds, span
+from driftwatch.report.advice_plot import Axis, Point, axis_of, by_knobs
 
 _KNOB = 15  # columns of the knob's name, which may take two lines
 # head, unit, columns
@@ -124,7 +125,7 @@ def _rows(advice: Advice, axis: Axis) -> Iterator[str]:
         if c.capacity_requests_per_second is not None:
             capacity = figure(c.capacity_requests_per_second)
             if point.advised and not point.now:
-                capacity += _gained(advice, c)
+                capacity += f" ({span(*gain_bounds(advice.today, c))})" if advice.today else ""
         yield _line(_place(point), wide, cells, capacity)
 
 
@@ -164,15 +165,6 @@ def _cell(value: float | None, scale: float, digits: int) -> str:
     if scaled > 0 and float(text.replace(",", "")) == 0:
         return figure(scaled, 2) if digits else "<1"
     return text
-
-
-def _gained(advice: Advice, candidate: Candidate) -> str:
-    """`` (+22 to +28 %)``: the gain of capacity by the step-time models."""
-    bounds = gain(advice.today, candidate)
-    if bounds is None:
-        return ""
-    low, high = (round(100 * ratio) for ratio in bounds)
-    return f" ({low:+} %)" if low == high else f" ({low:+} to {high:+} %)"
 
 
 def _others(advice: Advice, axis: Axis) -> Iterator[str]:

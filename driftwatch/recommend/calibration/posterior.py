@@ -189,7 +189,12 @@ def what_is_unknown(
         off = fit.residuals.get(name)
         if name == "kv_cache_usage_ratio" and off is not None and not _kv_matters(descent, off):
             continue
-        bound = _CONTRADICTION + 2.0 * _noise_of_mean(descent, name)
+        column = RESIDUALS.index(name)
+        measured = np.isfinite(descent.playback.measured[:, column]) & descent.playback.comparable
+        noise = descent.noise[measured, column]
+        # sd of the log of the residual over the window
+        sd = float(np.sqrt((noise**2).sum())) / len(noise) if len(noise) else 0.0
+        bound = _CONTRADICTION + 2.0 * sd
         if off is not None and abs(off) > bound:
             return (
                 f"the simulation contradicts the settings or the number of KV blocks: {text} "
@@ -233,11 +238,3 @@ def _kv_matters(descent: Descent, off: float) -> bool:
     usage = descent.playback.measured[:, RESIDUALS.index("kv_cache_usage_ratio")]
     most = float(np.nanmax(usage)) if np.isfinite(usage).any() else 0.0
     return most * max(1.0, 1.0 + off) > _KV_ROOM
-
-
-def _noise_of_mean(descent: Descent, name: str) -> float:
-    """Sd of the log of one residual over the window."""
-    column = RESIDUALS.index(name)
-    comparable = np.isfinite(descent.playback.measured[:, column]) & descent.playback.comparable
-    noise = descent.noise[comparable, column]
-    return float(np.sqrt((noise**2).sum())) / len(noise) if len(noise) else 0.0
