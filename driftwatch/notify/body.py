@@ -95,4 +95,4 @@ def _was(page: Page) -> Line:
     """What the page said, in the past tense."""
     bad, limit = complaints(page)[0], full(page)
     text = bad if limit is None or bad.startswith(limit) else f"{bad}; {limit}"
-    return Line("Was", text, instant(page, "started_at"), weight=9)
+    return Line("Was", text, weight=9)

@@ -50,7 +50,8 @@ def _line(page: Page, line: Line) -> str:
     # a terminal keeps its text for days, so the date stands on the page: once, at its first time
     began = instant(page, "started_at")
     dated = None if began is None or line.label in _DATED else began.date()
-    stamp = "" if line.at is None else moment(line.at, dated)
+    at = began if line.label == "Was" else line.at
+    stamp = "" if at is None else moment(at, dated)
     return f"{line.label:<{_LABEL_WIDTH - 1}} {': '.join(filter(None, (stamp, line.text)))}"
 
 
