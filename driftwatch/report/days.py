@@ -7,33 +7,16 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.detect.trend.days import DAY_SCHEMA
 from driftwatch.store.minute_columns import rolled_up
 
 DAY_SECONDS = 86_400
 LENGTHS = ("prompt_tokens", "generation_tokens")
-HISTOGRAMS = (*LENGTHS, "ttft_seconds")
-
-# what reports read of DAY_SCHEMA (driftwatch.detect.trend.days), under its names
-REPORT_DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "pool": pl.String,
-    "day": TIME,  # its start
-    "minutes": pl.Float64,  # with a usable scrape
-    "finished_requests": pl.Float64,
-    "prompt_tokens_mean": pl.Float64,
-    "generation_tokens_mean": pl.Float64,
-    "tokens_per_second_per_gpu": pl.Float64,
-    "requests_per_forward_pass_p50": pl.Float64,
-    "speed_at_equal_load_ratio": pl.Float64,
-    "slo_missed_ratio": pl.Float64,
-    **{f"{s}_{part}": pl.List(pl.Float64) for s in HISTOGRAMS for part in ("buckets", "edges")},
-}
 
 
 def no_days() -> pl.DataFrame:
     """Days, none."""
-    return pl.DataFrame(schema=REPORT_DAY_SCHEMA)
+    return pl.DataFrame(schema=DAY_SCHEMA)
 
 
 def kept_days(days: pl.DataFrame) -> pl.DataFrame:
@@ -42,7 +25,7 @@ def kept_days(days: pl.DataFrame) -> pl.DataFrame:
         return no_days()
     return days.select(
         (pl.col(name) if name in days.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in REPORT_DAY_SCHEMA.items()
+        for name, dtype in DAY_SCHEMA.items()
     )
 
 
@@ -91,6 +74,6 @@ def days_of(rows: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         joined.filter(pl.col("minutes") > 0)
-        .select(pl.col(name).cast(dtype) for name, dtype in REPORT_DAY_SCHEMA.items())
+        .select(pl.col(name).cast(dtype) for name, dtype in DAY_SCHEMA.items())
         .sort("day", *KEY_COLUMNS)
     )
