@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -188,43 +188,26 @@ def bands(cells: pl.DataFrame) -> list[dict[str, Any]]:
     busy = cells.filter((_PASSES > 0) & (_OUTPUTS > 0)).with_columns(
         band=(_OUTPUTS / _PASSES).clip(1.0).log(2.0).floor()
     )
-    if busy.is_empty():
-        return []
-    sums = busy.group_by("band").agg(
-        pl.len().alias("cells"),
-        *[
-            pl.col(c).sum()
-            for c in (
-                "itl_seconds_sum",
-                "itl_seconds_count",
-                "ttft_seconds_sum",
-                "ttft_seconds_count",
-                "queue_seconds_sum",
-                "queue_seconds_count",
-                "forward_passes",
-            )
-        ],
-        _OUTPUTS.sum().alias("outputs"),
+    means = {}
+    for stem in ("itl", "ttft", "queue"):
+        total, n = (pl.col(f"{stem}_seconds_{part}").sum() for part in ("sum", "count"))
+        means[f"{stem}_seconds_mean"] = pl.when(n > 0).then(total / n)
+    summed = busy.group_by("band").agg(
+        requests_mean=_OUTPUTS.sum() / _PASSES.sum(),
+        hours=pl.len() / 6.0,
+        tokens=pl.col("itl_seconds_count").sum(),
+        requests=pl.col("ttft_seconds_count").sum(),
+        **means,
     )
-
-    def over(row: Mapping[str, Any], stem: str) -> float | None:
-        n = row[f"{stem}_seconds_count"]
-        return row[f"{stem}_seconds_sum"] / n if n else None
-
-    return [
-        {
-            "from_requests": 2.0 ** row["band"],
-            "to_requests": 2.0 ** (row["band"] + 1),
-            "requests_mean": row["outputs"] / row["forward_passes"],
-            "hours": row["cells"] / 6.0,
-            "tokens": row["itl_seconds_count"],
-            "requests": row["ttft_seconds_count"],
-            "itl_seconds_mean": over(row, "itl"),
-            "ttft_seconds_mean": over(row, "ttft"),
-            "queue_seconds_mean": over(row, "queue"),
-        }
-        for row in sums.sort("band").iter_rows(named=True)
-    ]
+    return (
+        summed.sort("band")
+        .select(
+            pl.lit(2.0).pow(pl.col("band")).alias("from_requests"),
+            pl.lit(2.0).pow(pl.col("band") + 1).alias("to_requests"),
+            pl.exclude("band"),
+        )
+        .to_dicts()
+    )
 
 
 _MONTH = (
@@ -239,23 +222,23 @@ def month(material: Material) -> list[dict[str, Any]]:
     Means weigh requests (lengths) or minutes; the median batch and the ratios are means over days,
     so they are of a usual day.
     """
-    days = material.days
-    pools = []
-    for name in sorted(days["pool"].drop_nulls().unique().to_list()):
-        mine = days.filter(pl.col("pool") == name)
-        for week in sorted({week_of(day) for day in mine["day"]}, key=lambda w: w.start):
-            rows = mine.filter((pl.col("day") >= week.start) & (pl.col("day") < week.end))
-            pools.append(
-                {
-                    "pool": name,
-                    "week": week.name,
-                    "server_days": rows.height,
-                    "finished_requests": _total(rows, "finished_requests"),
-                    **{c: _weighted(rows, c) for c in _MONTH},
-                    **_quantile_of(rows, "ttft_seconds", 0.95),
-                }
-            )
-    return pools
+    weeks = (
+        material.days.filter(pl.col("pool").is_not_null())
+        .with_columns(week=pl.col("day").dt.truncate("1w"))
+        .sort("pool", "week", maintain_order=True)
+        .group_by("pool", "week", maintain_order=True)
+    )
+    return [
+        {
+            "pool": name,
+            "week": week_of(start).name,
+            "server_days": rows.height,
+            "finished_requests": _total(rows, "finished_requests"),
+            **{c: _weighted(rows, c) for c in _MONTH},
+            **_quantile_of(rows, "ttft_seconds", 0.95),
+        }
+        for (name, start), rows in weeks
+    ]
 
 
 def by_day(material: Material) -> list[dict[str, Any]]:

@@ -21,11 +21,11 @@ from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells,
 from driftwatch.baselines.rows import row_of
 from driftwatch.detect.baselines import Baseline
 from driftwatch.detect.reference import REFERENCE_SCHEMA
+from driftwatch.detect.trend.days import DAY_SCHEMA
 from driftwatch.model import Slo
 from driftwatch.notify.silence import parse_matcher
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report import plots
-from driftwatch.report.days import REPORT_DAY_SCHEMA
 from driftwatch.report.document import week_document
 from driftwatch.report.drift import cost_text
 from driftwatch.report.forms import MOST_BYTES, as_html, as_json_text, as_markdown
@@ -209,7 +209,7 @@ def _nasty(pools: int = 1, days: int = 28) -> Material:
         week=WEEK,
         until=WEEK.end,
         cells=cells(*rows),
-        days=pl.DataFrame(per_day, schema=REPORT_DAY_SCHEMA, orient="row"),
+        days=pl.DataFrame(per_day, schema=DAY_SCHEMA, orient="row"),
         incidents=[firing],
         slos={NASTY: Slo(1.0)},
         rules=RuleSet("0" * 64, 3, 1),
