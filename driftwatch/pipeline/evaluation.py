@@ -11,7 +11,7 @@ from driftwatch.detect.reference import combined
 from driftwatch.diagnose.evidence_table import EvidenceTable, evidence_table, minute_windows
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.departures import absences, target_listing, unseen_rows
-from driftwatch.pipeline.minutes import MinutesInMemory
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan, TargetFrames
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import State, together
@@ -79,4 +79,4 @@ class Evaluation:
     last: datetime
     rows: pl.DataFrame  # evidence rows, with the detectors' columns and the capacity
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
-    past: MinutesInMemory  # minutes up to these
+    past: PastMinutes  # minutes up to these

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
@@ -30,54 +30,26 @@ RECENT_SCHEMA = {**MINUTE_SCHEMA, **SPEED_SCHEMA}
 _ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
 
 
-class PastMinutes(Protocol):
-    """Minutes of the past, of one target at a time."""
+class PastMinutes:
+    """Minutes of one target at a time: of a frame, and before them of a store.
 
-    def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""
-        ...
-
-    def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """The same with the verdicts about speed: :data:`RECENT_SCHEMA`."""
-        ...
-
-
-class StoredMinutes:
-    """Minutes of the store: what earlier ticks committed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """As :meth:`PastMinutes.minutes`."""
-        return self._store.minutes(since, until, [key])
-
-    def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """As :meth:`PastMinutes.judged`."""
-        rows = self._store.past(since, until, [key])
-        return rows.filter(pl.col("seconds") == MINUTE).select(*RECENT_SCHEMA)
-
-
-class MinutesInMemory:
-    """Minutes of a frame, after those of another past; what was asked once is read once.
+    Of a minute that both have, that of the frame counts; what was asked once is read once.
 
     Args:
-        frame: :data:`RECENT_SCHEMA`, or minutes without verdicts; of a minute that both have, this
-            one counts.
-        before: None = there are none besides the frame.
+        frame: :data:`RECENT_SCHEMA`, or minutes without verdicts.
     """
 
-    def __init__(self, frame: pl.DataFrame, before: PastMinutes | None = None) -> None:
-        self.frame = frame
-        self._before = before
+    def __init__(self, frame: pl.DataFrame | None = None, store: Store | None = None) -> None:
+        self.frame = no_recent_minutes() if frame is None else frame
+        self._store = store
         self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
 
     def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """As :meth:`PastMinutes.minutes`."""
+        """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""
         return self.judged(key, since, until).select(*MINUTE_SCHEMA)
 
     def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """As :meth:`PastMinutes.judged`."""
+        """The same with the verdicts about speed: :data:`RECENT_SCHEMA`."""
         question = (key, since, until)
         if question not in self._read:
             self._read[question] = self._joined(key, since, until)
@@ -93,24 +65,24 @@ class MinutesInMemory:
             (pl.col(name) if name in self.frame.columns else pl.lit(None)).cast(dtype).alias(name)
             for name, dtype in RECENT_SCHEMA.items()
         )
-        if self._before is None:
+        if self._store is None:
             return own.sort("end")
-        both = pl.concat([self._before.judged(key, since, until), own])
+        stored = self._store.past(since, until, [key]).filter(pl.col("seconds") == MINUTE)
+        both = pl.concat([stored.select(*RECENT_SCHEMA), own])
         return both.unique(MINUTE_KEY, keep="last", maintain_order=True).sort("end")
 
 
 def with_rows(
-    before: PastMinutes | None, recent: pl.DataFrame, own: pl.DataFrame, rows: pl.DataFrame
-) -> MinutesInMemory:
+    store: Store | None, recent: pl.DataFrame, own: pl.DataFrame, rows: pl.DataFrame
+) -> PastMinutes:
     """A past with the minutes that are being evaluated.
 
     Args:
-        before: None = nothing is known besides the rest.
         recent: :data:`RECENT_SCHEMA`.
         own: the minutes, :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
     verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
-    return MinutesInMemory(pl.concat([recent, own.hstack(verdicts)]), before)
+    return PastMinutes(pl.concat([recent, own.hstack(verdicts)]), store)
 
 
 def no_recent_minutes() -> pl.DataFrame:

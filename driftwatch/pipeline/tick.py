@@ -27,7 +27,6 @@ from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.isolation import isolated
 from driftwatch.pipeline.minutes import (
     CARRIED,
-    MinutesInMemory,
     PastMinutes,
     no_recent_minutes,
     with_rows,
@@ -46,6 +45,7 @@ from driftwatch.pipeline.state import (
 )
 from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import of_one_process
+from driftwatch.store.store import Store
 
 # After a long stop only this much is caught up; older minutes stay without a verdict.
 CATCH_UP = timedelta(hours=6)
@@ -59,14 +59,14 @@ def tick(
     state: State,
     now: datetime,
     plan: Plan,
-    past: PastMinutes | None = None,
+    store: Store | None = None,
 ) -> tuple[State, Outcome]:
     """Collect up to ``now``, one source after the other, and evaluate what has become complete.
 
     Args:
         sources: where scrapes come from; asked for [last time, now).
         now: aware, UTC.
-        past: minutes before this tick; None = the state carries the last hour of them.
+        store: with the minutes before this tick; None = the state carries the last hour of them.
     """
     collected: list[Collected] = []
     names: list[str] = []
@@ -81,7 +81,7 @@ def tick(
         until[source.name] = edge
     complete = min((until[s.name] for s in sources if s.name in until), default=now)
     state = replace(state, collected_until=until)
-    return evaluate(state, collected, complete, plan, Sources.of(sources, names), past)
+    return evaluate(state, collected, complete, plan, Sources.of(sources, names), store)
 
 
 def evaluate(
@@ -90,7 +90,7 @@ def evaluate(
     until: datetime,
     plan: Plan,
     sources: Sources | None = None,
-    past: PastMinutes | None = None,
+    store: Store | None = None,
 ) -> tuple[State, Outcome]:
     """The pure part of a tick: no source is asked.
 
@@ -98,13 +98,13 @@ def evaluate(
 
     Args:
         until: everything before it has been collected, but for late sources.
-        past: minutes before this tick; None = the state carries the last hour of them.
+        store: with the minutes before this tick; None = the state carries the last hour of them.
     """
-    if past is not None:
+    if store is not None:
         state = replace(state, recent=no_recent_minutes())
     named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     return isolated(
-        lambda before, brought: _evaluated(before, brought, until, plan, named, past),
+        lambda before, brought: _evaluated(before, brought, until, plan, named, store),
         state,
         collected,
     )
@@ -116,7 +116,7 @@ def _evaluated(
     until: datetime,
     plan: Plan,
     sources: Sources,
-    past: PastMinutes | None,
+    store: Store | None,
 ) -> tuple[State, Outcome]:
     """Every complete minute, in pieces of the same targets."""
     scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
@@ -136,7 +136,7 @@ def _evaluated(
             break
         before = state.targets
         state, piece = _piece(
-            state, minute, min(following or last, last), plan, sources, there, past
+            state, minute, min(following or last, last), plan, sources, there, store
         )
         pieces.append(piece)
         # to come back a target must be listed now, or have been
@@ -224,7 +224,7 @@ def _piece(
     plan: Plan,
     sources: Sources,
     there: Roster,
-    past: PastMinutes | None,
+    store: Store | None,
 ) -> tuple[State, Outcome]:
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     state = with_baselines(state, plan, first + _MINUTE)
@@ -234,8 +234,8 @@ def _piece(
     judgements = judged(signals.absent, departures, signals.frames.pools)
     decided, retired = retirements(judgements)
     if decided is not None and decided < last:
-        return _piece(state, first, decided, plan, sources, there, past)
-    rows, with_past, after = _detected(state, signals.table.rows, plan, past)
+        return _piece(state, first, decided, plan, sources, there, store)
+    rows, with_past, after = _detected(state, signals.table.rows, plan, store)
 
     # diagnose: verdicts, and the incidents that they make
     verdicts = _verdicts(rows, judgements, plan)
@@ -273,8 +273,8 @@ def _piece(
 
 
 def _detected(
-    state: State, rows: pl.DataFrame, plan: Plan, past: PastMinutes | None
-) -> tuple[pl.DataFrame, MinutesInMemory, State]:
+    state: State, rows: pl.DataFrame, plan: Plan, store: Store | None
+) -> tuple[pl.DataFrame, PastMinutes, State]:
     """Rows with what needs a past and what a simulation says of the capacity; the past with them,
     and the state with what both remember.
     """
@@ -283,7 +283,7 @@ def _detected(
     detected, memory = detect(own, state.detection, state.in_force.baselines, plan.detection)
     rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
     rows = with_refusals(rows, state.in_force.frame)
-    with_past = with_rows(past, state.recent, own, rows)
+    with_past = with_rows(store, state.recent, own, rows)
     rows, capacity = with_capacity(rows, state, with_past, plan)
     return rows, with_past, replace(state, detection=memory, capacity=capacity)
 

@@ -191,14 +191,14 @@ def _bounds(settings: Settings) -> Bounds:
     )
 
 
-def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
-    """The vLLM servers of one API, and its GPUs where they are asked for."""
-    from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
-    from driftwatch.collect.prometheus.client import PrometheusAsker
-    from driftwatch.collect.prometheus.source import PrometheusSource
+def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:
+    """Credentials and bounds of an API, as its client takes them.
 
+    Raises:
+        ConfigError: a secret file cannot be read.
+    """
     auth = source.basic_auth
-    api: dict[str, Any] = {
+    return {
         "timeout_seconds": source.query_timeout,
         "headers": {} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
         "verify": True if source.ca_file is None else str(source.ca_file),
@@ -206,6 +206,15 @@ def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
         "bearer_token": source.read_bearer_token if source.read_bearer_token() else None,
         "basic_auth": None if auth is None else (auth.username, auth.read_password()),
     }
+
+
+def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
+    """The vLLM servers of one API, and its GPUs where they are asked for."""
+    from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+    from driftwatch.collect.prometheus.client import PrometheusAsker
+    from driftwatch.collect.prometheus.source import PrometheusSource
+
+    api = api_of(source)
     name = f"prometheus {number}"
     sources: list[Source] = [
         PrometheusSource(

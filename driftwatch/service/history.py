@@ -15,7 +15,7 @@ from driftwatch.baselines.rows import row_of
 from driftwatch.collect.schema import Source
 from driftwatch.detect.baselines import Baselines
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.minutes import MinutesInMemory, PastMinutes, StoredMinutes
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome, State
@@ -66,7 +66,7 @@ class Recorded:
     @property
     def past(self) -> PastMinutes:
         """Its minutes."""
-        return MinutesInMemory(self.rows.select(*MINUTE_SCHEMA))
+        return PastMinutes(self.rows.select(*MINUTE_SCHEMA))
 
 
 def recorded(
@@ -131,7 +131,7 @@ def _judge_open(
     for stored in store.open_verifications():
         target = targets[TargetKey(stored.instance, stored.engine)]
         opened = VERIFICATION.value(stored.document)
-        judged.append(asked_now(opened, StoredMinutes(store), end, plan.slo_of(target)))
+        judged.append(asked_now(opened, PastMinutes(store=store), end, plan.slo_of(target)))
     for one in verification_rows(judged):
         store.write_verification(one)
 

@@ -39,79 +39,60 @@ class OwnMetrics:
     """
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
-        self.registry = CollectorRegistry()
-        registry = self.registry
+        registry = self.registry = CollectorRegistry()
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"driftwatch_{name}", text, labels, registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"driftwatch_{name}", text, labels, registry=registry)
+
         Info("driftwatch_build", "Version of this driftwatch.", registry=registry).info(
             {"version": __version__}
         )
-        self.ticks = Counter(
-            "driftwatch_ticks",
-            "Ticks by result: complete, failed, skipped.",
-            ["result"],
-            registry=registry,
-        )
+        self.ticks = counter("ticks", "Ticks by result: complete, failed, skipped.", "result")
         self.tick_seconds = Histogram(
             "driftwatch_tick_duration_seconds",
             "How long a tick took, delivery not included.",
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
             registry=registry,
         )
-        self.last_tick = Gauge(
-            "driftwatch_last_complete_tick_timestamp_seconds",
-            "End of the last complete tick.",
-            registry=registry,
+        self.last_tick = gauge(
+            "last_complete_tick_timestamp_seconds", "End of the last complete tick."
         )
-        self.evaluated_until = Gauge(
-            "driftwatch_evaluated_until_timestamp_seconds",
-            "End of the last evaluated minute.",
-            registry=registry,
+        self.evaluated_until = gauge(
+            "evaluated_until_timestamp_seconds", "End of the last evaluated minute."
         )
-        self.targets = Gauge("driftwatch_targets", "Targets known now.", registry=registry)
-        self.scrapes = Counter(
-            "driftwatch_scrapes", "Scrapes by result: ok, failed.", ["result"], registry=registry
+        self.targets = gauge("targets", "Targets known now.")
+        self.scrapes = counter("scrapes", "Scrapes by result: ok, failed.", "result")
+        self.source_seconds = gauge(
+            "source_answer_seconds", "How long a source's last answer took.", "source"
         )
-        self.source_seconds = Gauge(
-            "driftwatch_source_answer_seconds",
-            "How long a source's last answer took.",
-            ["source"],
-            registry=registry,
-        )
-        self.source_until = Gauge(
-            "driftwatch_source_collected_until_timestamp_seconds",
+        self.source_until = gauge(
+            "source_collected_until_timestamp_seconds",
             "Up to where a source has answered.",
-            ["source"],
-            registry=registry,
+            "source",
         )
-        self.source_failures = Counter(
-            "driftwatch_source_failures",
-            "Questions to a source that it could not answer.",
-            ["source"],
-            registry=registry,
+        self.source_failures = counter(
+            "source_failures", "Questions to a source that it could not answer.", "source"
         )
-        self.retired = Counter(
-            "driftwatch_targets_retired",
+        self.retired = counter(
+            "targets_retired",
             "Targets that were let go: scaled down, renamed, taken out, not listed for 15 min.",
-            registry=registry,
         )
-        self.problems = Counter(
-            "driftwatch_source_problems", "What sources could not read.", registry=registry
-        )
-        self.unknown = Gauge(
-            "driftwatch_rule_unknown_targets",
+        self.problems = counter("source_problems", "What sources could not read.")
+        self.unknown = gauge(
+            "rule_unknown_targets",
             "Targets for which a rule has no verdict in the last minute.",
-            ["rule"],
-            registry=registry,
+            "rule",
         )
-        self.deliveries = Counter(
-            "driftwatch_deliveries",
+        self.deliveries = counter(
+            "deliveries",
             "Delivery attempts by receiver and result: sent, retried, dead.",
-            ["receiver", "result"],
-            registry=registry,
+            *("receiver", "result"),
         )
-        self.undelivered = Gauge(
-            "driftwatch_undelivered_pages",
-            "Pages and reports that no receiver has taken yet.",
-            registry=registry,
+        self.undelivered = gauge(
+            "undelivered_pages", "Pages and reports that no receiver has taken yet."
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
         registry.register(self.per_target)

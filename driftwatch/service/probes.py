@@ -21,6 +21,7 @@ from driftwatch.collect.schema import SourceProblem
 from driftwatch.collect.server_settings import from_server_info
 from driftwatch.errors import UsageError
 from driftwatch.model import Serving
+from driftwatch.service.configuration import api_of, sources_of
 from driftwatch.settings import PagesSource as PagesSettings
 from driftwatch.settings import PrometheusSource, Settings
 from driftwatch.yaml_models import Part
@@ -62,15 +63,7 @@ def asker_of(source: PrometheusSource) -> PrometheusAsker:
     Raises:
         ConfigError: a secret file cannot be read.
     """
-    auth = source.basic_auth
-    return PrometheusAsker(
-        source.prometheus,
-        timeout_seconds=source.query_timeout,
-        headers={} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
-        bearer_token=source.read_bearer_token(),
-        basic_auth=None if auth is None else (auth.username, auth.read_password()),
-        verify=True if source.ca_file is None else str(source.ca_file),
-    )
+    return PrometheusAsker(source.prometheus, **api_of(source))
 
 
 def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
@@ -136,7 +129,6 @@ def gpus_of(
 ) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
     """The GPU table of the last two minutes, as far as the API has DCGM series."""
     from driftwatch.collect.prometheus.source import PrometheusSource as OfServers
-    from driftwatch.service.configuration import sources_of
 
     frames = [empty_gpus()]
     problems: list[SourceProblem] = []

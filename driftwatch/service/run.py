@@ -22,7 +22,6 @@ from driftwatch.detect.trend.days import finished_days
 from driftwatch.model import Severity, Transition
 from driftwatch.notify.delivery import Sender
 from driftwatch.notify.plan import plan_deliveries
-from driftwatch.pipeline.minutes import StoredMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory, with_reports
@@ -89,7 +88,6 @@ class Service:
         self._sources = sources
         self._plan = plan
         self._store = store
-        self._past = StoredMinutes(store)
         self._receivers = receivers
         self._senders: Mapping[str, Sender] = {r.name: r.sender for r in receivers}
         self._clock = clock
@@ -130,7 +128,7 @@ class Service:
             gathered.complete,
             self._plan,
             Sources.of(self._sources, gathered.names, gathered.late),
-            self._past,
+            self._store,
         )
         news = self._verifier.after(outcome, state, self._plan, before.scrapes)
         happened = (*outcome.transitions, *news.transitions)
@@ -149,7 +147,7 @@ class Service:
                 incidents=state.incidents.values(),
                 transitions=planned.transitions,
                 deliveries=planned.deliveries,
-                scrapes=outcome.scrapes if len(outcome.scrapes) else None,
+                scrapes=outcome.scrapes,
                 since=min(before.collected_until.values(), default=now),
                 until=now,
                 memory={
@@ -158,7 +156,7 @@ class Service:
                     **reports_memory(self._plan),
                     **(news.memory or {}),
                 },
-                gpus=outcome.gpus if len(outcome.gpus) else None,
+                gpus=outcome.gpus,
                 minutes=stored_rows(outcome.rows),
                 checkpoint=checkpoint,
                 advices=advice_rows(outcome.advices),

@@ -16,7 +16,7 @@ from driftwatch.documents import Codec, to_json
 from driftwatch.errors import DocumentError, UsageError
 from driftwatch.model import Incident, TargetKey, Transition
 from driftwatch.notify.follow_up import follow_up
-from driftwatch.pipeline.minutes import MinutesInMemory, StoredMinutes
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import advice_rows
@@ -208,7 +208,6 @@ class Verifier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._state = verification_state_from(store)
-        self._past = StoredMinutes(store)
 
     def after(
         self, outcome: Outcome, state: State, plan: Plan, earlier: pl.DataFrame | None = None
@@ -221,7 +220,7 @@ class Verifier:
         """
         if outcome.rows.is_empty():
             return VerificationNews(self._state)
-        past = MinutesInMemory(minutes(outcome.rows), self._past)
+        past = PastMinutes(minutes(outcome.rows), self._store)
         own = advice_rows(outcome.advices)
 
         def advised(

@@ -12,7 +12,7 @@ from service_cases import shipped_plan
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Reason, Recommendation, Target, TargetKey
 from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, with_capacity
-from driftwatch.pipeline.minutes import MinutesInMemory
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.pipeline.state import State, no_capacity
 from driftwatch.recommend.advice import Advice, Candidate
@@ -38,7 +38,7 @@ def rows(pools: dict[str, dict[str, Any]], first: int, last: int) -> pl.DataFram
     return in_schema_order(pl.DataFrame(made, infer_schema_length=None))
 
 
-def past(pools: dict[str, float]) -> MinutesInMemory:
+def past(pools: dict[str, float]) -> PastMinutes:
     """Minutes with so many first tokens each."""
     made = [
         {"instance": f"{pool}:1", "engine": "0", "end": NOON + m * MINUTE, "ttft_seconds_count": n}
@@ -46,7 +46,7 @@ def past(pools: dict[str, float]) -> MinutesInMemory:
         for m in range(-60, 60)
     ]
     frame = pl.DataFrame(made, schema_overrides=MINUTE_SCHEMA)
-    return MinutesInMemory(
+    return PastMinutes(
         frame.select(
             (pl.col(c) if c in frame.columns else pl.lit(None)).cast(t).alias(c)
             for c, t in MINUTE_SCHEMA.items()

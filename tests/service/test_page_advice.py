@@ -27,7 +27,7 @@ from driftwatch.model import (
 from driftwatch.pipeline import advice as pipeline_advice
 from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
-from driftwatch.pipeline.minutes import MinutesInMemory, StoredMinutes
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import advice_rows
@@ -66,11 +66,10 @@ def told(
     """Every outcome of the recording, cut after these minutes."""
     first, last = _span(source)
     plan = shipped_plan(replays)
-    past = None if store is None else StoredMinutes(store)
     state = State(collected_until={source.name: first})
     outcomes = []
     for now in [*(first + timedelta(minutes=m) for m in cuts), last]:
-        state, outcome = tick([source], state, now, plan, past)
+        state, outcome = tick([source], state, now, plan, store)
         outcomes.append(outcome)
         if store is not None:
             store.commit_tick(
@@ -106,7 +105,7 @@ def evaluated(
         last=rows["end"].max(),  # type: ignore[arg-type]
         rows=rows,
         verdicts=pl.DataFrame(),
-        past=MinutesInMemory(minutes(rows) if past is None else past),
+        past=PastMinutes(minutes(rows) if past is None else past),
     )
 
 
@@ -189,17 +188,19 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
         assert (own.action, own.why) == ("none", said)
 
 
-def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource) -> None:
+def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource, tmp_path: Path) -> None:
     (outcome,) = told(cap, replays=0)
     frame = minutes(outcome.rows)
     end = frame["end"][-1]
-    old = MinutesInMemory(frame.head(8).with_columns(running_requests=pl.lit(-1.0)))
-    seen = MinutesInMemory(frame.tail(6), old).minutes(KEY, end - timedelta(hours=1), end)
+    old = stored_rows(outcome.rows).head(8).with_columns(running_requests=pl.lit(-1.0))
+    with Store.open(tmp_path / "d.db") as store:
+        store.commit_tick(TickRecord(end, end, minutes=old))
+        seen = PastMinutes(frame.tail(6), store).minutes(KEY, end - timedelta(hours=1), end)
     assert seen["end"].to_list() == frame["end"].to_list()
     overlap = len(frame) - 6
     assert (seen["running_requests"].to_numpy()[:overlap] == -1.0).all()
     assert (seen["running_requests"].to_numpy()[overlap:] >= 0.0).all()
-    assert MinutesInMemory(frame).minutes(TargetKey("other:1", "0"), end, end).is_empty()
+    assert PastMinutes(frame).minutes(TargetKey("other:1", "0"), end, end).is_empty()
 
 
 def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSource) -> None:

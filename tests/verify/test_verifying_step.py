@@ -13,7 +13,7 @@ from verify_cases import restart_of, run
 
 from driftwatch.errors import DocumentError
 from driftwatch.model import Fingerprint, TargetKey
-from driftwatch.pipeline.minutes import MinutesInMemory
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import (
     verification_memory,
@@ -42,7 +42,7 @@ def _around(rows: pl.DataFrame, advice: Sequence[PastAdvice] = ()) -> Surroundin
     def asked(key: TargetKey, pool: str, since: datetime, until: datetime) -> list[PastAdvice]:
         return [one for one in advice if since <= one.at < until]
 
-    past = MinutesInMemory(rows.select(*MINUTE_SCHEMA))
+    past = PastMinutes(rows.select(*MINUTE_SCHEMA))
     targets = run("run_cap").targets
     return Surroundings(past, asked, targets, lambda _: Fingerprint(), lambda _: None)
 
@@ -90,7 +90,7 @@ def test_it_is_looked_at_as_soon_as_ten_minutes_match(rows: pl.DataFrame) -> Non
     assert (last.effects[0].name, state.opened[KEY].looks) == ("e2e_seconds_mean", 1)
     # asked for once, when the recording ends, it is told
     end = rows["end"][-1]
-    asked = asked_now(last, MinutesInMemory(rows.select(*MINUTE_SCHEMA)), end, None)
+    asked = asked_now(last, PastMinutes(rows.select(*MINUTE_SCHEMA)), end, None)
     assert (asked.verdict, asked.closed_at) == ("PASS", end)
 
 

@@ -176,7 +176,7 @@ def _of_recording(options: _Options, history: History) -> list[Verification]:
 def _of_store(options: _Options, record: bool, history: History) -> list[Verification]:
     """What the store says."""
     from driftwatch.cli.database import last_scraped
-    from driftwatch.pipeline.minutes import StoredMinutes
+    from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
     from driftwatch.service.requested_verifications import asked_now
     from driftwatch.verify.verification import VERIFICATION
@@ -185,7 +185,7 @@ def _of_store(options: _Options, record: bool, history: History) -> list[Verific
     with history.store() as store:
         last = last_scraped(store)
         end = min(options.at or last, last)
-        past, targets = StoredMinutes(store), plan.assign(stored_targets(store))
+        past, targets = PastMinutes(store=store), plan.assign(stored_targets(store))
         if options.computed:
             return [options.compute(targets, past, plan, end, _rows(store, options, end))]
         key = None if options.target is None else options.chosen(targets, options.target).key
