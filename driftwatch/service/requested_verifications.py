@@ -38,51 +38,17 @@ def asked_now(
     return verified(opened, before, after, at, slo=slo)
 
 
-def of_stretches(
+def compared(
     target: Target,
     past: PastMinutes,
     before: Window,
     after: Window,
     slo: Slo | None,
     *,
+    other: Target | None = None,
     rows: pl.DataFrame | None = None,
 ) -> Verification:
-    """Two named stretches of one target.
-
-    Args:
-        slo: latency targets; None = none are known.
-        rows: stored rows of it, to say what changed; None = that is not told.
-
-    Raises:
-        NoVerdict: nothing is known of one of them.
-    """
-    minutes = [past.minutes(target.key, one.start, one.end) for one in (before, after)]
-    for window, frame in zip((before, after), minutes, strict=True):
-        _something(target.key, frame, window)
-    change = _between(minutes[0], minutes[1], rows) or Change("knobs", after.start, {})
-    return verified(
-        _opened(target, change, after.start),
-        *minutes_of_stretches(
-            minutes[0],
-            minutes[1],
-            Stretch(before.start, before.end),
-            Stretch(after.start, after.end),
-        ),
-        after.end,
-        slo=slo,
-    )
-
-
-def of_servers(
-    target: Target,
-    other: Target,
-    past: PastMinutes,
-    window: Window,
-    slo: Slo | None,
-    *,
-    rows: pl.DataFrame | None = None,
-) -> Verification:
-    """Two servers in the same stretch: the other one is "before", the target "after".
+    """Two named stretches of one target, or of two servers: the other one is "before".
 
     Args:
         slo: latency targets; None = none are known.
@@ -91,18 +57,18 @@ def of_servers(
     Raises:
         NoVerdict: nothing is known of one of them.
     """
-    minutes = [past.minutes(one.key, window.start, window.end) for one in (other, target)]
-    for one, frame in zip((other, target), minutes, strict=True):
-        _something(one.key, frame, window)
+    minutes = []
+    for key, window in (((other or target).key, before), (target.key, after)):
+        minutes.append(past.minutes(key, window.start, window.end))
+        _something(key, minutes[-1], window)
     difference = _between(minutes[0], minutes[1], rows)
-    change = Change("A/B", window.end, {} if difference is None else difference.what)
-    stretch = Stretch(window.start, window.end)
-    return verified(
-        _opened(target, change, window.end, other.key.text),
-        *minutes_of_stretches(minutes[0], minutes[1], stretch, stretch),
-        window.end,
-        slo=slo,
-    )
+    if other is None:
+        opened = _opened(target, difference or Change("knobs", after.start, {}), after.start)
+    else:
+        change = Change("A/B", after.end, {} if difference is None else difference.what)
+        opened = _opened(target, change, after.end, other.key.text)
+    stretches = (Stretch(one.start, one.end) for one in (before, after))
+    return verified(opened, *minutes_of_stretches(*minutes, *stretches), after.end, slo=slo)
 
 
 def _opened(

@@ -125,30 +125,22 @@ class TargetMetrics(Collector):
 
 
 def _families(minute: _Minute | None) -> Iterable[Metric]:
+    rows = pl.DataFrame() if minute is None else minute.rows
+    labels = rows.select(_LABELS).to_dicts() if len(rows) else []
     left_out = Metric(LEFT_OUT, left_out_meaning(), "gauge")
     if minute is not None:
         left_out.add_sample(LEFT_OUT, {}, float(minute.left_out))
     yield left_out
-    has_rows = minute is not None and len(minute.rows) > 0
-    labels = (
-        [dict(zip(_LABELS, row, strict=True)) for row in minute.rows.select(_LABELS).iter_rows()]
-        if minute is not None and has_rows
-        else []
-    )
     for column in TARGET_COLUMNS:
-        name = PREFIX + column
-        family = Metric(name, meaning(column), "gauge")
-        if minute is not None and has_rows:
-            for label, value in zip(labels, minute.rows[column], strict=True):
-                if value is not None:
-                    family.add_sample(name, label, value)
+        family = Metric(PREFIX + column, meaning(column), "gauge")
+        for label, value in zip(labels, rows[column] if labels else (), strict=True):
+            if value is not None:
+                family.add_sample(family.name, label, value)
         yield family
     binds = Metric(LIMIT_BINDS, binds_meaning(), "gauge")
-    if minute is not None and has_rows:
-        for label, limit in zip(labels, minute.rows["binding_limit"], strict=True):
-            if limit is not None:
-                for each in LIMITS:
-                    binds.add_sample(LIMIT_BINDS, {**label, "limit": each}, float(each == limit))
+    for label, limit in zip(labels, rows["binding_limit"] if labels else (), strict=True):
+        for each in LIMITS if limit is not None else ():
+            binds.add_sample(LIMIT_BINDS, {**label, "limit": each}, float(each == limit))
     yield binds
 
 

@@ -122,7 +122,7 @@ class _Options:
     ) -> Verification:
         """Named stretches, or two servers."""
         from driftwatch.pipeline.explain import Window
-        from driftwatch.service.requested_verifications import AGAINST, of_servers, of_stretches
+        from driftwatch.service.requested_verifications import AGAINST, compared
 
         target = self.chosen(targets, self.target)
         slo = self.slo or configured_slo(plan, target)
@@ -131,10 +131,10 @@ class _Options:
             if other.key == target.key:
                 raise UsageError(f"{target.key.text} cannot be compared with itself")
             window = self.after or Window(end - AGAINST, end)
-            return of_servers(target, other, past, window, slo, rows=rows)
+            return compared(target, past, window, window, slo, other=other, rows=rows)
         if self.before is None or self.after is None:
             raise UsageError("--before and --after belong together")
-        return of_stretches(target, past, self.before, self.after, slo, rows=rows)
+        return compared(target, past, self.before, self.after, slo, rows=rows)
 
 
 def configured_slo(plan: Plan, target: Target) -> Slo | None:
