@@ -223,13 +223,9 @@ def commit(
     """A tick with nothing else in it."""
     store.commit_tick(
         TickRecord(
-            incidents=(),
-            transitions=(),
-            deliveries=(),
             scrapes=scrapes,
             since=at,
             until=at + TICK,
-            memory={},
             gpus=gpus,
             minutes=minutes,
             checkpoint=checkpoint,

@@ -305,7 +305,6 @@ def committed(store: Store, state: State, outcome: Outcome) -> float:
         TickRecord(
             incidents=state.incidents.values(),
             transitions=outcome.transitions,
-            deliveries=(),
             scrapes=outcome.scrapes,
             since=START,
             until=state.evaluated_until or START,

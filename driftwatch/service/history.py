@@ -147,11 +147,9 @@ def _keep(
         TickRecord(
             incidents=(),  # what fired or resolved is in the transitions
             transitions=(*outcome.transitions, *news.transitions),
-            deliveries=(),
-            scrapes=None,
             since=since,
             until=until,
-            memory=dict(news.memory or {}),
+            memory=news.memory,
             minutes=stored_rows(outcome.rows),
             advices=advice_rows(outcome.advices),
             verifications=verification_rows(news.verifications),

@@ -67,8 +67,13 @@ def compared(
     else:
         change = Change("A/B", after.end, {} if difference is None else difference.what)
         opened = _opened(target, change, after.end, other.key.text)
-    stretches = (Stretch(one.start, one.end) for one in (before, after))
-    return verified(opened, *minutes_of_stretches(*minutes, *stretches), after.end, slo=slo)
+    stretches = minutes_of_stretches(
+        minutes[0],
+        minutes[1],
+        Stretch(before.start, before.end),
+        Stretch(after.start, after.end),
+    )
+    return verified(opened, *stretches, after.end, slo=slo)
 
 
 def _opened(

@@ -142,27 +142,24 @@ class Service:
         )
         state = replace(state, incidents=planned.open_incidents)
         last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
-        self._store.commit_tick(
-            TickRecord(
-                incidents=state.incidents.values(),
-                transitions=planned.transitions,
-                deliveries=planned.deliveries,
-                scrapes=outcome.scrapes,
-                since=min(before.collected_until.values(), default=now),
-                until=now,
-                memory={
-                    **memory_of(state),
-                    **last_checkpoint.memory(),
-                    **reports_memory(self._plan),
-                    **(news.memory or {}),
-                },
-                gpus=outcome.gpus,
-                minutes=stored_rows(outcome.rows),
-                checkpoint=checkpoint,
-                advices=advice_rows(outcome.advices),
-                verifications=verification_rows(news.verifications),
-            )
+        record = TickRecord(
+            since=min(before.collected_until.values(), default=now),
+            until=now,
+            incidents=state.incidents.values(),
+            transitions=planned.transitions,
+            deliveries=planned.deliveries,
+            scrapes=outcome.scrapes,
+            gpus=outcome.gpus,
+            minutes=stored_rows(outcome.rows),
+            checkpoint=checkpoint,
+            advices=advice_rows(outcome.advices),
+            verifications=verification_rows(news.verifications),
+            memory=memory_of(state)
+            | last_checkpoint.memory()
+            | reports_memory(self._plan)
+            | news.memory,
         )
+        self._store.commit_tick(record)
         self._verifier.committed(news)
         self._state, self._checkpoint = state, last_checkpoint
         self._completed = time.monotonic()

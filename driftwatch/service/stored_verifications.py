@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -163,7 +163,7 @@ class VerificationNews:
 
     state: VerificationState
     verifications: tuple[Verification, ...] = ()  # opened, looked at or closed
-    memory: Mapping[str, bytes] | None = None
+    memory: dict[str, bytes] = field(default_factory=dict)
     # the verdict on a change that an incident's page had advised, the first one of each incident
     transitions: tuple[Transition, ...] = ()
     failed: tuple[str, ...] = ()

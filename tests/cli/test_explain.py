@@ -69,8 +69,6 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
         store.commit_tick(
             TickRecord(
                 incidents=incidents,
-                transitions=(),
-                deliveries=(),
                 scrapes=scrapes,
                 since=at - timedelta(hours=1),
                 until=at + timedelta(seconds=1),

@@ -48,12 +48,8 @@ def fill(tmp_path: Path) -> Callable[..., Path]:
             store.commit_tick(
                 TickRecord(
                     incidents=incidents,
-                    transitions=(),
-                    deliveries=(),
-                    scrapes=None,
                     since=START,
                     until=START,
-                    memory={},
                 )
             )
         return path

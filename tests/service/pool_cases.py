@@ -131,3 +131,15 @@ def told(outcomes: Sequence[Outcome]) -> list[tuple[str, str, float]]:
 def retired(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """Server → why it was let go."""
     return {key.instance: why for outcome in outcomes for key, why in outcome.retired.items()}
+
+
+def steady(rate: float):
+    return lambda _: rate
+
+
+def step(at: float, before: float, after: float):
+    return lambda t: before if t < at else after
+
+
+def events(outcomes):
+    return [(event, alert) for event, alert, _ in told(outcomes)]

@@ -290,7 +290,6 @@ def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) ->
                 incidents=[],
                 transitions=[],
                 deliveries=[],
-                scrapes=None,
                 since=START,
                 until=START,
                 memory=reports_memory(plan),

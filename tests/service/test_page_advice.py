@@ -76,11 +76,8 @@ def told(
                 TickRecord(
                     incidents=state.incidents.values(),
                     transitions=outcome.transitions,
-                    deliveries=(),
-                    scrapes=None,
                     since=first,
                     until=now,
-                    memory={},
                     minutes=stored_rows(outcome.rows),
                     advices=advice_rows(outcome.advices),
                 )

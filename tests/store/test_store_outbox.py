@@ -245,10 +245,8 @@ def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(path: P
                     incidents=plan.open_incidents.values(),
                     transitions=plan.transitions,
                     deliveries=plan.deliveries,
-                    scrapes=None,
                     since=now,
                     until=now,
-                    memory={},
                 )
             )
 

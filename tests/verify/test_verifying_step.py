@@ -180,7 +180,6 @@ def test_another_process_goes_on_where_the_last_one_stopped(
                 incidents=[],
                 transitions=[],
                 deliveries=[],
-                scrapes=None,
                 since=at,
                 until=at,
                 memory=verification_memory(None, state),
