@@ -333,7 +333,7 @@ def _evaluated_until(
         detected = detected_until(
             scope.data.collected,
             scope.target,
-            replace(with_proposals(scope.history.plan), replays=0),
+            replace(with_proposals(scope.history.plan), simulations=0),
             end,
             baselines=pins,
             reference=reference,

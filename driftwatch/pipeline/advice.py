@@ -80,7 +80,7 @@ def _own_advice(finding: Finding, row: Mapping[str, Any], plan: Plan) -> Recomme
 
 
 def _not_simulated(target: Target, why: str) -> Recommendation:
-    text = f"{why}; driftwatch recommend {target.key.text} says it"
+    text = f"{why}; run driftwatch recommend {target.key.text}"
     return Recommendation("insufficient", Reason("not_asked", text))
 
 
@@ -89,8 +89,8 @@ def advised(
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
     """Findings with their recommendations, and the questions that were asked for them.
 
-    Of one minute's pages at most ``plan.replays`` are asked about, pages before tickets and long
-    waits before short ones; the others say that they were left out. What the page of a peer says
+    Of one minute's pages at most ``plan.simulations`` are asked about, pages before tickets and
+    long waits before short ones; the others say that they were left out. What the page of a peer says
     already is the answer of its pool.
     """
     plan, state = evaluation.plan, evaluation.state
@@ -101,7 +101,7 @@ def advised(
     for transition in sorted(firing, key=lambda t: _turn(t, findings[t.incident.id][1])):
         incident, at = transition.incident, transition.at
         finding, row = findings[incident.id]
-        caught_up = state.replays_after is not None and at <= state.replays_after
+        caught_up = state.simulates_after is not None and at <= state.simulates_after
         own = _own_advice(finding, row, plan)
         if finding.diagnosis is None:
             asks = STALE in rules[incident.rule].columns
@@ -111,7 +111,7 @@ def advised(
             if own is None and finding.diagnosis is not None:
                 own = Recommendation("none", NOTICE_ADVISES_NOTHING)
             findings_of[incident.id] = replace(finding, recommendation=own)
-            if again or caught_up or questions[at] >= plan.replays:
+            if again or caught_up or questions[at] >= plan.simulations:
                 continue
             if (room := _room(evaluation, finding, at)) is not None:
                 questions[at] += 1
@@ -123,12 +123,14 @@ def advised(
             findings_of[incident.id] = replace(finding, recommendation=same)
             continue
         questions[at] += 1
-        if questions[at] > plan.replays or caught_up:
-            why = "caught up after a stop" if caught_up else f"{plan.replays} replays a minute"
+        if questions[at] > plan.simulations or caught_up:
+            why = f"driftwatch simulates {plan.simulations} pages a minute"
+            if caught_up:
+                why = "driftwatch caught up with this minute after a stop"
             findings_of[incident.id] = replace(
                 finding,
                 recommendation=_not_simulated(finding.target, why),
-                asked_again=plan.replays > 0,
+                asked_again=plan.simulations > 0,
             )
             continue
         leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
@@ -272,8 +274,8 @@ def explained(
     if finding.diagnosis is None:
         return finding
     own = _own_advice(finding, row, plan)
-    if own is None and (moment is None or moment.minutes.is_empty() or not plan.replays):
-        own = _not_simulated(finding.target, "not replayed")
+    if own is None and (moment is None or moment.minutes.is_empty() or not plan.simulations):
+        own = _not_simulated(finding.target, "not simulated here")
     if own is not None or moment is None:
         return replace(finding, recommendation=own)
     return with_advice(finding, target_advice(moment, plan, leaf=finding.diagnosis.leaf))

@@ -1,7 +1,7 @@
 """Capacity as evidence: simulated every ten minutes, only where it can decide a rule.
 
 A question costs a second. So it is asked only where a rule would be true by the capacity columns,
-about the worst target of each pool and configuration, and :data:`REPLAYS` times at most; who was
+about the worst target of each pool and configuration, :data:`MOST_SIMULATED` times at most; who was
 left out comes first the next time. Minutes of the grid (:data:`EVERY`, on the clock) are asked
 about, and the answer holds until the next one, so that the columns do not depend on how minutes are
 split over ticks.
@@ -34,9 +34,11 @@ from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
 EVERY = timedelta(minutes=10)
-REPLAYS = 4  # of a minute of the grid: a tick stays within a quarter of a minute
-LEFT_OUT = f"left out: {REPLAYS} replays every 10 min; it is asked first the next time"
-CAUGHT_UP = "a minute that was caught up after a stop: not replayed"
+MOST_SIMULATED = 4  # of a minute of the grid: a tick stays within a quarter of a minute
+LEFT_OUT = (
+    f"left out: {MOST_SIMULATED} targets are simulated every 10 min, this one first next time"
+)
+CAUGHT_UP = "not simulated: a minute that driftwatch caught up with after a stop"
 _OWN_RATE = timedelta(minutes=10)
 
 _ALIKE = ("pool", "model_name", "max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")
@@ -87,15 +89,15 @@ def with_capacity(
     if not isinstance(last, datetime) or ((due.is_empty() or not rules) and before.is_empty()):
         return rows, before
     answers = before
-    if plan.replays and rules:
+    if plan.simulations and rules:
         for minute in due["end"].unique().sort():
-            asks = state.replays_after is None or minute > state.replays_after
+            asks = state.simulates_after is None or minute > state.simulates_after
             groups = _by_turn(due.filter(pl.col("end") == minute), minute, answers)
             new: list[dict[str, Any]] = []
             for number, (group, waited) in enumerate(groups):
                 worst = group.row(0, named=True)
                 answer = None
-                if asks and number < REPLAYS:
+                if asks and number < MOST_SIMULATED:
                     answer = ask(_moment(worst, past, plan, state), plan, ask="assess")
                 nothing = LEFT_OUT if asks else CAUGHT_UP
                 new += _of_group(group, answer, minute, past, waited, nothing)

@@ -57,7 +57,7 @@ def with_pages(
         [*fired, *ended],
         advices,
         span,
-        plan.replays,
+        plan.simulations,
         lambda waiting: _ask_again(evaluation, waiting),
     )
     pages = {t.incident.id: t.incident.page for t in fired} | dict(updates.pages)
@@ -158,12 +158,12 @@ def asked_again(
     happened: Sequence[Transition],
     advices: Sequence[TargetAdvice],
     span: tuple[datetime, datetime],
-    replays: int,
+    simulations: int,
     ask: Ask,
 ) -> Updates:
     """The answers that pages wait for, minute of the grid by minute."""
     waiting = {one.incident.id: one for one in _waiting(before, happened, span[0])}
-    if not waiting or not replays:
+    if not waiting or not simulations:
         return Updates()
     used = Counter(answer.at for answer in advices)
     follow_ups: list[Transition] = []
@@ -172,7 +172,7 @@ def asked_again(
     at = next_time(span[0])
     while at <= span[1] and waiting:
         here = sorted((one for one in waiting.values() if one.asks(at)), key=_Waiting.turn)
-        here = here[: max(0, replays - used[at])]
+        here = here[: max(0, simulations - used[at])]
         findings: Mapping[str, Finding] = {}
         new: Sequence[TargetAdvice] = ()
         if here:

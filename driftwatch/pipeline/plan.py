@@ -94,7 +94,7 @@ class Plan:
     detection: DetectSettings = field(default_factory=DetectSettings)
     # instance → what runs there, as the server or its start-up log says
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
-    replays: int = 3  # pages of one minute whose advice is replayed; 0 = nothing is
+    simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
 
     @property
     def enabled(self) -> tuple[Rule, ...]:

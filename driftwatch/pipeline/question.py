@@ -163,7 +163,7 @@ def target_advice(
         )
     except Exception as error:  # noqa: BLE001 - the page goes out without it, and says so
         failed = traceback.format_exc()
-        text = f"the replay failed ({type(error).__name__}: {_one_line(str(error))})"
+        text = f"the simulation failed ({type(error).__name__}: {_one_line(str(error))})"
         advice = Advice(at, Recommendation("insufficient", Reason("failed", text)))
     return TargetAdvice(moment.target, at, advice, incident_id, failed)
 
@@ -195,7 +195,7 @@ def why_no_capacity(advice: Advice) -> str:
         if reason is not None:
             return reason
     if capacity_of(advice)["capacity_requests_per_second"] is None:
-        return "the replay gives no capacity"
+        return "the simulation gives no capacity"
     return "no reference with lengths to compare the capacity with"
 
 

@@ -85,9 +85,9 @@ class State:
     recent: pl.DataFrame = field(default_factory=no_recent_minutes)
     # :data:`CAPACITY_SCHEMA`: the last answers
     capacity: pl.DataFrame = field(default_factory=no_capacity)
-    # minutes that end then or before are not replayed: a live tick catches them up after a stop,
+    # minutes that end then or before are not simulated: a live tick catches them up after a stop,
     # and would not be over in time; None = all are
-    replays_after: datetime | None = None
+    simulates_after: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

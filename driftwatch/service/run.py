@@ -48,9 +48,9 @@ _PRUNE_SECONDS = 3600.0
 _INCIDENTS_KEPT = timedelta(days=400)
 # Any window of five weeks back can be asked for.
 _MINUTES_KEPT = timedelta(days=35)
-# Of what is caught up after a stop only the last minutes' questions are replayed: a second or two
+# Of what is caught up after a stop only the last minutes' questions are simulated: a second or two
 # each, and a tick that takes long is taken for a dead one.
-_REPLAYED = timedelta(minutes=10)
+_SIMULATED = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Service:
             replace(
                 before,
                 collected_until=gathered.collected_until,
-                replays_after=now - _REPLAYED,
+                simulates_after=now - _SIMULATED,
             ),
             gathered.collected,
             gathered.complete,
@@ -371,7 +371,9 @@ class Service:
         """What people are told, and the tracebacks of what must not happen."""
         for answer in outcome.advices:
             if answer.failed is not None:
-                self._log.error("replay failed", target=answer.target.key.text, why=answer.failed)
+                self._log.error(
+                    "simulation failed", target=answer.target.key.text, why=answer.failed
+                )
         for traceback in verifications_failed:
             self._log.error("verification failed", why=traceback)
         for transition in happened:

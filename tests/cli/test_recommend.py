@@ -105,7 +105,7 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
     path = tmp_path / "d.db"
     with Store.open(path) as store:
         clock = ManualClock(first)
-        plan = replace(plan_from(None), replays=0)  # what its page says is tested elsewhere
+        plan = replace(plan_from(None), simulations=0)  # what its page says is tested elsewhere
         service = Service([source], plan, store, [], clock, retention=timedelta(minutes=1))
         # beyond the restart: what was then is not what is now
         while clock.now() < BOUND + timedelta(minutes=15):

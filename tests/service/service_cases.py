@@ -34,6 +34,6 @@ class FrameSource:
         pass
 
 
-def shipped_plan(replays: int = 0) -> Plan:
+def shipped_plan(simulations: int = 0) -> Plan:
     """The shipped rules; nothing is replayed for a page (seconds each) where nobody looks at it."""
-    return replace(plan_of_rules(()), replays=replays)
+    return replace(plan_of_rules(()), simulations=simulations)

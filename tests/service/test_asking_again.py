@@ -74,7 +74,7 @@ def told(
     first, last = source.frame["time"].min(), source.frame["time"].max()
     assert isinstance(first, datetime)
     assert isinstance(last, datetime)
-    state = State(collected_until={source.name: first}, replays_after=after)
+    state = State(collected_until={source.name: first}, simulates_after=after)
     plan = shipped_plan(1)
     outcomes = []
     for now in [*(first + timedelta(minutes=m) for m in cuts), last]:

@@ -11,7 +11,7 @@ from service_cases import shipped_plan
 
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Reason, Recommendation, Target, TargetKey
-from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, REPLAYS, with_capacity
+from driftwatch.pipeline.capacity import CAUGHT_UP, EVERY, MOST_SIMULATED, with_capacity
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.pipeline.state import State, no_capacity
@@ -149,7 +149,7 @@ def test_a_refusal_is_the_reason_of_the_unknown() -> None:
 
 
 def test_who_was_left_out_comes_first_the_next_time() -> None:
-    pools = {f"p{n}": DRIFTED for n in range(REPLAYS + 2)}
+    pools = {f"p{n}": DRIFTED for n in range(MOST_SIMULATED + 2)}
     table, ask = rows(pools, 10, 20), Asked()
     found, _ = with_capacity(
         table.sort("end", "instance"),
@@ -160,7 +160,7 @@ def test_who_was_left_out_comes_first_the_next_time() -> None:
     )
     first = [who for who, at, _ in ask.whom if at == NOON + EVERY]
     then = [who for who, at, _ in ask.whom if at == NOON + 2 * EVERY]
-    assert len(first) == len(then) == REPLAYS
+    assert len(first) == len(then) == MOST_SIMULATED
     assert set(then[:2]) == {f"{pool}:1" for pool in pools} - set(first)
     unknown = found.filter(pl.col("end") == NOON + EVERY, pl.col("capacity_ratio").is_null())
     assert set(unknown["instance"]) == set(then[:2])
@@ -188,7 +188,7 @@ def test_minutes_that_are_caught_up_replay_nothing_and_say_so() -> None:
     ask, pools, key = Asked(), {"a": DRIFTED}, TargetKey("a:1", "0")
     told, _ = with_capacity(
         rows(pools, 1, 25),
-        State(targets={key: Target(key, {}, "a")}, replays_after=NOON + 10 * MINUTE),
+        State(targets={key: Target(key, {}, "a")}, simulates_after=NOON + 10 * MINUTE),
         past({"a": 5.0}),
         shipped_plan(3),
         ask=ask,

@@ -61,11 +61,11 @@ def told(
     source: FrameSource,
     cuts: Sequence[int] = (),
     store: Store | None = None,
-    replays: int = 1,
+    simulations: int = 1,
 ) -> list[Outcome]:
     """Every outcome of the recording, cut after these minutes."""
     first, last = _span(source)
-    plan = shipped_plan(replays)
+    plan = shipped_plan(simulations)
     state = State(collected_until={source.name: first})
     outcomes = []
     for now in [*(first + timedelta(minutes=m) for m in cuts), last]:
@@ -89,11 +89,11 @@ def told(
 def evaluated(
     rows: pl.DataFrame,
     targets: Mapping[TargetKey, Target],
-    replays: int,
+    simulations: int,
     past: pl.DataFrame | None = None,
 ) -> Evaluation:
     """Rows as a tick has evaluated them."""
-    plan = shipped_plan(replays)
+    plan = shipped_plan(simulations)
     return Evaluation(
         state=State(targets=targets),
         plan=plan,
@@ -137,22 +137,22 @@ def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_t
         assert kept.document["calibration"]["fits"]
 
 
-@pytest.mark.parametrize("replays", [0, 1])
+@pytest.mark.parametrize("simulations", [0, 1])
 def test_a_page_never_waits_for_an_answer_that_does_not_come(
-    cap: FrameSource, monkeypatch: pytest.MonkeyPatch, replays: int
+    cap: FrameSource, monkeypatch: pytest.MonkeyPatch, simulations: int
 ) -> None:
     def broken(*_: object, **__: object) -> object:
         raise ZeroDivisionError("no requests")
 
     monkeypatch.setattr(advising, "advise", broken)
-    outcomes = told(cap, replays=replays)
+    outcomes = told(cap, simulations=simulations)
     (page,) = pages(outcomes)
     advice = page["recommendation"]
     assert isinstance(advice, dict)
     assert advice["action"] == "insufficient"
     assert "Advice at " in str(page["summary"]) or "No advice" in str(page["summary"])
     answers = [answer for o in outcomes for answer in o.advices]
-    if replays:
+    if simulations:
         assert "ZeroDivisionError: no requests" in advice["reason"]
         assert "ZeroDivisionError" in (answers[0].failed or "")
     else:
@@ -186,7 +186,7 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
 
 
 def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource, tmp_path: Path) -> None:
-    (outcome,) = told(cap, replays=0)
+    (outcome,) = told(cap, simulations=0)
     frame = minutes(outcome.rows)
     end = frame["end"][-1]
     old = stored_rows(outcome.rows).head(8).with_columns(running_requests=pl.lit(-1.0))
@@ -201,7 +201,7 @@ def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource, tmp_
 
 
 def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSource) -> None:
-    (outcome,) = told(cap, replays=0)
+    (outcome,) = told(cap, simulations=0)
     own = outcome.rows.with_columns(pool=pl.lit("chat"))
     rows = pl.concat([own, own.with_columns(instance=pl.lit("twin:8000"))])
     (key,) = cap.targets
@@ -231,7 +231,7 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
 def test_pages_before_tickets_long_waits_first_and_notices_never(
     cap: FrameSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (outcome,) = told(cap, replays=0)
+    (outcome,) = told(cap, simulations=0)
     (key,) = cap.targets
     at = outcome.rows["end"].max()
     assert isinstance(at, datetime)
@@ -282,7 +282,7 @@ CHANGE_NOTHING = Recommendation("change", Reason("other", "nothing was said"))
 
 def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource) -> None:
     """Its batch is full, so the limit binds; how slow it is was known until five minutes ago."""
-    (outcome,) = told(cap, replays=0)
+    (outcome,) = told(cap, simulations=0)
     (key,) = cap.targets
     row = {**outcome.rows.row(-1, named=True), "slower_at_equal_load": None}
     at = row["end"]

@@ -38,7 +38,7 @@ def hours(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def found(recording: Path, stride: timedelta | None) -> tuple[list[object], pl.DataFrame]:
     source = CompactRecordingSource(recording)
-    plan = replace(plan_from(config=None), replays=0)  # test_page_advice replays across splits
+    plan = replace(plan_from(config=None), simulations=0)  # test_page_advice replays across splits
     outcomes = list(replay([source], source.span(), plan, stride=stride))
     source.close()
     told = [t.incident.page for outcome in outcomes for t in outcome.transitions]
