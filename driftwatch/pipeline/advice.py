@@ -90,8 +90,8 @@ def advised(
     """Findings with their recommendations, and the questions that were asked for them.
 
     Of one minute's pages at most ``plan.simulations`` are asked about, pages before tickets and
-    long waits before short ones; the others say that they were left out. What the page of a peer says
-    already is the answer of its pool.
+    long waits before short ones; the others say that they were left out. What the page of a peer
+    says already is the answer of its pool.
     """
     plan, state = evaluation.plan, evaluation.state
     rules = {rule.id: rule for rule in plan.rules}
