@@ -172,24 +172,12 @@ def _histograms(
     memory: Memory, arrays: dict[str, Array], signal: str
 ) -> tuple[pl.Series, pl.Series]:
     """The open day's cumulative counts and edges as lists, NULL where no layout is known."""
-    number = arrays["layouts"][:, SIGNALS.index(signal)]
     layouts = [list(edges) for edges in memory.layouts.get(signal, ())]
-    cells = arrays[f"day_{signal}"]
-    sizes = np.array([len(edges) for edges in layouts] or [0])
-    edges = pl.Series([*layouts, None], dtype=pl.List(pl.Float64)).gather(
-        np.where(number >= 0, number, len(layouts))
-    )
-    table = pl.DataFrame(
-        {
-            "buckets": pl.Series(cells).arr.to_list(),
-            "edges": edges,
-            "size": np.where(number >= 0, sizes[np.maximum(number, 0)], 0),
-        }
-    )
-    buckets = table.select(
-        pl.when(pl.col("edges").is_not_null()).then(pl.col("buckets").list.head(pl.col("size")))
-    ).to_series()
-    return buckets, edges
+    edges = [layouts[n] if n >= 0 else None for n in arrays["layouts"][:, SIGNALS.index(signal)]]
+    cells = zip(arrays[f"day_{signal}"], edges, strict=True)
+    buckets = [None if of is None else row[: len(of)].tolist() for row, of in cells]
+    dtype = pl.List(pl.Float64)
+    return pl.Series(buckets, dtype=dtype), pl.Series(edges, dtype=dtype)
 
 
 def day_rows(memory: Memory, arrays: dict[str, Array], day: int) -> pl.DataFrame:

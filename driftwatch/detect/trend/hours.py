@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Indices, Integers
+from driftwatch.detect.memory import Array
 from driftwatch.detect.trend.memory import (
     BATCH,
     FIELDS,
@@ -148,30 +149,28 @@ def with_minutes(memory: Memory, more: Sums, minute: Integers) -> Memory:
         return memory
     targets = more.target[starts]
     arrays = dict(memory.arrays)
-    layouts = arrays["layouts"].copy()
+
+    def own(name: str) -> Array:
+        arrays[name] = arrays[name].copy()
+        return arrays[name]
+
+    layouts = own("layouts")
     for i, signal in enumerate(SIGNALS):
         number = np.maximum.reduceat(more.layout[signal], starts)
         there = number >= 0
         before = layouts[targets, i]
         changed = targets[there & (before >= 0) & (number != before)]
         layouts[targets[there], i] = number[there]
-        name = f"hour_{signal}"
-        sums = arrays[name].copy()
+        sums = own(f"hour_{signal}")
         sums[changed] = 0.0
         cells = np.add.reduceat(more.cells[signal], starts, axis=0)
         sums[targets, : cells.shape[1]] += cells
-        arrays[name] = sums
         if len(changed):
             _forget(arrays, signal, changed)
-    arrays["layouts"] = layouts
-    hour = arrays["hour_sums"].copy()
-    hour[targets] += np.add.reduceat(more.sums, starts, axis=0)
-    arrays["hour_sums"] = hour
+    own("hour_sums")[targets] += np.add.reduceat(more.sums, starts, axis=0)
     for name, bins in more.bins.items():
-        sketch = arrays[f"day_{name}"].copy()
         is_known = bins >= 0
-        np.add.at(sketch, (more.target[is_known], bins[is_known]), 1)
-        arrays[f"day_{name}"] = sketch
+        np.add.at(own(f"day_{name}"), (more.target[is_known], bins[is_known]), 1)
     return memory.with_arrays(arrays)
 
 
