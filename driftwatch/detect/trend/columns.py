@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Indices
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.output import Schema, frame_of
 from driftwatch.detect.settings import DetectSettings
@@ -39,7 +39,10 @@ def columns(
     """
     if minutes.is_empty():
         return pl.DataFrame(schema=COLUMNS), memory
-    memory, target = _with_their_targets(minutes, memory)
+    # a target's pool is that of its last minute
+    theirs = minutes.group_by(KEY, maintain_order=True).agg(pl.col("pool").last())
+    memory = memory.with_targets(theirs)
+    target = memory.targets.places(minutes)
     sums, layouts = sums_of(minutes, target, memory.layouts)
     if layouts != memory.layouts:
         memory = memory.widened(layouts)
@@ -67,21 +70,6 @@ def columns(
         REASON: unknown,
     }
     return frame_of(values, COLUMNS), memory
-
-
-def _with_their_targets(minutes: pl.DataFrame, memory: Memory) -> tuple[Memory, Indices]:
-    """The memory with these minutes' targets, and the row of each minute's target."""
-    key = ["instance", "engine"]
-    began = minutes.select(
-        pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in key)
-    ).to_series()
-    run = began.cast(pl.Int64).cum_sum().to_numpy() - 1
-    last = np.append(np.flatnonzero(began.to_numpy())[1:] - 1, len(minutes) - 1)
-    theirs = minutes.select(*key, "pool")[last]  # its pool is that of its last minute
-    if theirs.equals(memory.targets.keys):
-        return memory, run
-    memory = memory.with_targets(theirs)
-    return memory, memory.targets.places(theirs)[run]
 
 
 def _beside_of(memory: Memory, baselines: Baselines, settings: DetectSettings) -> Beside:

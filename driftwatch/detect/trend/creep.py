@@ -23,7 +23,7 @@ from datetime import date, timedelta
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from driftwatch.arrays import Flags, Floats, Indices, Integers, Texts
+from driftwatch.arrays import Flags, Floats, Integers, Texts
 from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.equal_lengths import adjusted
@@ -34,8 +34,6 @@ _Z = float(ndtri(0.975))
 # A lag counts as correlated beyond this (one-sided 5 %).
 _Z_LAG = float(ndtri(0.95))
 _MAX_LAG = 7
-# Rows that are worked on at a time: 28 days have up to 378 pairs.
-_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +55,9 @@ def trends(values: Floats, day: Floats, season: Integers) -> Trend:
 
     ``day``: rising; ``season``: only pairs of days of one season are compared.
     """
-    early, late = _pairs(season)
-    blocks = [
-        _block(values[first : first + _BLOCK], day, season, early, late)
-        for first in range(0, len(values), _BLOCK)
-    ]
-    if not blocks:
-        return Trend(*(np.zeros(0) for _ in range(8)))
-    return Trend(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
-
-
-def _pairs(season: Integers) -> tuple[Indices, Indices]:
     early, late = np.triu_indices(len(season), k=1)
     same = season[early] == season[late]
-    return early[same], late[same]
-
-
-def _block(
-    values: Floats,
-    day: Floats,
-    season: Integers,
-    early: Indices,
-    late: Indices,
-) -> tuple[Floats, ...]:
+    early, late = early[same], late[same]
     rise = values[:, late] - values[:, early]
     slopes = np.sort(rise / (day[late] - day[early]), axis=1)  # NaN last
     pairs = np.isfinite(slopes).sum(axis=1)
@@ -107,7 +85,7 @@ def _block(
         lower = np.where(none, np.nan, slopes[rows, low])
         upper = np.where(none, np.nan, slopes[rows, high])
     days = np.isfinite(values).sum(axis=1).astype(float)
-    return slope, lower, upper, p_value, s, variance, factor, days
+    return Trend(slope, lower, upper, p_value, s, variance, factor, days)
 
 
 def _ranked_median(ordered: Floats, counts: Integers) -> Floats:
