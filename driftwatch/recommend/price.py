@@ -56,9 +56,15 @@ def effect_of(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) -
     lines = []
     before, after = case.today.in_target_ratio, then.in_target_ratio
     if before is not None and after is not None:
-        what = "requests in target" if case.ground.judged.slo else "requests that wait at most 1 s"
         other = "" if elsewhere is None else f", {elsewhere.text}"
-        lines.append(f"forecast: {what} {percent(before)} → {percent(after)}{other}")
+        shares = f"{percent(before)} → {percent(after)}"
+        has_target = case.ground.judged.slo is not None
+        text = (
+            f"requests in target {shares}"
+            if has_target
+            else f"{shares} of requests wait at most 1 s"
+        )
+        lines.append(f"forecast: {text}{other}")
     if (words := capacity_gain(case.today, then)) is not None:
         lines.append(words)
     return tuple(lines)
