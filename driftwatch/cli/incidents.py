@@ -69,13 +69,9 @@ def command(
         listed = [{**as_data(i), "mark": mark_data(marks.get(i.id))} for i in incidents]
         print_json({"schema_version": 1, "incidents": listed, "more": more})
         return
-    for line in lines(
-        HEADER if incidents else (),
-        [short_row(i, now) for i in incidents],
-        [full_row(i) for i in incidents],
-    ):
-        if line:
-            click.echo(line)
+    short, full = [short_row(i, now) for i in incidents], [full_row(i) for i in incidents]
+    for line in lines(HEADER, short, full):
+        click.echo(line)
     if not incidents:
         if state is not None or start is not None:
             words = "no incident that fits"

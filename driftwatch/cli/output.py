@@ -68,7 +68,7 @@ def lines(
     if sys.stdout.isatty():
         mark = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "..."
         width = shutil.get_terminal_size((_WIDTH, 24)).columns
-        printed = render(header, short, width=width, mark=mark)
+        printed = render(header, short, width=width, mark=mark) if short else []
     else:
         printed = ["\t".join(clean(cell) for cell in row) for row in full]
     return [encodable(line) for line in printed]

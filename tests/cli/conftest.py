@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 import structlog
+from incident_cases import START
 
 from driftwatch.cli.main import main
+from driftwatch.model import Incident
+from driftwatch.store import Store, TickRecord
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -33,3 +36,20 @@ def run(
 
     yield typed
     structlog.reset_defaults()  # its stderr is this test's own
+
+
+@pytest.fixture
+def fill(tmp_path: Path) -> Callable[..., Path]:
+    def with_these(*incidents: Incident, name: str = "driftwatch.db") -> Path:
+        path = tmp_path / name
+        with Store.open(path) as store:
+            store.commit_tick(
+                TickRecord(
+                    incidents=incidents,
+                    since=START,
+                    until=START,
+                )
+            )
+        return path
+
+    return with_these

@@ -71,20 +71,15 @@ def list_command(as_json: bool, history: History) -> None:
 def _print(pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence[Waiting]) -> None:
     full, short = [], []
     for pin in pins:
-        state = _state(pin, notes)
-        since, until = utc_text(pin.since), utc_text(pin.until)
-        full.append((pin.id, subject_of(pin), since, until, pin.accepted_by, state))
-        since, length = f"{pin.since:%Y-%m-%d %H:%M}", _length(pin)
-        short.append((pin.id, subject_of(pin), since, length, pin.accepted_by, state))
+        name, by, state = subject_of(pin), pin.accepted_by, _state(pin, notes)
+        full.append((pin.id, name, utc_text(pin.since), utc_text(pin.until), by, state))
+        short.append((pin.id, name, f"{pin.since:%Y-%m-%d %H:%M}", _length(pin), by, state))
+    full += [("", one.target.key.text, "", "", "", one.text) for one in waiting]
+    for line in lines(HEADER, short, full):
+        click.echo(line)
     if sys.stdout.isatty():
-        for line in lines(HEADER if pins else (), short, full):
-            click.echo(line)
         for one in waiting:
             print_wrapped(f"{one.target.key.text}  {one.text}")
-    else:
-        targets = [("", one.target.key.text, "", "", "", one.text) for one in waiting]
-        for line in lines((), (), [*full, *targets]):
-            click.echo(line)
     if not pins:
         click.echo("no baseline yet: driftwatch baseline propose", err=True)
 

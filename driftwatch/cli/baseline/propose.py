@@ -1,7 +1,9 @@
-"""``driftwatch baseline propose``: the best stretch to pin, and why it is good."""
+"""``driftwatch baseline propose``: the best stretch to accept, and why it is good."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from driftwatch.detect.proposals import Proposal
 
 _LEFT_OUT = 6  # stretches that are named on a terminal
+_UNFIT = "no minute is fit for a baseline"
 
 
 @click.command(name="propose")
@@ -42,36 +45,25 @@ def command(name: str | None, as_json: bool, history: History) -> int:
         listed = ", ".join(key.text for key in sorted(material.targets)[:8])
         raise UsageError(f"no target or pool {name!r}", help_text=f"known targets: {listed}")
     offers = [offer(material, subject) for subject in named]
+    documents = [as_data(one) for one in offers]
     if history.is_stored:
         with history.store() as store:
-            store.keep_proposals(
-                orjson.dumps([proposal_record(one) for one in offers if one.proposal])
-            )
+            records = [
+                {"id": d["id"], "name": d["name"], "since": d["from"], "until": d["to"]}
+                for d in documents
+                if d["id"] is not None
+            ]
+            store.keep_proposals(orjson.dumps(records))
     if as_json:
-        print_json({"schema_version": 1, "proposals": [as_data(one) for one in offers]})
+        print_json({"schema_version": 1, "proposals": documents})
+    elif sys.stdout.isatty():
+        for one, document in zip(offers, documents, strict=True):
+            _print(one, document, _accepted_by(document, history))
     else:
-        _print(offers, _typed_again(history))
+        for line in lines((), (), [_row(document) for document in documents]):
+            click.echo(line)
     fit = any(one.proposal is not None and one.lacking is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
-
-
-def window_id(one: Offer) -> str:
-    """The id that accepts an offer."""
-    from driftwatch.pipeline.explain import Window
-
-    assert one.proposal is not None  # noqa: S101 - asked of proposals only
-    return one.subject.id_of(Window(one.proposal.since, one.proposal.until))
-
-
-def proposal_record(one: Offer) -> dict[str, Any]:
-    """What must be known to accept an offer by its id."""
-    assert one.proposal is not None  # noqa: S101 - as above
-    return {
-        "id": window_id(one),
-        "name": one.subject.name,
-        "since": utc_text(one.proposal.since),
-        "until": utc_text(one.proposal.until),
-    }
 
 
 def good_because(proposal: Proposal) -> str:
@@ -88,10 +80,11 @@ def good_because(proposal: Proposal) -> str:
 def as_data(one: Offer) -> dict[str, Any]:
     """An offer as JSON values; unknown is null."""
     from driftwatch.detect.proposals import LONG_ENOUGH
+    from driftwatch.pipeline.explain import Window
 
-    proposal, scope = one.proposal, one.subject.scope
+    proposal = one.proposal
     document: dict[str, Any] = {
-        "scope": scope,
+        "scope": one.subject.scope,
         "name": one.subject.name,
         "id": None,
         "left_out": [
@@ -105,10 +98,10 @@ def as_data(one: Offer) -> dict[str, Any]:
         ],
     }
     if proposal is None:
-        return {**document, "reason": "no minute is fit for a baseline"}
+        return {**document, "reason": _UNFIT}
     return {
         **document,
-        "id": window_id(one),
+        "id": one.subject.id_of(Window(proposal.since, proposal.until)),
         "from": utc_text(proposal.since),
         "to": utc_text(proposal.until),
         "length_seconds": proposal.length.total_seconds(),
@@ -124,71 +117,48 @@ def as_data(one: Offer) -> dict[str, Any]:
     }
 
 
-def _typed_again(history: History) -> str | None:
-    """What accepts an offer that no database keeps: the options of the same minutes."""
+def _accepted_by(document: Mapping[str, Any], history: History) -> str:
+    """The command that accepts an offer; of minutes that no database keeps with their options."""
+    pin = "driftwatch baseline pin"
     if history.is_stored:
-        return None
+        return f"{pin} {document['id']}"
     file = " --pins pins.json" if history.recordings and history.pins is None else ""
-    return repeat_options(without=("since", "until")) + file
-
-
-def _print(offers: list[Offer], options: str | None) -> None:
-    """A block each on a terminal; piped a row each."""
-    import sys
-
-    if not sys.stdout.isatty():
-        for line in lines((), (), [_row(one) for one in offers]):
-            click.echo(line)
-        return
-    for one in offers:
-        _block(one, options)
-
-
-def _row(one: Offer) -> tuple[str, ...]:
-    """id, target or pool, from, to, hours, scrapes, why, what a load model lacks."""
-    proposal = one.proposal
-    if proposal is None:
-        return ("", one.subject.name, "", "", "", "", "no minute is fit for a baseline", "")
+    options = f"{repeat_options(without=('since', 'until'))}{file}"
     return (
-        window_id(one),
-        one.subject.name,
-        utc_text(proposal.since),
-        utc_text(proposal.until),
-        f"{proposal.length.total_seconds() / 3600:.3g}",
-        str(proposal.scrapes),
-        good_because(proposal),
-        one.lacking or "",
+        f"{pin} {document['name']} --from {document.get('from')} --to {document.get('to')}{options}"
     )
 
 
-def _block(one: Offer, options: str | None) -> None:
-    from driftwatch.detect.proposals import LONG_ENOUGH
+def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """id, target or pool, from, to, hours, scrapes, why, what a load model lacks."""
+    if document["id"] is None:
+        return ("", document["name"], "", "", "", "", document["reason"], "")
+    hours, scrapes = document["length_seconds"] / 3600, str(document["scrapes"])
+    window = (document["from"], document["to"], f"{hours:.3g}", scrapes)
+    return (document["id"], document["name"], *window, document["why"], document["arming"] or "")
 
-    proposal = one.proposal
-    pad = " " * 10
+
+def _print(one: Offer, document: Mapping[str, Any], accepted_by: str) -> None:
+    """A block on a terminal."""
+    proposal, texts = one.proposal, []
     if proposal is None:
-        print_wrapped(f"{one.subject.name}: no minute is fit for a baseline", pad)
+        texts.append(f"{one.subject.name}: {_UNFIT}")
     else:
-        print_wrapped(f"{one.subject.name}: {span_text(proposal.since, proposal.until)}", pad)
-        print_wrapped(f"  good    {good_because(proposal)}", pad)
-        if proposal.length < LONG_ENOUGH:
-            print_wrapped(f"  short   {duration(proposal.length.total_seconds())}: {YOUNG}", pad)
+        texts.append(f"{one.subject.name}: {span_text(proposal.since, proposal.until)}")
+        texts.append(f"  good    {document['why']}")
+        if not document["is_long_enough"]:
+            texts.append(f"  short   {duration(proposal.length.total_seconds())}: {YOUNG}")
         if proposal.seen_ratio < 0.99:
-            print_wrapped(f"  seen    {100 * proposal.seen_ratio:.3g} % of its minutes", pad)
+            texts.append(f"  scraped {100 * proposal.seen_ratio:.3g} % of its minutes")
         if one.lacking is not None:
-            print_wrapped(f"  speed   no load model yet: {one.lacking}", pad)
+            texts.append(f"  speed   no load model yet: {one.lacking}")
     for part in one.left_out[:_LEFT_OUT]:
-        print_wrapped(f"  left out  {span_text(part.since, part.until)}: {part.why}", pad)
+        texts.append(f"  left out  {span_text(part.since, part.until)}: {part.why}")
     if len(one.left_out) > _LEFT_OUT:
-        print_wrapped(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)", pad)
-    if proposal is None:
-        return
+        texts.append(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)")
     if one.lacking is not None:
-        print_wrapped("accept:   not yet: without a load model it would be refused", pad)
-    elif options is None:
-        print_wrapped(f"accept:   driftwatch baseline pin {window_id(one)}", pad)
-    else:
-        window = f"--from {utc_text(proposal.since)} --to {utc_text(proposal.until)}"
-        print_wrapped(
-            f"accept:   driftwatch baseline pin {one.subject.name} {window}{options}", pad
-        )
+        texts.append("accept:   not yet: without a load model it would be refused")
+    elif proposal is not None:
+        texts.append(f"accept:   {accepted_by}")
+    for text in texts:
+        print_wrapped(text, " " * 10)

@@ -1,0 +1,194 @@
+"""driftwatch ack, mark and silence, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from incident_cases import incident
+
+from driftwatch.store import Store
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_acking(run: Run, fill: Callable[..., Path]) -> None:
+    path = fill(incident("a"))
+    code, out, _ = run("ack", "aa", "--by", "Ana")
+    assert code == 0
+    assert re.fullmatch(r"a{12} acked by Ana at \d\d:\d\d UTC: BatchLimitBinding gpu-a:8000\n", out)
+    code, out, _ = run("ack", "aa", "--by", "Bob")
+    assert code == 0
+    assert "was already acked by Ana" in out
+    with Store.open(path) as store:
+        assert store.incident("a").acknowledged_by == "Ana"
+    assert run("incidents")[1].split("\t")[1::6] == ["acked", "Ana"]
+
+
+def test_acking_in_json_by_the_user_of_the_process(
+    run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "carla")
+    fill(incident("a"))
+    told = json.loads(run("ack", "a", "--json")[1])
+    assert told["schema_version"] == 1
+    assert told["incident"]["acknowledged_by"] == "carla"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("zz",), "is not the id of an incident"),
+        (("ff",), "no incident"),
+        (("a", "--by", " "), "--by"),
+        (("a", "--by", "x" * 101), "--by"),
+        (("b",), "has not fired yet"),
+        (("c",), "already resolved"),
+        ((), "Missing argument"),
+    ],
+)
+def test_what_cannot_be_acked(
+    run: Run, fill: Callable[..., Path], arguments: tuple[str, ...], said: str
+) -> None:
+    path = fill(incident("a"), incident("b", "pending"), incident("c", "resolved"))
+    code, out, err = run("ack", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    with Store.open(path) as store:
+        assert [i.acknowledged_by for i in store.incidents()] == [None] * 3
+
+
+def test_marking_a_page(run: Run, fill: Callable[..., Path]) -> None:
+    path = fill(incident("a"), incident("c", "resolved"))
+    code, out, _ = run("mark", "c", "--not-useful", "--by", "Ana", "--because", "a load\x1b test")
+    assert code == 0
+    assert re.fullmatch(
+        r"c{12} marked not useful by Ana at \d\d:\d\d UTC: BatchLimitBinding gpu-c:8000\n", out
+    )
+    told = json.loads(run("incidents", "--all", "--json")[1])["incidents"]
+    assert [one["mark"] and one["mark"]["mark"] for one in told] == [None, "not useful"]
+    assert told[1]["mark"]["because"] == "a load\x1b test"
+    told = json.loads(run("mark", "c", "--useful", "--by", "Bob", "--json")[1])
+    assert told["incident"]["mark"] | {"at": ""} == {
+        "mark": "useful",
+        "at": "",
+        "by": "Bob",
+        "because": None,
+    }
+    code, out, _ = run("mark", "c", "--undo")
+    assert (code, out) == (0, f"{'c' * 12} is not marked any more: BatchLimitBinding gpu-c:8000\n")
+    with Store.open(path) as store:
+        assert store.marks(["a" * 12, "c" * 12]) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a",), "useful or not?"),
+        (("a", "--undo"), "is not marked"),
+        (("a", "--undo", "--because", "x"), "--because belongs to"),
+        (("ff", "--useful"), "no incident"),
+        (("b", "--useful"), "has not fired yet"),
+        (("a", "--useful", "--because", "x" * 501), "at most 500 characters"),
+        (("a", "--useful", "--by", " "), "--by"),
+        (("a", "--useful", "--not-useful"), "one of them"),
+        (("a", "--undo", "--useful"), "one of them"),
+        (("a", "--useful", "--because", "caf\udce9"), "--because is not UTF-8 at its character 4"),
+        (("a", "--useful", "--by", "Jos\udce9"), "--by is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_marked(
+    run: Run, fill: Callable[..., Path], arguments: tuple[str, ...], said: str
+) -> None:
+    path = fill(incident("a"), incident("b", "pending"))
+    code, out, err = run("mark", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    with Store.open(path) as store:
+        assert store.marks(["a" * 12, "b" * 12]) == {}
+
+
+def test_a_store_without_incidents_and_a_question_that_none_fits(
+    run: Run, fill: Callable[..., Path]
+) -> None:
+    fill()
+    assert run("incidents", "--all")[2] == "no incident\n"
+    assert run("incidents", "--state", "firing")[2] == "no incident that fits\n"
+
+
+def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> None:
+    fill(incident("a"), incident("b", "resolved"))
+    code, out, _ = run(
+        "silence", "alert=BatchLimitBinding", "instance=~gpu-.*", "--for", "2h", "--by", "Ana",
+        "--comment", "restart",
+    )  # fmt: skip
+    assert code == 0
+    found = re.fullmatch(
+        r"silence ([0-9a-f]{12}) until [0-9: -]+UTC: alert=BatchLimitBinding instance=~gpu-\.\*; "
+        r"matches 1 open now\n",
+        out,
+    )
+    assert found is not None
+    id_ = found[1]
+    code, out, _ = run("silence", "--list")
+    row = out.rstrip("\n").split("\t")
+    assert (code, row[0], row[2:]) == (
+        0,
+        id_,
+        ["Ana", "alert=BatchLimitBinding instance=~gpu-.*", "restart"],
+    )
+    (listed,) = json.loads(run("silence", "--list", "--json")[1])["silences"]
+    assert listed["until"] == row[1]
+    lasts = datetime.fromisoformat(row[1]) - datetime.fromisoformat(listed["created_at"])
+    assert lasts == timedelta(hours=2)
+    assert run("silence", "--expire", id_[:5])[:2] == (0, f"silence {id_} ended\n")
+    code, out, err = run("silence", "--list")
+    assert (code, out) == (0, "")
+    assert "no silence holds" in err
+    assert run("silence", "--expire", id_)[0] == 2
+
+
+def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Path]) -> None:
+    fill(incident("a"))
+    assert "matches no open incident now" in run("silence", "alert=Typo", "--for", "1h")[1]
+    told = json.loads(run("silence", "alert=Typo", "--for", "1h", "--json")[1])
+    assert told["silence"]["matchers"] == ["alert=Typo"]
+    assert told["silence"]["expired_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "one of them"),
+        (("--for", "2h"), "one of them"),
+        (("a=b", "--list"), "one of them"),
+        (("--list", "--expire", "ab"), "one of them"),
+        (("--list", "--for", "2h"), "--for belongs"),
+        (("a=b",), "how long"),
+        (("a=b", "--for", "soon"), "--for"),
+        (("a=b", "--for", "0s"), "above zero"),
+        (("a=b", "--for", "-2h"), "negative"),
+        (("a=b", "--for", "400d"), "at most 366d"),
+        (("a=b", "--for", "999999999y"), "too long"),
+        (("a", "--for", "2h"), "is not a matcher"),
+        (("a=~(", "--for", "2h"), "not a regular expression"),
+        (("a=~.*", "--for", "2h"), "every incident"),
+        (("a=caf\udce9", "--for", "2h"), "a matcher is not UTF-8"),
+        (("a=b", "--for", "2h", "--comment", "caf\udce9"), "--comment is not UTF-8"),
+        (("--expire", "zz"), "is not the id"),
+        (("--expire", "ab"), "no silence"),
+    ],
+)
+def test_what_is_no_silence(
+    run: Run, fill: Callable[..., Path], arguments: tuple[str, ...], said: str
+) -> None:
+    path = fill(incident("a"))
+    code, out, err = run("silence", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    with Store.open(path) as store:
+        assert store.silences() == []

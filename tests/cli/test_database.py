@@ -1,0 +1,154 @@
+"""Which database a command works on, what it says without one, and driftwatch db."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from incident_cases import incident
+
+from driftwatch.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+VERBS = [
+    ("incidents",),
+    ("ack", "a"),
+    ("mark", "a", "--useful"),
+    ("silence", "a=b", "--for", "1h"),
+    ("silence", "--list"),
+]
+
+
+@pytest.mark.parametrize("verb", [*VERBS, ("db", "version")])
+def test_a_missing_database_is_named_and_none_is_made(
+    run: Run, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    code, out, err = run(*verb, "--db", "nowhere.db")
+    assert (code, out) == (2, "")
+    assert "there is no database nowhere.db" in err
+    assert "help: " in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", [*VERBS, ("db", "version"), ("db", "upgrade")])
+def test_what_is_no_database_is_named(run: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
+    (tmp_path / "notes.txt").write_text("not a database\n" * 100)
+    code, out, err = run(*verb, "--db", "notes.txt")
+    assert (code, out) == (2, "")
+    assert "notes.txt is not a SQLite database" in err
+
+
+def test_the_configuration_names_the_database(
+    run: Run, fill: Callable[..., Path], tmp_path: Path
+) -> None:
+    fill(incident("a"), name="elsewhere.db")
+    (tmp_path / "driftwatch.yaml").write_text(
+        f"sources: [{{pages: ['http://127.0.0.1:9/metrics']}}]\ndatabase: {tmp_path}/elsewhere.db\n"
+    )
+    assert run("incidents", "-c", "driftwatch.yaml")[1].startswith("aaaa")
+    assert run("incidents", "--db", "elsewhere.db")[1].startswith("aaaa")
+    # as a page prints it: nothing named, typed where the configuration lies
+    assert run("incidents")[1].startswith("aaaa")
+    assert run("ack", "a" * 12, "--by", "ann")[0] == 0
+    assert run("db", "version")[1].startswith(f"{tmp_path}/elsewhere.db: ")
+
+
+def test_which_database_goes_before_which(
+    run: Run, fill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"a": "flag.db", "b": "variable.db", "c": "file.db", "d": "driftwatch.db"}
+    for digit, name in names.items():
+        fill(incident(digit), name=name)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "dw.yaml").write_text("database: ../file.db\n")
+
+    def first(*arguments: str) -> str:
+        code, out, err = run("incidents", *arguments)
+        assert (code, err) == (0, "")
+        return out[0]
+
+    assert first() == "d"
+    assert first("-c", "other/dw.yaml") == "c"
+    (tmp_path / "driftwatch.yaml").write_text("database: file.db\n")
+    assert first() == "c"
+    monkeypatch.setenv("DRIFTWATCH_DATABASE", str(tmp_path / "variable.db"))
+    assert first() == "b"
+    # the environment goes before `database` of any file, as it does for driftwatch run
+    assert first("-c", "other/dw.yaml") == "b"
+    assert first("--db", "flag.db", "-c", "other/dw.yaml") == "a"
+    monkeypatch.setenv("DRIFTWATCH_DATABASE", "")
+    assert first() == "c"
+
+
+def test_a_configuration_with_a_problem_is_not_passed_over(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "driftwatch.yaml").write_text("databse: file.db\n")
+    code, _, err = run("incidents")
+    assert code == 2
+    assert "driftwatch.yaml:1:1: error[unknown-key]" in err
+    assert "did you mean database?" in err
+
+
+def test_explain_on_an_empty_store_knows_nothing(run: Run, fill: Callable[..., Path]) -> None:
+    fill()
+    code, out, err = run("explain", "host:8000")
+    assert (code, out) == (4, "NO VERDICT: the store holds no scrape yet\n")
+    assert err.startswith("help: ")
+    code, out, err = run("explain", "host:8000", "--json")
+    assert (code, out) == (4, "")
+    assert err.startswith("NO VERDICT: ")
+
+
+def test_debug_keeps_the_message_and_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["driftwatch", "--debug", "incidents"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert "error: there is no database driftwatch.db" in err.splitlines()
+
+
+@pytest.mark.parametrize("text", ["soon", "", "2026-13-01", "0s", "999999999y"])
+def test_a_time_that_is_none(run: Run, fill: Callable[..., Path], text: str) -> None:
+    fill()
+    code, out, err = run("incidents", "--since", text)
+    assert (code, out) == (2, "")
+    assert "--since" in err
+
+
+def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0006\n")
+    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0006, nothing to do\n")
+    code, out, _ = run("db", "version")
+    assert code == 0
+    assert re.fullmatch(r"driftwatch\.db: schema 0006 \(.*\); this version needs 0006\n", out)
+    (tmp_path / "empty.db").touch()
+    code, out, _ = run("db", "version", "--db", "empty.db")
+    assert (code, out) == (1, "empty.db: schema none; this version needs 0006\n")
+    assert run("incidents", "--db", "empty.db")[0] == 2
+
+
+def test_a_closed_pipe_is_no_traceback(fill: Callable[..., Path], tmp_path: Path) -> None:
+    fill(*(incident("a", id=f"{n:012x}", key=str(n), alert="A" * 200) for n in range(900)))
+    start = "from driftwatch.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", start, "incidents"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
