@@ -127,7 +127,7 @@ def _facts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:
     return (
         ("engine", engine_text(now)),
         ("moved", _moved_text(finding)),
-        ("speed", "; ".join(filter(None, (speed_text(now, reasons), _earliest(finding, end))))),
+        ("speed", ", ".join(filter(None, (speed_text(now, reasons), _earliest(finding, end))))),
         ("detects", detectable_text(now, reasons) if _is_as_before(finding) else ""),
         ("gpus", gpus_text(now, _before(finding)) or no_gpus),
     )
@@ -269,13 +269,13 @@ def _throughput(finding: Finding) -> dict[str, Any]:
 
 
 def _earliest(finding: Finding, end: datetime) -> str:
-    """``judged from 09:08 UTC on at the earliest``: a lower bound; else nothing."""
+    """``earliest 09:08 UTC``: a lower bound; else nothing."""
     if finding.reference is not None:
         return ""  # a baseline's window is over: waiting adds nothing to it
     at = earliest_of(finding.evidence, end) if finding.evidence.get("scrapes") else None
     if at is None:
         return ""
-    return f"judged from {at.astimezone(UTC):%H:%M} UTC on at the earliest"
+    return f"earliest {at.astimezone(UTC):%H:%M} UTC"
 
 
 def _is_as_before(finding: Finding) -> bool:
