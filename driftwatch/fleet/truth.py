@@ -178,7 +178,7 @@ def compared(
     }
     lines = _extra([one for number, one in enumerate(fired) if number not in covered])
     if not lines and not any(any(_expected(e).values()) for e in scenario.truth.effects):
-        lines = [Line("QUIET", "nobody was told, and nobody should have been")]
+        lines = [Line("QUIET", "no page, ticket or notice was sent, and none was due")]
     return [*of_effects, lines]
 
 
@@ -234,7 +234,7 @@ def _effect(
         lines.append(_same("advice", effect.knob, [o.knob or o.instead or _NONE for o in advised]))
     elif any(one.knob for one in own):
         knobs = ", ".join(sorted({one.knob for one in own if one.knob}))
-        lines.append(Line("OTHER", f"advice: none helps; driftwatch said {knobs}"))
+        lines.append(Line("OTHER", f"advice: no setting helps; driftwatch advised {knobs}"))
     return lines
 
 
@@ -266,7 +266,7 @@ def _again(what: str, fired: Sequence[Fired]) -> list[Line]:
 def _same(what: str, expected: str, values: Iterable[str]) -> Line:
     answers = list(values)
     if not answers:
-        return Line("MISSED", f"{what} {expected}: driftwatch said none")
+        return Line("MISSED", f"{what} {expected}: driftwatch gave none")
     right = sum(one == expected for one in answers)
     if right == len(answers):
         return Line("FOUND", f"{what} {expected}")

@@ -147,7 +147,7 @@ def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
     def per_second(name: str, values: Floats) -> float | None:
         if np.isfinite(values).all():
             return float(values.sum()) / seconds
-        reasons[name] = "the server did not say how many tokens"
+        reasons[name] = "the server does not report its tokens"
         return None
 
     decoded = tokens > 1  # NaN is not

@@ -74,7 +74,7 @@ def parse_step_time(text: str) -> StepTime:
     help_text = "four numbers of seconds: 0.006,2.4e-5,2.5e-5,4.9e-8 (c0,c1,c2,c3)"
     if not 4 <= len(words) <= 6:
         raise UsageError(
-            f"--step-time wants c0,c1,c2,c3[,hinge_tokens[,c4]], not {len(words)} "
+            f"--step-time needs c0,c1,c2,c3[,hinge_tokens[,c4]], not {len(words)} "
             f"value{'' if len(words) == 1 else 's'}",
             help_text=help_text,
         )

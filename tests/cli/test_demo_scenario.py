@@ -122,7 +122,7 @@ def test_the_advice_of_an_update_counts(run: Run, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("driftwatch.pipeline.replay.replay", updated)
     _, shown, _ = run("demo", "--scenario", "short.yaml", "--fast", "--jobs", "1")
-    assert "OTHER    advice: none helps; driftwatch said max_num_seqs" in shown
+    assert "OTHER    advice: no setting helps; driftwatch advised max_num_seqs" in shown
     assert "and 1 UPDATE, not shown" in shown
 
 

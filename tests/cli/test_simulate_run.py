@@ -333,7 +333,7 @@ def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:
     [
         (["--step-time", "1,2"], "--step-time"),
         ([], "the step time is unknown"),
-        (["--step-time", LAW, "--per-request", "out.csv"], "the suffix says no format"),
+        (["--step-time", LAW, "--per-request", "out.csv"], "the suffix names no format"),
         (["--step-time", LAW, "--per-step", "no/such/out.jsonl"], "no such folder"),
         (["--step-time", LAW, "--per-request", "o.jsonl", "--per-step", "o.jsonl"], "the same"),
         (["--step-time", LAW, "--from-seconds", "5"], "need --servegen-lengths"),

@@ -79,7 +79,7 @@ def test_partly_other_and_missed() -> None:
         ("PARTLY", "page BatchLimitBinding after 15 min, 1 of 2 servers"),
         ("MISSED", "notice LengthDrift"),
         ("OTHER", "leaf kv_pressure: 0 of 1 times, else undetermined"),
-        ("OTHER", "advice: none helps; driftwatch said max_num_seqs"),
+        ("OTHER", "advice: no setting helps; driftwatch advised max_num_seqs"),
     ]
     assert rest == []
 
@@ -129,7 +129,7 @@ def test_a_pool_speaks_for_all_its_servers() -> None:
 
 def test_nothing_injected_nothing_said_is_quiet_and_one_word_is_not() -> None:
     made = scenario()
-    assert words(made) == [[("QUIET", "nobody was told, and nobody should have been")]]
+    assert words(made) == [[("QUIET", "no page, ticket or notice was sent, and none was due")]]
     ((word, text),) = words(made, said(made, 30))[0]
     assert (word, text) == ("EXTRA", "page BatchLimitBinding at Mon 08:30 UTC, chat-8b-0:8000")
 

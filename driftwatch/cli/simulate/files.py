@@ -31,7 +31,7 @@ def check_outputs(outputs: dict[str, Path | None], inputs: Sequence[Path]) -> No
             continue
         if not path.name.endswith(SUFFIXES):
             raise UsageError(
-                f"{option} {path}: the suffix says no format",
+                f"{option} {path}: the suffix names no format",
                 help_text=f"end the name in {', '.join(SUFFIXES)}",
             )
         if path.is_dir() or not path.parent.is_dir():

@@ -82,7 +82,7 @@ def _of_server(scrapes: pl.DataFrame, path: Path, server: str | None) -> pl.Data
         engines = ", ".join(f"{instance} engine {engine}" for instance, engine in there[:12])
         raise UsageError(
             f"{path} holds {len(there)} engines: {engines}",
-            help_text="name one with --server; of a server with several engines none can be told",
+            help_text="name one with --server; a server with several engines cannot be rebuilt",
         )
     missing = [name for name in _NEEDED if usable[name].null_count() == usable.height]
     if missing:

@@ -80,7 +80,7 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
     root = file.root
     scenario = None
     if root is None and not file.problems:
-        file.problems.append(Problem(file.path, None, None, "empty", "the file says nothing"))
+        file.problems.append(Problem(file.path, None, None, "empty", "the file is empty"))
     elif root is not None and not isinstance(root, Entries):
         file.add(root.place, "type", "a scenario is keys and values")
     elif isinstance(root, Entries):

@@ -106,7 +106,7 @@ def _refuse_value_errors(answer: Any) -> Any:
         return answer()
     except ValueError as error:
         raise UsageError(
-            str(error), help_text="driftwatch simulate compare --help says what each option takes"
+            str(error), help_text="driftwatch simulate compare --help lists what each option takes"
         ) from error
 
 
