@@ -155,7 +155,7 @@ class _Reader:
         if "prefix_group" in columns and "shared_prefix_tokens" not in columns:
             raise WorkloadError(
                 (f"{self._problems.path}: prefix_group without a column shared_prefix_tokens",),
-                help_text="it counts the first tokens of a request that are its group's common text",
+                help_text="it counts first tokens of a request that are its group's common text",
             )
         if "shared_prefix_tokens" in columns:
             # a group's text may be longer than a prompt that begins with it
