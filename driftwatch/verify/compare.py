@@ -179,14 +179,10 @@ def _bound_wait(by_figure: dict[str, Both]) -> None:
     part, whole = by_figure.get("batch_assembly_wait_seconds"), by_figure.get("ttft_seconds_mean")
     if part is not None and whole is not None:
         one, other = (
-            Level(*(min(x, y) for x, y in zip(_of(inner), _of(outer), strict=True)))
+            Level(*(min(x, y) for x, y in zip(inner, outer, strict=True)))
             for inner, outer in ((part.before, whole.before), (part.after, whole.after))
         )
         by_figure["batch_assembly_wait_seconds"] = replace(part, before=one, after=other)
-
-
-def _of(level: Level) -> tuple[float, float, float]:
-    return level.value, level.low, level.high
 
 
 def _minutes_of(matched: Matched) -> tuple[Integers, Integers]:

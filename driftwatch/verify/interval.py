@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -19,8 +20,7 @@ from driftwatch.verify.figures import SHARES
 from driftwatch.verify.spread import Influence, Spread, longest_shared, shorts, wander
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """A figure of one side."""
 
     value: float

@@ -74,7 +74,8 @@ def judge(comparison: Comparison, kind: Kind, forecast: Mapping[str, Any] | None
     if harm is not None:
         return Judgement("FAIL", harm, primary.name)
     low, high = _towards_good(primary)
-    if comparison.load != "less" and low > 0 and (forecast is not None or _counts(primary)):
+    certain = abs(primary.after - primary.before) >= _margin(primary)
+    if comparison.load != "less" and low > 0 and (forecast is not None or certain):
         text = f"{WORDS[primary.name]} improved{_inside(comparison, forecast)}"
         return Judgement("PASS", text, primary.name)
     if comparison.load != "same":
@@ -118,7 +119,10 @@ def _untold(comparison: Comparison, primary: Effect, kind: Kind) -> Judgement:
         text = f"no difference of {WORDS[primary.name]} is shown{more}"
     else:
         small = max(abs(low), abs(high)) < margin
-        bound = f"{'less than' if small else 'not known to be more than'} {_least(primary)}"
+        least = f"{100 * HARM_RATIO:.0f} %"
+        if primary.name in SHARES:
+            least = f"{100 * HARM_SHARE:.0f} points"
+        bound = f"{'less than' if small else 'not known to be more than'} {least}"
         would_tell = more if more.endswith("would tell") else ""
         text = f"{WORDS[primary.name]} {_moved(primary)}: {bound}{would_tell}"
     return Judgement("INCONCLUSIVE", text + _inside(comparison), primary.name)
@@ -164,12 +168,6 @@ def _moved(effect: Effect) -> str:
         return f"{100 * low:.0f}…{100 * high:.0f} points {way}"
     low, high = (100 * limit / abs(effect.before) for limit in (low, high))
     return f"{low:.0f}…{high:.0f} % {way}"
-
-
-def _least(effect: Effect) -> str:
-    """The smallest difference that counts, in words."""
-    points = effect.name in SHARES
-    return f"{100 * HARM_SHARE:.0f} points" if points else f"{100 * HARM_RATIO:.0f} %"
 
 
 def _more(comparison: Comparison, primary: Effect, away: float) -> str:
@@ -275,11 +273,6 @@ def _towards_good(effect: Effect) -> tuple[float, float]:
     if _sign(effect.name) > 0:
         return effect.low, effect.high
     return -effect.high, -effect.low
-
-
-def _counts(effect: Effect) -> bool:
-    """The difference is large enough to be called one."""
-    return abs(effect.after - effect.before) >= _margin(effect)
 
 
 def _margin(effect: Effect) -> float:

@@ -1,3 +1,1 @@
-"""The step-time step-time model of a server, fitted by simulating its traffic through the
-scheduler.
-"""
+"""The step-time model of a server, fitted by simulating its traffic through the scheduler."""
