@@ -6,7 +6,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -284,14 +284,14 @@ _GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be 
 class Gets:
     """GETs of many servers at once, at most one per server; an answer or a reason for every one.
 
-    ``urls``: address → name of its instance, or None for ``host:port``; ``clock``: gives each GET
-    its time, taken when it starts; ``workers``: GETs under way at once.
+    ``urls``: addresses, each with the name of its instance, or None for ``host:port``; ``clock``:
+    gives each GET its time, taken when it starts; ``workers``: GETs under way at once.
     Raises UsageError: no address, not an address, or two with the same instance name.
     """
 
     def __init__(
         self,
-        urls: Mapping[str, str | None],
+        urls: Iterable[tuple[str, str | None]],
         clock: Clock | None = None,
         bounds: Bounds | None = None,
         workers: int = 32,
@@ -300,7 +300,7 @@ class Gets:
         self._bounds = bounds or Bounds()
         self._under_way: dict[str, Future[Response]] = {}
         self._endpoints: dict[str, Endpoint] = {}
-        for url, name in urls.items():
+        for url, name in urls:
             endpoint = Endpoint(url, self._bounds)
             instance = name or endpoint.instance
             if instance in self._endpoints:

@@ -25,7 +25,7 @@ _SLO_FIX = "slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}"
 _NO_SETTING = (
     (
         "release",
-        "its release is not known: vLLM's metrics do not name it",
+        "no release: vLLM's metrics do not name it",
         "scrape it directly (pages: it answers /version), or relabel a label vllm_version or "
         "image to it",
     ),
@@ -97,9 +97,9 @@ def _max_num_seqs(pool: Pool, costs: Costs) -> Check:
         pool.name,
         "max_num_seqs: not configured, not in /metrics",
         (
-            *(f"until it is inferred from a plateau, {rule}" for rule in waiting),
-            "the sequence cap's margin until it is inferred from a plateau",
-            "recommend until then",
+            *(f"{rule} until inferred" for rule in waiting),
+            "limit margins until inferred",
+            "recommend until inferred",
         ),
         "serving.max_num_seqs, or serving.startup_log",
         flags="--max-num-seqs N, or --startup-log FILE",

@@ -226,7 +226,7 @@ def test_needs_are_those_of_the_columns_and_not_of_a_rules_name(shared_data: Pat
     slots = _rule("Slots", "sequence_utilization > 0.9")
     check = _told_of(scrapes, _plan(NOTHING, slots), "max_num_seqs:")
     assert check.status == "WARNING"
-    assert check.disables[0] == "until it is inferred from a plateau, Slots"
+    assert check.disables[0] == "Slots until inferred"
 
 
 def test_one_side_of_an_or_is_enough_to_fire_and_the_other_is_told(shared_data: Path) -> None:

@@ -98,7 +98,7 @@ class DcgmPagesSource:
         self.name = name
         self.settle_seconds = 0.0
         self._cache = SeriesCache()
-        self._gets = Gets(dict.fromkeys(urls), clock, bounds, workers)
+        self._gets = Gets(((url, None) for url in urls), clock, bounds, workers)
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each page once, now: ``since`` and ``until`` say nothing to a live page.

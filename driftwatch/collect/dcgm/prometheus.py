@@ -45,6 +45,7 @@ _NO_INT = np.zeros(0, dtype=np.int64)
 _NO_FLOAT = np.zeros(0, dtype=np.float64)
 _NO_SERIES = "no DCGM series any more: its scrape fails, or it is gone"
 _NAMED = 10  # exporters named that are gone; the others are counted
+_NAME = b'"__name__":"'
 NONE = -1  # a series that is of no GPU, or of no field
 
 Exporter = tuple[str, str]  # job and instance
@@ -164,12 +165,13 @@ class DcgmPrometheusSource:
     ) -> None:
         """Whom each series is of; only those that were not seen before cost anything."""
         heads = {key: head for answer in answers for key, head in answer.heads.named().items()}
-        new = {key: labels_of(head) for key, head in heads.items() if key not in self._series}
+        new = {key: _name_apart(head) for key, head in heads.items() if key not in self._series}
+        # the fields of a GPU have the same labels, so that one look does for all of them
+        distinct = {bare: labels_of(bare) for bare in {bare for _, bare in new.values()}}
         of: dict[Exporter, list[Labels]] = {}
-        for labels in new.values():
+        for labels in distinct.values():
             of.setdefault(exporter_of(labels), []).append(labels)
-        every = [labels for several in of.values() for labels in several]
-        if any(pod_of(labels)[1] and not labels.get("exported_pod") for labels in every):
+        if any(pod_of(one)[1] and not one.get("exported_pod") for one in distinct.values()):
             try:
                 ups = self._asker.instant(self._up, at)
             except SourceError as error:
@@ -187,22 +189,24 @@ class DcgmPrometheusSource:
             if before is not None and before != own:
                 changed.add(exporter)
         for key, series in self._series.items() if changed else ():
-            labels = labels_of(series.head)
+            name, bare = _name_apart(series.head)
+            labels = distinct.get(bare) or labels_of(bare)
             if exporter_of(labels) in changed:
-                new[key], heads[key] = labels, series.head
-        for key in sorted(new, key=lambda one: heads[one]):
-            self._place(key, heads[key], new[key])
+                new[key], heads[key], distinct[bare] = (name, bare), series.head, labels
+        whose = {bare: self._whose(labels) for bare, labels in sorted(distinct.items())}
+        for key, (name, bare) in new.items():
+            gpu = whose[bare]
+            self._unusable.pop(key, None)
+            if isinstance(gpu, str):
+                self._unusable[key] = f"{short_name(labels_of(heads[key]))}: {gpu}"
+                gpu = NONE
+            self._series[key] = _Series(heads[key], gpu, READ_NAMES.get(name, NONE))
 
-    def _place(self, key: int, head: bytes, labels: Labels) -> None:
+    def _whose(self, labels: Labels) -> int | str:
+        """Number of the GPU, or why that cannot be told."""
         exporter = labels.get("instance") or labels.get("Hostname") or ""
         who = gpu_of(labels, exporter, self._own.get(exporter_of(labels), frozenset()))
-        number, name = NONE, READ_NAMES.get(labels.get("__name__", ""), NONE)
-        self._unusable.pop(key, None)
-        if isinstance(who, str):
-            self._unusable[key] = f"{short_name(labels)}: {who}"
-        else:
-            number = self._roster.number(who)
-        self._series[key] = _Series(head, number, name)
+        return who if isinstance(who, str) else self._roster.number(who)
 
     def _table(
         self, answers: Sequence[RangeAnswer], times: Grid, unread: Mapping[str, str]
@@ -257,6 +261,16 @@ def aligned(since: datetime, until: datetime, step_ms: int) -> Grid | None:
     first = -(-unix_ms(since) // step_ms) * step_ms
     last = (unix_ms(until) - 1) // step_ms * step_ms
     return Grid(first, last, step_ms) if first <= last else None
+
+
+def _name_apart(head: bytes) -> tuple[str, bytes]:
+    """The name of a series, and its labels as JSON without the name."""
+    index = head.find(_NAME)
+    if index < 0:
+        return "", head
+    start = index + len(_NAME)
+    end = head.find(b'"', start)
+    return head[start:end].decode(), head[:start] + head[end:]
 
 
 def exporter_of(labels: Labels) -> Exporter:

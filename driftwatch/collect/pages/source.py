@@ -36,7 +36,7 @@ class PagesSource:
         self._parser = PageParser()
         self._json: dict[tuple[str, str], Any] = {}
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
-        names = {url: labels.get("instance") for url, labels in labelled.items()}
+        names = ((url, labels.get("instance")) for url, labels in labelled.items())
         self._gets = Gets(names, clock, bounds, workers)
         self._labels = dict(zip(self._gets.addresses, labelled.values(), strict=True))
 
