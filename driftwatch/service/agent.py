@@ -84,7 +84,7 @@ class Agent:
     def why_unhealthy(self) -> str | None:
         """Why the process should be restarted; None = it should not. No GPU is no reason."""
         silent = time.monotonic() - self._begun
-        return f"no reading was begun for {silent:.0f} s" if silent > self._oldest else None
+        return f"no reading began for {silent:.0f} s" if silent > self._oldest else None
 
     def why_not_ready(self) -> str | None:
         """Why there is nothing to scrape yet; None = a reading is there, whatever it says."""

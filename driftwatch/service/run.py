@@ -262,7 +262,7 @@ class Service:
         """Why the process should be restarted; None = it should not."""
         silent = time.monotonic() - self._attempted
         if silent > max(5 * self._interval_seconds, 60.0):
-            return f"no tick was begun for {silent:.0f} s"
+            return f"no tick began for {silent:.0f} s"
         return None
 
     def why_not_ready(self) -> str | None:

@@ -202,7 +202,7 @@ def test_an_old_reading_is_not_shown_as_if_it_were_now(
     assert one(found, "driftwatch_agent_reading_age_seconds") > 60
     assert "driftwatch_agent_problem" not in found
     assert agent.why_not_ready() is not None
-    assert "no reading was begun" in (agent.why_unhealthy() or "")
+    assert "no reading began" in (agent.why_unhealthy() or "")
 
 
 @contextmanager
