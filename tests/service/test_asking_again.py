@@ -255,7 +255,7 @@ def test_minutes_that_are_caught_up_replay_nothing_but_are_asked_again_later(
     assert fired.at not in engine.asked
     assert engine.asked  # the grid after it
     said = (happened[0].incident.page or {})["recommendation"]["reason"]
-    assert said.startswith("caught up after a stop; driftwatch recommend host:8000")
+    assert said.startswith("driftwatch caught up with this minute after a stop; run driftwatch")
     engine.asked.clear()
     told(cap, after=happened[-1].at)
     assert engine.asked == []
