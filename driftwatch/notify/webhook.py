@@ -102,10 +102,10 @@ def post(
                 text += part
                 if time.monotonic() > deadline:
                     raise TimeoutError
-            answered = text.decode(errors="replace")
+            begins = text.decode(errors="replace")
             hidden = (*url_secrets(url), *secrets)
-            failure = refusal(name, answer.status_code, answer.headers, answered, hidden)
-            return answered if failure is None else failure
+            failure = refusal(name, answer.status_code, answer.headers, begins, hidden)
+            return begins if failure is None else failure
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
         return _failed(name, error)
 
