@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from driftwatch.cli.simulate.options import batch_of, mix_of, weight_bytes
+from driftwatch.cli.simulate.options import batch_of, dtype_bytes_of, mix_of
 from driftwatch.errors import UsageError
 from driftwatch.lab.planning import Mix
 from driftwatch.simulate.hardware import Gpu, Model, with_hardware
@@ -134,7 +134,7 @@ def question_from(
         gpu=card,
         model=shapes,
         tensor_parallel=options.pop("tensor_parallel_size"),
-        dtype_bytes=weight_bytes(shapes, options.pop("dtype")),
+        dtype_bytes=dtype_bytes_of(shapes, options.pop("dtype")),
         max_num_seqs=seqs,
         max_num_batched_tokens=budget,
         max_model_len=longest,

@@ -259,7 +259,7 @@ def engine_from(
     )
     notes += defaults
     if card is not None and machine is not None:
-        of_weight = weight_bytes(machine, dtype)
+        of_weight = dtype_bytes_of(machine, dtype)
         if num_gpu_blocks is None:
             num_gpu_blocks = blocks_of(
                 card,
@@ -328,7 +328,7 @@ def batch_of(
     return max_num_batched_tokens, max_num_seqs, notes
 
 
-def weight_bytes(model: Model, dtype: str) -> float:
+def dtype_bytes_of(model: Model, dtype: str) -> float:
     """Bytes of a weight; ``auto`` is the checkpoint's type."""
     return _DTYPE_BYTES[model.checkpoint_dtype if dtype == "auto" else dtype]
 
