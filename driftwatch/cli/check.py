@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.history_options import json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
+from driftwatch.cli.output import print_json
+from driftwatch.notify.stdout import needs_ascii
 
 if TYPE_CHECKING:
     from driftwatch.errors import Problem
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Configuration to check; its rules are checked unless RULE FILES are given.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option
 def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     """Check configuration and rules, and the files they name; every problem at once.
 
@@ -55,11 +58,13 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     problems += reading.problems
     file_count = reading.files + (config is not None)
     if as_json:
-        click.echo(_json(problems, file_count, reading.rules))
+        print_json(_document(problems, file_count, reading.rules))
     else:
-        encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
         text = render_problems(
-            problems, files=file_count, rules=reading.rules, ascii_only=encoding != "utf8"
+            problems,
+            files=file_count,
+            rules=reading.rules,
+            ascii_only=needs_ascii(sys.stdout),
         )
         click.echo(text)
     return _exit_code(problems)
@@ -78,10 +83,8 @@ def _exit_code(problems: Sequence[Problem]) -> int:
     return EXIT_LINT if problems else EXIT_ANSWERED
 
 
-def _json(problems: Sequence[Problem], files: int, rules: int) -> str:
-    import orjson
-
-    document = {
+def _document(problems: Sequence[Problem], files: int, rules: int) -> dict[str, Any]:
+    return {
         "schema_version": 1,
         "ok": not any(problem.severity == "error" for problem in problems),
         "files": files,
@@ -99,4 +102,3 @@ def _json(problems: Sequence[Problem], files: int, rules: int) -> str:
             for problem in problems
         ],
     }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()

@@ -13,7 +13,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Progress, plan_from
-from driftwatch.cli.output import print_wrapped
+from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.errors import ConfigError, UsageError
 
@@ -183,8 +183,6 @@ def _print_json(
     result: Checkup, sources: Sequence[SourceAnswer], place: Callable[[Check], str] | None
 ) -> None:
     """Everything, base units in the names."""
-    import json
-
     document = {
         "schema_version": 2,
         "ready": result.ready,
@@ -208,7 +206,7 @@ def _print_json(
             for check in result.checks
         ],
     }
-    click.echo(json.dumps(document, indent=2))
+    print_json(document)
 
 
 def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.main import EXIT_PROBLEM
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Time
+from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,40 +64,34 @@ def command(
     _print_window(finding, _matching(term))
 
 
-# p95 and its two edges are one fact: they print on one row
+# p95 and its two edges are one fact: they print on one row of a terminal
 _EDGES = ("_lower", "_upper")
 
 
 def _print_window(finding: Finding, columns: Sequence[Column]) -> None:
-    """One row a column: three digits and padded for a terminal; every digit, tab-separated, and
-    a row for each bucket edge for a pipe.
+    """A row a column: three digits and padded for a terminal; piped every digit between tabs, and
+    a row for each bucket edge.
     """
-    import textwrap
-
+    if not sys.stdout.isatty():
+        for column in columns:
+            value = finding.evidence.get(column.name)
+            raw = "unknown" if value is None else str(value)
+            why = finding.reasons.get(column.name, "")
+            click.echo("\t".join((column.name, raw, column.unit, why)))
+        return
     names = {column.name for column in columns}
-    piped = not sys.stdout.isatty()
-    listed = [c for c in columns if piped or c.name[:-6] not in names or _edge(c) is None]
+    listed = [c for c in columns if not c.name.endswith(_EDGES) or c.name[:-6] not in names]
     wide = max((len(column.name) for column in listed), default=0)
     for column in listed:
-        reason = finding.reasons.get(column.name, "")
-        value = finding.evidence.get(column.name)
-        if piped:
-            raw = "unknown" if value is None else str(value)
-            click.echo("\t".join((column.name, raw, column.unit, reason)))
-            continue
+        reason = finding.reasons.get(column.name)
         note = f"  ({reason})" if reason else ""
         text = f"{column.name:<{wide}}  {_text(finding, column)}{note}"
-        click.echo(textwrap.fill(text, 80, subsequent_indent=" " * (wide + 2)))
-
-
-def _edge(column: Column) -> str | None:
-    """Which edge of a quantile's bucket the column is; None for any other column."""
-    return next((edge for edge in _EDGES if column.name.endswith(edge)), None)
+        print_wrapped(text, " " * (wide + 2))
 
 
 def _text(finding: Finding, column: Column) -> str:
     """The value in three digits with its unit; a quantile as the bucket it lies in."""
-    from driftwatch.notify.numbers import clean, figure, knob
+    from driftwatch.notify.numbers import figure, knob
 
     value = finding.evidence.get(column.name)
     unit = "" if column.unit == "1" else f" {column.unit}"
@@ -105,7 +100,7 @@ def _text(finding: Finding, column: Column) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, int | float):
-        return clean(str(value))
+        return str(value)
     lower = finding.evidence.get(f"{column.name}_lower")
     if lower is None:
         whole = column.name.startswith("max_num_")
@@ -124,56 +119,35 @@ def _matching(term: str | None) -> tuple[Column, ...]:
 
 def _list_columns(term: str | None, as_json: bool) -> int:
     """Print the columns; the exit code."""
-    import json
-    import textwrap
     from dataclasses import asdict
 
     from driftwatch.evidence import NOT_CONTINUOUS
 
     columns = _matching(term)
     if as_json:
-        rows = [asdict(column) for column in columns]
-        click.echo(json.dumps({"schema_version": 1, "columns": rows}, indent=2))
-        return 0 if columns else EXIT_PROBLEM
-    if not sys.stdout.isatty():
-        for column in columns:
-            click.echo("\t".join(_cells(column)))
-        if columns:
-            return 0
-    reasons = {
-        name: why
-        for name, why in NOT_CONTINUOUS.items()
-        if term and term.lower().replace("_", " ") in name.replace("_", " ")
-    }
-    for name, why in reasons.items():
-        click.echo(f"{name}: {why}")
+        print_json({"schema_version": 1, "columns": [asdict(column) for column in columns]})
+        return EXIT_ANSWERED if columns else EXIT_PROBLEM
+    piped = not sys.stdout.isatty()
+    asked = "" if term is None else term.lower().replace("_", " ")
+    never = {n: why for n, why in NOT_CONTINUOUS.items() if asked and asked in n.replace("_", " ")}
+    if not piped or not columns:
+        for name, why in never.items():
+            click.echo(f"{name}: {why}")
     for column in columns:
+        sources, aliases = ", ".join(map(_wire, column.sources)), ", ".join(column.aliases)
+        facts = (column.meaning, sources, column.disabled_by, aliases)
+        if piped:
+            click.echo("\t".join((column.name, column.unit, *facts)))
+            continue
         click.echo(f"{column.name}  [{column.unit}]")
-        facts = [column.meaning]
-        if column.sources:
-            facts.append(f"from {', '.join(_wire(s) for s in column.sources)}")
-        if column.disabled_by:
-            facts.append(f"unknown when: {column.disabled_by}")
-        if column.aliases:
-            facts.append(f"also called: {', '.join(column.aliases)}")
-        for fact in facts:
-            click.echo(textwrap.fill(fact, 80, initial_indent="  ", subsequent_indent="    "))
-    if not columns and not reasons:
+        heads = ("", "from ", "unknown when: ", "also called: ")
+        for head, fact in zip(heads, facts, strict=True):
+            if fact:
+                print_wrapped(f"  {head}{fact}", " " * 4)
+    if not columns and not never:
         click.echo(f"no column, alias or meaning contains {term!r}", err=True)
         return EXIT_PROBLEM
-    return 0
-
-
-def _cells(column: Column) -> tuple[str, ...]:
-    """Name, unit, meaning, sources, what disables it, aliases: one line of a pipe."""
-    return (
-        column.name,
-        column.unit,
-        column.meaning,
-        ", ".join(_wire(source) for source in column.sources),
-        column.disabled_by,
-        ", ".join(column.aliases),
-    )
+    return EXIT_ANSWERED
 
 
 def _wire(source: str) -> str:
