@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from nvml_cases import StandIn
 
-from driftwatch.cli.watch import _gpus_here
+from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.clock import ManualClock
 from driftwatch.collect.nvml.machine import own_hosts
 from driftwatch.collect.nvml.source import NvmlSource
@@ -135,7 +135,7 @@ def test_watch_reads_the_gpus_of_its_own_machine_alone(
 
 
 def test_which_urls_are_of_this_machine(
-    stand_in: StandIn, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "called"
     log.write_text("")
@@ -147,12 +147,11 @@ def test_which_urls_are_of_this_machine(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     # TEST-NET-3: of no machine, and NVML is not even asked
-    assert _gpus_here(["http://203.0.113.77:1/metrics"], clock) == ([], frozenset())
+    assert hosts_with_own_gpus(["http://203.0.113.77:1/metrics"]) == frozenset()
     assert log.read_text() == ""
-    assert _gpus_here(["http://elsewhere:8000/metrics"], clock) == ([], frozenset())
+    assert hosts_with_own_gpus(["http://elsewhere:8000/metrics"]) == frozenset()
     for host in ("localhost", "[::1]", "alias"):
-        (source,), hosts = _gpus_here([f"http://{host}:8000/metrics"], clock)
-        source.close()
+        hosts = hosts_with_own_gpus([f"http://{host}:8000/metrics"])
         assert host.strip("[]") in hosts
         assert "elsewhere" not in hosts
 
