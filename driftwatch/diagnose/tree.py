@@ -8,7 +8,7 @@ column count as false and the answer is printed "not asked: reason".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -127,17 +127,11 @@ def _follow(
     # demand is what is left where causes were asked for; a slow engine was never asked for one
     asked_for_causes = any(tree.nodes[step.node].cause_on_yes for step in path)
     if leaf.kind in ("change", "none") and asked_for_causes and cause is None:
-        cause = "demand" if _lengths_known(values) else None
+        # both lengths were compared: "as before" is a finding, not a gap
+        lengths = ("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio")
+        cause = None if any(values.get(name) is None for name in lengths) else "demand"
     return Diagnosis(
         tree.name, leaf.name, tuple(path), cause, limits, advice=leaf.advice, meaning=leaf.meaning
-    )
-
-
-def _lengths_known(values: Mapping[str, Any]) -> bool:
-    """Both lengths were compared with a reference, so "as before" is a finding, not a gap."""
-    return (
-        values.get("prompt_tokens_mean_ratio") is not None
-        and values.get("generation_tokens_mean_ratio") is not None
     )
 
 
@@ -152,14 +146,19 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
     reason: str | None = None
     if lenient is None:
         answer = "unknown"
-        reason = "unknown: " + "; ".join(
-            f"{c}: {_why_unknown(c, values)}" for c in _missing(node, values)
-        )
+        whys = [
+            f"{c}: {_own_reason(c, values) or BY_NAME[c].disabled_by or 'not on the page'}"
+            for c in _missing(node, values)
+        ]
+        reason = f"unknown: {'; '.join(whys)}"
     elif strict is None:
         unasked = [c for c in node.not_asked if values.get(c) is None and c in node.when.columns]
-        reasons = (_reason_with_own(node.not_asked[c], c, values) for c in unasked)
+        owns = [(node.not_asked[c], _own_reason(c, values)) for c in unasked]
+        reasons = [f"{text}: {own}" if own else text for text, own in owns]
         reason = "; ".join(dict.fromkeys(reasons))
-        answer = "yes" if lenient else _no_or_not_asked(node, unasked)
+        # "not asked" where nothing of the question could be asked
+        no: Answer = "not asked" if set(node.when.columns) <= set(unasked) else "no"
+        answer = "yes" if lenient else no
     else:
         answer = "yes" if strict else "no"
     return Step(node.name, node.question, answer, columns, reason)
@@ -175,19 +174,8 @@ _WHY = {
 }
 
 
-def _why_unknown(column: str, values: Mapping[str, Any]) -> str:
-    own = values.get(_WHY[column]) if column in _WHY else None
-    return own or BY_NAME[column].disabled_by or "not on the page"
-
-
-def _reason_with_own(reason: str, column: str, values: Mapping[str, Any]) -> str:
-    own = values.get(_WHY[column]) if column in _WHY else None
-    return f"{reason}: {own}" if own else reason
-
-
-def _no_or_not_asked(node: Node, unasked: Sequence[str]) -> Answer:
-    """ "not asked" where nothing of the question could be asked, else "no"."""
-    return "not asked" if set(node.when.columns) <= set(unasked) else "no"
+def _own_reason(column: str, values: Mapping[str, Any]) -> str | None:
+    return values.get(_WHY[column]) if column in _WHY else None
 
 
 def _missing(node: Node, values: Mapping[str, Any]) -> tuple[str, ...]:

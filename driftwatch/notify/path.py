@@ -88,7 +88,7 @@ def short_reason(reason: str) -> str:
 def _facts(step: Step, reference: Values) -> list[_Fact]:
     """Its known values, or why there is none."""
     if step.reason and step.answer in ("unknown", "not asked"):
-        return [_Fact(short_reason(step.reason))]
+        return [_Fact(short_reason(step.reason.removeprefix("unknown: ")))]
     facts = []
     for column, amount in step.evidence.items():
         if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
