@@ -128,8 +128,8 @@ def _list_columns(term: str | None, as_json: bool) -> int:
         print_json({"schema_version": 1, "columns": [asdict(column) for column in columns]})
         return EXIT_ANSWERED if columns else EXIT_PROBLEM
     piped = not sys.stdout.isatty()
-    asked = "" if term is None else term.lower().replace("_", " ")
-    never = {n: why for n, why in NOT_CONTINUOUS.items() if asked and asked in n.replace("_", " ")}
+    words = "" if term is None else term.lower().replace("_", " ")
+    never = {n: why for n, why in NOT_CONTINUOUS.items() if words and words in n.replace("_", " ")}
     if not piped or not columns:
         for name, why in never.items():
             click.echo(f"{name}: {why}")
