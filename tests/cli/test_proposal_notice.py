@@ -84,7 +84,7 @@ def test_the_line_of_a_minute() -> None:
     assert slow == "22 % slower at equal load (own baseline)"
     least = {**known, "speed_smallest_detectable_loss_ratio": 0.12}
     assert speed_line(least) == (
-        "0.78 of what is expected at this load (own baseline); a loss below 12 % would not be seen"
+        "0.78 of what is expected at this load (own baseline); a loss below 12 % would not show"
     )
 
 
