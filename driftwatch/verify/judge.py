@@ -114,16 +114,15 @@ def _untold(comparison: Comparison, primary: Effect, kind: Kind) -> Judgement:
         away = max(gained + margin, -gained - margin)
     else:
         away = max(gained if gained >= margin else 0.0, -gained - margin)
-    more = _more(comparison, primary, away)
+    would_tell, smallest = _would_tell(comparison, primary, away)
     if low <= 0 <= high:
-        text = f"no difference of {WORDS[primary.name]} is shown{more}"
+        text = f"no difference of {WORDS[primary.name]} is shown{would_tell or smallest}"
     else:
         small = max(abs(low), abs(high)) < margin
         least = f"{100 * HARM_RATIO:.0f} %"
         if primary.name in SHARES:
             least = f"{100 * HARM_SHARE:.0f} points"
         bound = f"{'less than' if small else 'not known to be more than'} {least}"
-        would_tell = more if more.endswith("would tell") else ""
         text = f"{WORDS[primary.name]} {_moved(primary)}: {bound}{would_tell}"
     return Judgement("INCONCLUSIVE", text + _inside(comparison), primary.name)
 
@@ -171,24 +170,30 @@ def _moved(effect: Effect) -> str:
 
 
 def _more(comparison: Comparison, primary: Effect, away: float) -> str:
-    """How much more traffic would tell, in words."""
+    """How much more traffic would tell, else the smallest difference that would, in words."""
+    wait, smallest = _would_tell(comparison, primary, away)
+    return wait or smallest
+
+
+def _would_tell(comparison: Comparison, primary: Effect, away: float) -> tuple[str, str]:
+    """How much more traffic would tell; else, where none will, which difference does not show."""
     half = (primary.high - primary.low) / 2
     share, minutes = comparison.after_shares.get(primary.name, 0.0), comparison.matched.minutes[1]
     if half <= 0 or not minutes or not share:
-        return ""
+        return "", ""
     # of the interval's variance 1 - share stays, whatever comes
     goal = (away / half) ** 2 - (1 - share) if away > 0 else 0.0
     if goal <= 0 or (more := minutes * (share / goal - 1)) > LONGEST_MINUTES:
         smallest = f"{100 * half:.0f} points"
         if primary.name not in SHARES:
             smallest = f"{100 * half / abs(primary.before):.0f} %" if primary.before else ""
-        return f": less than {smallest} does not show" if smallest else ""
+        return "", f": less than {smallest} does not show" if smallest else ""
     if more < 1:
-        return ""
+        return "", ""
     duration = (
         f"{more / 60:.0f} more hours" if more >= 90 else f"{math.ceil(more / 10) * 10} minutes more"
     )
-    return f": about {duration} of such traffic would tell"
+    return f": about {duration} of such traffic would tell", ""
 
 
 def _unkept(
