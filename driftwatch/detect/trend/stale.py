@@ -37,18 +37,18 @@ def write_pin_columns(
     memory: Memory, arrays: dict[str, Array], beside: Beside, settings: DetectSettings, hour: int
 ) -> None:
     """Write the baseline's columns at the end of an hour (since 1970), in place of the old ones."""
-    held, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
+    hold, moved = arrays["held"].copy(), arrays["moved_hours"].copy()
     other = beside.number != arrays["pin"]
     moved[other] = 0
-    held[other, HOLD["pin_lengths_moved"]] = np.nan
+    hold[other, HOLD["pin_lengths_moved"]] = np.nan
     whole: Flags = (arrays["last_hours_sums"][:, :, 4] >= LEAST_MINUTES).sum(axis=1) >= LEAST_HOURS
     rows = np.flatnonzero(whole & beside.is_whole_day)
     is_known, apart = np.zeros(len(whole), dtype=bool), np.zeros(len(whole), dtype=bool)
     for i, signal in enumerate(LENGTHS):
         score, change = _against(memory, arrays, beside, signal, rows)
         mean = _mean_ratio(arrays, beside, i, rows)
-        held[:, HOLD[f"{signal}_pin_score"]] = score
-        held[:, HOLD[f"{signal}_pin_ratio"]] = mean
+        hold[:, HOLD[f"{signal}_pin_score"]] = score
+        hold[:, HOLD[f"{signal}_pin_ratio"]] = mean
         is_known |= np.isfinite(score)
         with np.errstate(invalid="ignore"):
             far = np.fmax(change, np.abs(np.log(mean))) >= LEAST_CHANGE
@@ -56,11 +56,11 @@ def write_pin_columns(
     parts = {part_of_week(h // 24, settings) for h in range(hour - HOURS + 1, hour + 1)}
     judge = is_known & beside.parts[:, sorted(parts)].all(axis=1)
     moved[judge] = np.clip(moved[judge] + np.where(apart[judge], 1, -1), 0, LONG_ENOUGH)
-    column = held[:, HOLD["pin_lengths_moved"]]
+    column = hold[:, HOLD["pin_lengths_moved"]]
     column[judge & (moved == LONG_ENOUGH)] = 1.0
     column[judge & ((moved == 0) | np.isnan(column))] = 0.0
     column[~is_known] = np.nan
-    arrays.update(held=held, moved_hours=moved, pin=beside.number)
+    arrays.update(held=hold, moved_hours=moved, pin=beside.number)
 
 
 def _against(
