@@ -1,6 +1,7 @@
 """Who is told what, and why: one pure function from state changes to planned deliveries.
 
-* A firing incident is told to every receiver of its severity: reason ``first``.
+* A firing incident is told to the receivers that its rule names, else to every one of its
+  severity: reason ``first``.
 * Where a silence matches, nothing is planned and the incident names the silence. When the silence
   is over and the incident still fires, the page goes out then: reason ``silence ended``.
 * A follow-up (advice that came after the page, the verdict on the change that it advised) goes to
@@ -13,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -74,14 +75,18 @@ def plan_deliveries(
     *,
     open_incidents: Mapping[str, Incident],
     notified: Collection[tuple[str, str]],
+    of_rules: Mapping[str, Collection[str]] | None = None,
 ) -> Plan:
     """Plan the deliveries of one tick.
 
     ``transitions``: in order, each incident with its page; ``receivers``: (name, severities it
     wants); ``open_incidents``: key → incident after the tick; ``notified``: (incident id, receiver)
-    whose firing page is in the outbox and not given up. Raises ValueError: an incident has no page.
+    whose firing page is in the outbox and not given up; ``of_rules``: rule id → the receivers that
+    it names, whatever severities they take; where none of them is there, those of the severity.
+    Raises ValueError: an incident has no page.
     """
     routes = [(name, frozenset(severities)) for name, severities in receivers]
+    chosen = of_rules or {}
     silences = tuple(silences)
     delivered = set(notified)
     planned: list[PlannedDelivery] = []
@@ -100,7 +105,7 @@ def plan_deliveries(
         elif (silence := silenced_by(incident, silences, now)) is not None:
             silence_of[incident.id] = silence
         else:
-            names = [name for name, wanted in routes if incident.severity in wanted]
+            names = _first_told(incident, routes, chosen.get(incident.rule, ()))
             delivered |= {(incident.id, name) for name in names}
             planned += _to(names, incident, "firing", "first", now)
         quiet = silence_of.get(incident.id, incident.silenced_by)
@@ -111,10 +116,20 @@ def plan_deliveries(
         if silence is None and incident.state == "firing" and incident.silenced_by is not None:
             silence = silenced_by(incident, silences, now)
             if silence is None:
-                names = [name for name, wanted in routes if incident.severity in wanted]
+                names = _first_told(incident, routes, chosen.get(incident.rule, ()))
                 planned += _to(names, incident, "firing", "silence ended", now)
         after[key] = replace(incident, silenced_by=silence)
     return Plan(open_incidents=after, transitions=tuple(marked), deliveries=tuple(planned))
+
+
+def _first_told(
+    incident: Incident,
+    routes: Sequence[tuple[str, Collection[Severity]]],
+    chosen: Collection[str],
+) -> list[str]:
+    """Who gets the firing page."""
+    named = [name for name, _ in routes if name in chosen]
+    return named or [name for name, wanted in routes if incident.severity in wanted]
 
 
 def _to(

@@ -103,7 +103,7 @@ class PageForm(RulePart):
     # which ratio of lengths the phrases compare: with the baseline's mean, with the nearest of its
     # hours, with its peers, or of a day with the baseline
     lengths: Lengths = "mean"
-    # evidence that the page carries, by group or by name; empty = all groups
+    # evidence that the page carries, by group or by name; empty = the usual groups
     columns: tuple[Annotated[str, AfterValidator(_columns)], ...] = ()
     # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
     family: Family | None = None

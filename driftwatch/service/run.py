@@ -139,6 +139,7 @@ class Service:
             now,
             open_incidents=news.on_pages(state.incidents),
             notified=self._store.notified({t.incident.id for t in news.transitions}),
+            of_rules={rule.id: rule.receivers for rule in self._plan.rules},
         )
         state = replace(state, incidents=planned.open_incidents)
         last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)

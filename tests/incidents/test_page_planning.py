@@ -54,6 +54,7 @@ def plan(
     now: datetime = NOW,
     incidents: tuple[Incident, ...] = (),
     notified: tuple[tuple[str, str], ...] = (),
+    of_rules: dict[str, tuple[str, ...]] | None = None,
 ) -> Plan:
     return plan_deliveries(
         transitions,
@@ -62,6 +63,7 @@ def plan(
         now,
         open_incidents={incident.key: incident for incident in incidents},
         notified=notified,
+        of_rules=of_rules,
     )
 
 
@@ -80,6 +82,24 @@ def test_a_firing_incident_is_told_to_every_receiver_of_its_severity() -> None:
     assert [d.payload for d in found.deliveries] == [one.page, one.page, two.page]
     assert {d.planned_at for d in found.deliveries} == {NOW}
     assert dict(found.open_incidents) == {one.key: one, two.key: two}
+
+
+def test_receivers_that_a_rule_names_take_the_place_of_those_of_its_severity() -> None:
+    one, two = firing("a"), firing("b", "notice")
+    happened = (fired(one), replace(fired(two), incident=replace(two, rule="Y")))
+
+    def planned(*names: str) -> Plan:
+        return plan(*happened, incidents=(one, two), of_rules={"Y": names, "X": ("log",)})
+
+    assert told(planned("oncall")) == [
+        ("a", "firing", "log", "first"),
+        ("b", "firing", "oncall", "first"),
+    ]
+    # a name that no receiver has leaves nobody untold
+    assert told(planned("oncal")) == [
+        ("a", "firing", "log", "first"),
+        ("b", "firing", "log", "first"),
+    ]
 
 
 def test_nothing_happens_without_a_transition() -> None:
