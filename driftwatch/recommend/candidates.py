@@ -23,7 +23,7 @@ from driftwatch.simulate.requests import Requests
 
 # a TTFT near capacity is a queue that any error of the rate makes another
 NEAR_CAPACITY = 0.9
-NEAR = "within 10 % of capacity TTFT cannot be forecast"
+NEAR = "the load is above 90 % of capacity, where TTFT cannot be forecast"
 GROWS = "it cannot keep up with this demand: its queue only grows"
 SATURATED = "requests wait all the time, and without a request log a backlog adds up every error"
 
@@ -53,7 +53,7 @@ def candidate(
     refused = refusal(scenario.configuration, knobs)
     others = {one.configuration for one in ground.scenarios}
     if not refused and any(refusal(one, knobs) for one in others):
-        refused = "max_num_batched_tokens is unknown and may be below it"
+        refused = "max_num_batched_tokens is unknown and may be below max_num_seqs"
     if refused:
         return Candidate(knobs, refused=refused)
     runs = [ground.measured(one, knobs, scraped=True, demand=demand) for one in ground.scenarios]

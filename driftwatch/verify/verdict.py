@@ -166,5 +166,8 @@ def _notes(
         )
     notes += inside_bucket(after, slo) if len(after) else []
     if comparison.enough:
-        notes.append(f"intervals: {100 * confidence:.4g} %, with the engine's own wander")
+        notes.append(
+            f"differences: {100 * confidence:.4g} % intervals, the usual variation of the engine's "
+            "speed included"
+        )
     return tuple(notes)

@@ -13,6 +13,7 @@ from driftwatch.recommend.candidates import NEAR
 from driftwatch.simulate.step_time import StepTime
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
+BELOW = "max_num_batched_tokens (512) is below max_num_seqs (1024): vLLM refuses to start"
 _RESIDUALS = {"generation_tokens_per_second": -0.02, "itl_seconds": 0.001, "ttft_seconds": 0.01}
 
 
@@ -48,7 +49,9 @@ def budget(value: float | None, share: float, ttft: float, itl: float, rate: flo
 
 def story() -> Advice:
     """rag-8b: the token budget binds; 512 → 2048."""
-    today, advised = budget(None, 0.013, 2.45, 0.024, 15.0), budget(2048, 1, 0.19, 0.054, 19.0)
+    near = {"ttft_p95_seconds": NEAR}
+    today = replace(budget(None, 0.013, 2.45, 0.024, 15.0), ttft_p95_seconds=None, reasons=near)
+    advised = budget(2048, 0.994, 0.19, 0.054, 19.0)
     advised = replace(
         advised, capacity_low_requests_per_second=17.9, capacity_high_requests_per_second=19.6
     )
@@ -80,9 +83,9 @@ def story() -> Advice:
         today=today,
         candidates=(
             today,
-            budget(1024, 1, 0.29, 0.034, 18.3),
+            budget(1024, 0.991, 0.29, 0.034, 18.3),
             advised,
-            budget(4096, 1, 0.17, 0.093, 19.0),
+            budget(4096, 0.994, 0.17, 0.093, 19.0),
             Candidate({"max_num_seqs": 128}, capacity_requests_per_second=15.0),
             Candidate({"max_num_seqs": 512}, capacity_requests_per_second=15.1),
         ),
@@ -121,12 +124,13 @@ def no_knob() -> Advice:
     """KV binds: no knob, two more replicas; TTFT not to be told near capacity."""
     near = {"ttft_p95_seconds": NEAR}
     today = replace(budget(None, 0.4, 1, 0.03, 10.0), ttft_p95_seconds=None, reasons=near)
+    today = replace(today, kv_cache_peak_ratio=1.0)
     wider = replace(today, knobs={"max_num_seqs": 512.0})
     return replace(
         story(),
         recommendation=Recommendation(
             "none",
-            Reason("no_knob_helps", "the KV cache is full, and no setting makes room"),
+            Reason("no_knob_helps", "the KV cache is full, and no batch setting makes room"),
             instead=(
                 "add 2 replicas (3 in all): forecast 99 % in target",
                 "with an fp8 KV cache: capacity 10.0 → 17.2 req/s per replica",
@@ -141,7 +145,7 @@ def no_knob() -> Advice:
         candidates=(
             today,
             wider,
-            Candidate({"max_num_seqs": 16.0}, refused="max_num_batched_tokens (8) is below it"),
+            Candidate({"max_num_seqs": 1024.0}, refused=BELOW),
         ),
         what_ifs=(
             Candidate({"kv_cache_dtype_fp8": 1.0}, 0.98, capacity_requests_per_second=17.2),

@@ -73,8 +73,18 @@ def test_the_screens(golden: Callable[[str, str], None]) -> None:
     change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 41")})
     kept = replace(FOUND, against=None, change=change, effects=(share, FASTER), forecast={"x": 1})
     failed = replace(kept, id="ba9876543210", verdict="FAIL", reason="TTFT mean rose")
-    late = [replace(kept, notes=("intervals: 95 %, with the engine's own wander",)), failed]
+    late = [
+        replace(
+            kept,
+            notes=(
+                "differences: 95 % intervals, the usual variation of the engine's speed included",
+            ),
+        ),
+        failed,
+    ]
     golden("verify/change.txt", "\n".join(one_in_full(late[0], AT)) + "\n")
     golden("verify/servers.txt", "\n".join(one_in_full(FOUND, AT)) + "\n")
-    golden("verify/list.txt", "\n".join(listed([FOUND, *late], AT)) + "\n")
+    golden(
+        "verify/list.txt", "\n".join(listed([replace(FOUND, id="456789abcdef"), *late], AT)) + "\n"
+    )
     golden("verify/record.txt", "\n".join(record_lines(track_record(late))) + "\n")

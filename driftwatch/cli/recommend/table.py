@@ -72,17 +72,18 @@ def reasons(advice: Advice) -> Iterator[str]:
     """Why rows are refused, and cells not known: each reason once, with what it keeps back."""
     axis = axis_of(advice)
     points = () if axis is None else axis.points
+    name = "" if axis is None else " and ".join(axis.knobs)
     by_reason: dict[str, dict[str, list[str]]] = {}
     for point in points:
         row = _values(point)
         if point.candidate.refused is not None:
-            yield f"{row} refused: {point.candidate.refused}"
-        for name, why in point.candidate.reasons.items():
-            if name in _CELL_NAMES and getattr(point.candidate, name) is None:
-                by_reason.setdefault(why, {}).setdefault(_CELL_NAMES[name], []).append(row)
+            yield f"{name} {row} not simulated: {point.candidate.refused}"
+        for cell, why in point.candidate.reasons.items():
+            if cell in _CELL_NAMES and getattr(point.candidate, cell) is None:
+                by_reason.setdefault(why, {}).setdefault(_CELL_NAMES[cell], []).append(row)
     for why, names in by_reason.items():
         for rows, columns in _alike(names).items():
-            of = "" if len(rows) == len(points) else f" for {' and '.join(rows)}"
+            of = "" if len(rows) == len(points) else f" for {name} {' and '.join(rows)}"
             yield f"no {', '.join(columns)}{of}: {why}"
 
 
@@ -162,6 +163,8 @@ def _cell(value: float | None, scale: float, digits: int) -> str:
     if scaled >= 100:
         digits = min(digits, 1) if scale == 100 else 0
     text = f"{scaled:,.{digits}f}"
+    if scale == 100 and digits and scaled < 100 and text == "100.0":
+        return "99.9"  # what is nearly all is not all
     if scaled > 0 and float(text.replace(",", "")) == 0:
         return figure(scaled, 2) if digits else "<1"
     return text
@@ -194,9 +197,9 @@ def _capacity(candidate: Candidate) -> float:
 
 
 def _what_if(c: Candidate) -> str:
-    """``50 % of the prompt tokens cached: 27.0 req/s``."""
+    """``With 50 % of the prompt tokens cached: capacity 27.0 req/s``."""
     named = [_knob_text(name, value) for name, value in sorted(c.knobs.items())]
-    label = ", ".join(named) or "today"
+    label = f"With {', '.join(named)}" if named else "Today"
     if c.refused is not None:
         return f"{label}: refused: {c.refused}"
     figures = []
@@ -215,7 +218,7 @@ def _knob_text(name: str, value: float) -> str:
     if name == "prefix_hit_ratio":
         return f"{100 * value:.0f} % of the prompt tokens cached"
     if name == "kv_cache_dtype_fp8":
-        return "fp8 KV cache"
+        return "an fp8 KV cache"
     if name == "max_num_queued_tokens":
-        return f"turning load away (max_num_queued_tokens {knob(value)})"
+        return f"load turned away (max_num_queued_tokens {knob(value)})"
     return f"{name} {knob(value)}"

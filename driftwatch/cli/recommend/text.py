@@ -131,7 +131,7 @@ def _details(advice: Advice) -> Iterator[tuple[str, str]]:
         return
     if answer.action == "change" and answer.basis != "simulation" and answer.effect:
         yield "Why", answer.why
-    undo = answer.undo and f"{answer.undo}{f', if {answer.wrong_if}' if answer.wrong_if else ''}"
+    undo = answer.undo and f"{answer.undo}{f' if {answer.wrong_if}' if answer.wrong_if else ''}"
     for label, text in (
         ("Change", "; ".join(answer.effect[1:])),
         ("Do", "; ".join(answer.instead)),
@@ -153,13 +153,13 @@ def _capacity(advice: Advice) -> Iterator[str]:
     else:
         full = " when full" if advice.slo is None else ""
         before = advice.capacity_reference_requests_per_second
-        served = "" if before is None else f" and served {figure(before)} at the baseline's"
+        served = "" if before is None else f"; at the baseline's {figure(before)} req/s"
         yield f"One replica serves {figure(now)} req/s{full} at these lengths{served}."
     if offered is not None:
         used = advice.utilization_ratio
         share = "" if used is None else f", {100 * used:,.0f} % of capacity"
         waves = _waves(advice) if used is not None and used < 1 else ""
-        yield f"It now gets {figure(offered)} req/s{share}{waves}."
+        yield f"One replica now gets {figure(offered)} req/s{share}{waves}."
 
 
 def _waves(advice: Advice) -> str:
@@ -175,10 +175,13 @@ def _check(advice: Advice) -> Iterator[str]:
     fit = advice.calibration
     if fit is None:
         return
-    parts, bounds = [], []
+    parts, bounds, missing = [], [], []
     for name, label in _SATURATED_FIT if fit.saturated else _FIT:
         residual = fit.best.residuals.get(name)
-        parts.append(f"{label} {'not compared' if residual is None else _signed(residual)}")
+        if residual is None:
+            missing.append(label)
+            continue
+        parts.append(f"{label} {_signed(residual)}")
         bounds.append(f"{100 * BOUNDS[name]:.0f}")
     names = {gate.name for gate in advice.gates}
     # a request log is simulated exactly, a backlog included
@@ -190,8 +193,11 @@ def _check(advice: Advice) -> Iterator[str]:
         left_out = "; TTFT not judged: requests waited" if skipped else ""
     failed = any(gate.name.startswith("fit_") and not gate.passed for gate in advice.gates)
     verdict = "failed" if failed else "good"
-    limits = f"limits {', '.join(bounds)} %"
-    yield f"model check: {verdict} ({', '.join(parts)}; {limits}{left_out})"
+    limits = f"limits {', '.join(bounds)} %" if bounds else "nothing was compared"
+    if missing:
+        limits += f"; {' and '.join(missing)} not observed"
+    found = f"simulated against measured: {', '.join(parts)}; " if parts else ""
+    yield f"model check: {verdict} ({found}{limits}{left_out})"
     if not fit.prior_known:
         yield f"step times fitted with {fit.prior}"
 

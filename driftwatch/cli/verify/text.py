@@ -81,7 +81,11 @@ def _lines(verification: Verification, now: datetime) -> Iterator[str]:
             f"{n} min {of}{side}"
             for n, side in zip(verification.matched_minutes, sides, strict=True)
         ]
-        yield f"compared: {' with '.join(minutes)}, at the same lengths and load; means and limits"
+        stretches = " with ".join(minutes)
+        yield (
+            f"compared: {stretches}, at the same lengths and load; means and the limits of their "
+            "difference"
+        )
         header = ("figure", *sides, "difference", "forecast")
         if sys.stdout.isatty():
             yield from render(header, rows, width=_WIDTH)
@@ -101,7 +105,7 @@ def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:
         value_text(effect["before"], effect),
         value_text(effect["after"], effect),
         difference_text(effect),
-        "none" if forecast is None else value_text(forecast, effect),
+        "not forecast" if forecast is None else value_text(forecast, effect),
     )
 
 
