@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +36,18 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
 @click.command(name="doctor")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--all", "show_all", is_flag=True, help="Show what is fine as well.")
+@click.option("--all", "show_all", is_flag=True, help="List the checks that passed as well.")
 @json_option
 @history_options("recording", "baseline", "serving")
 def command(urls: tuple[str, ...], show_all: bool, as_json: bool, history: History) -> None:
-    """Check every input of every rule, at metrics pages (URL), a recording, or --config.
+    """Check every input of every rule: at /metrics (URL), in a recording, or of --config.
 
     Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there, fresh,
     in a plausible unit and scraped often enough; the clocks, the GPUs, contradictions in the
-    configuration, and the receivers. Exit code 0: every rule can fire on every target, is LEARNING
-    (waits for a baseline or for history) or OFF (its pool has too few servers), and every receiver
-    can be reached; 1: not, with the reason; 4: no source has a vLLM server.
+    configuration, and whether the receivers' secrets can be read (driftwatch notify test sends a
+    page). LEARNING: the rule waits for a baseline or for history. OFF: the pool has too few
+    servers, the engine has no such metric, or the rule is switched off. Exit code 0: nothing is
+    MISSING or WRONG; 1: something is; 4: no source has a vLLM server.
     """
     import polars as pl
 
@@ -218,34 +221,47 @@ def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None
     limit = _MOST_SHOWN if sys.stdout.isatty() else len(troubles)
     listed = checks if show_all else troubles[:limit]
     wide = min(20, max((len(c.where) for c in listed), default=0))
+    later = result.learning | result.off
     for check in listed:
-        _print_check(check, wide, place)
+        _print_check(check, wide, place, later)
     if len(troubles) > len(listed):
         click.echo(f"and {len(troubles) - len(listed)} more (--all)")
     if not show_all:
-        click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks (--all)")
+        click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks; --all lists them")
     click.echo(_verdict(result))
 
 
 def _verdict(result: Checkup) -> str:
     if not result.targets:
         return "NO VERDICT: no source has a vLLM server"
-    counted = {
-        status: sum(check.status == status for check in result.checks)
-        for status in ("MISSING", "WRONG")
-    } | {"LEARNING": len(result.learning), "OFF": len(result.off)}
-    bad = ", ".join(f"{number} {status}" for status, number in counted.items() if number)
+    able, learning, off = sum(result.rules.values()), len(result.learning), len(result.off)
+    # each enabled rule in one state; the numbers add up
+    states = {"MISSING": len(result.rules) - able - learning - off}
+    states |= {"LEARNING": learning, "OFF": off}
+    text = f"{able} of {len(result.rules)} rules can fire"
+    text += " on every pool" if result.targets > 1 else ""
+    text += "".join(f", {number} {status}" for status, number in states.items() if number)
+    checks = Counter(check.status for check in result.checks)
+    of_none = {"WRONG": checks["WRONG"], "MISSING": 0 if states["MISSING"] else checks["MISSING"]}
+    beside = ", ".join(f"{number} {status}" for status, number in of_none.items() if number)
     word = "READY" if result.ready else "NOT READY"
-    able = f"{sum(result.rules.values())} of {len(result.rules)}"
-    return f"{word}: {able} rules can fire on every pool{'; ' if bad else ''}{bad}"
+    return f"{word}: {text}" + (f"; other checks: {beside}" if beside else "")
 
 
-def _print_check(check: Check, wide: int, place: Callable[[Check], str] | None) -> None:
-    """What is wrong, what it costs, how to mend it (without a file, on the command line first)."""
+def _print_check(
+    check: Check, wide: int, place: Callable[[Check], str] | None, later: Set[str]
+) -> None:
+    """What is wrong, what it costs, how to mend it (without a file, on the command line first).
+
+    ``later``: ids of the rules that are LEARNING or OFF; what is MISSING is named there only.
+    """
+    is_later = check.status in ("LEARNING", "OFF")
+    disables = [rule for rule in check.disables if rule in later or not is_later]
     # a rule's selectors tell nothing here
-    names = ", ".join(dict.fromkeys(name.partition("{")[0] for name in check.disables))
+    counts = Counter(name.partition("{")[0] for name in disables)
+    names = ", ".join(f"{n} ({many} rules)" if many > 1 else n for n, many in counts.items())
     what = check.what
-    if check.status in ("LEARNING", "OFF") and names:
+    if is_later and names:
         what = f"{what}: {names} cannot fire" + (" yet" if check.status == "LEARNING" else "")
         names = ""
     _wrapped(f"{check.status:<7} {check.where:<{wide}} {what}", 8)

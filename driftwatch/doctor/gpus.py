@@ -44,8 +44,8 @@ def gpu_inputs(
             "the GPU line of a page",
             *(("tokens/s/GPU where gpus_per_replica is not declared",) if undeclared else ()),
         ),
-        "dcgm-exporter in the Prometheus of a source, sources: [{dcgm: "
-        "[http://host:9400/metrics]}], or sources: [{nvml: true}] on the GPUs' own host"
+        "scrape dcgm-exporter with the Prometheus of a source; or add sources: [{dcgm: "
+        "[http://host:9400/metrics]}]; or on the GPUs' own host, sources: [{nvml: true}]"
         + _or_off(costs, cost.lost),
     )
 

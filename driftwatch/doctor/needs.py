@@ -28,10 +28,8 @@ _STAND_INS: Mapping[str, str] = {
 # A ratio is unknown where the reading is that it compares.
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
 NEEDED_TARGETS = 3
-_NO_BASELINE = "no baseline (driftwatch run has no database here yet)"
-_PROPOSE = (
-    "driftwatch baseline propose; rules with a baseline under 24 h page 3 to 10 times too often"
-)
+_NO_BASELINE = "no baseline (driftwatch run has not made a database yet)"
+_PROPOSE = "driftwatch baseline propose; one under 24 h pages 3 to 10 times as often as one of 48 h"
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days of history",

@@ -76,7 +76,7 @@ def written(inventory: Inventory, discovery: Discovery, origin: Api | Mapping[st
             _api_source(*selection, missing) for selection in _selections(inventory, origin.match)
         ]
     else:
-        where = f"at {len(origin)} metrics pages"
+        where = f"at {len(origin)} /metrics addresses"
         values["page_sources"] = [
             {"urls": [origin[server.instance] for server in pool.servers], "pool": pool.name}
             for pool in discovery.pools
@@ -235,20 +235,21 @@ def _missing_of(pool: FoundPool) -> list[str]:
     """What a pool lacks, one sentence each."""
     missing = []
     if pool.gpus_per_replica is None:
-        why = pool.gpus_source or "no GPU readings join its servers"
+        why = pool.gpus_source or "no GPU reading has the labels of its servers"
         missing.append(f"gpus_per_replica ({why}): without it tokens/s/GPU is unknown")
     if unknown := _unknown(pool):
         them = "them" if len(unknown) > 1 else "it"
         missing.append(
-            f"{' and '.join(unknown)}: no metric shows {them}; give serving.{unknown[0]}, "
-            "serving.startup_log, or serving.arguments (vLLM's command line)"
+            f"{' and '.join(unknown)}: no metric shows {them}; give "
+            f"{' and '.join(f'serving.{name}' for name in unknown)}, or serving.startup_log or "
+            "serving.arguments (vLLM's command line)"
         )
     return [
         *missing,
         *pool.doubts,
-        "slo: no metric says which latency is wanted",
-        "tuned_for: the mean lengths its settings were chosen for; without them (or a "
-        "baseline: driftwatch baseline pin) LengthDrift and BatchDrift cannot fire",
+        "slo: give the latency targets; no metric has them",
+        "tuned_for: give the mean lengths that its settings were chosen for; without them and "
+        "without a baseline (driftwatch baseline pin) LengthDrift and BatchDrift cannot fire",
     ]
 
 

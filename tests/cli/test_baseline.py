@@ -96,7 +96,7 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     code, out, _ = run("pin", proposal["id"], "--db", db, "--by", "ana")
     assert code == 0
     assert f"pinned {proposal['id']} host:8000" in out
-    assert "with a baseline under 24 h, rules page 3 to 10 times too often" in out
+    assert "with a baseline under 24 h, rules page 3 to 10 times as often as with 48 h" in out
     (pin,) = _json(run, "list", "--db", db)["pins"]
     assert pin["accepted_by"] == "ana"
     assert pin["why"] == proposal["why"]

@@ -37,7 +37,9 @@ def test_a_replay_takes_its_own_proposal_and_says_so_once(shared_data: Path) -> 
     assert line.startswith(
         "no baseline given: driftwatch uses the one it proposes, host:8000 2026-"
     )
-    assert line.endswith("with a baseline under 24 h, rules page 3 to 10 times too often")
+    assert line.endswith(
+        "with a baseline under 24 h, rules page 3 to 10 times as often as with 48 h"
+    )
     assert "min)" in line
     assert any(text.startswith("not judged yet: ") and " of 20 minutes" in text for text in arming)
 

@@ -315,4 +315,4 @@ def test_what_many_pools_lack_is_said_once() -> None:
     found = Inventory(servers)
     made = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
     slo = [sentence for sentence in made.missing if ": slo: " in sentence]
-    assert slo == ["m0, m1, m2 and 6 more: slo: no metric says which latency is wanted"]
+    assert slo == ["m0, m1, m2 and 6 more: slo: give the latency targets; no metric has them"]
