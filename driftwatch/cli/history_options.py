@@ -21,25 +21,44 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_RECORDING = "Read this recording instead of the database"
+_RECORDING = "Read this recording"
 _SERVING: tuple[Option, ...] = (
     click.option(
         "-c",
         "--config",
         type=_FILE,
         metavar="FILE",
-        help="Pools, latency targets and rules of this driftwatch.yaml.",
+        help=f"Read pools, latency targets and rules from this file; default: ./{DEFAULT_CONFIG}, "
+        "but none with a recording, --prometheus or a URL.",
     ),
     *(
-        click.option(flag, type=click.IntRange(min=1), help=f"vLLM's {flag}.")
+        click.option(
+            flag,
+            type=click.IntRange(min=1),
+            metavar="N",
+            help=f"vLLM runs with this {flag}; overrides the configuration, for every server.",
+        )
         for flag in map(flag_of, COLUMN_KNOBS)
     ),
-    click.option("--startup-log", type=_FILE, help="vLLM's start-up log, which has both."),
-    click.option("--arguments", metavar="TEXT", help="vLLM's command line, which has both."),
-    click.option("--pid", type=click.IntRange(min=1), help="vLLM's process on this host."),
+    click.option("--startup-log", type=_FILE, help="Read both settings from vLLM's start-up log."),
+    click.option(
+        "--arguments", metavar="TEXT", help="Read both settings from vLLM's command line."
+    ),
+    click.option(
+        "--pid",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Read both settings from the command line of vLLM's process N on this host.",
+    ),
 )
 _OPTIONS: dict[str, tuple[Option, ...]] = {
-    "at": (click.option("--at", type=Time(), help="Moment to look at; default: newest scrape."),),
+    "at": (
+        click.option(
+            "--at",
+            type=Time(),
+            help="Moment to look at: 2026-01-31T14:05Z or 24h (ago); default: the newest scrape.",
+        ),
+    ),
     "recording": (
         click.option(
             "--recording",
@@ -75,12 +94,17 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
             type=click.FloatRange(min=1),
             default=15.0,
             show_default=True,
-            help="With --prometheus: scrape interval in seconds.",
+            help="With --prometheus: its scrape interval in seconds; above it scrapes are skipped.",
         ),
     ),
     "span": (
-        click.option("--from", "since", type=Time(), help="Start (needed with --prometheus)."),
-        click.option("--to", "until", type=Time(), help="End (needed with --prometheus)."),
+        click.option(
+            "--from",
+            "since",
+            type=Time(),
+            help="Start: 2026-01-31T14:05Z or 24h (ago); required with --prometheus.",
+        ),
+        click.option("--to", "until", type=Time(), help="End; required with --prometheus."),
     ),
     "baseline": (
         click.option(
@@ -94,7 +118,24 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
             "--pins",
             type=_FILE,
             metavar="FILE",
-            help="Baselines to compare with, as driftwatch baseline export writes them.",
+            help="Compare with the baselines of this file (driftwatch baseline export writes one).",
+        ),
+    ),
+    "pins_written": (
+        click.option(
+            "--pins",
+            type=_FILE,
+            metavar="FILE",
+            help="Write the baseline to this file instead of the database; replay, explain and "
+            "watch read it with --pins.",
+        ),
+    ),
+    "pins_listed": (
+        click.option(
+            "--pins",
+            type=_FILE,
+            metavar="FILE",
+            help="Take the baselines of this file instead of the database's.",
         ),
     ),
     "db": (
@@ -102,7 +143,8 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
             "--db",
             type=_FILE,
             metavar="FILE",
-            help=f"Database; default: {DATABASE_VARIABLE}, the configuration's, driftwatch.db.",
+            help=f"Database; default: ${DATABASE_VARIABLE}, else the configuration's, else "
+            "./driftwatch.db.",
         ),
     ),
     "config": (

@@ -23,19 +23,25 @@ if TYPE_CHECKING:
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--prometheus", metavar="URL", help="A Prometheus-compatible API to look at.")
 @click.option(
-    "--match", multiple=True, metavar="LABEL=VALUE", help="Labels a vLLM series must carry."
+    "--match", multiple=True, metavar="LABEL=VALUE", help="Only series with this label value."
 )
-@click.option("--bearer-token-file", type=click.Path(path_type=Path), help="Token for the API.")
+@click.option(
+    "--bearer-token-file",
+    type=click.Path(path_type=Path),
+    help="File with the bearer token of the API.",
+)
 @click.option("--username", help="User of the API.")
 @click.option("--password-file", type=click.Path(path_type=Path), help="Password of that user.")
-@click.option("--tenant", help="Sent as X-Scope-OrgID.")
+@click.option("--tenant", help="Tenant of Mimir, Cortex or Thanos (header X-Scope-OrgID).")
 @click.option(
-    "--ca-file", type=click.Path(path_type=Path), help="Authorities to check the API's TLS by."
+    "--ca-file", type=click.Path(path_type=Path), help="CA certificates (PEM) that check the API's."
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="File to write; without it stdout."
 )
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option(
+    "--force", is_flag=True, help="Replace the file; without it, -o fails if the file exists."
+)
 def command(
     urls: tuple[str, ...],
     prometheus: str | None,
@@ -48,14 +54,14 @@ def command(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Look at an API (--prometheus) or at metrics pages (URL), and write a configuration.
+    """Look at an API (--prometheus) or at /metrics (URL), and write a configuration.
 
-    driftwatch writes what it finds, with the source, and at the end names what no metric shows.
+    A comment says where each value was found; the end of the file lists what was not found.
     Exit code 4: no vLLM server found.
     """
     if (prometheus is None) == (not urls):
         raise UsageError(
-            "give --prometheus URL, or the addresses of metrics pages; not both",
+            "give --prometheus URL, or /metrics URLs; not both",
             help_text=f"driftwatch init --prometheus http://prometheus:9090 -o {DEFAULT_CONFIG}",
         )
     if output is not None and output.exists() and not force:

@@ -22,7 +22,7 @@ from driftwatch.errors import (
 # verb → one line of help; the verb's module is driftwatch.cli.<verb>, its command `command`
 VERBS: dict[str, str] = {
     "init": "Find vLLM servers and write a configuration.",
-    "watch": "Watch vLLM /metrics pages now; no configuration needed.",
+    "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
     "agent": "Serve the GPUs of this machine as /metrics, in DCGM's terms.",
     "demo": "Play a recorded server and show the page on-call gets.",
@@ -33,7 +33,7 @@ VERBS: dict[str, str] = {
     "evidence": "Explain the evidence columns, or print one window of a recording.",
     "doctor": "Check which rules can fire, and what is missing.",
     "sweep": "Find the concurrency where latency starts to degrade.",
-    "baseline": "Accept what is good: what speed and lengths are compared with.",
+    "baseline": "Pin what is good: what speed and lengths are compared with.",
     "plan": "What fits a server, how fast it is, and how many wait.",
     "report": "A week: what drifted, at what cost, did the change work.",
     "verify": "Did a change work? Matched traffic before and after it.",

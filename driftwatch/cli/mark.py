@@ -37,10 +37,11 @@ def command(
     as_json: bool,
     history: History,
 ) -> None:
-    """Mark the page of an incident, open or over; ID may be its first digits.
+    """Mark the page of an incident, open or over; ID: its first characters are enough.
 
-    The weekly report counts the pages of its week that were not useful beside the noise budget.
-    The last mark counts. A page without a mark is unknown, neither useful nor not.
+    The weekly report prints how many of its week's pages were not useful, beside the false pages
+    that detection.false_episodes_per_server_month allows. The last mark counts. A page without a
+    mark is unknown, neither useful nor not.
     """
     if not_useful + useful + undo != 1:
         raise UsageError("useful or not? give --not-useful, --useful or --undo, one of them")

@@ -31,13 +31,12 @@ _PROPOSED_FROM = timedelta(days=2)
     show_default=True,
     help="The configuration.",
 )
-@click.option("--once", is_flag=True, help="One tick and its deliveries, then stop.")
+@click.option("--once", is_flag=True, help="Collect, evaluate and deliver once, then stop.")
 def command(config: Path, once: bool) -> None:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
-    A server that stops answering, and one that answers again, are state changes too. Serves its
-    own /metrics, /-/healthy and /-/ready on `listen`. One process at a time may watch with one
-    database.
+    driftwatch also logs when a server stops or starts to answer. It serves its own /metrics,
+    /-/healthy and /-/ready at the address `listen`. Only one process may use a database.
     """
     from driftwatch.cli.allocator import give_memory_back
 

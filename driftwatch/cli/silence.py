@@ -28,7 +28,9 @@ LONGEST = timedelta(days=366)
 
 @click.command()
 @click.argument("matchers", metavar="[MATCHER]...", nargs=-1)
-@click.option("--for", "length", type=Duration(), help="How long, e.g. 2h or 1d12h.")
+@click.option(
+    "--for", "length", type=Duration(), help="How long: 2h, 1d12h; required with MATCHER."
+)
 @click.option("--by", metavar="NAME", help="Who silences; default: this user.")
 @click.option("--comment", metavar="TEXT", default="", help="Why.")
 @click.option("--list", "listing", is_flag=True, help="List the silences that hold now.")
@@ -45,11 +47,12 @@ def command(
     as_json: bool,
     history: History,
 ) -> None:
-    """Hold back firing pages whose labels match every MATCHER.
+    """Send no firing page, ticket or notice whose labels match every MATCHER.
 
     A matcher is name=value, name!=value, name=~regex or name!~regex (the whole label has to
-    match). Labels: alert, rule, severity, and those of the target (instance, engine, pool,
-    model_name). When the silence ends, driftwatch pages the alerts that still fire.
+    match). Labels: alert (the name), rule (the name with the rule's own labels), severity, and
+    those of the target (instance, engine, pool, model_name). Who got the firing page still gets
+    its resolve. When the silence ends, driftwatch pages the alerts that still fire.
     """
     now = SystemClock().now()
     if listing + (expire is not None) + bool(matchers) != 1:

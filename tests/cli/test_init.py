@@ -305,7 +305,7 @@ def test_nobody_there(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "give --prometheus URL, or the addresses"),
+        ((), "give --prometheus URL, or /metrics URLs"),
         (("--prometheus", "http://p:9090", "http://h:8000"), "not both"),
         (("--prometheus", "ftp://p"), "only http:// and https://"),
         (("--prometheus", "http://u:pw@p:9090"), "no user or password in a URL"),

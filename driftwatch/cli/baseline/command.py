@@ -18,8 +18,8 @@ SUBCOMMANDS = {
 
 @click.command(cls=LazyGroup, modules=SUBCOMMANDS)
 def command() -> None:
-    """Accept what is good: the stretch that speed and lengths are compared with.
+    """Pin what is good: the window that speed and lengths are compared with.
 
-    Nothing but a person changes a baseline: a person pins a window, or accepts a proposal. With
-    --pins FILE a command works on an exported file instead of the database.
+    Only a person changes a baseline: with `pin`, of a window or of a proposal. With --pins FILE a
+    command works on an exported file instead of the database.
     """

@@ -37,15 +37,15 @@ class _Wanted:
 
 @click.command(name="pin")
 @click.argument("names", metavar="TARGET|POOL|PROPOSAL...", nargs=-1, required=True)
-@click.option("--by", metavar="NAME", help="Who accepts it; default: this user.")
+@click.option("--by", metavar="NAME", help="Who pins it; default: this user.")
 @click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the baseline.")
 @click.option(
     "--anyway",
     is_flag=True,
-    help="Accept a window with an incident, a restart or too few scrapes; needs --why.",
+    help="Pin a window with an incident, a restart or too few scrapes too; needs --why.",
 )
 @json_option
-@history_options("span", "recordings", "prometheus", "pins", "db", "config")
+@history_options("span", "recordings", "prometheus", "pins_written", "db", "config")
 def command(
     names: tuple[str, ...],
     by: str | None,
@@ -54,10 +54,10 @@ def command(
     as_json: bool,
     history: History,
 ) -> int:
-    """Accept the window --from to --to of a target or a pool, or proposals by their ids.
+    """Pin the window --from to --to of a target or a pool, or proposals by their ids.
 
-    It replaces the baseline before it. Exit code 1: the window has an incident, a restart or too
-    few scrapes in it, and nothing was accepted.
+    The new baseline replaces the old one. Exit code 1: the window has an incident, a restart or
+    too few scrapes in it, and nothing was pinned.
     """
     from driftwatch.baselines.candidates import candidate
     from driftwatch.baselines.windows import Acceptance

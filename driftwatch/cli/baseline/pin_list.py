@@ -29,7 +29,7 @@ _PAD = " " * 12
 
 @click.command(name="list")
 @json_option
-@history_options("recordings", "pins", "db", "config")
+@history_options("recordings", "pins_listed", "db", "config")
 def list_command(as_json: bool, history: History) -> None:
     """List the baselines in force, then the targets without one and what they lack.
 
@@ -121,9 +121,9 @@ def _waiting_data(one: Waiting) -> dict[str, object]:
 @click.command(name="show")
 @click.argument("name", metavar="ID|TARGET|POOL")
 @json_option
-@history_options("pins", "db", "config")
+@history_options("pins_listed", "db", "config")
 def show_command(name: str, as_json: bool, history: History) -> None:
-    """Show one baseline: window, who accepted it and why, what ran, load model and lengths."""
+    """Show one baseline: window, who pinned it and why, what ran, load model and lengths."""
     from driftwatch.baselines.documents import document_of
 
     pin = pin_named(pins_in_force(history), name)

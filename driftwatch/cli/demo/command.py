@@ -57,9 +57,10 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="With --write: text, Parquet (default), or for promtool.",
+    help="With --write: recording (text), compact (Parquet, the default), or openmetrics (for "
+    "promtool).",
 )
-@click.option("--live", is_flag=True, help="Serve the scenario's pages over HTTP until it ends.")
+@click.option("--live", is_flag=True, help="Serve the scenario's /metrics over HTTP until it ends.")
 @click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Processes that simulate (default: one per core)."
@@ -77,7 +78,7 @@ def command(
 ) -> None:
     """Play a recorded server, minute by minute, and show the page on-call gets.
 
-    With --scenario, simulate servers with a known fault, replay their pages,
+    With --scenario, simulate servers with a known fault, replay their scrapes,
     and print the injected fault beside driftwatch's findings.
     """
     _check(click.get_current_context().params)

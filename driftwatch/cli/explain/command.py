@@ -49,7 +49,7 @@ def command(
     """Explain why TARGET (host:8000, host:8000/1, or a pool) is as it is: evidence, cause, limits.
 
     Leave TARGET out where there is only one. Of a pool, driftwatch explains the server with the
-    longest queue. Without --recording and --prometheus it reads ./driftwatch.yaml, if that exists.
+    longest queue. It reads --recording, else --prometheus, else the database of driftwatch run.
     Exit code 0: answered; 4: no verdict, and the output names what is missing.
     """
     with history.as_recording() as source:

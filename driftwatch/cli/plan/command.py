@@ -47,9 +47,9 @@ _CACHE_DTYPES = (
 @option(
     "--objective",
     click.Choice(["throughput", "latency"]),
-    "Simulate both presets and your settings on the requests, and name the best.",
+    "Simulate a throughput preset, a latency preset and your settings; name the best.",
 )
-@option("--rate", RATE, "Requests a second: simulate the queue, beside M/M/1.")
+@option("--rate", RATE, "Requests a second: simulate the queue, and print M/M/1's beside it.")
 @option("--ttft-seconds", SECONDS, "Target of the time to first token.")
 @option("--tpot-seconds", SECONDS, "Target of the time per output token.")
 @option("--table", FILE, "Measured CSV batch,seconds[,tokens]: which batch meets --tpot-seconds.")

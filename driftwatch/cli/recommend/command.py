@@ -43,10 +43,11 @@ def command(
     TARGET is a server (host:8000, host:8000/1) or a pool. Of a pool, driftwatch takes the server
     with the longest queue.
 
-    driftwatch rebuilds the requests from stored minutes (--recording: from a recording), fits the
-    step time of the server, and simulates vLLM's scheduler with other settings. It never changes a
-    server: it prints the change. Exit code 0: answered, also where nothing is to be changed; 4: no
-    advice, and the output names the check that failed and what would settle it.
+    driftwatch rebuilds the requests (from --recording, else --prometheus, else the database of
+    driftwatch run), fits the step time of the server, and simulates vLLM's scheduler with other
+    settings. It never changes a server: it prints the change. Exit code 0: answered, also where
+    nothing is to be changed; 4: no advice, and the output names the check that failed and what
+    would settle it.
     """
     from driftwatch.recommend.advise import advise
     from driftwatch.simulate.hardware import with_hardware

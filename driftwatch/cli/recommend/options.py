@@ -88,14 +88,13 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "--window",
             "length",
             type=Duration(),
-            help="Length of the window (default: as far back as the traffic was alike, 1h at "
-            "most).",
+            help="Length of the window (default: since the traffic last changed, 1h at most).",
         ),
         click.option(
             "--slo",
             type=SloText(),
-            help=f"Targets to judge by: {_SLO_EXAMPLE.removeprefix('--slo ')} (default: the "
-            "pool's, else twice the baseline's p95).",
+            help=f"Latency targets to judge by: {_SLO_EXAMPLE.removeprefix('--slo ')} "
+            "(default: the pool's, else twice the baseline's p95).",
         ),
         click.option(
             "--objective",

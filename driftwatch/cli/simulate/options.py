@@ -135,7 +135,7 @@ _SCHEDULER = (
     option(
         "--max-num-queued-tokens",
         COUNT,
-        "Answer 503 while prompts without a first token sum to as many tokens.",
+        "Answer 503 while the prompts without a first token have this many tokens together.",
     ),
 )
 

@@ -80,8 +80,8 @@ class SweepPlan:
 @option(
     "--requests-per-level",
     click.IntRange(2, 10_000_000),
-    f"Requests sent at a level (default: {_ROUNDS} a user, at least "
-    f"{_FEWEST_SIMULATED} simulated, {_FEWEST_LIVE} live).",
+    f"Requests sent at a level (default: {_ROUNDS} a user; at least {_FEWEST_SIMULATED} in the "
+    f"simulator, {_FEWEST_LIVE} with --url).",
 )
 @option(
     "--warm-up-rounds",
@@ -92,7 +92,8 @@ class SweepPlan:
 @option(
     "--timeout-seconds",
     SECONDS,
-    f"A user gives up after so long (default: live {_DEFAULT_TIMEOUT_SECONDS:g}).",
+    f"A user gives up after so long (default: {_DEFAULT_TIMEOUT_SECONDS:g} with --url, "
+    "else never).",
 )
 @option(
     "--level-seconds",

@@ -36,15 +36,17 @@ _EVER = timedelta(days=400)
 
 @click.command(name="verify")
 @click.argument("target", required=False)
-@click.option("--before", type=Span(), help="Compare this stretch ...")
-@click.option("--after", type=Span(), help="... with this one, changed settings or not.")
+@click.option("--before", type=Span(), help="Window before the change; needs --after.")
+@click.option("--after", type=Span(), help="Window after the change; the settings need not differ.")
 @click.option(
     "--against",
     metavar="OTHER",
-    help="Compare TARGET with this server over the same 24 h (or --after).",
+    help="Compare TARGET with this server in the window --after (default: the last 24 h).",
 )
-@click.option("--record", is_flag=True, help="The track record: forecasts beside measurements.")
-@click.option("--slo", type=SloText(), help="Targets to judge by: ttft=1s,tpot=50ms.")
+@click.option(
+    "--record", is_flag=True, help="Print the track record: forecasts beside measurements."
+)
+@click.option("--slo", type=SloText(), help="Latency targets to judge by: ttft=1s,tpot=50ms.")
 @json_option
 @history_options("at", "recording", "pins", "db", "serving")
 def command(
@@ -60,11 +62,12 @@ def command(
     """Say whether a change of a setting or a release worked, at matched traffic.
 
     Without TARGET: every verification of the last eight weeks. With it: the newest one of that
-    target. With --before and --after: those two stretches. With --against: two servers. With
+    target. With --before and --after: those two windows. With --against: two servers. With
     --recording: the changes in it.
 
     A list has id, verdict, time of the change, target and change; piped also when it closed, and
-    the reason. Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE, or still open.
+    the reason. Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE,
+    or the verification has not ended.
     """
     from driftwatch.cli.verify.text import one_in_full, record_document, record_lines
     from driftwatch.verify.verification import VERIFICATION, track_record
@@ -72,7 +75,7 @@ def command(
     if (before is None) != (after is None) and against is None:
         raise UsageError("--before and --after belong together")
     if before is not None and against is not None:
-        raise UsageError("--against compares two servers in one stretch: give --after alone")
+        raise UsageError("--against compares two servers in one window: give --after alone")
     options = _Options(target, before, after, against, history.at, slo)
     if history.is_stored:
         verifications = _of_store(options, record, history)
