@@ -8,7 +8,7 @@ from typing import Any
 
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import LEADS, Reason, with_lead
-from driftwatch.notify.numbers import clean, moment, setting
+from driftwatch.notify.numbers import clean, knob, moment, setting
 from driftwatch.notify.page_values import Line, Page, evaluated, form_of, leaf, many, value
 from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.phrases.limits import room
@@ -37,7 +37,9 @@ def imperatives(page: Page) -> list[str]:
         texts = [f"{NO_KNOB_HELPS}: {text[:1].lower()}{text[1:]}" for text in (first, short)]
         return [*texts, short]
     if advised is not None and advised["action"] == "no_action":
-        return [*_shorter(f"Nothing to do: {why_of(advised)}"), "Nothing to do"]
+        # where users miss a target now, "nothing to do" would contradict how bad it is
+        lead = _KEEP_SETTINGS if value(page, "slo_missed") else "Nothing to do"
+        return [*_shorter(f"{lead}: {why_of(advised)}"), lead]
     return _shorter(full_advice(page) or "")
 
 
@@ -160,8 +162,15 @@ def _change_lines(advised: Mapping[str, Any]) -> Iterator[Line]:
     if price := [clean(text) for text in advised["price"] if text != "restart"]:
         yield Line("Cost", "; ".join(price), weight=7)
     if advised["undo"]:
-        how = clean(advised["undo"]) if advised["from"] is None else "it"
-        yield Line("Undo", f"{how} if {clean(advised['wrong_if'] or 'it is worse')}", weight=6)
+        wrong = clean(advised["wrong_if"] or "it is worse")
+        yield Line("Undo", f"{_way_back(advised)} if {wrong}", weight=6)
+
+
+def _way_back(advised: Mapping[str, Any]) -> str:
+    """``go back to 512``; of several settings, or of an unknown one, the arguments."""
+    if advised["from"] is None or advised.get("also"):
+        return f"go back to {clean(advised['undo'])}"
+    return f"go back to {knob(advised['from'])}"
 
 
 def _do_lines(page: Page, advised: Mapping[str, Any] | None) -> Iterator[Line]:

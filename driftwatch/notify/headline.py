@@ -98,7 +98,7 @@ def _ended(page: Page, start: str) -> list[str]:
     lasted = ""
     if began is not None and ended is not None:
         lasted = f" after {duration(clock_seconds(began, ended))} ({span(began, ended)})"
-    over = next(fill(page, form_of(page)["over"]), "its condition no longer holds")
+    over = next(fill(page, form_of(page)["over"]), f"{clean(page['alert'])} is no longer true")
     return [f"{start}{lasted}: {over}", f"{start}{lasted}"]
 
 

@@ -16,6 +16,7 @@ from driftwatch.recommend.words import (
     milliseconds,
     percent,
     rate,
+    share_in_target,
 )
 
 # Attributes of a candidate that a verification holds a forecast against, base units.
@@ -62,7 +63,7 @@ def effect_of(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) -
         text = (
             f"requests in target {shares}"
             if has_target
-            else f"{shares} of requests wait at most 1 s"
+            else f"{shares} of requests start within 1 s"
         )
         lines.append(f"forecast: {text}{other}")
     if (words := capacity_gain(case.today, then)) is not None:
@@ -79,7 +80,7 @@ def price_of(case: Case, then: Candidate) -> tuple[str, ...]:
     text = f"inter-token latency p99 {before.removesuffix(' ms')} → {after}"
     if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
         tpot, target = milliseconds(then.tpot_p95_seconds), milliseconds(slo.tpot_seconds)
-        text += f" (TPOT p95 {tpot}, target {target})"
+        text += f" (TPOT p95 becomes {tpot}, its target is {target})"
     return text, "restart"
 
 
@@ -90,9 +91,12 @@ def not_cured_by(case: Case, then: Candidate) -> tuple[str, ...]:
     limit, share = then.capacity_requests_per_second, then.in_target_ratio
     before, after = case.reference_tokens_per_second, then.generation_tokens_per_second
     if limit and was and was > limit * _WORTH_SAYING:
-        more = math.ceil(case.replicas * was / limit) if case.replicas else "more"
+        more = "more replicas"
+        if case.replicas:
+            more = f"{math.ceil(case.replicas * was / limit)} replicas instead of {case.replicas}"
         lines.append(
-            f"these lengths stay more work: {more} replicas would serve the baseline's {rate(was)}"
+            f"a replica served {rate(was)} at the baseline's lengths; to serve as much at these "
+            f"takes {more}"
         )
     elif (
         before
@@ -119,14 +123,16 @@ def wrong_if(case: Case, then: Candidate, elsewhere: Elsewhere | None = None) ->
     if share < case.share:
         # its own forecast must not falsify it
         times, now, share = elsewhere or (1.0, case.today.in_target_ratio or 0.0, share)
-        within = "wait at most 1 s" if slo is None else "are in target"
-        wrong, upto = f"under {percent((share + now) / 2)} {within}", times * case.offered
+        within = "start within 1 s" if slo is None else "are in target"
+        wrong = f"fewer than {percent((share + now) / 2)} of requests {within}"
+        upto = times * case.offered
     elif slo is None:
         # the capacity of a full server: nobody promised how long one waits that near to it
-        wrong, upto = f"over {percent(miss)} still wait longer than 1 s", case.offered
+        wrong = f"more than {percent(miss)} of requests queue longer than 1 s"
+        upto = case.offered
     else:
-        wrong = f"over {percent(miss)} still miss {aims(slo, ' or ')}"
-    return f"{wrong} at {rate(upto)} per replica or less"
+        wrong = f"more than {percent(miss)} of requests miss {aims(slo, ' or ')}"
+    return f"{wrong} at up to {rate(upto)} per replica"
 
 
 def forecast_of(case: Case, then: Candidate) -> dict[str, Any]:
@@ -152,7 +158,7 @@ def _turn(one: Candidate) -> int:
 def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
     """Replicas first, then what makes the same replicas do more, then what to turn away."""
     lines = []
-    limit = case.today.capacity_requests_per_second
+    limit, slo = case.today.capacity_requests_per_second, case.ground.judged.slo
     for one in sorted(what_ifs, key=_turn):
         share, then = one.in_target_ratio, one.capacity_requests_per_second
         serves_more = then and limit and then > limit * _WORTH_SAYING
@@ -162,7 +168,7 @@ def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
             more = n - (case.replicas or 1)
             if more > 0 and share is not None:
                 add = add_replicas(more, case.replicas)
-                lines.append(f"{add}: forecast {percent(share)} in target")
+                lines.append(f"{add}: forecast {share_in_target(share, slo)}")
         elif PREFIX_HIT_RATIO in one.knobs and serves_more:
             cached = percent(one.knobs[PREFIX_HIT_RATIO])
             lines.append(f"with {cached} of the prompt tokens cached: {gain}")
@@ -175,6 +181,6 @@ def instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
         ):
             lines.append(
                 f"--max-num-queued-tokens {one.knobs['max_num_queued_tokens']:.0f}: "
-                f"forecast {percent(share)} in target, the rest turned away at once"
+                f"forecast {share_in_target(share, slo)}, the rest turned away at once"
             )
     return tuple(lines)

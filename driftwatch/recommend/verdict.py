@@ -25,7 +25,7 @@ from driftwatch.recommend.scenarios import setting_of
 from driftwatch.recommend.sweep import Gain, gain_of
 from driftwatch.recommend.sweep_values import Knobs, capture_size_at_least, refusal
 from driftwatch.recommend.traffic.observed import Observed
-from driftwatch.recommend.words import aims, change, digits, percent
+from driftwatch.recommend.words import aims, change, digits, percent, within
 from driftwatch.simulate.requests import Requests
 
 # the mean gain, and that by every model
@@ -155,46 +155,45 @@ def no_knob(
     limit = case.today.capacity_requests_per_second
     aim = aims(case.ground.judged.slo)
     if limit == 0.0:
-        reason = Reason("no_knob_helps", f"{aim} is missed by requests that are served alone")
+        reason = Reason("no_knob_helps", f"even requests that are served alone miss {aim}")
     elif case.is_in_target:
-        load = percent(case.utilization or 0.0)
-        reason = Reason(
-            "not_worth_a_restart", f"requests stay within {aim}, load {load} of capacity"
-        )
+        load = f"load {percent(case.utilization or 0.0)} of capacity"
+        reason = Reason("not_worth_a_restart", f"{_suffices(case)}, {load}")
     elif breaks is not None:
         reason = Reason("not_worth_a_restart", breaks)
     else:
-        reason = _none_helps(case, gains, aim)
+        reason = _none_helps(case, gains)
     return Recommendation(
         "none", reason, instead=instead_of(case, what_ifs), forecast=None, basis="simulation"
     )
 
 
-def _none_helps(case: Case, gains: Sequence[Gain], aim: str) -> Reason:
+def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
     """Whether nothing moves the share, or something does and is not sure or not worth it."""
-    best = max(gains, key=lambda gain: gain.mean, default=None)
+    best, slo = max(gains, key=lambda gain: gain.mean, default=None), case.ground.judged.slo
     if best is None or best.mean <= SHARE_KEPT:
+        brings = "lets" if slo is None else "brings"
         return Reason(
             "no_knob_helps",
-            f"no other max_num_seqs or max_num_batched_tokens brings more requests within {aim}",
+            f"no other max_num_seqs or max_num_batched_tokens {brings} more requests {within(slo)}",
         )
     scenario = case.ground.scenarios[0].configuration
     turned = change(best.knobs, {name: setting_of(scenario, name) for name in best.knobs})
     points = f"{round(100 * best.mean):+d} points"
+    gained = "of requests that start within 1 s" if slo is None else within(slo)
     if best.mean < MEAN_GAIN:
-        return Reason("not_worth_a_restart", f"at best {points} within {aim} ({turned})")
+        return Reason("not_worth_a_restart", f"at best {points} {gained} ({turned})")
     if worth_it(case.ground, best):
         return Reason(
             "not_worth_a_restart",
-            f"{turned} brings {points}, and {percent(1 - best.share)} of requests still miss {aim}",
+            f"{turned} brings {points}, and {percent(1 - best.share)} of requests still miss "
+            f"{aims(slo)}",
         )
     if best.least_likely < EVERY_GAIN or best.least < -HARM:
         but = f"{round(100 * best.least):+d} by the least favourable step-time model"
     else:
         but = f"{round(100 * best.least_demand):+d} at the least favourable demand"
-    return Reason(
-        "not_sure_to_help", f"{turned} brings {points} within {aim} on average, but {but}"
-    )
+    return Reason("not_sure_to_help", f"{turned} brings {points} {gained} on average, but {but}")
 
 
 def no_action(case: Case) -> Recommendation:
@@ -204,9 +203,14 @@ def no_action(case: Case) -> Recommendation:
     room = f" ({digits(case.offered)} of {digits(limit)} req/s)" if limit else ""
     return Recommendation(
         "no_action",
-        Reason("in_target", f"requests stay within {aims(case.ground.judged.slo)}{load}{room}"),
+        Reason("in_target", f"{_suffices(case)}{load}{room}"),
         basis="simulation",
     )
+
+
+def _suffices(case: Case) -> str:
+    # without a figure: that of a simulation would contradict the measured one in the same line
+    return f"today's settings suffice by simulation ({aims(case.ground.judged.slo)})"
 
 
 def undo_of(then: Candidate, before: dict[str, float | None]) -> str:
@@ -234,12 +238,12 @@ def at_other_demand(gain: Gain) -> Elsewhere | None:
 
 def _reason(case: Case, then: Candidate, elsewhere: Elsewhere | None) -> str:
     now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
-    aim = aims(case.ground.judged.slo)
+    slo = case.ground.judged.slo
     if elsewhere is not None:
-        return f"forecast: {elsewhere.text} within {aim}"
+        return f"forecast: {elsewhere.text} {within(slo)}"
     if after - now >= MEAN_GAIN:
-        return f"forecast: {percent(now)} → {percent(after)} of requests within {aim}"
-    return f"more capacity within {aim} at these lengths"
+        return f"forecast: {percent(now)} → {percent(after)} of requests {within(slo)}"
+    return f"more capacity{'' if slo is None else f' {within(slo)}'} at these lengths"
 
 
 def _provenance(serving: Serving, knob: str) -> Provenance | None:

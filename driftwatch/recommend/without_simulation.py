@@ -277,7 +277,8 @@ def _safe_recommendation(
     assert seqs is not None  # noqa: S101 - asked before
     times = value / seqs.value
     waiting = full.demand - full.running
-    aim = aims(question.slo) if question.slo is not None else f"a wait of {WAIT_SECONDS:g} s"
+    wait = f"queues longer than {WAIT_SECONDS:g} s"
+    worse = wait if question.slo is None else f"misses {aims(question.slo, ' or ')}"
     return Recommendation(
         "change",
         Reason(
@@ -290,12 +291,12 @@ def _safe_recommendation(
         from_provenance=seqs.provenance,
         to_value=float(value),
         price=(
-            f"inter-token latency at most ×{digits(times)}, how much is unknown",
+            f"inter-token latency rises, to at most {times:.3g} times today's",
             f"KV cache {percent(full.kv_use)} → at most {percent(times * full.kv_use)}",
             "restart",
         ),
         undo=f"--max-num-seqs {seqs.value:.0f}",
-        wrong_if=f"requests still wait while fewer than {value} run, or more of them miss {aim}",
+        wrong_if=f"requests queue while fewer than {value} run, or a larger share than now {worse}",
         effect=(
             f"capacity {span(min(gains), max(gains))} by the step-time models; no forecast of the "
             "share in target",

@@ -77,13 +77,23 @@ def add_replicas(more: int, have: int | None, *, at_least: bool = False) -> str:
 def aims(slo: Slo | None, joined: str = " and ") -> str:
     """The targets as ``TTFT 1 s and TPOT 50 ms``."""
     if slo is None:
-        return "a wait of 1 s"
+        return "a start within 1 s"
     targets = []
     if slo.ttft_seconds is not None:
         targets.append(f"TTFT {slo.ttft_seconds:.3g} s")
     if slo.tpot_seconds is not None:
         targets.append(f"TPOT {1000 * slo.tpot_seconds:.3g} ms")
     return joined.join(targets) or "no target"
+
+
+def within(slo: Slo | None) -> str:
+    """What requests do that are in target, after their number."""
+    return "start within 1 s" if slo is None else f"within {aims(slo)}"
+
+
+def share_in_target(ratio: float, slo: Slo | None) -> str:
+    """As ``98 % of requests in target``."""
+    return f"{percent(ratio)} of requests {'start within 1 s' if slo is None else 'in target'}"
 
 
 _KNOWN_CLOSELY = 1.5  # times from the lowest to the highest: beyond it a middle says nothing

@@ -64,15 +64,20 @@ def story() -> Advice:
             from_value=512.0,
             from_provenance="config",
             to_value=2048.0,
-            price=("inter-token latency p99 24 → 54 ms (TPOT p95 27 ms, target 50 ms)", "restart"),
+            price=(
+                "inter-token latency p99 24 → 54 ms (TPOT p95 becomes 27 ms, its target is 50 ms)",
+                "restart",
+            ),
             undo="--max-num-batched-tokens 512",
-            wrong_if="over 5 % still miss TTFT 1 s or TPOT 50 ms at 16.5 req/s per replica or less",
+            wrong_if="more than 5 % of requests miss TTFT 1 s or TPOT 50 ms at up to 16.5 req/s "
+            "per replica",
             effect=(
                 "forecast: requests in target 1 % → 99 %",
                 "capacity 15.0 → 19.0 req/s per replica (+22 to +28 %)",
             ),
             not_cured=(
-                "these lengths stay more work: 13 replicas would serve the baseline's 29.5 req/s",
+                "a replica served 29.5 req/s at the baseline's lengths; to serve as much at these "
+                "takes 13 replicas instead of 8",
             ),
             basis="simulation",
         ),
@@ -132,7 +137,7 @@ def no_knob() -> Advice:
             "none",
             Reason("no_knob_helps", "the KV cache is full, and no batch setting makes room"),
             instead=(
-                "add 2 replicas (3 in all): forecast 99 % in target",
+                "add 2 replicas (3 in all): forecast 99 % of requests in target",
                 "with an fp8 KV cache: capacity 10.0 → 17.2 req/s per replica",
             ),
             basis="simulation",

@@ -82,7 +82,7 @@ def test_an_open_incident_without_a_tree_says_first_what_to_do(run: Run, page: s
     _, out, _ = run("explain")
     assert out.startswith("FIRING GpuLost since 11:54 UTC\n")
     done = re.findall(r"^Do .*", out, flags=re.M)
-    assert done[0].startswith("Do       Do not change a knob; drain it")
+    assert done[0].startswith("Do       Do not change a knob; take it out of rotation")
     assert len(done) == 1
     _, out, _ = run("explain", "--at", (NOW - timedelta(minutes=20)).isoformat())
     assert "GpuLost" not in out  # what is open now is not of then

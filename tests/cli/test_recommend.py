@@ -91,7 +91,7 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: tuple[dict[str, Any],
     assert found["target"]["instance"] == TARGET
     drawn = plot.read_text(encoding="utf-8")
     title = f"<title>{TARGET}: max_num_seqs 8 (inferred) → {said['to_value']:.0f}: forecast: "
-    assert title in drawn and " % of requests wait at most 1 s" in drawn
+    assert title in drawn and " % of requests start within 1 s" in drawn
     assert "capacity when full" in drawn
 
 

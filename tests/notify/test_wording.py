@@ -162,8 +162,8 @@ def test_a_long_name_never_costs_the_imperative() -> None:
 def test_the_count_goes_before_the_imperative() -> None:
     target = {"instance": "vllm-rag-8b-6f7c9d5b4-x2x9p:8000", "engine": "0"}
     page = replace(STUCK, incident=replace(STUCK.incident, target=target)).page()
-    assert "requests present" not in page["summary"]
-    assert "Do not change a knob; drain it" in page["summary"]
+    assert "running or waiting" not in page["summary"]
+    assert "Do not change a knob; take it out of rotation" in page["summary"]
 
 
 texts = st.text(max_size=300)

@@ -320,7 +320,7 @@ def test_without_targets_requests_that_wait_are_what_counts() -> None:
     assert said.forecast is not None
     assert said.forecast["today"]["in_target_ratio"] < said.forecast["in_target_ratio"]
     assert said.undo == "--max-num-seqs 16"
-    assert "wait longer than 1 s" in (said.wrong_if or "")
+    assert "queue longer than 1 s" in (said.wrong_if or "")
 
 
 def test_latency_first_does_not_trade_the_share() -> None:

@@ -89,7 +89,7 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
     )
     page = build_page(finding, incident, "firing", AT, annotations=rule.annotations, form=rule.page)
     assert page["summary"] == (
-        "FIRING host:8000: 12 requests wait for an adapter, 20 requests present. "
+        "FIRING host:8000: 12 requests wait for an adapter, 20 requests running or waiting. "
         "Raise max_loras or route by adapter"
     )
     body = {line.label: line.text for line in lines(page)}

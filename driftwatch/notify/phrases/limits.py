@@ -99,7 +99,7 @@ def limit(page: Page) -> str | None:
     running, waiting = value(page, "binding_running_requests"), waiting_requests(page)
     share, scrapes = value(page, "limit_binding_share_10m_ratio"), value(page, "scrapes_10m")
     numbers = [text for name in names if (text := _use(page, name, own=True))]
-    if running is not None and names == ["kv_cache"]:
+    if running is not None and names == ["kv_cache"] and value(page, "max_num_seqs") is None:
         numbers.append(f"{plural(running, 'request')} run")
     if waiting is not None:
         where = " per replica" if many(page) else ""
@@ -164,9 +164,9 @@ def waiting_requests(page: Page) -> float | None:
 
 
 def present(page: Page) -> str | None:
-    """``12 requests present``."""
+    """``12 requests running or waiting``."""
     requests = (value(page, "running_requests") or 0) + (value(page, "waiting_requests") or 0)
-    return f"{plural(requests, 'request')} present" if requests else None
+    return f"{plural(requests, 'request')} running or waiting" if requests else None
 
 
 def load(page: Page) -> str | None:

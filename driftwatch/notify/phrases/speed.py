@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def slower(page: Page) -> str:
     if ratio is not None and ratio < 1:
         return f"{'up to ' if many(page) else ''}{percent(1 - ratio)} slower at equal load"
     if demand is not None and demand < 1:
-        return f"{percent(1 - demand)} slower or more at equal demand"
+        return f"at least {percent(1 - demand)} slower at equal demand"
     return "slower at equal load"
 
 
@@ -55,11 +56,11 @@ def step_time(page: Page) -> str | None:
         bound, against = (
             value(page, f"speed_{n}_ratio") for n in ("at_equal_demand", "against_pool")
         )
-        runs = "they run at" if many(page) else "it runs at"
+        runs = "they run" if many(page) else "it runs"
         if bound is not None:
-            return f"{runs} {percent(bound)} of the expected speed or less"
+            return f"{runs} at most {percent(bound)} of the expected speed"
         peer = f"{percent(against)} of the speed of its peers in the same minutes"
-        return None if against is None else f"{runs} {peer}"
+        return None if against is None else f"{runs} at {peer}"
     if itl is None:
         return None
     text = f"a step takes {figure(itl * 1000)} ms where this load used to take "
@@ -74,7 +75,7 @@ def step_time(page: Page) -> str | None:
         if not (now and was and batch and was_batch) or not is_as_before(now / was):
             continue
         if batch / was_batch > 1 and not is_as_before(batch / was_batch):
-            text += f". Throughput looks normal ({brief(now)} {unit}) only because its batch grew "
+            text += f". Throughput looks normal ({brief(now)} {unit}) only because the batch grew "
             return text + f"from {count(was_batch)} to {count(batch)} requests"
     return text
 
@@ -127,7 +128,10 @@ def missing_reason(page: Page) -> str | None:
     A reason stands beside the names of the missing inputs only where those are all there were.
     """
     entry = page["evidence"].get("coverage_missing_inputs") or {}
-    return clean(entry["reason"]) if entry.get("value") and entry.get("reason") else None
+    if not entry.get("value") or not entry.get("reason"):
+        return None
+    # the name of a source counts them as the configuration does
+    return re.sub(r"\bprometheus (\d+)", r"Prometheus sources[\1]", clean(entry["reason"]))
 
 
 def _missing(page: Page) -> list[str]:
@@ -156,7 +160,7 @@ def gpus(page: Page) -> str | None:
     if text is None:
         return None
     if now.get("gpus_lost"):
-        return f"its other GPUs: {text}"
+        return f"its other GPUs, on average: {text}"
     return f"{clean(page['concerned']['first'][0])}: {text}" if many(page) else text
 
 

@@ -69,7 +69,7 @@ def means(page: Page) -> str | None:
 
 
 def lengths(page: Page) -> str | None:
-    """``prompts grew ×2.3 (mean 512 → 1,200 tokens, 87,000 requests)``; the rate if it moved."""
+    """``prompts grew ×2.3 (mean 512 → 1,200 tokens in 87,000 requests)``; the rate if it moved."""
     parts: list[str] = []
     for stem, ratio in _moved(page).items():
         before = reference_values(page).get(f"{stem}_tokens_mean")
@@ -79,9 +79,9 @@ def lengths(page: Page) -> str | None:
             was = "" if before is None else f"{tokens(before)} → "
             detail.append(f"mean {was}{tokens(now)} tokens")
         if n and not parts:
-            detail.append(plural(n, "request"))
+            detail.append(f"in {plural(n, 'request')}")
         verb_ = "grew" if ratio > 1 else "shrank to"
-        parts.append(f"{stem}s {verb_} {times(ratio)}" + f" ({', '.join(detail)})" * bool(detail))
+        parts.append(f"{stem}s {verb_} {times(ratio)}" + f" ({' '.join(detail)})" * bool(detail))
     return ", ".join(filter(None, (*parts, _rate(page)))) or unchanged(page)
 
 
