@@ -10,17 +10,16 @@ fitted: there the speed is 1, and the model's latency is the measured one.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Flags, Floats, Indices, Integers
+from driftwatch.arrays import Floats, Indices, Integers
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend.creep import part_of_week
-from driftwatch.detect.trend.memory import LENGTHS, RECENT, RECENT_SUMS
+from driftwatch.detect.trend.memory import LENGTHS, RECENT, RECENT_SUMS, Beside
 
 # What the baseline window measured, for attribution and for means of lengths.
 SCALARS = (
@@ -33,23 +32,6 @@ SCALARS = (
 )
 # A baseline of less is no day to compare 24 h with: its hours are not those of a day.
 LEAST_HOURS = 23.0
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """The baselines in force, beside the targets; without one NaN, -1 and False."""
-
-    baselines: Baselines  # what this was made from
-    targets: pl.DataFrame  # whose rows these are
-    settings: DetectSettings  # it was made with
-    of: Integers  # [targets] place of the target's baseline in ``cells``
-    number: Integers  # [targets] of the baseline's id, stable over runs
-    until_minute: Floats  # [targets] end of the baseline's window, in minutes since 1970
-    is_whole_day: Flags  # [targets] whether it is long enough to compare 24 h with
-    parts: Flags  # [targets, 2] whether it has working days, and weekends or holidays
-    scalars: Floats  # [targets, len(SCALARS)]
-    # per signal [baselines] cumulative counts and edges; None where the baseline has none
-    cells: dict[str, list[tuple[Floats, Floats] | None]]
 
 
 def beside_of(baselines: Baselines, targets: pl.DataFrame, settings: DetectSettings) -> Beside:

@@ -11,11 +11,11 @@ from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.output import Schema, frame_of
 from driftwatch.detect.settings import DetectSettings
-from driftwatch.detect.trend.baselines import FACTORS, Beside, attributed, beside_of
+from driftwatch.detect.trend.baselines import FACTORS, attributed, beside_of
 from driftwatch.detect.trend.creep import reasons
 from driftwatch.detect.trend.days import at_hour
 from driftwatch.detect.trend.hours import sums_of, with_minutes
-from driftwatch.detect.trend.memory import HOLD, HOURLY_COLUMNS, Memory, memory_from
+from driftwatch.detect.trend.memory import HOLD, HOURLY_COLUMNS, Beside, Memory, memory_from
 
 __all__ = ["Memory", "columns", "memory_from"]
 

@@ -17,7 +17,6 @@ from driftwatch.detect.memory import Array
 from driftwatch.detect.output import frame_of
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.trend import equal_lengths, stale
-from driftwatch.detect.trend.baselines import Beside
 from driftwatch.detect.trend.creep import trend_columns
 from driftwatch.detect.trend.memory import (
     BATCH,
@@ -27,6 +26,7 @@ from driftwatch.detect.trend.memory import (
     SIGNALS,
     SUM,
     TRENDS,
+    Beside,
     Memory,
 )
 

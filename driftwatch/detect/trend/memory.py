@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.memory import Array, Arrays, Field, arrays_from, named, no_arrays, part_of
 from driftwatch.detect.null import Bins
-
-if TYPE_CHECKING:
-    from driftwatch.detect.trend.baselines import Beside
-
+from driftwatch.detect.settings import DetectSettings
 
 _RELATIVE_ERROR = 0.01
 _GAMMA_LN = float(np.log((1 + _RELATIVE_ERROR) / (1 - _RELATIVE_ERROR)))
@@ -136,6 +135,23 @@ def _no_targets() -> Arrays:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """The baselines in force, beside the targets; without one NaN, -1 and False."""
+
+    baselines: Baselines  # what this was made from
+    targets: pl.DataFrame  # whose rows these are
+    settings: DetectSettings  # it was made with
+    of: Integers  # [targets] place of the target's baseline in ``cells``
+    number: Integers  # [targets] of the baseline's id, stable over runs
+    until_minute: Floats  # [targets] end of the baseline's window, in minutes since 1970
+    is_whole_day: Flags  # [targets] whether it is long enough to compare 24 h with
+    parts: Flags  # [targets, 2] whether it has working days, and weekends or holidays
+    scalars: Floats  # [targets, len(baselines.SCALARS)]
+    # per signal [baselines] cumulative counts and edges; None where the baseline has none
+    cells: dict[str, list[tuple[Floats, Floats] | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What outlives the minutes it was learnt from. A value: nothing changes it in place."""
 
@@ -145,7 +161,7 @@ class Memory:
     layouts: Layouts = field(default_factory=dict)
     hour: int | None = None  # the hour that is being added up, since 1970; None before the first
     minute: int | None = None  # end of the last minute, in minutes since 1970
-    # whole rows of the last two finished days, from :mod:`.daily`
+    # whole rows of the last two finished days, from :mod:`.days`
     finished: pl.DataFrame = field(default_factory=pl.DataFrame)
     beside: Beside | None = None  # what was made of the baselines in force; not stored, made anew
 

@@ -14,9 +14,9 @@ from driftwatch.arrays import Flags, Floats, Indices, Singles
 from driftwatch.detect.distributions import aligned, counts_of, js_and_w1
 from driftwatch.detect.memory import Array
 from driftwatch.detect.settings import DetectSettings
-from driftwatch.detect.trend.baselines import SCALARS, Beside
+from driftwatch.detect.trend.baselines import SCALARS
 from driftwatch.detect.trend.creep import part_of_week
-from driftwatch.detect.trend.memory import HOLD, HOURS, LENGTHS, PAST_DAYS, SIGNALS, Memory
+from driftwatch.detect.trend.memory import HOLD, HOURS, LENGTHS, PAST_DAYS, SIGNALS, Beside, Memory
 
 # Usual distance of 24 h from other 24 h before five days of it are known: the largest of a day from
 # the days before it in real client traffic (ServeGen m-small, days 1-7; Azure's is 0.005).
