@@ -254,6 +254,19 @@ def test_every_shipped_alert_and_leaf_is_in_the_runbook() -> None:
     assert undocumented(iter(sorted(names)), "oncall/runbook.md") == []
 
 
+def test_every_shipped_alert_is_in_the_readme_with_its_severities() -> None:
+    from driftwatch.rulebook.book import load_rulebook
+
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it reports")[2]
+    rows = re.findall(r"^\| ([a-z, ]+) \| (.*?) \|", table.partition("\n## ")[0], flags=re.M)
+    listed = {alert: cell for cell, names in rows for alert in re.findall(r"`([A-Z]\w+)`", names)}
+    rules = load_rulebook().rules
+    assert listed.keys() == {rule.alert for rule in rules}
+    shown = {rule.alert: rule.severity if rule.enabled else "off" for rule in rules}
+    assert [name for name, word in shown.items() if word not in listed[name]] == []
+    assert f"counts {sum(rule.enabled for rule in rules)} that" in table
+
+
 def test_the_runbook_names_the_severities_that_ship() -> None:
     from driftwatch.rulebook.book import load_rulebook
 
