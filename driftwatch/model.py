@@ -246,6 +246,8 @@ class Finding:
     # cumulative counts of lengths by edge, of the window and of its reference; empty where nobody
     # draws them
     histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    # the latency targets and the traffic of a simulated answer, in words; None without one
+    simulated_for: str | None = None
     asked_again: bool = False  # time may bring the answer that a replay could not give
 
 

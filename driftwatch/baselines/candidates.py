@@ -172,7 +172,7 @@ class Waiting:
 
     @property
     def text(self) -> str:
-        """``not judged yet: 15 of 20 minutes of data, load spread 1.1× of 1.5×, earliest …``."""
+        """``not judged yet: 15 of 20 minutes of data, earliest …``: what is missing."""
         if self.lacking is None:
             return "no baseline: driftwatch baseline propose has one"
         soonest = "" if self.earliest is None else f", earliest {self.earliest:%H:%M} UTC"

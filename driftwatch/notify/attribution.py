@@ -148,7 +148,7 @@ def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
 
 
 def detectable_text(now: Values, reasons: Mapping[str, str]) -> str:
-    """The smallest changes that would be noticed: ``prompts ×1.3, speed -12 %``.
+    """The smallest changes that would be noticed: ``prompts from ×1.3, speed losses from 12 %``.
 
     Where that is not known, why: silence is then no sign of health.
     """
@@ -157,11 +157,15 @@ def detectable_text(now: Values, reasons: Mapping[str, str]) -> str:
     for word, column in _DETECTABLE.items():
         least = now.get(column)
         if least is None:
-            unknown.setdefault(reason_of(column, reasons), []).append(word)
+            is_judged = word != "speed" or now.get("slower_at_equal_load") is not None
+            why = reason_of(column, reasons) if is_judged else "no speed at equal load"
+            unknown.setdefault(why, []).append(word)
         else:
-            detectable.append(f"{word} {f'-{percent(least)}' if word == 'speed' else times(least)}")
+            is_speed = word == "speed"
+            size = f"losses from {percent(least)}" if is_speed else f"from {times(least)}"
+            detectable.append(f"{word} {size}")
     parts = [", ".join(detectable)] if detectable else []
-    parts += [f"{' and '.join(words)} not known yet ({why})" for why, words in unknown.items()]
+    parts += [f"{' and '.join(words)}: unknown ({why})" for why, words in unknown.items()]
     return "; ".join(parts)
 
 

@@ -109,8 +109,15 @@ def render_explained(
         waiting = now.get("binding_waiting_requests")
         waiting = now.get("waiting_requests") if waiting is None else waiting
         preempted = now.get("preemptions_per_second")
-        limits = render_limits(diagnosis.limits, waiting=waiting, preempted=preempted, ascii=ascii)
-        out.append(limits)
+        out.append(
+            render_limits(
+                diagnosis.limits,
+                waiting=waiting,
+                preempted=preempted,
+                full_share=now.get("limit_binding_share_10m_ratio"),
+                ascii=ascii,
+            )
+        )
     facts = (f"{label:<8} {text}" for label, text in _facts(finding, end) if text)
     out += ["", *_lines(facts, " " * 9, ascii), "", *_lines((following,), " " * 9, ascii)]
     return paint("\n".join(out).rstrip(), colour)
@@ -125,6 +132,7 @@ def _facts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:
     now, reasons = finding.evidence, finding.reasons
     no_gpus = f"unknown: {reason_of('gpu_utilization_ratio', reasons)}"
     return (
+        ("targets", finding.simulated_for or ""),
         ("engine", engine_text(now)),
         ("moved", _moved_text(finding)),
         ("speed", ", ".join(filter(None, (speed_text(now, reasons), _earliest(finding, end))))),

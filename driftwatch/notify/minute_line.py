@@ -27,7 +27,7 @@ _INDENT = " " * len("09:52 UTC  ")
 
 
 def minute_line(row: Mapping[str, Any]) -> str:
-    """``09:52 UTC  12.0 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting``.
+    """``09:52 UTC  12.0 requests a step, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting``.
 
     Unknown values are said, never 0. One scrape alone gives no rate, so a minute that has no more
     says it. At most 80 columns: a longer line is wrapped, each number beside its unit.
@@ -56,7 +56,7 @@ def minute_line(row: Mapping[str, Any]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> Iterator[str]:
-    batch = "requests a pass"
+    batch = "requests a step"
     bound = "≥" if row["forward_passes_overcounted"] else ""
 
     def cell(column: str, name: str, say: Callable[[float], str]) -> str:

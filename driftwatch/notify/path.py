@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from driftwatch.model import Diagnosis, Limit, Step
-from driftwatch.notify.columns import evidence_text, evidence_value
+from driftwatch.notify.columns import evidence_text, evidence_value, name_of
 from driftwatch.notify.layout import columns, pad, spell, wrap
 from driftwatch.notify.numbers import clean, count, duration, percent
 from driftwatch.notify.phrases.limits import LIMIT_WORDS, near_cap, preemptions
@@ -24,6 +24,8 @@ _QUIET_AT_ZERO = (
     "waiting_deferred_share_10m_ratio",
     "waiting_deferred_requests",
 )
+
+_ALWAYS_FULL = 0.95  # of the scrapes
 
 Values = Mapping[str, Any]
 
@@ -106,6 +108,8 @@ def _facts(step: Step, reference: Values) -> list[_Fact]:
 
 def _fact(column: str, amount: Any, before: Any) -> _Fact:
     now = evidence_text(column, amount)
+    if column.endswith("_tokens_mean"):  # the unit behind both numbers
+        now = f"{evidence_value(column, amount)} {name_of(column)}"
     if before is None:
         return _Fact(now)
     unit = evidence_value(column, amount).partition(" ")[2]
@@ -119,12 +123,14 @@ def render_limits(
     *,
     waiting: float | None = None,
     preempted: float | None = None,
+    full_share: float | None = None,
     ascii: bool = False,
 ) -> str:
     """The limits model as a table: limit, room for, in use, left.
 
     ``waiting``: mean waiting requests, printed beside the limit that is full; ``preempted``:
-    preemptions a second, beside the KV cache.
+    preemptions a second, beside the KV cache; ``full_share``: of the scrapes in which a limit is
+    full, None = all.
     """
     table: list[tuple[str, ...]] = [("Limit", "room for", "in use", "left", "")]
     for limit in limits:
@@ -139,8 +145,13 @@ def render_limits(
             # the mean of the scrapes in which it was full may be of two kinds
             at_times = has_cap and not near_cap(running or 0.0, allows or 0.0)
             room = "0 %" if not at_times else room
-            queue = "" if waiting is None else f"; {count(waiting)} requests queue"
-            notes.append(f"{'full at times' if at_times else 'full'}{queue}")
+            often = full_share is None or full_share >= _ALWAYS_FULL
+            full = "full at times" if at_times else "full"
+            then = "" if often else " then"
+            if not often and not at_times:
+                full = f"full in {percent(full_share or 0.0)} of scrapes"
+            queue = "" if waiting is None else f"; {count(waiting)} requests queue{then}"
+            notes.append(f"{full}{queue}")
         elif limit.binds is None and not limit.note:
             notes.append("unknown whether it is full")
         if limit.note == "inferred":

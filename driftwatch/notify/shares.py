@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from driftwatch.notify.numbers import count, figure, times
+from driftwatch.notify.numbers import count, figure
 
 # six cells of at most "≤65.5k" leave room for the label and the counts in 80 columns
 _WIDTH = 80
@@ -84,14 +84,14 @@ def _table(both: Shares, stem: str, evidence: Mapping[str, Any], most: int) -> l
     head = f"{word} tokens".ljust(_LABEL) + "".join(
         _edge(edge, edges).rjust(_CELL + 1) for edge in edges
     )
-    lines = [f"{head}  %, n {count(both.n_before)} | {count(both.n_now)}"]
-    js, w1 = evidence.get(f"{stem}_js_distance"), evidence.get(f"{stem}_w1_ratio")
-    distances = [] if js is None else [f"JS {figure(js, 2)}"]
-    distances += [] if w1 is None else [f"W1 {times(w1)}"]
-    for name, row in (("before", before), ("now", now)):
+    lines = [f"{head}  requests, %"]
+    js = evidence.get(f"{stem}_js_distance")
+    distance = "" if js is None else f"; JS {figure(js, 2)}"
+    of = (f"n {count(both.n_before)}", f"n {count(both.n_now)}{distance}")
+    for name, row, note in zip(("baseline", "now"), (before, now), of, strict=True):
         cells = "".join(f"{100 * share:.0f}".rjust(_CELL + 1) for share in row)
-        lines.append(f" {name}".ljust(_LABEL) + cells)
-    return [*lines[:2], f"{lines[2]}  {', '.join(distances)}".rstrip()]
+        lines.append(f"{f' {name}'.ljust(_LABEL)}{cells}  {note}")
+    return lines
 
 
 def _few(both: Shares, most: int) -> tuple[list[float], list[float], list[float]]:

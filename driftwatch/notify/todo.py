@@ -43,6 +43,8 @@ def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") 
     else:
         slower = ("slower_at_equal_load", "slower_than_pool")
         about = "speed" if any(finding.evidence.get(name) for name in slower) else "queue"
+        if finding.diagnosis is not None and finding.diagnosis.leaf == "drifted_within_limits":
+            about = "length"
         out.append(f"next:    driftwatch evidence {about}")
     return out
 

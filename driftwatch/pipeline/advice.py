@@ -22,7 +22,7 @@ from driftwatch.model import (
     TargetKey,
     Transition,
 )
-from driftwatch.notify.numbers import count
+from driftwatch.notify.numbers import count, duration, percent
 from driftwatch.notify.page import EVERY, NOTICE_ADVISES_NOTHING, recommendation_of
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
@@ -37,6 +37,8 @@ from driftwatch.pipeline.question import (
     target_advice,
     why_no_capacity,
 )
+from driftwatch.recommend.advice import Advice
+from driftwatch.recommend.words import aims
 
 _KEY = list(KEY_COLUMNS)
 # The KV cache is a limit as the two knobs are, and its leaf names no knob: what helps instead, and
@@ -247,9 +249,25 @@ def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
         finding,
         recommendation=answer.advice.recommendation,
         asked_again=_may_change(answer),
+        simulated_for=_simulated_for(answer.advice),
         evidence={**finding.evidence, **values},
         reasons={**reasons, **why},
     )
+
+
+_SLO_SOURCES = {"configuration": "the slo of its pool", "command line": "--slo"}
+
+
+def _simulated_for(advice: Advice) -> str | None:
+    """``TTFT 1 s and TPOT 50 ms for 95 % of requests (...), from 10,900 requests of 11 min``."""
+    if not advice.requests:
+        return None
+    text = "no targets known"
+    if advice.slo is not None:
+        source = _SLO_SOURCES.get(advice.slo_source, "no slo given: twice the baseline's p95")
+        text = f"{aims(advice.slo)} for {percent(advice.slo.share)} of requests ({source})"
+    window = "" if advice.window_seconds is None else f" of {duration(advice.window_seconds)}"
+    return f"{text}; simulated from {count(advice.requests)} requests{window}"
 
 
 def _may_change(answer: TargetAdvice) -> bool:

@@ -154,8 +154,8 @@ def _latency_plot(pool: Mapping[str, Any]) -> Iterator[Figure]:
     itl = " → ".join(milliseconds(band["itl_seconds_mean"]) for band in ends)
     batch = " to ".join(figure(band["requests_mean"]) for band in ends)
     rows = tuple((figure(b["requests_mean"]), milliseconds(b["itl_seconds_mean"])) for b in bands)
-    numbers = Section("", "", ("requests a pass, mean", "ITL mean"), rows)
-    caption = f"{clean(pool['pool'])}: ITL {itl} from {batch} requests a pass"
+    numbers = Section("", "", ("requests a step, mean", "ITL mean"), rows)
+    caption = f"{clean(pool['pool'])}: ITL {itl} from {batch} requests a step"
     yield _figure(caption, latency_by_batch(bands), numbers)
 
 

@@ -207,7 +207,7 @@ _MONTH: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("prompt tokens", "prompt_tokens_mean", tokens, ""),
     ("generation tokens", "generation_tokens_mean", tokens, ""),
     (
-        "requests a pass, p50",
+        "requests a step, p50",
         "requests_per_forward_pass_p50",
         figure,
         "without forward passes (vllm:iteration_tokens_total)",
@@ -242,7 +242,7 @@ def _latency(document: Document) -> Iterator[Section]:
     """Latency by batch: how much slower a token is in a larger batch."""
     columns: Mapping[str, Callable[[Document], str]] = {
         "pool": lambda band: band["pool"],
-        "requests a pass": lambda band: (
+        "requests a step": lambda band: (
             f"{knob(band['from_requests'])}–{knob(band['to_requests'])}, "
             f"mean {figure(band['requests_mean'])}"
         ),

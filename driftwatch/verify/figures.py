@@ -38,7 +38,7 @@ FIGURES: dict[str, Figure] = {
         Figure("e2e_seconds_mean", "seconds", "lower", "time of a request"),
         Figure("batch_assembly_wait_seconds", "seconds", "lower", "queue wait"),
         Figure("generation_tokens_per_second", "tokens/s", "higher", "tokens/s"),
-        Figure("requests_per_forward_pass", "requests", "neither", "requests a pass"),
+        Figure("requests_per_forward_pass", "requests", "neither", "requests a step"),
         Figure("running_requests", "requests", "neither", "running requests"),
         Figure("kv_cache_usage_ratio", "1", "neither", "KV cache"),
         Figure("preemptions_per_second", "1/s", "lower", "preemptions"),

@@ -113,7 +113,7 @@ def test_on_a_terminal_nothing_is_cut_or_wider_than_80_columns(
         assert len(line) <= 80
         assert "…" not in line
     assert re.search(r"static at 123.45: [\d,]+ requests timed out", said.out)
-    assert "back-pressure, load in req/s" in said.out
+    assert "back-pressure, load in arriving req/s" in said.out
 
 
 def test_clients_of_a_closed_loop_are_as_patient_late_as_early() -> None:
@@ -139,7 +139,7 @@ def test_what_a_file_has_and_compare_does_not_use_is_told(tmp_path: Path) -> Non
 def test_a_closed_loop_leaves_back_pressure_out_with_a_reason() -> None:
     found = document(*MIX, *LAW, "--concurrency", "4", "--policies", "static,back-pressure")
     (point,) = found["policies"]["back-pressure"]["points"]
-    assert "closed loop" in point["reason"]
+    assert "closed-loop" in point["reason"]
     assert found["policies"]["static"]["points"][0]["throughput_requests_per_second"] > 0
 
 

@@ -48,8 +48,14 @@ def test_the_lines_of_explain_read_as_recorded(golden: Callable[[str, str], None
         "speed_smallest_detectable_loss_ratio": 0.12,
     }
     why = {"generation_tokens_smallest_detectable_ratio": "too little of its own past"}
-    texts = [*throughput_table(NOW, BEFORE, {}), speed_text(NOW, {}), speed_text(slow, {})]
-    golden("explain/throughput.txt", "\n".join([*texts, detectable_text(known, why)]) + "\n")
+    texts = [
+        *throughput_table(NOW, BEFORE, {}),
+        *(f"speed    {speed_text(one, {})}" for one in (NOW, slow)),
+    ]
+    golden(
+        "explain/throughput.txt",
+        "\n".join([*texts, f"detects  {detectable_text(known, why)}"]) + "\n",
+    )
 
 
 def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
@@ -111,9 +117,9 @@ def test_shares_on_the_edges_that_both_have() -> None:
     assert found.now == pytest.approx((0, 0.1, 0.38, 0.48, 0.04))
     table = shares_table(found, "prompt_tokens", {"prompt_tokens_js_distance": 0.55})
     assert [line.split() for line in table] == [
-        ["prompt", "tokens", "≤200", "≤500", "≤1k", "≤2k", ">2k", "%,", "n", "100", "|", "50"],
-        ["before", "8", "52", "34", "6", "0"],
-        ["now", "0", "10", "38", "48", "4", "JS", "0.55"],
+        ["prompt", "tokens", "≤200", "≤500", "≤1k", "≤2k", ">2k", "requests,", "%"],
+        ["baseline", "8", "52", "34", "6", "0", "n", "100"],
+        ["now", "0", "10", "38", "48", "4", "n", "50;", "JS", "0.55"],
     ]
     other = {**histograms, "prompt_tokens_edges": [200.0, 700.0, 1000.0, 2000.0, inf]}
     aligned = shares(other, "prompt_tokens")
@@ -145,6 +151,7 @@ def test_no_number_of_a_table_is_cut() -> None:
     buckets = {"prompt_tokens_buckets": now, "reference_prompt_tokens_buckets": before}
     found = shares(of | buckets, "prompt_tokens")
     assert found is not None
-    head, *_ = lines = shares_table(found, "prompt_tokens", {"prompt_tokens_js_distance": 0.5})
+    _, *rows = lines = shares_table(found, "prompt_tokens", {"prompt_tokens_js_distance": 0.5})
     assert all(len(line) <= 80 for line in lines)
-    assert head.endswith(f"n {found.n_before:,.0f} | {found.n_now:,.0f}")
+    assert rows[0].endswith(f"n {found.n_before:,.0f}")
+    assert f"n {found.n_now:,.0f}; JS" in rows[1]

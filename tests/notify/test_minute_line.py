@@ -31,7 +31,7 @@ ROW: dict[str, Any] = {
 
 def test_as_the_mock_up_has_it() -> None:
     assert minute_line(ROW) == (
-        "09:52 UTC  12.0 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting"
+        "09:52 UTC  12.0 requests a step, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting"
     )
     assert limit_line(ROW) == "none full: 0 waiting (both settings unknown)"
 
@@ -46,7 +46,7 @@ def test_as_the_mock_up_has_it() -> None:
         ({"kv_cache_usage_ratio": 0.0004}, "KV <1 %"),
         ({"waiting_requests": 0.083}, "<0.1 waiting"),
         ({"running_requests": 0.0, "generation_tokens_per_second": 0.0}, "idle"),
-        ({"forward_passes_overcounted": True}, "≥12.0 requests a pass"),
+        ({"forward_passes_overcounted": True}, "≥12.0 requests a step"),
         ({"restarted": True}, "restarted"),
         ({"running_requests": 0.0, "generation_tokens_per_second": None}, "tokens/s unknown"),
         ({"scrapes": 1.0, "waiting_requests": None}, "1 scrape"),
@@ -59,11 +59,11 @@ def test_what_is_special_is_said(change: dict[str, Any], said: str) -> None:
 def test_a_long_line_is_wrapped_and_keeps_its_units() -> None:
     slow = ROW | {"requests_per_forward_pass": 3.88, "waiting_requests": 1234.0, "restarted": True}
     assert minute_line(slow).splitlines() == [
-        "09:52 UTC  3.88 requests a pass, 1,300 tokens/s, wait 0.01 s, KV 4 %,",
+        "09:52 UTC  3.88 requests a step, 1,300 tokens/s, wait 0.01 s, KV 4 %,",
         "           1,234 waiting, restarted",
     ]
     unknown = slow | {"requests_per_forward_pass": None}
-    assert minute_line(unknown).startswith("09:52 UTC  requests a pass unknown, 1,300 tokens/s,")
+    assert minute_line(unknown).startswith("09:52 UTC  requests a step unknown, 1,300 tokens/s,")
 
 
 def test_idle_is_known_never_guessed() -> None:

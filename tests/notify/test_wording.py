@@ -73,9 +73,9 @@ def test_examples_in_docstrings(module: str) -> None:
 
 def test_a_queue_that_next_to_nothing_is_served_from_has_no_wait_in_days() -> None:
     assert evidence_text("queue_wait_estimate_10m_seconds", 205_200.0) == (
-        "the queue alone over 10 min"
+        "wait of a new request over 10 min"
     )
-    assert evidence_text("queue_wait_estimate_10m_seconds", 54.06) == "the queue alone 54.1 s"
+    assert evidence_text("queue_wait_estimate_10m_seconds", 54.06) == "wait of a new request 54.1 s"
 
 
 def test_the_duration_is_the_difference_of_the_printed_minutes() -> None:

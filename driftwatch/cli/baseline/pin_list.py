@@ -154,12 +154,12 @@ def _load_model(pin: Baseline) -> Iterator[tuple[str, str]]:
     b0, b1, b2, b3 = model.coefficients
     yield (
         "speed",
-        f"{1e3 * b0:.3g} ms a pass + {1e3 * b1:.3g} ms a request + {1e9 * b2:.3g} ns a KV token "
+        f"{1e3 * b0:.3g} ms a step + {1e3 * b1:.3g} ms a request + {1e9 * b2:.3g} ns a KV token "
         f"+ {1e6 * b3:.3g} µs a prefill token",
     )
     yield (
         "range",
-        f"{low:.3g} to {high:.3g} requests a pass; {model.scrapes:,} scrapes, "
+        f"{low:.3g} to {high:.3g} requests a step; {model.scrapes:,} scrapes, "
         f"{model.minutes:,} minutes",
     )
     yield "residual", f"{100 * model.misfit_ratio:.2g} % of a minute's inter-token latency"

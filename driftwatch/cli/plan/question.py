@@ -154,8 +154,8 @@ def _notes(question: Question, dropped: int) -> list[str]:
     if question.measured_step_time is None:
         notes.append(
             f"step time: the roofline of the datasheet at {question.max_num_seqs:,} decoding "
-            "requests (max_num_seqs), a prior that is slow for far fewer; on two recorded GPUs its "
-            "end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
+            "requests (max_num_seqs), an estimate that is too slow for far fewer; on two recorded "
+            "GPUs its end-to-end times were 3 and 24 % off. Give --step-time where it is measured"
         )
     if (requests.shared_prefix_tokens > 0).any() or (requests.cached_tokens > 0).any():
         notes.append(

@@ -73,8 +73,8 @@ def print_table(document: dict[str, Any]) -> None:
         fastest = min(row["seconds_per_token"] for row in document["rows"])
         why = f"the fastest row takes {_ms(fastest)} ms"
         if fastest <= target:  # a row met it, but not the smallest batch in all of its rows
-            why = f"its smallest batch, {smallest}, takes up to {_ms(slowest)} ms"
-        _say(f"NO BATCH of this table meets {_ms(target)} ms a token: {why}.")
+            why = f"even batch {smallest} takes up to {_ms(slowest)} ms"
+        _say(f"NO BATCH of this table meets {_ms(target)} ms a token in all rows: {why}.")
         return
     more = f"; by the line batch {fitted} does" if fitted is not None else ""
     last = line["largest_batch"]
@@ -85,7 +85,7 @@ def print_table(document: dict[str, Any]) -> None:
 def _memory(document: dict[str, Any], split: int) -> None:
     memory, kv = document["memory"], document["kv"]
     rows = [
-        ("weights, once", memory["weights_bytes"], "" if split == 1 else f"1 of {split} shares"),
+        ("weights", memory["weights_bytes"], "" if split == 1 else f"1 of {split} shares"),
         ("activations", memory["activations_bytes"], "estimate"),
         ("CUDA graphs", memory["cuda_graphs_bytes"], "estimate"),
         ("workspaces", memory["other_bytes"], "estimate"),
@@ -123,9 +123,9 @@ def _ceilings(document: dict[str, Any]) -> None:
     unused = whole_percent(fits["reserved_unused_ratio"])
     rows = (
         (
-            "as they run, each at its point",
+            "at a random point of their life",
             "running",
-            f"{count(fits['resident_tokens'])} tokens each",
+            f"{count(fits['resident_tokens'])} tokens each, in whole blocks",
         ),
         ("of mean length, at their end", "mean_full", lengths),
         ("as the longest, at its end", "longest_full", f"{longest:,} tokens: no preemption"),
@@ -140,8 +140,8 @@ def _ceilings(document: dict[str, Any]) -> None:
     sizes = [min(fits[name], seqs) for name in ("longest_full", "mean_full", "running")]
     ceiling = "the KV cache" if fits["running"] < seqs else f"max_num_seqs {seqs:,}"
     _say(
-        f"Safe batch: {sizes[0]:,} requests whatever runs, {sizes[1]:,} of mean length, "
-        f"{sizes[2]:,} as they run. The limit is {ceiling}."
+        f"Largest batch: {sizes[0]:,} requests if all are as long as the longest, {sizes[1]:,} of "
+        f"mean length, {sizes[2]:,} at a random point of their life. The limit is {ceiling}."
     )
     if not document["max_model_len_fits"]:
         most = document["memory"]["kv_cache_size_tokens"]
@@ -191,7 +191,8 @@ def _batches(document: dict[str, Any]) -> None:
     table(header, rows, kind="batch")
     _say(
         "ITL includes the prompts that such a server computes in between; decode is a step "
-        f"without prompts. Step time: {document['step_time']} ({document['step_time_source']})."
+        f"without prompts. Step time: {document['step_time']} ({document['step_time_source']}): "
+        "seconds of a step, of a prefill token, of a decoding request and of a KV token read."
     )
     if document["step_time_source"] != "roofline":
         return
@@ -247,19 +248,19 @@ def _presets(document: dict[str, Any]) -> None:
     source = {"assumed": ", 70 % of the capacity of your settings", "file": ", the file's rate"}
     _say(
         f"Simulated at {figure(demand['requests_per_second'])} requests/s"
-        f"{source.get(demand['source'], '')}, each with the step time of your settings. req/s is "
-        "the capacity; TTFT and TPOT are p95."
+        f"{source.get(demand['source'], '')}, each with the step time of your settings: "
+        "tokens/s, TTFT (p95) and TPOT (p95) at that rate. req/s is the capacity."
     )
     if any(row.get("overloaded") for row in document["presets"]):
         _say("behind: the demand is above the capacity, so waits grow as long as requests come.")
-    if not aimed:
+    if not aimed and not any(row.get("overloaded") for row in document["presets"]):
         _say("Give --ttft-seconds or --tpot-seconds for the share in target.")
     best, objective = document["best_preset"], document["objective"]
     if not best["names"]:
         _say(f"Best for {objective}: none ({best['reason']}).")
     else:
         same = ", within 5 % of each other" if len(best["names"]) > 1 else ""
-        _say(f"Best for {objective}: {together(best['names'])} ({_BY[best['by']]}{same}).")
+        _say(f"Best for {objective}: preset {together(best['names'])} ({_BY[best['by']]}{same}).")
 
 
 def _queue(queue: dict[str, Any], demand: dict[str, Any]) -> None:
@@ -268,7 +269,8 @@ def _queue(queue: dict[str, Any], demand: dict[str, Any]) -> None:
         _say("Load unknown: too few requests to measure a capacity.")
     else:
         most = figure(demand["capacity_requests_per_second"])
-        _say(f"Load {figure(load)}: {rate} of {most} requests/s (the simulated capacity).")
+        share = figure(100 * load)
+        _say(f"Load {share} % of capacity: {rate} of {most} requests/s (simulated).")
     if queue["mm1_wait_seconds"] is not None:
         _say(
             f"An M/M/1 queue of this capacity: wait {_time(queue['mm1_wait_seconds'])}, time in "
@@ -276,11 +278,11 @@ def _queue(queue: dict[str, Any], demand: dict[str, Any]) -> None:
             f"{_time(queue['mm1_service_seconds'])} of service."
         )
     elif load is not None:
-        _say("An M/M/1 queue has no steady state at a load of 1 or more: it grows without end.")
+        _say("An M/M/1 queue has no steady state at a load of 100 % or more: it grows without end.")
     _say(
-        "A batch server is no M/M/1 queue: one request at a time "
-        f"({_time(queue['request_alone_seconds'])} each), its load would be "
-        f"{figure(queue['one_at_a_time_utilisation_ratio'])}."
+        "A batch server is no M/M/1 queue: without batching "
+        f"({_time(queue['request_alone_seconds'])} a request) its load would be "
+        f"{figure(100 * queue['one_at_a_time_utilisation_ratio'])} % of capacity."
     )
     if queue["replayed_queue_seconds_mean"] is None:
         _say(f"Simulated wait unknown: {queue['replayed_reason'] or 'no request finished'}.")
@@ -292,13 +294,16 @@ def _queue(queue: dict[str, Any], demand: dict[str, Any]) -> None:
             f"{_time(queue['replayed_ttft_seconds_p95'])}."
         )
     spare, alone = queue["wait_budget_seconds"], _time(queue["ttft_alone_seconds"])
+    target = None if spare is None else spare + queue["ttft_alone_seconds"]
     if spare is not None and spare >= 0:
         _say(
-            f"Left for waiting: {_time(spare)}, the TTFT target less {alone} for the prompt alone."
+            f"Left for queueing: {_time(spare)} of the TTFT target of {_time(target)}; prefill "
+            f"alone takes {alone}."
         )
     elif spare is not None:
         _say(
-            f"NOTHING LEFT FOR WAITING: the prompt alone takes {alone}, more than the TTFT target."
+            f"NO TIME LEFT FOR QUEUEING: prefill alone takes {alone}, the TTFT target is "
+            f"{_time(target)}."
         )
     if queue["in_target_ratio"] is not None:
         _say(f"In target: {whole_percent(queue['in_target_ratio'])} of requests.")

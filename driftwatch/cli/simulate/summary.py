@@ -31,7 +31,7 @@ _ENDED = {
     "unfinished": "unfinished",
 }
 _LIMITS = {
-    "max_num_seqs": "the cap on running requests",
+    "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "the token budget",
     "kv_cache": "KV blocks",
     "max_loras": "the cap on adapters",

@@ -61,7 +61,7 @@ def print_verdict(levels: Sequence[Level], where: Degradation) -> None:
             say(f"NO VERDICT: {where.reason}")
         else:
             users = where.holds_to
-            say(f"Latency does not degrade up to {users} users: throughput still rises there.")
+            say(f"No knee up to {users} users: throughput still rises with every added user.")
         return
     by_users = {level.concurrency: level for level in levels}
     before, after = by_users[where.holds_to or 0], by_users[where.degrades_at]

@@ -137,7 +137,9 @@ def model_from(document: Mapping[str, Any]) -> LoadModel:
 class TooLittle:
     """Why there is no model yet."""
 
-    reason: str  # what is missing, e.g. ``15 of 20 minutes of data, load spread 1.2× of 1.5×``.
+    reason: (
+        str  # what is missing, e.g. ``15 of 20 minutes of data, load varies by 1.2×, 1.5× needed``.
+    )
     scrapes: int  # usable ones
     spread: float | None  # q95/q05 of requests per forward pass; None without a usable minute
     # when there would be enough at the present pace; None where only other load helps
@@ -261,7 +263,7 @@ def missing(minutes: int, spread: float | None, *, shared: bool = False) -> str:
     if (spread or 0.0) < MIN_SPREAD:
         # rounded down: 1.4998 is short of 1.5, and to be read so
         spread_text = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"
-        parts.append(f"load spread {spread_text} of {MIN_SPREAD:g}×")
+        parts.append(f"load varies by {spread_text}, {MIN_SPREAD:g}× needed")
     return ", ".join(parts)
 
 

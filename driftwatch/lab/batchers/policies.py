@@ -82,7 +82,7 @@ class Policy:
         return run_back_pressure(load, step_time, configuration, pressure)
 
 
-NO_CLOSED_LOOP = "back-pressure is for arrivals that do not wait: a closed loop limits itself"
+NO_CLOSED_LOOP = "back-pressure turns away open-loop arrivals; closed-loop clients wait already"
 
 
 def policy_named(name: str, settings: Settings) -> Policy:

@@ -16,7 +16,8 @@ Floats = npt.NDArray[np.float64]
 WARM_UP, DRAIN = 0.2, 0.1
 DEFINITION = (
     "steady part: the first fifth and the last tenth of the time over which requests arrive are "
-    "left out. Throughput counts what ends in it, latency what arrives in it and finishes."
+    "left out. Throughput counts requests that finish in it, latency those that arrive in it and "
+    "finish."
 )
 BEHIND = 0.05
 _NEEDED = {0.5: 1, 0.99: 100, 0.999: 1000}

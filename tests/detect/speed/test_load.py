@@ -121,8 +121,8 @@ def test_a_learner_says_whose_minutes_it_counts() -> None:
 
 
 def test_a_spread_just_short_does_not_read_as_enough() -> None:
-    assert missing(30, 1.49999) == "load spread 1.49× of 1.5×"
-    assert missing(30, 1.0) == "load spread 1× of 1.5×"
+    assert missing(30, 1.49999) == "load varies by 1.49×, 1.5× needed"
+    assert missing(30, 1.0) == "load varies by 1×, 1.5× needed"
 
 
 def test_a_creep_is_not_told_from_bounds() -> None:

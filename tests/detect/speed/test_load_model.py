@@ -116,7 +116,7 @@ def test_what_is_missing_and_when_it_would_be_there(run_slow: pl.DataFrame) -> N
     assert found.earliest - last == timedelta(minutes=12)
     flat = fit(made(np.ones(200), np.full(200, 9.0)))
     assert isinstance(flat, TooLittle)
-    assert flat.reason == "load spread 1× of 1.5×"
+    assert flat.reason == "load varies by 1×, 1.5× needed"
     assert flat.earliest is None
     nothing = fit(made(np.ones(1), np.ones(1)).clear())
     assert isinstance(nothing, TooLittle)

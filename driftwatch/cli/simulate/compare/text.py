@@ -93,7 +93,7 @@ def print_comparison(comparison: Comparison, as_json: bool) -> None:
         )
         for policy in comparison.policies:
             echo()
-            say(f"{policy}, load in {comparison.unit}")
+            say(f"{policy}, load in {'clients' if comparison.closed else 'arriving req/s'}")
             table(_HEADER, [_row(p) for p in comparison.points_of(policy)], gap=False)
         echo()
     else:
@@ -165,6 +165,8 @@ def sentences(comparison: Comparison) -> list[str]:
             texts.append(
                 f"  {k.policy}: {k.holds_at:g} {comparison.unit}; at {k.fails_at:g} {k.reason}"
             )
+    if sys.stdout.isatty() and any(p.steady and None in _figures(p) for p in comparison.points):
+        texts.append("?: too few requests finished for this figure.")
     if any(p.steady is not None and not p.steady.keeps_up for p in comparison.points):
         texts.append(
             "behind: requests arrive faster than they are served, so latency grows with the run."
@@ -185,7 +187,7 @@ def _capacity_text(comparison: Comparison) -> str:
         f"{name} {figure(c)} req/s" + (f" ({figure(c / lowest)}×)" if c > lowest else "")
         for name, c in capacities.items()
     ]
-    return f"Capacity, with always more to do: {', '.join(parts)}."
+    return f"Capacity (throughput while the queue never empties, each a run of its own): {', '.join(parts)}."
 
 
 def _others_texts(comparison: Comparison) -> list[str]:
@@ -203,7 +205,10 @@ def _others_texts(comparison: Comparison) -> list[str]:
 
 
 def _batches_texts(comparison: Comparison) -> list[str]:
-    texts, without = [], []
+    texts = [
+        "Batch efficiency: generated tokens, over batch size times longest generation of the batch."
+    ]
+    without = []
     for policy in comparison.policies:
         points = comparison.points_of(policy)
         ratios = [p.batch_efficiency_ratio for p in points if p.batch_efficiency_ratio is not None]
@@ -216,13 +221,11 @@ def _batches_texts(comparison: Comparison) -> list[str]:
             without.append(policy)
             continue
         texts.append(
-            f"Batch efficiency of {policy}: {_span(ratios)}; {_span(wastes)} % of its prompt "
-            "tokens are padding."
+            f"  {policy}: {_span(ratios)}; {_span(wastes)} % of its prompt tokens are padding."
         )
     if without:
         texts.append(
-            f"Batch efficiency of {together(without)}: not defined, as no request waits for the "
-            "longest of its batch."
+            f"  {together(without)}: not defined, as no request waits for the longest of its batch."
         )
     return texts
 
@@ -240,8 +243,8 @@ def _fit_text(fit: Fit, unit: str) -> str:
     low, high = (f"{figure(v)} s" for v in fit.p99_seconds)
     text = f"{where} {unit}: {together(fit.best)}, p99 {low if same else f'{low} → {high}'}"
     if fit.behind:
-        others = ", ".join(f"{name} {figure(ratio, 2)}×" for name, ratio in fit.behind)
-        text += f"; at {fit.highest:g} {others}"
+        others = ", ".join(f"{figure(ratio, 2)}× with {name}" for name, ratio in fit.behind)
+        text += f"; at {fit.highest:g} {unit} p99 is {others}"
     if fit.fail:
         text += f"; {together(fit.fail)} {'does' if len(fit.fail) == 1 else 'do'} not keep up"
     return text
@@ -305,8 +308,10 @@ def print_causes(rate: float, variants: Sequence[Variant], as_json: bool) -> Non
         rows_between_tabs([_CAUSES_HEADER, *full])
         return
     say(
-        f"Latency at {rate:g} requests/s. Each factor is against the line above; of the lines with "
-        "only, against static."
+        f"Latency at {rate:g} requests/s. Each factor is against the line above, and in lines that "
+        "begin with only against static; above 1 is better. No wait to fill: a batch starts "
+        "before it is full. Replies not held: a request is answered when it finishes. Join any "
+        "step: requests are admitted at every step, as vLLM does. Seats: max_num_seqs."
     )
     header = ("variant", "capacity req/s", "factor", "mean s", "factor", "p99 s", "note")
     table(header, short, gap=False)
