@@ -44,7 +44,7 @@ def test_the_baseline_stands_in_a_column_and_an_unknown_says_why() -> None:
     )
     assert [" ".join(line.split()) for line in path.splitlines()] == [
         "How it was decided (last 10 min) baseline now",
-        "Longer? yes 512 prompt tokens 1,200",
+        "Longer? yes 512 1,200 prompt tokens",
         "28 waiting",
         "Slower? unknown no baseline",
         "Full? no KV 50 %",

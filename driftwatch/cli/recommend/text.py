@@ -196,8 +196,8 @@ def _check(advice: Advice) -> Iterator[str]:
     limits = f"limits {', '.join(bounds)} %" if bounds else "nothing was compared"
     if missing:
         limits += f"; {' and '.join(missing)} not observed"
-    found = f"simulated against measured: {', '.join(parts)}; " if parts else ""
-    yield f"model check: {verdict} ({found}{limits}{left_out})"
+    figures = f"simulated against measured: {', '.join(parts)}; " if parts else ""
+    yield f"model check: {verdict} ({figures}{limits}{left_out})"
     if not fit.prior_known:
         yield f"step times fitted with {fit.prior}"
 

@@ -187,7 +187,8 @@ def _capacity_text(comparison: Comparison) -> str:
         f"{name} {figure(c)} req/s" + (f" ({figure(c / lowest)}×)" if c > lowest else "")
         for name, c in capacities.items()
     ]
-    return f"Capacity (throughput while the queue never empties, each a run of its own): {', '.join(parts)}."
+    head = "Capacity (throughput while the queue never empties, each a run of its own)"
+    return f"{head}: {', '.join(parts)}."
 
 
 def _others_texts(comparison: Comparison) -> list[str]:
