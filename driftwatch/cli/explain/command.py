@@ -39,14 +39,14 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
     type=click.Choice(["batch", "latency", "throughput", "gpu-idle"]),
     default="batch",
     show_default=True,
-    help="The symptom that the tree begins with; all trees end in the same causes.",
+    help="Symptom at which the diagnosis starts; all end in the same causes.",
 )
 @json_option
 @history_options(*WINDOW_OPTIONS)
 def command(
     target: str | None, length: timedelta, symptom: str, as_json: bool, history: History
 ) -> None:
-    """Explain why TARGET (host:8000, host:8000/1, or a pool) is as it is: evidence, cause, limits.
+    """Explain the state of TARGET (host:8000, host:8000/1, or a pool): evidence, cause, limits.
 
     Leave TARGET out where there is only one. Of a pool, driftwatch explains the server with the
     longest queue. It reads --recording, else --prometheus, else the database of driftwatch run.

@@ -28,7 +28,7 @@ _CACHE_DTYPES = (
 @option(
     "--kv-cache-dtype",
     click.Choice(_CACHE_DTYPES),
-    "Type of the KV cache; auto is 16 bit.",
+    "Type of the KV cache; auto: 16 bit.",
     default="auto",
 )
 @option(
@@ -37,8 +37,8 @@ _CACHE_DTYPES = (
     "Share of the GPU's memory that vLLM takes.",
     default=0.92,
 )
-@option("--max-num-seqs", COUNT, "Default: vLLM's on this GPU.")
-@option("--max-num-batched-tokens", COUNT, "Default: vLLM's on this GPU.")
+@option("--max-num-seqs", COUNT, "Running requests, at most (default: vLLM's on this GPU).")
+@option("--max-num-batched-tokens", COUNT, "Tokens of a step, at most (default: vLLM's).")
 @option("--max-model-len", COUNT, "Default: the model's.")
 @option("--block-size", COUNT, "Tokens of a KV block.", default=16)
 @lengths_options(
@@ -63,7 +63,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """What fits a server's memory together, how fast it is then, and how many requests wait.
+    """How many requests fit a server's memory, how fast it is with them, and how many queue.
 
     Memory and speed come from datasheets: an estimate before the server runs. Exit code 1: it does
     not fit, no batch meets the target, or the rate is above what the server can do.

@@ -57,8 +57,8 @@ _HARDWARE = (
         "C3·KV tokens read.",
         metavar="C0,C1,C2,C3",
     ),
-    option("--gpu", text="GPU of the table, e.g. H100-80GB.", metavar="NAME"),
-    option("--model", text="Model of the table, or its Hugging Face id.", metavar="NAME"),
+    option("--gpu", text="GPU of driftwatch's table, e.g. H100-80GB.", metavar="NAME"),
+    option("--model", text="Model of driftwatch's table, or its Hugging Face id.", metavar="NAME"),
     option("--hardware", FILE, "YAML file with GPUs and models of your own."),
     option(
         "--dtype",
@@ -74,7 +74,7 @@ _HARDWARE = (
     ),
 )
 _SCHEDULER = (
-    option("--max-num-seqs", COUNT, "Most requests that run at once."),
+    option("--max-num-seqs", COUNT, "Number of requests that run at once, at most."),
     option("--max-num-batched-tokens", COUNT, "Token budget of a step."),
     option(
         "--max-num-active-seqs",
@@ -91,12 +91,12 @@ _SCHEDULER = (
     option(
         "--max-model-len",
         COUNT,
-        "Most tokens of a request, prompt and answer (default: the model's).",
+        "Longest request, in tokens of prompt and generation (default: the model's).",
     ),
     option(
         "--long-prefill-token-threshold",
         click.IntRange(0, 10_000_000),
-        "Most prompt tokens of one request in a step; 0 = no threshold.",
+        "Prompt tokens of one request in a step, at most; 0 = no threshold.",
         default=0,
     ),
     option(

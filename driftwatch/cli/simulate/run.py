@@ -40,7 +40,7 @@ _WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
 @option(
     "--window-seconds",
     Finite(min=1, max=1e9),
-    "With --recording: lengths and arrivals are those of windows so long.",
+    "With --recording: length of the windows that lengths and arrivals come from.",
     default=60.0,
 )
 @option("--from-seconds", _WHEN, "With ServeGen: begin here (default: its beginning).")
@@ -52,7 +52,7 @@ _WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
     default=1.0,
 )
 @option("--seed", SEED, "Seed of the random numbers, with ServeGen and --recording.", default=0)
-@option("--limit", click.IntRange(1, 10**9), "Most requests that are replayed.")
+@option("--limit", click.IntRange(1, 10**9), "Number of requests to simulate, at most.")
 @option(
     "--arrival-scale",
     Finite(min=0, min_open=True, max=1e6),
@@ -65,14 +65,14 @@ _WHEN = Finite(-1e12, 1e12)  # seconds of a recording, or since 1970
     "Closed loop from time 0: so many clients, each sends its next request when one is "
     "answered; times of arrival are not used.",
 )
-@option("--timeout-seconds", SECONDS, "Clients give up so long after arrival.")
+@option("--timeout-seconds", SECONDS, "How long after its arrival a client gives up.")
 @engine_options
 @option(
     "--long-prefill-token-threshold-adaptive/--no-long-prefill-token-threshold-adaptive",
-    text="Raise that threshold to an equal share of the budget.",
+    text="Raise --long-prefill-token-threshold to an equal share of the budget.",
     default=False,
 )
-@option("--max-loras", COUNT, "Most adapters that run at once.")
+@option("--max-loras", COUNT, "Number of adapters that run at once, at most.")
 @option("--per-request", FILE, "Write a row a request, in their order.", metavar="FILE")
 @option("--per-step", FILE, "Write a row a step.", metavar="FILE")
 @option(

@@ -80,7 +80,7 @@ class SweepPlan:
 @option(
     "--requests-per-level",
     click.IntRange(2, 10_000_000),
-    f"Requests sent at a level (default: {_ROUNDS} a user; at least {_FEWEST_SIMULATED} in the "
+    f"Requests per level (default: {_ROUNDS} a user; at least {_FEWEST_SIMULATED} in the "
     f"simulator, {_FEWEST_LIVE} with --url).",
 )
 @option(

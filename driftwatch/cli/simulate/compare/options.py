@@ -152,7 +152,7 @@ _OPTIONS = (
         "Back-pressure: a rejected client tries again so much later.",
         default=0.5,
     ),
-    option("--timeout-seconds", _ABOVE_0, "Clients give up so long after arrival."),
+    option("--timeout-seconds", _ABOVE_0, "How long after its arrival a client gives up."),
     option("--cancel-ratio", _share(), "Share of clients that cancel of themselves.", default=0.0),
     option(
         "--cancel-after-seconds",
