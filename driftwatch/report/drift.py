@@ -187,7 +187,7 @@ def cost_text(costs: Mapping[str, Any]) -> str:
         return f"{waits}; {why}"
     # nobody asked for the derived target: twice the baseline's p95
     aim = " twice the baseline's p95" if costs["targets_derived"] else ""
-    return f"{over_text(costs)} requests missed{aim}"
+    return f"{over_text(costs)} missed{aim or ' a target'}"
 
 
 def lost_text(costs: Mapping[str, Any]) -> str:

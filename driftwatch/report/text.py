@@ -101,7 +101,7 @@ def pages_text(pages: Document) -> str:
     if pages["silenced"]:
         parts.append(f"{pages['silenced']} silenced")
     budget = pages["budget_false_episodes"]
-    allowed = f"budget {figure(budget, 2)} pages a week" if budget else "no budget without servers"
+    allowed = f"{figure(budget, 2)} a week are allowed" if budget else "no budget without servers"
     return f"{parts[0]}; {', '.join([*parts[1:], allowed])}"
 
 
@@ -118,7 +118,7 @@ def advice_text(record: Document) -> str:
         off = percent(error["median_ratio"])
         unit = off.replace("%", "points") if first[0].endswith("in_target_ratio") else off
         name = "in target" if first[0].endswith("in_target_ratio") else effect_name(first[0])
-        text += f"; {name} forecast off {unit} median"
+        text += f"; {name} forecasts off {unit} (median)"
         text += f" (n {error['n']})" if error["n"] < _MEDIAN_OF_FEW else ""
     if record["open"]:
         text += f"; {record['open']} open"
@@ -137,7 +137,9 @@ def blind_text(blind: Document) -> str:
     text = f"{tenths(blind['without_verdict_ratio'])} % of server-minutes not judged"
     text += f": {inside}" if inside else ""
     cannot = blind["cannot_show_doubled_lengths"]["either"]
-    return f"{text}; on {many(cannot, 'server')} length ×2 would be missed" if cannot else text
+    return (
+        f"{text}; on {many(cannot, 'server')} lengths ×2 would not be detected" if cannot else text
+    )
 
 
 def tenths(ratio: float) -> str:
