@@ -48,7 +48,7 @@ _SERVING: tuple[Option, ...] = (
         "--pid",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Read both settings from the command line of vLLM's process N on this host.",
+        help="Read both settings from vLLM's process N on this host.",
     ),
 )
 _OPTIONS: dict[str, tuple[Option, ...]] = {
@@ -118,7 +118,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
             "--pins",
             type=_FILE,
             metavar="FILE",
-            help="Compare with the baselines of this file (driftwatch baseline export writes one).",
+            help="Compare with the baselines of this file (of driftwatch baseline export).",
         ),
     ),
     "pins_written": (

@@ -92,7 +92,8 @@ class OwnMetrics:
             *("receiver", "result"),
         )
         self.undelivered = gauge(
-            "undelivered_pages", "Pages and reports that no receiver has taken yet."
+            "undelivered_pages",
+            "Deliveries of pages and reports that wait or were given up, one per receiver.",
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
         registry.register(self.per_target)

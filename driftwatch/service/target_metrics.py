@@ -154,8 +154,8 @@ def meaning(column: str) -> str:
 def binds_meaning() -> str:
     """Help text of :data:`LIMIT_BINDS`."""
     return (
-        "1 for the limit that binds in most of the queued scrapes of the last 10 min, 0 for the "
-        "others; absent where it is not known."
+        "1 for the limit that is full in most of the scrapes of the last 10 min in which requests "
+        "queued, 0 for the others; no series where it is not known."
     )
 
 
