@@ -132,7 +132,7 @@ def engine_text(evidence: Values) -> str:
         before = evidence.get("reference_spec_decode_acceptance_ratio")
         was = "" if before is None else f" (reference {100 * before:.0f} %)"
         tokens = evidence.get("tokens_per_output")
-        each = "" if tokens is None else f", {tokens:.2f} tokens an output"
+        each = "" if tokens is None else f", {tokens:.2f} tokens a decode step"
         parts.append(
             f"speculative decoding: {100 * accepted:.0f} % of drafted tokens accepted{was}{each}"
         )

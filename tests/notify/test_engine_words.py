@@ -56,7 +56,7 @@ def test_watch_says_that_an_engine_sleeps_and_how_many_it_holds() -> None:
             {"spec_decode_acceptance_ratio": 0.41, "tokens_per_output": 2.234,
              "reference_spec_decode_acceptance_ratio": 0.7},
             "speculative decoding: 41 % of drafted tokens accepted (reference 70 %), "
-            "2.23 tokens an output",
+            "2.23 tokens a decode step",
         ),
         ({"engine_asleep": True}, "the engine sleeps: requests are held until it is woken"),
     ],
