@@ -226,6 +226,8 @@ class Progress:
         self._share = 0.0
         self._shown = False
         self._closed = threading.Event()
+        if (command := click.get_current_context(silent=True)) is not None:
+            command.call_on_close(self._closed.set)  # also where it ends by an error
         if not sys.stderr.isatty():
             threading.Thread(target=self._repeat, args=(every,), daemon=True).start()
 

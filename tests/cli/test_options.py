@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import pytest
 
 from driftwatch.cli.options import Progress, parse_time, plan_from
@@ -108,6 +109,19 @@ def test_progress_in_a_pipe_speaks_also_while_a_step_takes_long(
         printed += capsys.readouterr().err.splitlines()
     progress.close()
     assert printed[:2] == ["reading: 2 %"] * 2
+
+
+def test_progress_ends_with_a_command_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def failing() -> None:
+        Progress("reading", every=0.05)
+        raise UsageError("no such recording")
+
+    with pytest.raises(UsageError):
+        failing.main([], standalone_mode=False)
+    capsys.readouterr()
+    time.sleep(0.3)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "nan", "1e300", "2026-13-01"])
