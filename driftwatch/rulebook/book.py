@@ -35,17 +35,20 @@ class Reading:
     rules: int  # how many rules they hold, readable or not
 
 
-def load_rulebook(paths: Sequence[Path] = ()) -> Rulebook:
+def load_rulebook(
+    paths: Sequence[Path] = (), *, receivers: Collection[str] | None = None
+) -> Rulebook:
     """Read rule and tree files; without paths the shipped ones.
 
     Args:
         paths: files, folders (their ``*.yaml``, and ``trees/*.yaml`` below) or globs. A tree
             that a rule names and no file has is taken from the shipped ones.
+        receivers: the names that rules may use; None = any.
 
     Raises:
         ConfigError: with every problem of every file.
     """
-    reading = read_rulebook(paths)
+    reading = read_rulebook(paths, receivers=receivers)
     if reading.problems:
         raise ConfigError(reading.problems)
     return reading.book
@@ -54,7 +57,7 @@ def load_rulebook(paths: Sequence[Path] = ()) -> Rulebook:
 def read_rulebook(
     paths: Sequence[Path] = (), *, receivers: Collection[str] | None = None
 ) -> Reading:
-    """The same, never raising; ``receivers`` are the names rules may use (None = any)."""
+    """The same, never raising."""
     problems: list[Problem] = []
     files: list[YamlFile] = []
     rules_read: list[ReadRule] = []

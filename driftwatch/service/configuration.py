@@ -50,7 +50,8 @@ def plan_of(config: Path) -> Plan:
 
 def plan_of_settings(settings: Settings) -> Plan:
     """The plan of a loaded configuration; errors as :func:`plan_of`."""
-    book = load_rulebook(settings.rules)
+    names = [receiver.name for receiver in settings.receivers]
+    book = load_rulebook(settings.rules, receivers=names)
     return Plan(
         rules=book.rules,
         trees=book.trees,

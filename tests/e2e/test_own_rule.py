@@ -10,6 +10,7 @@ from typing import Any
 from e2e_cases import pages
 from test_other_rules import going_on, recording
 
+from driftwatch.errors import ConfigError
 from driftwatch.installation import shipped
 
 RULE = """\
@@ -76,3 +77,20 @@ def test_two_files_make_a_rule_its_leaf_its_page_and_its_runbook(
     ]
     assert told["diagnosis"]["leaf"] == "adapter_slots"
     assert told["links"]["runbook"] == "https://wiki.example.net/runbook#adaptersthrash"
+
+
+def test_a_rule_with_an_unknown_receiver_starts_nothing(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    rule = RULE.replace("tree: adapters", "receivers: [oncal]")
+    (tmp_path / "rules" / "adapters.yaml").write_text(rule)
+    config = tmp_path / "driftwatch.yaml"
+    config.write_text(
+        "sources: [{pages: ['http://host:8000/metrics']}]\n"
+        "receivers: [{name: oncall, stdout: {}}]\nrules: [rules]\n"
+    )
+    for command in (("run", "--once"), ("replay", tmp_path / "none.jsonl")):
+        refused = run(*command, "-c", config)
+        assert isinstance(refused.exception, ConfigError)
+        (problem,) = refused.exception.problems
+        assert (problem.code, problem.line) == ("unknown-receiver", 8)
+        assert problem.help_text == "did you mean oncall?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,24 @@ def test_a_restart_of_driftwatch_forgets_nothing(
         ("resolved", "BatchLimitBinding"),
     ]
     assert inbox.pages[0]["evidence"]["max_num_seqs"]["value"] == 8  # learnt before the restarts
+
+
+def test_the_receivers_that_a_rule_names_get_its_pages_and_no_other(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    chosen, other = Inbox(), Inbox()
+    rules = tuple(replace(rule, receivers=("gpu-team",)) for rule in PLAN.rules)
+    source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
+    receivers = [Receiver("gpu-team", (), chosen), Receiver("oncall", ("page", "ticket"), other)]
+    with Store.open(tmp_path / "d.db") as store:
+        service = Service([source], replace(PLAN, rules=rules), store, receivers, clock)
+        _until(service, clock, recorded, 29)
+        service.stop()
+    assert [p["event"] for p in chosen.pages] == ["firing", "resolved"]
+    assert other.pages == []
 
 
 def test_a_page_that_is_refused_is_kept_and_sent_later(
