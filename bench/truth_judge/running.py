@@ -18,26 +18,23 @@ import polars as pl
 
 from truth_judge import fleets, sent
 from truth_judge.commands import Case, explained, leaf_of, recommended, replayed, sent_pages
-from truth_judge.due import TRAFFIC, injected
+from truth_judge.due import injected
 from truth_judge.facts import DAY_SECONDS, Block, Episode, Finding, Stretch, findings_of
 from truth_judge.figures import NO_VERDICT, Verdict
 from truth_judge.healthy import Wander, counters_of, wander
 from truth_judge.kept import kept, made_with
-from truth_judge.saturated import fullest, leaves_then
+from truth_judge.moments import Moment, leaf_then, moments_of
+from truth_judge.saturated import leaves_then
 from truth_judge.sets import Draw
 from truth_judge.simple_rules import said_by
 from truth_judge.undisturbed import servers_again
 from truth_judge.visible import with_visibility
 from truth_judge.whatif import AT_MOST_SECONDS, FOLK, PAGES, RECOMMEND
 
-HEALTHY = "healthy"
 PAGES_FILE = "pages.json"  # what was sent of a stretch, whole
 FAILED = "failed"  # the command ended with an error
 MOST_ROWS = 300_000  # explain reads a whole recording; of a larger one it is given the days around
 AROUND_SECONDS = 6 * 3600.0
-SETTLED_SECONDS = 3600.0  # a healthy moment lies so long after the start
-WINDOW_SECONDS = 600.0  # what explain looks at, where an episode is as long
-TRIES = 20  # moments drawn until one's truth is no matter of words
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,102 +123,6 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int, keep: boo
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When a server is explained, and what its leaf should be.
-
-    Attributes:
-        instance: the server.
-        at_seconds: end of the window.
-        leaf: where the diagnosis should end.
-        window_seconds: length of the window: it does not reach out of a short episode.
-        also: leaves that are right as well.
-    """
-
-    instance: str
-    at_seconds: float
-    leaf: str
-    window_seconds: float = WINDOW_SECONDS
-    also: frozenset[str] = frozenset()
-
-
-def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
-    """One moment of each episode that has a leaf, or moments at which nothing is wrong.
-
-    Of undisturbed traffic the truth is what was really sent in the window, where the reference
-    knows it: by night demand is a fifth of what it is by day, and to say so is right.
-    """
-    scrapes = sent.lengths_of(case.recording) if case.recording.is_dir() else None
-    found = [one for e in case.episodes for one in _moments_of(case, scrapes, e)]
-    draw = np.random.default_rng([seed, 1])
-    if not injected(case.episodes):
-        span = case.end_seconds - case.start_seconds
-        for _ in range(most * TRIES):
-            at = case.start_seconds + SETTLED_SECONDS
-            at += float(draw.random()) * (span - SETTLED_SECONDS)
-            instance = str(draw.choice(case.instances))
-            leaf = HEALTHY if scrapes is None else _quiet_leaf(case, scrapes, instance, at)
-            window = Episode("", at - WINDOW_SECONDS, at)
-            busy = (e for e in case.episodes if e.concerns(instance))
-            if any(e.start_seconds < at and window.start_seconds < e.until_seconds for e in busy):
-                leaf = None  # saturated: nobody says what a diagnosis should be
-            if leaf is not None:
-                found.append(Moment(instance, at, leaf))
-            if len(found) == most:
-                break
-    if len(found) > most:
-        found = [found[i] for i in sorted(draw.choice(len(found), most, replace=False))]
-    return found
-
-
-def _moments_of(case: Case, scrapes: pl.DataFrame | None, episode: Episode) -> list[Moment]:
-    """When an episode is asked about: where a limit was fullest, else at its end.
-
-    Where nothing was lost, a change of traffic is what was really sent against the reference, as
-    elsewhere: its clients come and go, and lengths times four may be the reference's.
-    """
-    leaf, also = episode.leaf, episode.also
-    if leaf is None:
-        return []
-    if episode.waited:
-        instance, minutes = next(iter(episode.waited.items()))
-        at = fullest(minutes, episode.visible_seconds or 0.0, episode.end_seconds)
-        leaf, also = _then(leaf, also, leaves_then(minutes, at))
-    else:
-        instance, at = sorted(episode.instances or case.instances)[0], episode.end_seconds
-        if episode.kind in TRAFFIC and scrapes is not None:
-            # lengths as before are no drift; hits that are lost and harm nobody may be named
-            also |= {leaf} - {"drifted_within_limits"}
-            sent_leaf = _quiet_leaf(case, scrapes, instance, at)
-            if sent_leaf is None:
-                return []
-            leaf = sent_leaf
-    window = min(WINDOW_SECONDS, episode.end_seconds - episode.start_seconds)
-    return [Moment(instance, at, leaf, window, also)]
-
-
-def _then(leaf: str, also: frozenset[str], full: frozenset[str]) -> tuple[str, frozenset[str]]:
-    """The right leaf and others that are right, of ten minutes in which limits were full.
-
-    What was full at other times of the episode is wrong then; what filled them (prefix hits that
-    were lost) stays right.
-    """
-    if not full:
-        return leaf, also
-    right = full | ({leaf, *also} & {"prefix_cache_collapse"})
-    leaf = leaf if leaf in right else min(right)
-    return leaf, right - {leaf}
-
-
-def _quiet_leaf(case: Case, scrapes: pl.DataFrame, instance: str, at: float) -> str | None:
-    """Where a diagnosis of undisturbed traffic should end; None where that is a matter of words."""
-    if case.reference is None:
-        return HEALTHY
-    now = sent.sent(scrapes, instance, (at - WINDOW_SECONDS, at))
-    before = sent.sent(scrapes, instance, case.reference)
-    return None if now is None or before is None else sent.leaf_of_traffic(now, before)
-
-
 def _explained(case: Case, moment: Moment, around: Path | None = None) -> Verdict:
     if around is not None and case.recording.is_dir():
         case = _cut(case, moment.at_seconds, around)
@@ -282,7 +183,7 @@ def paged(stretch: Stretch) -> list[Verdict]:
                     if told[0].instance in (None, name)
                 )
             )
-            true, also = _then(episode.leaf, episode.also, full)
+            true, also = leaf_then(episode.leaf, episode.also, full)
             true = leaf if leaf in also else true
             pairs.append(Verdict(true, leaf, block))
     return pairs

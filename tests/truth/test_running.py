@@ -10,7 +10,8 @@ import truth
 from truth_judge.commands import Case
 from truth_judge.facts import Episode, Finding, Stretch
 from truth_judge.figures import Verdict
-from truth_judge.running import SETTLED_SECONDS, Ran, advice, moments_of, paged
+from truth_judge.moments import SETTLED_SECONDS, moments_of
+from truth_judge.running import Ran, advice, paged
 from truth_judge.sets import Draw, detection_draws
 
 A, B = "a:8000", "b:8000"
