@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,25 +33,20 @@ from truth_judge.facts import MONTH_SECONDS
 from truth_judge.figures import confusion, detection, false_alarms, not_slower, unexpected
 from truth_judge.goals import goals
 from truth_judge.healthy import summary as healthy_summary
-from truth_judge.mixed_pools import HELD_OUT, WORKING, Traces
+from truth_judge.options import draw_name, drawn, options_of, vllm_runs
 from truth_judge.recordings import recorded_cases
 from truth_judge.report import into_page, sections
 from truth_judge.running import Ran, run_draw, run_recorded
-from truth_judge.sets import SETS, SIZES, Draw, derived, detection_draws, draws
+from truth_judge.sets import SIZES, Draw, derived
 from truth_judge.shown import shown
 
-from driftwatch.fleet.scenario.file import shipped_scenarios
-
 HERE = Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "shared" / "data"
-EXPLAINS = {"quick": 0, "smoke": 2, "standard": 8, "full": 24}
-WHATIFS = {"quick": 0, "smoke": 2, "standard": 5, "full": 24}
 THROUGH_PROMETHEUS = "wedged"  # the scenario that goes through a real Prometheus as well
 HIDDEN = "rate-surge"  # the one that is replayed in disguise as well
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    given = _arguments(argv)
+    given = options_of(argv, __doc__ or "")
     figures = _put_together(given) if given.merge else _measured(given)
     if given.out is not None:
         given.out.write_text(json.dumps(figures, indent=1) + "\n")
@@ -135,120 +128,22 @@ def _figures(
     }
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    asked = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    asked.add_argument("--seed", type=_seed, help="everything is drawn from it")
-    asked.add_argument("--set", choices=SETS, default="smoke")
-    asked.add_argument("--detection", action="store_true", help="the detection figures alone")
-    asked.add_argument("--out", type=Path, metavar="FILE.json", help="all figures, for machines")
-    asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")
-    asked.add_argument("--data", type=Path, default=DATA, help="recorded runs and golden schedules")
-    asked.add_argument("--servegen", type=Path, metavar="DIR", help="the whole ServeGen dataset")
-    asked.add_argument(
-        "--only",
-        action="append",
-        metavar="NAME",
-        help="only these stretches; NAME-SEED (its folder under --keep): one draw of several",
-    )
-    for option, each in (("--explain-moments", EXPLAINS), ("--recommend-episodes", WHATIFS)):
-        asked.add_argument(
-            option,
-            type=_seed,
-            metavar="N",
-            help="of a stretch, drawn by its seed, at most; "
-            + ", ".join(f"{name} {most}" for name, most in each.items()),
-        )
-    asked.add_argument(
-        "--held-out", action="store_true", help="traffic that nobody works with: at the end, once"
-    )
-    asked.add_argument(
-        "--show",
-        choices=("false", "wrong", "missed"),
-        help="print each false page, each wrong one, or each episode that nobody was told of",
-    )
-    asked.add_argument("--prometheus", action="store_true", help="once through a real Prometheus")
-    asked.add_argument("--page", type=Path, help="a Markdown page whose figures are made anew")
-    asked.add_argument("--date", help="printed beside the figures")
-    asked.add_argument(
-        "--keep",
-        type=Path,
-        metavar="DIR",
-        help="keep recordings and truth there, and use those that are",
-    )
-    asked.add_argument(
-        "--merge",
-        type=Path,
-        nargs="+",
-        metavar="FILE.json",
-        help="run nothing: put together what --out wrote of several runs",
-    )
-    given = asked.parse_args(argv)
-    if given.merge:
-        return given
-    if given.seed is None:
-        asked.error("the following arguments are required: --seed")
-    for name, most in (("explain_moments", EXPLAINS), ("recommend_episodes", WHATIFS)):
-        if getattr(given, name) is None:  # detection alone asks neither
-            setattr(given, name, 0 if given.detection else most[given.set])
-    if not given.only:
-        return given
-    drawn = _drawn(given)
-    known = {draw.name for draw in drawn} | {case.name for case in recorded_cases(_vllm(given))}
-    if unknown := sorted(set(given.only) - known - {_of(draw) for draw in drawn}):
-        asked.error(
-            f"no stretch of the set {given.set} is called {', '.join(unknown)}; "
-            f"there are: {', '.join(sorted(known))}, and NAME-SEED for one draw"
-        )
-    return given
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def _of(draw: Draw) -> str:
-    """What names one draw of several: its files, and it alone to ``--only``."""
-    return f"{draw.name}-{draw.seed}"
-
-
-def _drawn(given: argparse.Namespace) -> list[Draw]:
-    if given.detection:
-        return list(detection_draws(given.set, given.seed, given.servegen))
-    shipped = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
-    return list(draws(SIZES[given.set], given.seed, shipped, _traces(given)))
-
-
-def _traces(given: argparse.Namespace) -> Traces:
-    """Whose requests the mixed fleets get: those for working, unless the end has come."""
-    folder = given.servegen or given.data / "servegen"
-    of = HELD_OUT if given.held_out else WORKING
-    return replace(of, servegen=folder if folder.is_dir() else None)
-
-
-def _vllm(given: argparse.Namespace) -> Path:
-    return Path(given.data) / "vllm-0.32"
-
-
 def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
     """Every stretch, side by side; what is told of each goes to stderr as it ends."""
-    drawn, cases = _drawn(given), recorded_cases(_vllm(given))
+    every, cases = drawn(given), recorded_cases(vllm_runs(given))
     cases = cases if SIZES[given.set].recorded or given.only else []
     if given.only:
-        drawn = [draw for draw in drawn if {draw.name, _of(draw)} & set(given.only)]
+        every = [draw for draw in every if {draw.name, draw_name(draw)} & set(given.only)]
         cases = [case for case in cases if case.name in given.only]
     explains, whatifs = given.explain_moments, given.recommend_episodes
 
     def of_draw(draw: Draw) -> Ran:
-        into = folder / _of(draw)
+        into = folder / draw_name(draw)
         kept = given.keep is not None
         return run_draw(draw, into, explains=explains, whatifs=whatifs, keep=kept)
 
     # the longest first, so that none is left alone at the end
-    todo = sorted(drawn, key=lambda draw: draw.group == "shipped")
+    todo = sorted(every, key=lambda draw: draw.group == "shipped")
     with ThreadPoolExecutor(given.jobs) as pool:
         return [
             *_told(pool.map(run_recorded, cases)),
@@ -333,7 +228,9 @@ def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     if given.detection:
         return []
     cases: list[Case] = [
-        case for case in recorded_cases(_vllm(given)) if not given.only or case.name in given.only
+        case
+        for case in recorded_cases(vllm_runs(given))
+        if not given.only or case.name in given.only
     ]
     if given.set == "quick":
         return []
@@ -348,7 +245,7 @@ def _through_prometheus(given: argparse.Namespace, folder: Path) -> list[dict[st
         return []
     found = [
         through_prometheus.same_findings(case, step_seconds=5.0)
-        for case in recorded_cases(_vllm(given))
+        for case in recorded_cases(vllm_runs(given))
         if not given.only or case.name in given.only
     ]
     draw = _one_draw(given, THROUGH_PROMETHEUS)

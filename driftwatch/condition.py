@@ -19,10 +19,9 @@ from typing import NoReturn
 
 import polars as pl
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
-from driftwatch.condition_text import ALLOWED, read_tokens, refuse
+from driftwatch.condition_text import ALLOWED, SQL, read_tokens, refuse
 from driftwatch.evidence import BY_NAME, Column, DType
 
 
@@ -35,6 +34,7 @@ class Condition:
     # Boolean, one value per row of the frame; NULL = unknown. Float columns have NaN and infinities
     # turned NULL first
     expression: pl.Expr = field(compare=False, repr=False)
+    predicate: exp.Expr = field(compare=False, repr=False)  # the checked tree of ``text``
     # columns whose comparisons count as false where they are unknown
     false_when_unknown: frozenset[str] = frozenset()
 
@@ -61,15 +61,22 @@ def parse_condition(
     lenient = frozenset(false_when_unknown)
     builder = _Builder(text, columns, lenient)
     try:
-        tokens = read_tokens(text, columns)
-        statements = Dialect.get_or_raise(None).parser().parse(tokens, text)
-        expression = builder.truth(_only(statements))
+        predicate = tree_of(text, columns)
+        expression = builder.truth(predicate)
     except (SqlglotError, RecursionError, ValueError) as error:
         refuse(text, 0, "syntax", f"this is not a condition ({type(error).__name__})", ALLOWED)
-    # As long as the frame: a constant has one row, and Polars 2.1 gives one for
-    # `literal == when(…).then(column)` where the whole column is NULL.
-    expression = expression & pl.repeat(True, pl.len(), dtype=pl.Boolean)
-    return Condition(text, frozenset(builder.columns), expression, lenient)
+    columns_read = frozenset(builder.columns)
+    return Condition(text, columns_read, expression & _EVERY_ROW, predicate, lenient)
+
+
+def tree_of(text: str, columns: Mapping[str, Column] = BY_NAME) -> exp.Expr:
+    """The syntax tree of a condition that :func:`parse_condition` accepts.
+
+    Raises:
+        ConditionError, SqlglotError, ValueError: it is none.
+    """
+    tokens = read_tokens(text, columns)
+    return _only(SQL.parser().parse(tokens, text))
 
 
 def _only(statements: list[exp.Expr | None]) -> exp.Expr:
@@ -78,6 +85,9 @@ def _only(statements: list[exp.Expr | None]) -> exp.Expr:
     return statements[0]
 
 
+# As long as the frame: a constant has one row, and Polars 2.1 gives one for
+# `literal == when(…).then(column)` where the whole column is NULL.
+_EVERY_ROW = pl.repeat(True, pl.len(), dtype=pl.Boolean)
 _LITERALS = exp.Literal | exp.Boolean
 _TRUTHS = (
     exp.And | exp.Or | exp.Not | exp.Is | exp.Between | exp.In
@@ -223,7 +233,9 @@ class _Builder:
 
     def _settled(self, node: exp.Expr, expression: pl.Expr) -> pl.Expr:
         """False instead of NULL where the node reads a lenient column."""
-        if any(column.name in self.lenient for column in node.find_all(exp.Column)):
+        if self.lenient and any(
+            column.name in self.lenient for column in node.find_all(exp.Column)
+        ):
             return expression.fill_null(False)
         return expression
 

@@ -42,6 +42,7 @@ _INSTEAD = {
     "notnull": "write IS NOT NULL",
     "select": "a condition reads one evidence row and nothing else",
 }
+SQL = Dialect.get_or_raise(None)
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?")
 
 _OPERANDS = {
@@ -77,6 +78,7 @@ _OTHERS = {
     TokenType.NULL,
 }
 _TOKEN_TYPES = _OPERANDS | _OPERATORS | _OTHERS
+_ENDS_OF_RANGE = {TokenType.AND, TokenType.OR, TokenType.R_PAREN}
 # sqlglot reads more spellings than these as the same token ("!" for NOT, "==" for "=").
 _SPELLINGS = frozenset(("(", ")", ",", "+", "-", "*", "/", "=", "<>", "!=", "<", "<=", ">", ">="))
 _WORDS = frozenset(("AND", "OR", "NOT", "IS", "IN", "BETWEEN", "NULL", "TRUE", "FALSE"))
@@ -110,7 +112,7 @@ def read_tokens(text: str, columns: Collection[str]) -> list[Token]:
             _SMALLER,
         )
     try:
-        tokens = list(Dialect.get_or_raise(None).tokenize(text))
+        tokens = SQL.tokenize(text)
     except SqlglotError:
         quote = max(text.rfind(mark) for mark in "'\"")
         refuse(text, max(quote, 0), "syntax", "this text is not closed", "add the closing quote")
@@ -127,6 +129,7 @@ def read_tokens(text: str, columns: Collection[str]) -> list[Token]:
             message = f"more than {MAX_TERMS} columns and literals"
             refuse(text, token.start, "too-many-terms", message, _SMALLER)
     _check_order(text, tokens)
+    _check_ranges(text, tokens)
     _check_names(text, tokens, columns)
     return tokens
 
@@ -248,6 +251,25 @@ def _check_order(text: str, tokens: list[Token]) -> None:
         refuse(text, end, "syntax", "a parenthesis is not closed", "add )")
 
 
+def _check_ranges(text: str, tokens: list[Token]) -> None:
+    """Refuse a BETWEEN without its AND."""
+    ranges: list[tuple[int, Token]] = []  # each BETWEEN whose AND is to come, and its depth
+    depth = 0
+    for token in tokens:
+        kind = token.token_type
+        if ranges and ranges[-1][0] == depth and kind in _ENDS_OF_RANGE:
+            if kind is not TokenType.AND:
+                break
+            ranges.pop()
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if kind is TokenType.BETWEEN:
+            ranges.append((depth, token))
+    if ranges:
+        help_text = "write x BETWEEN 1 AND 2"
+        start = ranges[-1][1].start
+        refuse(text, start, "syntax", "BETWEEN wants two bounds", help_text, len("BETWEEN"))
+
+
 def _null_test(tokens: list[Token], index: int) -> int:
     """How many tokens after IS belong to IS [NOT] NULL; 0 where it is something else."""
     kinds = [token.token_type for token in tokens[index + 1 : index + 3]]
@@ -260,7 +282,7 @@ def _check_names(text: str, tokens: list[Token], columns: Collection[str]) -> No
     """Refuse a name that is no column, with the nearest one that is."""
     for token in tokens:
         if token.token_type is TokenType.VAR and token.text not in columns:
-            close = difflib.get_close_matches(token.text, columns, n=1)
+            close = difflib.get_close_matches(token.text.lower(), columns, n=1)
             refuse(
                 text,
                 token.start,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _UNITS = {"y": 31_536_000, "w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0.001}
-_DURATION = re.compile("".join(rf"(?:([0-9]{{1,9}}){unit})?" for unit in _UNITS))
+PATTERN = "".join(rf"(?:([0-9]{{1,9}}){unit})?" for unit in _UNITS)
+_DURATION = re.compile(PATTERN)
 
 
 def parse_duration(text: str) -> float:

@@ -70,7 +70,7 @@ _ALL = (
         short="active seqs",
         more="more requests run at once",
         costs="the time between tokens rises; CUDA graphs and KV cache stay as they are",
-        default="max_num_seqs; new in 0.32",
+        default="max_num_seqs; new in 0.31",
         values=(16, 32, 64, 128, 256, 512, 1024),
     ),
     Knob(

@@ -237,8 +237,8 @@ class Finding:
     # of a pool's finding: the targets that it is about, the worst one first
     concerned: tuple[TargetKey, ...] = ()
     of_targets: int | None = None  # of a pool's finding: how many targets the pool has
-    # of those concerned, the ones of which people were told one by one before
-    told_before: tuple[TargetKey, ...] = ()
+    # of those that it is about: the ones configured as the first, and the others; empty = all are
+    configured_alike: tuple[tuple[TargetKey, ...], tuple[TargetKey, ...]] = ((), ())
     # of a target in a pool: how many there are, how many are slower, and the speed at equal load of
     # the others (``of_targets``, ``slower``, ``speed_low_ratio``, ``speed_high_ratio``); None where
     # no other's is known
@@ -248,6 +248,8 @@ class Finding:
     histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     # the latency targets and the traffic of a simulated answer, in words; None without one
     simulated_for: str | None = None
+    # incident id and alert of the page of its pool that has this answer already; None = its own
+    answered_by: tuple[str, str] | None = None
     asked_again: bool = False  # time may bring the answer that a replay could not give
 
 
@@ -280,6 +282,22 @@ class Incident:
     silenced_by: str | None = None
     # alert because of which it waits instead of firing, None without one
     inhibited_by: str | None = None
+    # name of the time interval that holds its firing page back, None without one
+    muted_by: str | None = None
+    # until when the acknowledgement holds, None = until it resolves
+    acknowledged_until: datetime | None = None
+    acknowledged_comment: str | None = None  # what who took it said, None or empty = nothing
+    # key of the incident that speaks for it and for others of its pool, None = it speaks itself
+    part_of: str | None = None
+    # of an incident that speaks for a pool's targets: how many its last message was about (0 before
+    # the first), and when that was; None of any other
+    extent: int | None = None
+    extent_at: datetime | None = None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its firing page is not sent: a silence or a time interval holds it."""
+        return self.silenced_by is not None or self.muted_by is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +305,8 @@ class Transition:
     """An incident changed state in a way somebody is told of."""
 
     incident: Incident  # the incident after the change
-    # firing or resolved; of a follow-up advised (an answer that the page had to go without) or
-    # verified (what came of the change that it advised)
+    # firing or resolved; of a follow-up advised (an answer that the page had to go without, or a
+    # pool's incident that has grown) or verified (what came of the change that it advised)
     event: Event
     at: datetime  # end of the minute that decided it
     # why it resolved although its condition was not seen false, else None
@@ -296,5 +314,3 @@ class Transition:
     # of an incident that speaks for several targets of a pool, those targets
     concerned: tuple[TargetKey, ...] = ()
     of_targets: int | None = None  # how many targets that pool has, None for one target's incident
-    # those of them of which people were told one by one before
-    told_before: tuple[TargetKey, ...] = ()

@@ -10,10 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from driftwatch.durations import parse_duration
+from driftwatch.durations import PATTERN, parse_duration
 from driftwatch.errors import Problem
 from driftwatch.yaml_positions import Entries, Items, Node, Place, Scalar, YamlFile, plain
 
@@ -51,7 +51,8 @@ M = TypeVar("M", bound=BaseModel)
 class Part(BaseModel):
     """A mapping of a file: no unknown keys, and values never stand in errors.
 
-    A class may have ``INSTEAD``: unknown key → the key that is meant, and what to write there.
+    A class may have ``INSTEAD``: unknown key → the key that is meant, and what to write there; and
+    ``MISSING``: required key → what it means that it is missing.
     """
 
     model_config = ConfigDict(
@@ -85,7 +86,17 @@ def _seconds(value: object) -> float:
         raise fault("duration", str(error)) from None
 
 
-Duration = Annotated[float, BeforeValidator(_seconds)]
+# What an editor has of a duration: ``0``, or text.
+DURATION = {
+    "title": "duration",
+    "anyOf": [{"type": "string", "pattern": f"^(0|(?=.){PATTERN})$"}, {"const": 0}],
+    "examples": ["90s", "5m", "1h30m"],
+}
+Duration = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(DURATION)]
+
+
+# of Alertmanager's usual words
+_SEVERITIES = {"critical": "page", "warning": "ticket", "info": "notice", "none": "notice"}
 
 
 def near(name: str, names: Collection[str]) -> str | None:
@@ -144,7 +155,8 @@ def note_errors(
             file.add(key, "unknown-key", f"unknown key {name}", _key_hint(model, location))
         elif kind == "missing":
             if location not in replaced:
-                file.add(place_of(root, location, place), "missing-key", f"{name} is missing")
+                message, hint = _missing(model, location)
+                file.add(place_of(root, location, place), "missing-key", message, hint)
         elif kind == _FAULT:
             at = place_of(root, (*location, *context["inner"]), place)
             if context["span"] is not None and isinstance(value, Scalar):
@@ -178,6 +190,15 @@ def _message(kind: str, message: str, context: Mapping[str, Any]) -> str:
     return text[:1].lower() + text[1:]
 
 
+def _missing(model: type[BaseModel], location: Location) -> tuple[str, str | None]:
+    """What is missing, in the model's words where it has some."""
+    name = str(location[-1])
+    for one in models_at(model, location[:-1]):
+        if (text := getattr(one, "MISSING", {}).get(name)) is not None:
+            return text, f"{name}: a node or leaf"
+    return f"{name} is missing", None
+
+
 def _hint(kind: str, name: str, node: Node | None, context: Mapping[str, Any]) -> str | None:
     """What would mend a value, where that is plain."""
     value = node.value if isinstance(node, Scalar) else None
@@ -186,7 +207,11 @@ def _hint(kind: str, name: str, node: Node | None, context: Mapping[str, Any]) -
     if kind == "less_than_equal" and name == "share":
         is_percent = isinstance(value, int | float) and 2 <= value <= 100
         return f"write {value / 100:g}" if is_percent else "a share is a number such as 0.95"  # type: ignore[operator]
+    if kind == "tuple_type" and isinstance(value, str):
+        return f"write [{value}]" if re.fullmatch(r"[A-Za-z][\w-]{0,59}", value) else None
     if kind == "literal_error" and isinstance(value, str):
+        if name == "severity" and (own := _SEVERITIES.get(value.lower())) is not None:
+            return f"write {own}"
         return near(value, re.findall("'([^']*)'", context["expected"]))
     if kind in ("int_type", "float_type") and re.fullmatch(r"\d{1,12}(\.\d{1,6})?", str(value)):
         return f"write {value}, without quotes"
@@ -313,6 +338,6 @@ def note_duplicates(file: YamlFile, root: Entries, key: str) -> None:
         text, place = name[1].value, name[1].place
         if text in first_lines:
             line = first_lines[text]
-            message = f"a second one of {key} is called {text}, first in line {line}"
+            message = f"two of {key} are called {text}; the first is in line {line}"
             file.add(place, "duplicate", message)
         first_lines.setdefault(text, place.line)

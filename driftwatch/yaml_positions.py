@@ -7,73 +7,29 @@ aliases, tags, merge keys, duplicate keys and further documents are problems, fi
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
-from ruamel.yaml.nodes import ScalarNode
 
+from driftwatch import yaml_events
 from driftwatch.errors import Problem
+from driftwatch.yaml_events import Event, Unsure, pure_events, quick_events
+from driftwatch.yaml_nodes import Entries as Entries
+from driftwatch.yaml_nodes import Items as Items
+from driftwatch.yaml_nodes import Node as Node
+from driftwatch.yaml_nodes import Place as Place
+from driftwatch.yaml_nodes import Scalar as Scalar
+from driftwatch.yaml_nodes import plain_value
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 
-_LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what ruamel counts as one
-_SCALAR_TAGS = {
-    "tag:yaml.org,2002:" + name: name for name in ("null", "bool", "int", "float")
-}  # the rest (timestamps too) stays text
-
-Value = None | bool | int | float | str
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands in its file: 1-based line and column, and its length there."""
-
-    line: int
-    column: int
-    length: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """One value."""
-
-    place: Place  # where it stands
-    value: Value  # null, true/false, a number or text
-    raw: str = ""  # its source text, quotes and indentation included
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """A sequence."""
-
-    place: Place
-    items: tuple[Node, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """A mapping: key → (place of the key, node)."""
-
-    place: Place
-    entries: dict[str, tuple[Place, Node]] = field(default_factory=dict)
-
-
-Node = Scalar | Items | Entries
+_SURROGATE = re.compile("[\ud800-\udfff]")
+LINE_BREAK = re.compile("\r\n|[\r\n]")  # of YAML 1.2, and so what ruamel counts
 
 
 @dataclass(slots=True)
@@ -87,32 +43,54 @@ class YamlFile:
     # what is wrong with it as YAML; later checks append theirs
     problems: list[Problem] = field(default_factory=list)
 
-    def add(self, place: Place, code: str, message: str, help_text: str | None = None) -> None:
+    def add(
+        self,
+        place: Place,
+        code: str,
+        message: str,
+        help_text: str | None = None,
+        severity: str = "error",
+    ) -> None:
         """Note a problem at a place of this file."""
+        self.problems.append(self.problem(place, code, message, help_text, severity))
+
+    def problem(
+        self, place: Place, code: str, message: str, help_text: str | None, severity: str
+    ) -> Problem:
+        """A problem at a place of this file, with the text of its line."""
         inside = 0 < place.line <= len(self.lines)
-        source = self.lines[place.line - 1] if inside else None
-        self.problems.append(
-            Problem(
-                self.path,
-                place.line,
-                place.column,
-                code,
-                message,
-                help_text,
-                source,
-                place.length,
-            )
+        return Problem(
+            self.path,
+            place.line,
+            place.column,
+            code,
+            message,
+            help_text,
+            self.lines[place.line - 1] if inside else None,
+            place.length,
+            severity,
         )
 
     def inside(self, scalar: Scalar, line: int, column: int, length: int) -> Place:
         """The place of a (1-based) position inside a text value, whatever its YAML style."""
         text = scalar.value if isinstance(scalar.value, str) else scalar.raw
         offset = sum(len(before) + 1 for before in text.split("\n")[: line - 1]) + column - 1
-        start_offset = _source_offset(scalar.raw, text, offset)
-        before = _LINE_BREAK.split(scalar.raw[:start_offset])
+        offsets = source_offsets(scalar.raw, text)
+        ends = [*offsets, offsets[-1] + 1] if offsets else [0]
+        start_offset = ends[min(offset, len(ends) - 1)]
+        before = LINE_BREAK.split(scalar.raw[:start_offset])
         last = before[-1]
         start = scalar.place.column if len(before) == 1 else 1
         return Place(scalar.place.line + len(before) - 1, start + len(last), length)
+
+
+def yaml_files(path: Path) -> list[Path]:
+    """The YAML files directly in a folder, or those of a glob, by name; else the path itself."""
+    if path.is_dir():
+        return sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    return [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207
 
 
 def read_yaml(path: Path) -> YamlFile:
@@ -133,7 +111,7 @@ def read_yaml(path: Path) -> YamlFile:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8", "replace")
-        lines = _LINE_BREAK.split(before)
+        lines = LINE_BREAK.split(before)
         message = f"byte 0x{data[error.start]:02x} is not UTF-8"
         file.problems.append(
             Problem(file.path, len(lines), len(lines[-1]) + 1, "encoding", message)
@@ -144,10 +122,16 @@ def read_yaml(path: Path) -> YamlFile:
 
 def parse_yaml(text: str, path: str) -> YamlFile:
     """The same for a text; ``path`` is what problems call it."""
-    file = YamlFile(path, _LINE_BREAK.split(text))
-    yaml = YAML(typ="safe", pure=True)
+    return compose(YamlFile(path, LINE_BREAK.split(text)), text, Composer)
+
+
+def compose(file: YamlFile, text: str, composer: type[Composer]) -> YamlFile:
+    """Fill a file by a composer of one's own; nothing is raised."""
+    if (quick := compose_quickly(file, text, composer)) is not None:
+        file.root = quick.root
+        return file
     try:
-        file.root = _Composer(file, text, yaml).document(yaml.parse(text))
+        file.root = composer(file, text).document(pure_events(text))
     except _TooDeep as error:
         file.add(error.place, "too-deep", f"nested more than {MAX_DEPTH} levels")
     except MarkedYAMLError as error:
@@ -158,6 +142,16 @@ def parse_yaml(text: str, path: str) -> YamlFile:
         reason = str(getattr(error, "reason", None) or type(error).__name__)
         file.add(place, "yaml", f"this cannot stand in a YAML file ({reason})")
     return file
+
+
+def compose_quickly(file: YamlFile, text: str, composer: type[Composer]) -> YamlFile | None:
+    """The file by libyaml; None where ruamel.yaml has to read it, as for each problem."""
+    quick = YamlFile(file.path, file.lines)
+    try:
+        quick.root = composer(quick, text).document(quick_events(text))
+    except (Unsure, _TooDeep):
+        return None
+    return None if quick.problems else quick
 
 
 def plain(node: Node | None) -> object:
@@ -177,108 +171,108 @@ class _TooDeep(Exception):
         self.place = place
 
 
-class _Composer:
-    """Events → nodes, noting what is not wanted."""
+class Composer:
+    """Events → nodes, noting what is not wanted; a subclass may want more."""
 
-    def __init__(self, file: YamlFile, text: str, yaml: YAML) -> None:
+    def __init__(self, file: YamlFile, text: str) -> None:
         self.file = file
         self.text = text
-        self.resolve = yaml.resolver.resolve
 
     def document(self, events: Iterator[Event]) -> Node | None:
         """The first document; a second one is a problem."""
         root: Node | None = None
         documents = 0
         for event in events:
-            if isinstance(event, DocumentStartEvent):
+            if isinstance(event, yaml_events.DocumentStart):
                 documents += 1
                 if documents > 1:
                     message = "a second document starts here"
                     self.file.add(_place(event), "documents", message, "one document per file")
                     break
-            elif isinstance(
-                event, AliasEvent | ScalarEvent | SequenceStartEvent | MappingStartEvent
-            ):
+            elif isinstance(event, yaml_events.Node):
                 root = self.node(event, events, 1)
         return root
 
+    def alias(self, event: Event, place: Place) -> Node:
+        """What stands in place of an alias."""
+        self.file.add(place, "alias", "aliases are not allowed", "write the value out")
+        return Scalar(place, None)
+
+    def refuse(self, event: Event, place: Place) -> None:
+        """Note an anchor or a tag."""
+        if event.anchor:
+            self.file.add(place, "anchor", "anchors are not allowed", "write the value out")
+        if event.tag:
+            message = f"tags are not allowed: {event.tag}"
+            self.file.add(place, "tag", message, "write the value plainly")
+
     def node(self, event: Event, events: Iterator[Event], depth: int) -> Node:
+        """One node with all that is in it."""
         place = _place(event)
         if depth > MAX_DEPTH:
             raise _TooDeep(place)
-        if isinstance(event, AliasEvent):
-            self.file.add(place, "alias", "aliases are not allowed", "write the value out")
-            return Scalar(place, None)
-        if event.anchor:  # type: ignore[attr-defined]
-            self.file.add(place, "anchor", "anchors are not allowed", "write the value out")
-        if event.tag:  # type: ignore[attr-defined]
-            message = f"tags are not allowed: {event.tag}"  # type: ignore[attr-defined]
-            self.file.add(place, "tag", message, "write the value plainly")
-        if isinstance(event, SequenceStartEvent):
-            items = []
-            while not isinstance(child := next(events), SequenceEndEvent):
-                items.append(self.node(child, events, depth + 1))
-            return Items(place, tuple(items))
-        if isinstance(event, MappingStartEvent):
+        if isinstance(event, yaml_events.Alias):
+            return self.alias(event, place)
+        if event.anchor or event.tag:
+            self.refuse(event, place)
+        if isinstance(event, yaml_events.Scalar):
+            return self.scalar(event, place)
+        if isinstance(event, yaml_events.MappingStart):
             return self.mapping(place, events, depth)
-        return self.scalar(event, place)
+        items = []
+        while not isinstance(child := next(events), yaml_events.SequenceEnd):
+            items.append(self.node(child, events, depth + 1))
+        return Items(place, tuple(items))
 
     def mapping(self, place: Place, events: Iterator[Event], depth: int) -> Entries:
+        """The pairs up to the mapping's end."""
         mapping = Entries(place)
-        while not isinstance(event := next(events), MappingEndEvent):
+        while not isinstance(event := next(events), yaml_events.MappingEnd):
             key = self.node(event, events, depth + 1)
-            value = self.node(next(events), events, depth + 1)
-            if not isinstance(key, Scalar) or (key.value is None and not key.raw):
-                self.file.add(key.place, "key", "a key must be a plain word")
-                continue
-            name = key.value if isinstance(key.value, str) else key.raw
-            if name == "<<":
-                message = "merge keys are not allowed"
-                self.file.add(key.place, "anchor", message, "write the values out")
-            elif name in mapping.entries:
-                first = mapping.entries[name][0].line
-                message = f"duplicate key {name}, first in line {first}"
-                self.file.add(key.place, "duplicate-key", message, "remove one of them")
-            else:
-                mapping.entries[name] = (key.place, value)
+            self.pair(mapping, key, self.node(next(events), events, depth + 1))
         return mapping
 
+    def pair(self, mapping: Entries, key: Node, value: Node) -> None:
+        """Add a key with its value, or note why not."""
+        if not isinstance(key, Scalar) or (key.value is None and not key.raw):
+            self.file.add(key.place, "key", "a key must be a plain word")
+            return
+        name = key.value if isinstance(key.value, str) else key.raw
+        if name == "<<":
+            message = "merge keys are not allowed"
+            self.file.add(key.place, "anchor", message, "write the values out")
+        elif name in mapping.entries:
+            first = mapping.entries[name][0].line
+            message = f"duplicate key {name}, first in line {first}"
+            self.file.add(key.place, "duplicate-key", message, "remove one of them")
+        else:
+            mapping.entries[name] = (key.place, value)
+
     def scalar(self, event: Event, place: Place) -> Scalar:
-        value: str = event.value  # type: ignore[attr-defined]
+        """A value with its source text."""
+        value: str = event.value
         raw = self.text[event.start_mark.index : event.end_mark.index]
-        if not event.implicit[0]:  # type: ignore[attr-defined]
+        if not value.isascii() and _SURROGATE.search(
+            value
+        ):  # JSON writes some characters as two escapes, \\ud83d\\ude00
+            value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            if "\ufffd" in value:
+                message = "half of a character stands here (an escape \\ud800 to \\udfff alone)"
+                self.file.add(place, "yaml", message, "write both halves, or the character")
+        if not event.implicit[0]:
             return Scalar(place, value, raw)
-        tag = _SCALAR_TAGS.get(str(self.resolve(ScalarNode, value, (True, False))))
-        return Scalar(place, _convert(value, tag), raw)
-
-
-def _convert(text: str, tag: str | None) -> Value:
-    try:
-        match tag:
-            case "null":
-                return None
-            case "bool":
-                return text.lower() == "true"
-            case "int":
-                digits = text.replace("_", "").lower()
-                return int(digits, 0 if "x" in digits or "o" in digits else 10)
-            case "float":
-                return float(
-                    text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")
-                )
-    except ValueError:  # more digits than Python converts: a text that no check takes for a number
-        return text
-    return text
+        return Scalar(place, plain_value(value), raw)
 
 
 def _place(event: Event) -> Place:
     start, end = event.start_mark, event.end_mark
-    length = end.column - start.column if end.line == start.line else 1
-    return Place(start.line + 1, start.column + 1, max(length, 1))
+    line, column = start.line, start.column
+    length = end.column - column if end.line == line else 1
+    return Place(line + 1, column + 1, length if length > 1 else 1)
 
 
 def _place_of(text: str, offset: int) -> Place:
-    before = _LINE_BREAK.split(text[:offset])
+    before = LINE_BREAK.split(text[:offset])
     return Place(len(before), len(before[-1]) + 1)
 
 
@@ -298,25 +292,35 @@ def _add_yaml_error(file: YamlFile, error: MarkedYAMLError) -> None:
     file.add(place, "yaml", message, help_text)
 
 
-def _source_offset(raw: str, value: str, offset: int) -> int:
-    """Where ``value[offset]`` stands in the source of the scalar."""
+_ESCAPES = {"x": 4, "u": 6, "U": 10}  # of a text in double quotes: \\x41, \\u0041, \\U00000041
+
+
+def source_offsets(raw: str, value: str) -> list[int]:
+    """Where each character of a text value stands in its source text, whatever its YAML style."""
     at = 0
     if raw[:1] in ("|", ">"):
-        first_break = _LINE_BREAK.search(raw)
+        first_break = LINE_BREAK.search(raw)
         at = first_break.end() if first_break else len(raw)
     elif raw[:1] in ("'", '"'):
         at = 1
-    for index in range(min(offset + 1, len(value))):
-        wanted = value[index]
+    offsets: list[int] = []
+    for wanted in value:
+        if raw[:1] == '"' and raw[at : at + 1] == "\\":
+            if raw[at + 1 : at + 2] not in ("\r", "\n"):
+                offsets.append(at)
+                at += _ESCAPES.get(raw[at + 1 : at + 2], 2)
+                if ord(wanted) > 0xFFFF and raw[at : at + 2] == "\\u":
+                    at += _ESCAPES["u"]  # its second half
+                continue
+            at += 1  # a line that goes on in the next one
+            while at < len(raw) and raw[at].isspace():
+                at += 1
         if wanted.isspace():
-            if index == offset:
-                return at
+            offsets.append(at)
             while at < len(raw) and raw[at].isspace():
                 at += 1
             continue
-        at = raw.find(wanted, at)
-        if at < 0:
-            return 0
-        if index < offset:
-            at += 1
-    return at
+        following = raw.find(wanted, at)
+        offsets.append(at if following < 0 else following)
+        at = at if following < 0 else following + 1
+    return [min(offset, max(len(raw) - 1, 0)) for offset in offsets]

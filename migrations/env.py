@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from alembic import context
 
 from driftwatch.store.tables import metadata
@@ -10,12 +12,21 @@ connection = context.config.attributes.get("connection")
 if connection is None:
     raise RuntimeError("run: driftwatch db upgrade (migrations need its connection)")
 
+
+def _is_declared(name: str | None, kind: str, _parents: object) -> bool:
+    """Partitions of PostgreSQL are no tables of their own."""
+    partition = r"(scrape|gpu|minute)_batches_(default|\d{8})"
+    return kind != "table" or re.fullmatch(partition, name or "") is None
+
+
 context.configure(
     connection=connection,
     target_metadata=metadata,
-    # SQLite can roll DDL back; all of it runs in the caller's one transaction
+    # both databases roll DDL back; all of it runs in the caller's one transaction
     transactional_ddl=True,
     render_as_batch=True,
+    include_name=_is_declared,
+    compare_type=True,
 )
 with context.begin_transaction():
     context.run_migrations()

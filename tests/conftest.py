@@ -1,9 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
+
+# the same examples each time; other ones: pytest --hypothesis-profile search
+settings.register_profile("fixed", derandomize=True, database=None)
+settings.register_profile("search", derandomize=False)
+settings.load_profile("fixed")
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -44,3 +52,39 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), "run `make golden` and read the diff"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this test process; each test takes a database of its own on it."""
+    if not installed():
+        pytest.skip(NOT_INSTALLED)
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer) -> str:
+    """A database of this version's schema, without a row."""
+    from driftwatch.store.migrate import upgrade_database
+
+    name = postgres.new_database()
+    upgrade_database(postgres.url(name))
+    return name
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer, postgres_template: str) -> Iterator[str]:
+    """A database of this version's schema on PostgreSQL."""
+    name = postgres.new_database(postgres_template)
+    yield postgres.url(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database for a store, one of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "driftwatch.db")
+    url: str = request.getfixturevalue("postgres_url")
+    return url

@@ -6,16 +6,20 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.pipeline.state import JUDGED_SCHEMA
 from driftwatch.service.target_metrics import TARGET_COLUMNS
 
 
-def evidence_rows(*rows: dict[str, Any]) -> pl.DataFrame:
-    """Rows of engine 0 with what is given, the rest unknown."""
+def evidence_rows(*rows: dict[str, Any], **more: type[pl.DataType]) -> pl.DataFrame:
+    """Rows of engine 0 with what is given, the rest unknown; ``more`` columns by their type."""
     schema = {
         "instance": pl.String,
         "engine": pl.String,
         "end": pl.Datetime("us", "UTC"),
         "binding_limit": pl.String,
         **dict.fromkeys(TARGET_COLUMNS, pl.Float64),
+        **JUDGED_SCHEMA,
+        **more,
     }
-    return pl.DataFrame([{"engine": "0", **row} for row in rows], schema=schema)
+    usual = {"engine": "0", "ever_seen": True, "inputs_missing": False}
+    return pl.DataFrame([{**usual, **row} for row in rows], schema=schema)

@@ -45,7 +45,7 @@ def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
     knows it: by night demand is a fifth of what it is by day, and to say so is right.
     """
     scrapes = sent.lengths_of(case.recording) if case.recording.is_dir() else None
-    found = [one for e in case.episodes for one in _moments_of(case, scrapes, e)]
+    moments = [one for e in case.episodes for one in _moments_of(case, scrapes, e)]
     draw = np.random.default_rng([seed, 1])
     if not injected(case.episodes):
         span = case.end_seconds - case.start_seconds
@@ -59,12 +59,12 @@ def moments_of(case: Case, most: int, seed: int) -> list[Moment]:
             if any(e.start_seconds < at and window.start_seconds < e.until_seconds for e in busy):
                 leaf = None  # saturated: nobody says what a diagnosis should be
             if leaf is not None:
-                found.append(Moment(instance, at, leaf))
-            if len(found) == most:
+                moments.append(Moment(instance, at, leaf))
+            if len(moments) == most:
                 break
-    if len(found) > most:
-        found = [found[i] for i in sorted(draw.choice(len(found), most, replace=False))]
-    return found
+    if len(moments) > most:
+        moments = [moments[i] for i in sorted(draw.choice(len(moments), most, replace=False))]
+    return moments
 
 
 def _moments_of(case: Case, scrapes: pl.DataFrame | None, episode: Episode) -> list[Moment]:

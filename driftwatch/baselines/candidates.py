@@ -31,11 +31,13 @@ from driftwatch.detect.proposals import (
 )
 from driftwatch.detect.speed.load_model import TooLittle, fit
 from driftwatch.model import Target
+from driftwatch.notify.numbers import duration
 from driftwatch.pipeline.explain import Window
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 # Reasons that no baseline gets over without somebody saying why: what it must not hold.
 _CHANGES = ("restart", "knobs changed", "release changed")
+_LONGEST_WHY = 1000  # characters
 _GRAVE = ("incident ", *_CHANGES)
 
 
@@ -210,3 +212,30 @@ def _rows(material: Material, members: Iterable[Target]) -> pl.DataFrame:
 
 def _good(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("left_out").is_null()).select(list(MINUTE_SCHEMA))
+
+
+def proposal_text(proposal: Proposal) -> str:
+    """Why a stretch is good, in a line that is kept with the pin."""
+    parts = [duration(proposal.length.total_seconds()), "no restart, no incident"]
+    if proposal.slo_kept_ratio is not None:
+        parts.append(f"SLO kept in {100 * proposal.slo_kept_ratio:.3g} % of its minutes")
+    if proposal.requests_low is not None and proposal.requests_high is not None:
+        parts.append(f"{proposal.requests_low:.3g}-{proposal.requests_high:.3g} requests a step")
+    parts.append(f"{proposal.finished_requests:,} requests finished")
+    return ", ".join(parts)
+
+
+def accepted(
+    window: Candidate, by: str, at: datetime, why: str, *, anyway: bool = False
+) -> Baseline | None:
+    """The baseline of a window that a person accepts; None where there are refusals, which
+    ``anyway`` overrules, or no minutes.
+    """
+    reasons = window.refusals
+    if reasons and not anyway:
+        return None
+    proposal = window.proposal
+    good = why or ("" if proposal is None else proposal_text(proposal))
+    texts = (good, *(f"pinned although {reason}" for reason in reasons))
+    because = "; ".join(filter(None, texts))[:_LONGEST_WHY]
+    return window.baseline(Acceptance(by, at, because), anyway=anyway)

@@ -54,14 +54,14 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     plan = replace(plan, reported=stored_reports(store))
     targets, until = plan.assign(stored_targets(store)), newest(store)
     baselines = baselines_from_store(store)
-    path = store.path
+    place = store.place
     if until is None:
         return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
     troubles = _troubles(store.incidents(since=since, limit=100_000))
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
-        with Store.open(path, migrate=False) as again:
+        with Store.open(place, migrate=False) as again:
             rows = again.past(since, until, keys)
         of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
         return marked(_judged(of_minutes, plan), troubles)

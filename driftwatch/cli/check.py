@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from driftwatch.cli.history_options import json_option
-from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
-from driftwatch.cli.output import print_json
-from driftwatch.notify.stdout import needs_ascii
+from driftwatch.cli.rules.check import exit_code, print_problems
 
 if TYPE_CHECKING:
     from driftwatch.errors import Problem
@@ -36,10 +32,12 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     1 problems found, 2 a file cannot be read, 3 warnings only.
     """
     from driftwatch.cli.database import config_here
+    from driftwatch.clock import SystemClock
     from driftwatch.errors import ConfigError
-    from driftwatch.rulebook.book import read_rulebook
-    from driftwatch.rulebook.render import render_problems
+    from driftwatch.rulebook.lint import check_rulebook
+    from driftwatch.rulebook.route_names import unknown_in_routes
     from driftwatch.service.needs import unmet
+    from driftwatch.service.server_arguments import configured_argument_problems
     from driftwatch.settings import Settings, load_settings
 
     if config is None and not files:
@@ -50,55 +48,15 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
         try:
             settings = load_settings(config)
             problems += unmet(settings, config)
+            problems += configured_argument_problems(settings, config)
         except ConfigError as error:
             problems += error.problems
     paths = files or (settings.rules if settings is not None else ())
-    receivers = None if settings is None else [one.name for one in settings.receivers]
-    reading = read_rulebook(paths, receivers=receivers)
-    problems += reading.problems
-    file_count = reading.files + (config is not None)
-    if as_json:
-        print_json(_document(problems, file_count, reading.rules))
-    else:
-        text = render_problems(
-            problems,
-            files=file_count,
-            rules=reading.rules,
-            ascii_only=needs_ascii(sys.stdout),
-        )
-        click.echo(text)
-    return _exit_code(problems)
-
-
-_NOT_THERE = frozenset({"unreadable", "no-files"})
-
-
-def _exit_code(problems: Sequence[Problem]) -> int:
-    """The worst of what was found."""
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if any(problem.code in _NOT_THERE for problem in errors):
-        return EXIT_USAGE
-    if errors:
-        return EXIT_PROBLEM
-    return EXIT_LINT if problems else EXIT_ANSWERED
-
-
-def _document(problems: Sequence[Problem], files: int, rules: int) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        "ok": not any(problem.severity == "error" for problem in problems),
-        "files": files,
-        "rules": rules,
-        "problems": [
-            {
-                "path": problem.path,
-                "line": problem.line,
-                "column": problem.column,
-                "severity": problem.severity,
-                "code": problem.code,
-                "message": problem.message,
-                "help": problem.help_text,
-            }
-            for problem in problems
-        ],
-    }
+    today = SystemClock().now().date()
+    checked = check_rulebook(paths, configured=settings, today=today)
+    if settings is not None and config is not None and not files:
+        problems += unknown_in_routes(settings, config, checked.book.rules)
+    problems += checked.problems
+    names = checked.files if config is None else (str(config), *checked.files)
+    print_problems(problems, names, checked.rules, "json" if as_json else "text")
+    return exit_code(problems)

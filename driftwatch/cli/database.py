@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
@@ -24,22 +25,25 @@ def config_here() -> Path | None:
     return path if path.is_file() else None
 
 
-def database_of(db: Path | None, config: Path | None) -> Path:
+def database_of(db: Place | None, config: Path | None) -> Place:
     """``--db``, ``DRIFTWATCH_DATABASE``, the configuration's, else ``driftwatch.db``.
 
-    Raises ConfigError: the configuration has problems.
+    Raises ConfigError: the configuration has problems; StoreError: the variable holds no database.
     """
     if db is not None:
         return db
     if config is not None:
         from driftwatch.settings import load_settings
 
-        return load_settings(config).database  # the variable goes before what the file names
+        return load_settings(config).database_place  # the variable goes before what the file names
     from_environment = os.environ.get(DATABASE_VARIABLE)
-    return Path(from_environment).expanduser() if from_environment else DEFAULT_DATABASE
+    if not from_environment:
+        return SqliteFile(DEFAULT_DATABASE)
+    place = place_of(from_environment)
+    return SqliteFile(place.path.expanduser()) if isinstance(place, SqliteFile) else place
 
 
-def open_store(db: Path | None, config: Path | None) -> Store:
+def open_store(db: Place | None, config: Path | None) -> Store:
     """Open an existing database of this version; never makes one.
 
     Raises StoreError: it is missing or does not serve.

@@ -20,7 +20,7 @@ from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from driftwatch.doctor.checks import Check, Checkup
     from driftwatch.doctor.scrapes import SourceAnswer
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from driftwatch.settings import Settings
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
-_MOST_READ = 20  # targets whose minutes are read for what a baseline lacks
 _MOST_SHOWN = 200  # troubles on a terminal; --json has them all
 _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
@@ -52,11 +51,21 @@ def command(urls: tuple[str, ...], show_all: bool, as_json: bool, history: Histo
     import polars as pl
 
     from driftwatch.clock import SystemClock
-    from driftwatch.doctor.checkup import Inputs, checkup, receiver_checks
+    from driftwatch.doctor.checkup import (
+        Inputs,
+        app_checks,
+        checkup,
+        receiver_checks,
+        route_checks,
+        secret_file_checks,
+    )
     from driftwatch.doctor.sources import read_sources
+    from driftwatch.receivers.registry import shortcomings_of
     from driftwatch.service.configuration import serving_said
     from driftwatch.service.needs import receiver_files
+    from driftwatch.service.receivers import subscriptions_of
     from driftwatch.settings import load_settings
+    from driftwatch.settings.secret_files import secret_files
 
     of_config = not urls and history.is_stored
     config = history.config_file if of_config else history.config
@@ -86,7 +95,11 @@ def command(urls: tuple[str, ...], show_all: bool, as_json: bool, history: Histo
     )
     if configured is not None:
         receivers = receiver_checks(receiver_files(configured))
-        result = replace(result, checks=(*result.checks, *receivers))
+        receivers += app_checks((one.name, shortcomings_of(one)) for one in configured.receivers)
+        receivers += secret_file_checks(secret_files(configured))
+        subscriptions = subscriptions_of(configured)
+        routes = route_checks(plan.routes_to(subscriptions), plan.enabled) if subscriptions else []
+        result = replace(result, checks=(*result.checks, *receivers, *routes))
     place = _places(config, settings) if of_config and config is not None else None
     if as_json:
         _print_json(result, reading.sources, place)
@@ -138,25 +151,16 @@ def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tup
     return replace(plan, own_hosts=hosts), settings.model_copy(update={"sources": more})
 
 
-def _waits(history: History, plan: Plan) -> dict[TargetKey, str] | None:
+def _waits(history: History, plan: Plan) -> Mapping[TargetKey, str] | None:
     """Target → what its baseline lacks, from the service's database; None where there is none."""
-    from driftwatch.baselines.candidates import waiting_for, without_baseline
-    from driftwatch.baselines.material import material_of_store
+    from driftwatch.doctor.waits import baseline_waits
     from driftwatch.errors import DriftwatchError
 
     try:
         with history.store() as store:
-            material = material_of_store(store, plan)
-            waiting = without_baseline(material)
-            lacking = waiting_for(material, waiting[:_MOST_READ])
+            return baseline_waits(store, plan)
     except DriftwatchError:
         return None
-    texts = dict.fromkeys(material.targets, "") | {one.key: "no baseline" for one in waiting}
-    for one in lacking:
-        soonest = "" if one.earliest is None else f", not before {one.earliest:%H:%M} UTC"
-        what = "no baseline accepted" if one.lacking is None else f"{one.lacking}{soonest}"
-        texts[one.target.key] = what
-    return texts
 
 
 def _places(config: Path, settings: Settings) -> Callable[[Check], str]:

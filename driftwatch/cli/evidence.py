@@ -23,25 +23,27 @@ if TYPE_CHECKING:
 
 
 @click.command(name="evidence")
-@click.argument("term", required=False)
+@click.argument("words", nargs=-1, metavar="[WORDS...]")
 @click.option("--from", "first", type=Time(), help="With --recording: start of the window.")
 @click.option("--to", "last", type=Time(), help="With --recording: end of the window.")
 @click.option("--target", help="With --recording: which engine, where there are several.")
 @json_option
 @history_options("recording", "baseline", "serving")
 def command(
-    term: str | None,
+    words: tuple[str, ...],
     first: datetime | None,
     last: datetime | None,
     target: str | None,
     as_json: bool,
     history: History,
 ) -> None:
-    """List the evidence columns, those that match TERM, or the values of one window.
+    """List the evidence columns, those that have all WORDS, or the values of one window.
 
-    A window counts the scrapes from --from to --to, both included, and nothing outside it.
-    Exit code 1: no column matches TERM.
+    WORDS stand in any order in a column's name, its other names, its metrics or its meaning:
+    assembly wait, tokens/s/GPU, vllm:num_requests_waiting. A window counts the scrapes from --from
+    to --to, both included, and nothing outside it. Exit code 1: no column has them.
     """
+    term = " ".join(words) or None
     if history.is_stored:
         if first or last or target or history.baseline:
             raise UsageError("--from, --to, --target and --baseline belong to --recording")
@@ -112,9 +114,10 @@ def _text(finding: Finding, column: Column) -> str:
 
 
 def _matching(term: str | None) -> tuple[Column, ...]:
-    from driftwatch.evidence import COLUMNS, search
+    from driftwatch.evidence import COLUMNS
+    from driftwatch.evidence.search import search
 
-    return COLUMNS if term is None else search(term)
+    return COLUMNS if term is None else search(term, _wire)
 
 
 def _list_columns(term: str | None, as_json: bool) -> int:
@@ -145,9 +148,16 @@ def _list_columns(term: str | None, as_json: bool) -> int:
             if fact:
                 print_wrapped(f"  {head}{fact}", " " * 4)
     if not columns and not never:
-        click.echo(f"no column, alias or meaning contains {term!r}", err=True)
+        _print_nearest(term or "")
         return EXIT_PROBLEM
     return EXIT_ANSWERED
+
+
+def _print_nearest(term: str) -> None:
+    from driftwatch.evidence.search import nearest
+
+    names = ", ".join(column.name for column in nearest(term, _wire))
+    print_wrapped(f"no column has {term!r}" + (f"; nearest: {names}" if names else ""), err=True)
 
 
 def _wire(source: str) -> str:

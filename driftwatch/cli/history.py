@@ -18,10 +18,15 @@ from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.collect.schema import Source
+    from driftwatch.database_place import Place
     from driftwatch.detect.baselines import Baselines
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
     from driftwatch.store import Store
+
+
+# Minutes of the database are kept 35 days.
+STORED_SPAN = timedelta(days=30)
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class History:
     at: datetime | None = None
     baseline: Window | None = None
     pins: Path | None = None
-    db: Path | None = None
+    db: Place | None = None
     config: Path | None = None
     serving: Mapping[str, Any] = field(default_factory=dict)
 
@@ -155,6 +160,16 @@ class History:
                 f"--from {first:%Y-%m-%dT%H:%M:%SZ} is not before --to {last:%Y-%m-%dT%H:%M:%SZ}"
             )
         return first, last
+
+    def stored_span(self, store: Store) -> tuple[datetime, datetime]:
+        """From ``--from`` to ``--to``, else the 30 days before the newest scrape.
+
+        Raises NoVerdict: the database holds no scrape; UsageError: it ends before it begins.
+        """
+        from driftwatch.cli.database import last_scraped
+
+        last = self.until or last_scraped(store)
+        return replace(self, since=self.since or last - STORED_SPAN, until=last).span(())
 
     @contextmanager
     def as_recording(self) -> Iterator[History]:

@@ -14,7 +14,8 @@ from click.core import ParameterSource
 
 from driftwatch.cli.database import DATABASE_VARIABLE, DEFAULT_CONFIG, config_here
 from driftwatch.cli.history import History
-from driftwatch.cli.options import Span, Time
+from driftwatch.cli.options import Database, Span, Time
+from driftwatch.database_place import PostgresPlace, SqliteFile
 from driftwatch.knobs import COLUMN_KNOBS, flag_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -141,10 +142,10 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "db": (
         click.option(
             "--db",
-            type=_FILE,
-            metavar="FILE",
-            help=f"Database; default: ${DATABASE_VARIABLE}, else the configuration's, else "
-            "./driftwatch.db.",
+            type=Database(),
+            metavar="DATABASE",
+            help=f"SQLite file or postgresql://USER@HOST/NAME; default: ${DATABASE_VARIABLE}, else "
+            "the configuration's, else ./driftwatch.db.",
         ),
     ),
     "config": (
@@ -222,4 +223,4 @@ def _typed(value: object) -> str:
         return f"{_typed(value.start)}..{_typed(value.end)}"
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
-    return str(value)
+    return value.typed if isinstance(value, SqliteFile | PostgresPlace) else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
+from driftwatch.cli.incident_notes import notes_of, with_notes
 from driftwatch.cli.options import Time
 from driftwatch.cli.output import lines, print_json
 from driftwatch.clock import SystemClock
@@ -23,6 +24,7 @@ HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 
 
 @click.command()
+@click.argument("incident_id", metavar="[ID]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Resolved ones too.")
 @click.option(
     "--state",
@@ -45,6 +47,7 @@ HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 @json_option
 @history_options("db", "config")
 def command(
+    incident_id: str | None,
     everything: bool,
     state: str | None,
     start: datetime | None,
@@ -52,26 +55,50 @@ def command(
     as_json: bool,
     history: History,
 ) -> None:
-    """List incidents, open ones first; without options only the open ones.
+    """List incidents, open ones first; without options only the open ones. With ID: who was sent
+    what of one incident, when and why, what people did, and what held it back.
 
     Piped, each line is one incident: id, state, severity, since, target, alert, ended,
-    acknowledged by, silenced by, inhibited by; tabs between them, nothing cut.
+    acknowledged by, silenced by, inhibited by, muted by, note; tabs between them, nothing cut.
     """
     now = SystemClock().now()
+    if incident_id is not None:
+        from driftwatch.cli.incident_history import print_history
+
+        with history.store() as store:
+            print_history(store, incident_id, now, as_json)
+        return
     with history.store() as store:
-        incidents = store.incidents(state=state, since=start, limit=limit + 1)
+        incidents = store.incidents(state=state, since=start, limit=limit + 1, pages=as_json)
         if not everything and state is None and start is None:
             incidents = [incident for incident in incidents if incident.state != "resolved"]
         marks = store.marks([incident.id for incident in incidents]) if as_json else {}
+        notes = notes_of(incidents, store, now)
+        notified = {id_ for id_, _ in store.notified()}
     more = len(incidents) > limit
     incidents = incidents[:limit]
     if as_json:
-        listed = [{**as_data(i), "mark": mark_data(marks.get(i.id))} for i in incidents]
+        listed = [
+            {
+                **as_data(i),
+                "mark": mark_data(marks.get(i.id)),
+                "note": notes.get(i.id),
+                "reaches_nobody": reaches_nobody(i, notified),
+            }
+            for i in incidents
+        ]
         print_json({"schema_version": 1, "incidents": listed, "more": more})
         return
-    short, full = [short_row(i, now) for i in incidents], [full_row(i) for i in incidents]
-    for line in lines(HEADER, short, full):
+    texts = [notes.get(i.id, "") for i in incidents]
+    short = [short_row(incident, now) for incident in incidents]
+    full = [full_row(i, note) for i, note in zip(incidents, texts, strict=True)]
+    for line in with_notes(lines(HEADER, short, full), texts):
         click.echo(line)
+    if lost := [i.id[:8] for i in incidents if reaches_nobody(i, notified)]:
+        of_these = f"{len(lost)} of these" if len(lost) > 1 else "one of these"
+        more_ids = ", …" if len(lost) > 5 else ""
+        text = f"no receiver got {of_these}: {', '.join(lost[:5])}{more_ids}"
+        click.echo(f"{text} (see driftwatch notify route)", err=True)
     if not incidents:
         if state is not None or start is not None:
             words = "no incident that fits"
@@ -83,14 +110,29 @@ def command(
 
 
 def state_word(incident: Incident) -> str:
-    """The state as a word; a firing one may be acked or silenced, a pending one inhibited."""
+    """The state as a word; firing ones may be acked, silenced or muted, pending ones inhibited."""
     if incident.state == "pending" and incident.inhibited_by is not None:
         return "inhibited"
     if incident.state != "firing":
         return incident.state
     if incident.acknowledged_at is not None:
         return "acked"
-    return "firing" if incident.silenced_by is None else "silenced"
+    if incident.silenced_by is not None:
+        return "silenced"
+    return "firing" if incident.muted_by is None else "muted"
+
+
+def reaches_nobody(incident: Incident, notified: Collection[str]) -> bool:
+    """Whether it is a page or ticket that fires, that nothing holds back, and no receiver gets.
+
+    ``notified``: ids of open incidents whose page went to a receiver, or is to go there.
+    """
+    return (
+        incident.state == "firing"
+        and incident.severity != "notice"
+        and not incident.is_quiet
+        and incident.id not in notified
+    )
 
 
 def target_text(target: Mapping[str, str]) -> str:
@@ -116,7 +158,7 @@ def short_row(incident: Incident, now: datetime) -> tuple[str, ...]:
     )
 
 
-def full_row(incident: Incident) -> tuple[str, ...]:
+def full_row(incident: Incident, note: str = "") -> tuple[str, ...]:
     """For other programs: nothing cut, empty where there is nothing."""
     return (
         incident.id,
@@ -129,6 +171,8 @@ def full_row(incident: Incident) -> tuple[str, ...]:
         incident.acknowledged_by or "",
         incident.silenced_by or "",
         incident.inhibited_by or "",
+        incident.muted_by or "",
+        note,
     )
 
 
@@ -162,8 +206,11 @@ def as_data(incident: Incident) -> dict[str, Any]:
         "resolved_at": _time(incident.resolved_at),
         "acknowledged_at": _time(incident.acknowledged_at),
         "acknowledged_by": incident.acknowledged_by,
+        "acknowledged_until": _time(incident.acknowledged_until),
+        "acknowledged_comment": incident.acknowledged_comment,
         "silenced_by": incident.silenced_by,
         "inhibited_by": incident.inhibited_by,
+        "muted_by": incident.muted_by,
         "true_seconds": incident.true_seconds,
         "false_seconds": incident.false_seconds,
         "page": None if incident.page is None else public(incident.page),

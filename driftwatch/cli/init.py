@@ -56,7 +56,8 @@ def command(
 ) -> None:
     """Look at an API (--prometheus) or at /metrics (URL), and write a configuration.
 
-    A comment says where each value was found; the end of the file lists what was not found.
+    A comment says where each value was found; the end of the file lists what was not found. -o
+    also writes schemas/config.schema.json, by which an editor completes and checks the file.
     Exit code 4: no vLLM server found.
     """
     if (prometheus is None) == (not urls):
@@ -85,10 +86,14 @@ def command(
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
-    write_file(output, configuration.text, new=not force)
+    from driftwatch.onboarding.schemas import modeline, write_schemas
     from driftwatch.onboarding.text import in_lines
 
-    click.echo(f"wrote {output}. Missing:")
+    line = modeline("schemas/config.schema.json")
+    write_file(output, f"{line}\n{configuration.text}", new=not force)
+    (schema,) = write_schemas(output.parent / "schemas", ["config"])
+
+    click.echo(f"wrote {output}, and {schema} for your editor. Missing:")
     for line in in_lines(configuration.missing):
         click.echo(line)
     click.echo(f"next: driftwatch doctor -c {output}")

@@ -6,6 +6,9 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Any
 
 import structlog
@@ -44,3 +47,41 @@ def until_signal(seconds: float | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     stop.wait(seconds)
+
+
+class Hangups:
+    """SIGHUP as a question of the loop that runs until SIGTERM or SIGINT."""
+
+    def __init__(self) -> None:
+        # the one queue whose put may interrupt its own get, as a handler does
+        self._signals: SimpleQueue[int] = SimpleQueue()
+        signal.signal(signal.SIGHUP, self._put)
+
+    def listen(self) -> None:
+        """SIGTERM and SIGINT end the loop from now on, and not the process."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._put)
+
+    def loop(self, look: Callable[[], object], reload: Callable[[], object], each: float) -> bool:
+        """Call ``look`` each so many seconds and ``reload`` at SIGHUP, until SIGTERM or SIGINT.
+
+        Returns whether ``look`` ended it, with True.
+        """
+        self.listen()
+        while True:
+            try:
+                signalled = self._signals.get(timeout=each)
+            except Empty:
+                if look() is True:
+                    return True
+                continue
+            if signalled != signal.SIGHUP:
+                return False
+            reload()
+
+    def end(self) -> None:
+        """End the loop as a signal would; from any thread."""
+        self._signals.put(signal.SIGTERM)
+
+    def _put(self, number: int, _: FrameType | None) -> None:
+        self._signals.put(number)

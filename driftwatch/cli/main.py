@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "init": "Find vLLM servers and write a configuration.",
     "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
+    "web": "Serve the fleet and its incidents as web pages.",
     "agent": "Serve the GPUs of this machine as /metrics, in DCGM's terms.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
@@ -39,10 +40,12 @@ VERBS: dict[str, str] = {
     "verify": "Did a change work? Matched traffic before and after it.",
     "incidents": "List incidents.",
     "ack": "Acknowledge an incident.",
+    "unack": "Give an incident back.",
     "mark": "Mark a page as useful or not.",
     "silence": "Silence pages that match, until a time.",
     "check": "Check configuration and rules; every problem at once.",
-    "notify": "Send a marked test page to a receiver.",
+    "rules": "Check, test, backtest, explain and export rules.",
+    "notify": "Who gets which pages; a marked test page to a receiver.",
     "db": "Bring the database to this version.",
 }
 
@@ -124,11 +127,11 @@ def _report(error: DriftwatchError) -> int:
     if isinstance(error, ConfigError):
         from driftwatch.rulebook.render import render_problems
 
-        click.echo(render_problems(error.problems), err=True)
+        click.echo(render_problems(error.problems, terminal=sys.stderr.isatty()), err=True)
         return EXIT_USAGE
     unknown = isinstance(error, NoVerdict)
     # that nothing is known is an answer, but not one in JSON
-    aside = not unknown or "--json" in sys.argv[1:]
+    aside = not unknown or not {"--json", "json", "--format=json"}.isdisjoint(sys.argv[1:])
     messages: tuple[str, ...] = (error.message,)
     if isinstance(error, ImpossibleConfiguration | WorkloadError):
         messages = error.problems  # each on its line

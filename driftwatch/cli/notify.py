@@ -1,20 +1,25 @@
-"""``driftwatch notify test``: does a receiver take pages?"""
+"""``driftwatch notify``: does a receiver take pages, and who gets which?"""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
+from driftwatch.cli.notify_route import command as route
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError, UsageError
 
 
 @click.group("notify")
 def command() -> None:
-    """Send a marked test page to a receiver."""
+    """Who gets which pages; a marked test page to a receiver."""
+
+
+command.add_command(route)
 
 
 @command.command("test")
@@ -28,30 +33,46 @@ def command() -> None:
     metavar="FILE",
     help="Configuration that names the receiver.",
 )
-def test(receiver: str, config: Path) -> int:
+@click.option("--resolve", is_flag=True, help="Send the resolve of that page as well.")
+def test(receiver: str, config: Path, resolve: bool) -> int:
     """Send a page that is marked as a test to RECEIVER, once.
+
+    Of a Slack app it names what the app lacks: scopes, the app token.
 
     Exit: 0 it was taken, 1 it was refused (the reason is printed), 2 there is no such receiver.
     """
     # an import of a verb must stay cheap: these bring requests and slack_sdk
-    from driftwatch.notify.senders import build_senders, sample_page
+    from driftwatch.receivers.registry import build_senders, sample_pages, shortcomings_of
+    from driftwatch.receivers.sender import message_of
     from driftwatch.settings import load_settings
 
     receivers = {one.name: one for one in load_settings(config).receivers}
     if receiver not in receivers:
         raise _unknown(receiver, list(receivers), config)
-    sender = build_senders([receivers[receiver]])[receiver]
+    settings = receivers[receiver]
+    sender = build_senders([settings])[receiver]
+    pages = sample_pages(receiver, SystemClock().now())
+    conversation = None
     try:
-        sender.send(sample_page(receiver, SystemClock().now()))
+        for page in pages if resolve else pages[:1]:
+            message = replace(message_of(page), conversation=conversation)
+            conversation = sender.send(message) or conversation
     except DeliveryError as error:
         again = "trying again will not help" if error.permanent else "trying again may help"
         if error.retry_after_seconds is not None:
             again += f", after {error.retry_after_seconds:g} s"
         click.echo(f"REFUSED {error.message} ({again})", err=True)
         return EXIT_PROBLEM
-    click.echo(
-        f"delivered: {receiver} took the test page", err=receivers[receiver].stdout is not None
-    )
+    what = "the test page and its resolve" if resolve else "the test page"
+    text = f"delivered: {receiver} took {what}"
+    if settings.pagerduty is not None and not resolve:
+        text += "; PagerDuty keeps it open: --resolve ends it"
+    click.echo(text, err=settings.stdout is not None)
+    for shortcoming in shortcomings_of(settings):
+        click.echo(f"warning: {shortcoming}", err=True)
+    if refused := (conversation or {}).get("refused"):
+        click.echo(f"REFUSED for {refused}", err=True)
+        return EXIT_PROBLEM
     return EXIT_ANSWERED
 
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.clock import Clock, SystemClock
+from driftwatch.database_place import SqliteFile, place_of
 from driftwatch.durations import parse_duration
-from driftwatch.errors import UsageError
+from driftwatch.errors import StoreError, UsageError
 from driftwatch.knobs import KNOBS, refusal
 from driftwatch.model import Serving, Setting
 
@@ -44,6 +45,22 @@ class Time(click.ParamType[datetime]):
                 param,
                 ctx,
             )
+
+
+class Database(click.ParamType[Any]):
+    """A SQLite file, or a URL of PostgreSQL."""
+
+    name = "database"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to a place; a message never shows the URL, which may hold a password."""
+        try:
+            place = place_of(value)
+        except StoreError as error:
+            self.fail("; ".join(filter(None, (error.message, error.help_text))), param, ctx)
+        if isinstance(place, SqliteFile) and place.path.is_dir():
+            self.fail(f"File {str(place)!r} is a directory.", param, ctx)
+        return place
 
 
 class Span(click.ParamType[Any]):
@@ -152,7 +169,7 @@ def plan_from(
         servings.append(server_settings.from_startup_log(text, path=str(startup_log)))
         reports.append(fingerprint.fingerprint_from_startup_log(text))
     for sentence in server_settings.contradictions(*servings):
-        click.echo(f"warning: {sentence}", err=True)
+        print_warning(sentence)
     stated = server_settings.merge(*servings)
     values = {name: one.value for name in KNOBS if (one := stated.setting(name)) is not None}
     if (why := refusal(values)) is not None:
@@ -176,10 +193,10 @@ def plan_from(
 def _vllm_arguments(arguments: str | None, pid: int | None, proc: Path) -> Iterator[list[str]]:
     """vLLM's own arguments, as text or of a process on this host."""
     if arguments is not None:
-        import shlex
+        from driftwatch.vllm_arguments.command_line import plain_words
 
         try:
-            yield shlex.split(arguments)
+            yield plain_words(arguments)
         except ValueError as error:
             raise UsageError(f"--arguments: {error}") from error
     if pid is not None:
@@ -197,14 +214,22 @@ def _typed(value: int | None) -> Setting | None:
 def print_problems(problems: Sequence[SourceProblem], limit: int = 20) -> None:
     """What could not be read, on stderr; the rest is counted."""
     for problem in problems[:limit]:
-        click.echo(f"warning: {problem.where}: {problem.reason}", err=True)
+        print_warning(f"{problem.where}: {problem.reason}")
     if len(problems) > limit:
-        click.echo(f"warning: and {len(problems) - limit} more", err=True)
+        print_warning(f"and {len(problems) - limit} more")
 
 
 def print_note(note: str) -> None:
     """What was assumed because nobody said it: on stderr, in 80 columns on a terminal."""
-    text = f"note: {note}"
+    _print_aside(f"note: {note}")
+
+
+def print_warning(warning: str) -> None:
+    """What could not be read, or contradicts itself: as a note."""
+    _print_aside(f"warning: {warning}")
+
+
+def _print_aside(text: str) -> None:
     wrapped = textwrap.wrap(text, 80, subsequent_indent="  ") if sys.stderr.isatty() else [text]
     for line in wrapped:
         click.echo(line, err=True)

@@ -12,9 +12,8 @@ from typing import Any
 import click
 
 from driftwatch.errors import UsageError
-from driftwatch.notify.layout import spell, wrap
+from driftwatch.notify.layout import needs_ascii, spell, wrap
 from driftwatch.notify.numbers import clean
-from driftwatch.notify.stdout import needs_ascii
 
 _WIDTH = 80
 

@@ -16,7 +16,7 @@ from driftwatch.cli.evidence_file import EvidenceFile
 from driftwatch.cli.history import reach_of
 from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
-from driftwatch.cli.options import Progress, print_problems
+from driftwatch.cli.options import Progress, print_problems, print_warning
 from driftwatch.cli.output import print_wrapped, write_file
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
@@ -46,18 +46,20 @@ if TYPE_CHECKING:
     metavar="FILE.parquet",
     help="Write the evidence table, a row per target and minute.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print pages as JSON lines.")
+@click.option("--all", "whole", is_flag=True, help="Print every page whole, notices too.")
+@click.option("--json", "as_json", is_flag=True, help="Print every page as a line of JSON.")
 def command(
-    history: History, write_pins: Path | None, evidence: Path | None, as_json: bool
+    history: History, write_pins: Path | None, evidence: Path | None, whole: bool, as_json: bool
 ) -> None:
     """Run recorded scrapes, or a Prometheus' history, through the whole pipeline.
 
-    Prints the pages as driftwatch run would have sent them, oldest first; it delivers nothing and
-    touches no database. Exit code 0: the history was read; 1: parts of it could not be; 4: none of
-    it could.
+    Prints the pages as driftwatch run would have sent them, oldest first: three whole, then a line
+    for each event, notices as a count. It delivers nothing and touches no database. Exit code 0:
+    the history was read; 1: parts of it could not be; 4: none of it could.
     """
-    from driftwatch.notify.stdout import StdoutSender
+    from driftwatch.cli.replay_screen import ReplayScreen
     from driftwatch.pipeline.replay import replay
+    from driftwatch.receivers.stdout import StdoutSender
 
     file = None if evidence is None else EvidenceFile(evidence)
     if write_pins is not None and history.baseline is None:
@@ -67,6 +69,7 @@ def command(
         )
     progress, proposals, counts = Progress("reading"), TakenProposals(), ScrapeCounts()
     sender = StdoutSender(json=as_json, stored=False, next_command=_explained(history))
+    screen = ReplayScreen(sender, whole=whole or as_json)
     pages, lost = 0, None
     with ExitStack() as opened:
         sources = opened.enter_context(history.sources(progress))
@@ -75,7 +78,7 @@ def command(
         span = history.span(sources)
         between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
         try:
-            reference, pins = _reference(history, sources, plan, write_pins)
+            reference, pins = reference_of(history, sources, plan, write_pins)
             progress.begin("replaying")
             done = _share_of(span, progress)
             for outcome in replay(
@@ -87,11 +90,12 @@ def command(
                     file.add(outcome.rows)
                 for transition in outcome.transitions:
                     if transition.incident.page is not None:
-                        sender.send(transition.incident.page)
+                        screen.show(transition.incident.page)
                 pages += len(outcome.transitions)
                 silent.note(outcome.rows, outcome.verdicts)
         except Unavailable as error:
             lost = error
+    screen.close()
     proposals.tell()
     if file is not None:
         file.close()
@@ -111,8 +115,8 @@ def _share_of(span: tuple[datetime, datetime], progress: Progress) -> Callable[[
     return lambda now: progress((now - span[0]) / (span[1] - span[0]), 1.0)
 
 
-def _reference(
-    history: History, sources: Sequence[Source], plan: Plan, write_pins: Path | None
+def reference_of(
+    history: History, sources: Sequence[Source], plan: Plan, write_pins: Path | None = None
 ) -> tuple[pl.DataFrame | None, Baselines | None]:
     """Reference rows of ``--baseline``, and the pins of it and of ``--pins``.
 
@@ -164,7 +168,7 @@ def _print_read(
     where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
     print_problems([replace(p, where=f"{where}{p.where}") for p in counts.problems])
     for warning in counts.warnings():
-        click.echo(f"warning: {where}{warning}", err=True)
+        print_warning(f"{where}{warning}")
     if not counts.usable:
         why = f"{where}{counts.first_reason}" if lost is None else lost.message
         raise NoVerdict(

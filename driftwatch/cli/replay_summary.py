@@ -94,9 +94,10 @@ class SilentRules:
         self._of_speed = {
             rule.id
             for rule in rules
-            if _SPEED in rule.columns and not can_be_true(rule.when, frozenset((_SPEED,)))
+            if _SPEED in rule.columns
+            and not any(can_be_true(one.when, frozenset((_SPEED,))) for one in rule.variants)
         }
-        self._dark = set[str]().union(*(rule.when.columns for rule in rules))
+        self._dark = set[str]().union(*(rule.columns for rule in rules))
         self._row: dict[str, Any] = {}
         self._minutes = self._without_speed = 0
         self._reasons: Counter[str] = Counter()
@@ -116,9 +117,12 @@ class SilentRules:
         self._minutes += len(scraped)
         self._without_speed += len(unknown)
         reasons = unknown.select("speed_unknown_code", "speed_unknown_reason").drop_nulls()
-        for code, reason in reasons.iter_rows():
-            # what is still missing shrinks from minute to minute: the last says how far it came
-            self._reasons[code] += 1
+        # what is still missing shrinks from minute to minute: the last says how far it came
+        counted = reasons.group_by("speed_unknown_code", maintain_order=True).agg(
+            pl.len().alias("minutes"), pl.last("speed_unknown_reason")
+        )
+        for code, count, reason in counted.iter_rows():
+            self._reasons[code] += count
             self._last[code] = reason
 
     def lines(self) -> Iterator[str]:
@@ -127,14 +131,14 @@ class SilentRules:
         for rule_id, count in sorted(self._minutes_known.items()):
             rule = self._rules[rule_id]
             if rule_id not in self._of_speed or not self._reasons:
-                dark = rule.when.columns & self._dark if count == 0 else ()
+                dark = rule.columns & self._dark if count == 0 else ()
                 silent += [(rule.alert, name) for name in dark]
             elif self._without_speed >= _MOST * self._minutes:
                 why = self._last[self._reasons.most_common(1)[0][0]]
                 when = f" in {self._without_speed:,} of {self._minutes:,} minutes" if count else ""
                 yield f"{rule.alert} could not fire{when}: {why}"
         if silent:
-            yield "could not fire, for inputs that were unknown in every minute:"
+            yield "could not fire, because these inputs are unknown in every minute:"
             yield from self._lacking(silent)
 
     def _lacking(self, silent: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command(name="report")
 @click.option(
-    "--week", metavar="YYYY-Www", help="Which week (ISO 8601); default the last whole one."
+    "--week", metavar="YYYY-Www", help="Which week (ISO 8601); default the last whole one held."
 )
 @click.option(
     "--at", "before", type=Time(), help="The last whole week before then, instead of before now."
@@ -54,8 +54,8 @@ def command(
 ) -> None:
     """Drift, its cost, what was done and whether it worked: one week, open decisions first.
 
-    Prints the top screen. --html, --md and --json print the whole report. With --recording the
-    week is by default that of its last scrape. The same database gives the same bytes.
+    Prints the top screen. --html, --md and --json print the whole report. The week is the last
+    whole one with data; where none is whole, the one with most data.
     """
     from driftwatch.report.document import week_document
     from driftwatch.report.week import week_named
@@ -71,16 +71,17 @@ def command(
 
 
 def _from_store(history: History, chosen: Week | None, at: datetime | None) -> Material:
-    from driftwatch.report.week import last_whole
+    from driftwatch.report.week import last_whole, week_held
     from driftwatch.service.report_material import gather
 
     plan = history.plan
     now = SystemClock().now()
-    week = chosen or last_whole(at or now)
-    if week.start >= now:
-        raise UsageError(f"--week: {week.name} has not begun")
+    if chosen is not None and chosen.start >= now:
+        raise UsageError(f"--week: {chosen.name} has not begun")
     price = _price(history.config_file)
     with history.store() as store:
+        first, last = store.minutes_reach() or (now, now)
+        week = chosen or (week_held(first, last) if at is None else last_whole(at))
         return gather(store, plan, week, until=min(now, week.end), price=price)
 
 
@@ -96,13 +97,18 @@ def _price(config: Path | None) -> Price | None:
 
 
 def _from_recordings(history: History, chosen: Week | None, at: datetime | None) -> Material:
-    from driftwatch.report.week import last_whole, week_of
+    from driftwatch.report.week import last_whole, week_held, weeks_held
     from driftwatch.service.history import history_of
 
     proposals = TakenProposals()
     with history.sources(Progress("reading")) as sources:
         first, last = reach_of(sources)
-        week = chosen or (week_of(last) if at is None else last_whole(at))
+        week = chosen or (week_held(first, last) if at is None else last_whole(at))
+        for other, share in weeks_held(first, last):
+            if chosen is None and other != week:
+                days = f"{7 * share:.1f}".removesuffix(".0")
+                text = f"{other.name}: {days} of 7 days recorded too; --week {other.name}"
+                click.echo(text, err=True)
         if first >= week.end or last <= week.start:
             raise NoVerdict(
                 f"no scrape of {week.name} ({week.title})",

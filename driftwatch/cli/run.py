@@ -5,18 +5,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.cli.service_process import Decided
     from driftwatch.pipeline.state import Outcome
-    from driftwatch.service.outbox import Attempt
+    from driftwatch.service.leadership import Leadership
+    from driftwatch.service.own_metrics import OwnMetrics
+    from driftwatch.service.receiver_queue import Attempt
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings
+    from driftwatch.store.store import Store
 
 # pins of 24 h and more page least (driftwatch/cli/proposal_notice.py); two days hold a whole one
 _PROPOSED_FROM = timedelta(days=2)
@@ -32,21 +37,27 @@ _PROPOSED_FROM = timedelta(days=2)
     help="The configuration.",
 )
 @click.option("--once", is_flag=True, help="Collect, evaluate and deliver once, then stop.")
-def command(config: Path, once: bool) -> None:
+def command(config: Path, once: bool) -> int:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
     driftwatch also logs when a server stops or starts to answer. It serves its own /metrics,
-    /-/healthy and /-/ready at the address `listen`. Only one process may use a database.
+    /-/healthy and /-/ready at the address `listen`. One process may use a SQLite file; of several
+    on one PostgreSQL one watches, and the others wait to take over.
+
+    It reloads the configuration and its rules on SIGHUP, and when one of the files changes. If
+    one has a problem it keeps what is in force and logs every problem.
     """
     from driftwatch.cli.allocator import give_memory_back
 
     give_memory_back()
-    from driftwatch.cli.logs import configure_logs
+    from driftwatch.cli.logs import Hangups, configure_logs
+    from driftwatch.cli.service_process import Decided, leadership_of, serve
     from driftwatch.clock import SystemClock
-    from driftwatch.notify.senders import build_senders
-    from driftwatch.service.configuration import plan_of_settings, sources_of
-    from driftwatch.service.report_schedule import schedule_of
-    from driftwatch.service.run import Receiver, Service
+    from driftwatch.service.configuration import plan_of_settings
+    from driftwatch.service.heartbeat import targets_of
+    from driftwatch.service.own_metrics import OwnMetrics
+    from driftwatch.service.receivers import receivers_of
+    from driftwatch.service.reload import Reload
     from driftwatch.settings import RecordingSource, load_settings
     from driftwatch.store.store import Store
 
@@ -55,6 +66,7 @@ def command(config: Path, once: bool) -> None:
             f"there is no configuration {config}",
             help_text="driftwatch init writes one; driftwatch watch URL... needs none",
         )
+    hangups = Hangups()  # one that comes before the first tick is not to end the process
     settings = load_settings(config)
     if any(isinstance(source, RecordingSource) for source in settings.sources):
         raise UsageError(
@@ -62,31 +74,71 @@ def command(config: Path, once: bool) -> None:
             help_text=f"driftwatch replay RECORDING -c {config}",
         )
     plan = plan_of_settings(settings)
+    targets_of(settings.heartbeat)  # its URL can be read
     log = configure_logs()
     clock = SystemClock()
-    senders = build_senders(settings.receivers)
-    receivers = [Receiver(r.name, r.severities, senders[r.name]) for r in settings.receivers]
-    if not receivers:
+    decided = Decided(plan, receivers_of(settings))
+    if not decided.receivers:
         log.warning("no receivers: driftwatch sends pages to nobody; see `driftwatch incidents`")
-    with Store.open(settings.database) as store, store.tick_lock():
-        service = Service(
-            sources_of(settings, clock),
-            plan,
-            store,
-            receivers,
-            clock,
-            interval_seconds=settings.interval,
-            retention=timedelta(seconds=settings.retention),
-            reports=schedule_of(settings),
-        )
-        if not store.baselines_in_force():
-            for words in proposing(settings, clock.now(), config):
-                log.info("no baseline is pinned; the past proposes one", command=words)
+    metrics = OwnMetrics(clock.now)
+    with (
+        Store.open(settings.database_place) as store,
+        store.tick_lock(),
+        leadership_of(settings, metrics) as leadership,
+    ):
+        watching = partial(_service, config, settings, decided, store, metrics, leadership)
         if once:
-            _once(service, settings)
-            return
-        _serve(service, settings, log, rules=len(plan.enabled))
+            if leadership is not None:
+                leadership.require()
+                leadership.keep(lambda: None)
+            _once(watching(), settings)
+            return 0
+        reload = Reload(config, settings, plan, decided.adopt, metrics, clock, log)
+        code = serve(watching, settings, metrics, leadership, hangups, reload)
     log.info("stopped")
+    return code
+
+
+def _service(
+    config: Path,
+    settings: Settings,
+    decided: Decided,
+    store: Store,
+    metrics: OwnMetrics,
+    leadership: Leadership | None,
+) -> Service:
+    """The service, from what is stored now; every write of it is one of the leader's."""
+    import structlog
+
+    from driftwatch.clock import SystemClock
+    from driftwatch.service.configuration import sources_of
+    from driftwatch.service.heartbeat import targets_of
+    from driftwatch.service.report_schedule import schedule_of
+    from driftwatch.service.run import Service
+
+    clock = SystemClock()
+    store.lease = None if leadership is None else leadership.lease
+    service = Service(
+        sources_of(settings, clock),
+        decided.plan,
+        store,
+        decided.receivers,
+        clock,
+        interval_seconds=settings.interval,
+        retention=timedelta(seconds=settings.retention),
+        reports=schedule_of(settings),
+        metrics=metrics,
+        may_send=(lambda: True) if leadership is None else leadership.may_act,
+    )
+    decided.service = service
+    if not store.baselines_in_force():
+        for words in proposing(settings, clock.now(), config):
+            structlog.get_logger().info(
+                "no baseline is pinned; the past proposes one", command=words
+            )
+    if settings.heartbeat is not None:
+        service.beat(targets_of(settings.heartbeat), settings.heartbeat.every)
+    return service
 
 
 def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
@@ -118,34 +170,6 @@ def _once(service: Service, settings: Settings) -> None:
         click.echo(_summary(outcome, attempts), err=piped)
     finally:
         service.stop()
-
-
-def _serve(service: Service, settings: Settings, log: Any, *, rules: int) -> None:
-    """Watch and answer on ``listen`` until a signal."""
-    from driftwatch.cli.logs import until_signal
-    from driftwatch.service.endpoint import Endpoint
-
-    endpoint = Endpoint(
-        settings.listen_address,
-        service.metrics.registry,
-        service.why_unhealthy,
-        service.why_not_ready,
-    )
-    try:
-        service.start()
-        host, port = endpoint.address
-        log.info(
-            "watching",
-            rules=rules,
-            sources=len(settings.sources),
-            database=str(settings.database),
-            metrics=f"http://{host}:{port}/metrics",
-        )
-        until_signal()
-        log.info("stopping")
-    finally:
-        service.stop()
-        endpoint.close()
 
 
 def _summary(outcome: Outcome, attempts: Sequence[Attempt]) -> str:

@@ -14,12 +14,13 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import Duration, plan_from
+from driftwatch.cli.options import Database, Duration, plan_from
 from driftwatch.cli.output import print_wrapped
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.knobs import COLUMN_KNOBS, flag_of
 
 if TYPE_CHECKING:
+    from driftwatch.database_place import Place
     from driftwatch.model import TargetKey
     from driftwatch.pipeline.state import Outcome
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 @click.option(
     "--db",
     "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
+    type=Database(),
+    metavar="DATABASE",
     help="Keep scrapes and incidents in this database; default: keep nothing.",
 )
 @click.option("--no-nvml", is_flag=True, help="Do not read the GPUs of this machine.")
@@ -46,7 +47,7 @@ def command(
     urls: tuple[str, ...],
     interval: timedelta,
     length: timedelta | None,
-    database: Path | None,
+    database: Place | None,
     no_nvml: bool,
     as_json: bool,
     history: History,
@@ -66,8 +67,9 @@ def command(
     from driftwatch.clock import SystemClock
     from driftwatch.collect.nvml.source import NvmlSource
     from driftwatch.collect.pages.source import PagesSource
-    from driftwatch.notify.stdout import StdoutSender
-    from driftwatch.service.run import Receiver, Service
+    from driftwatch.receivers.stdout import StdoutSender
+    from driftwatch.service.receivers import Receiver
+    from driftwatch.service.run import Service
     from driftwatch.store.store import Store
 
     configure_logs(quiet=True)
@@ -88,7 +90,7 @@ def command(
                 [source, NvmlSource(clock)] if hosts else [source],
                 replace(plan, own_hosts=hosts),
                 store,
-                [Receiver("stdout", ("page", "ticket", "notice"), sender)],
+                [Receiver("stdout", ("page", "ticket", "notice"), sender, "each")],
                 clock,
                 interval_seconds=interval.total_seconds(),
                 on_outcome=screen.show,

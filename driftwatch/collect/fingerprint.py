@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from driftwatch.collect.server_settings import flags_of, last_start, section_of
+from driftwatch.collect.server_settings import last_start, section_of
 from driftwatch.model import Fingerprint
+from driftwatch.vllm_arguments.command_line import flags_of
 
 NOT_QUANTIZED = "none"
 _CONFIGURED = "given"  # that there is speculation matters, not which

@@ -19,11 +19,12 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from driftwatch.clock import Clock, SystemClock
+from driftwatch.collect.guarded_connection import GuardedConnection
 from driftwatch.collect.pages.series import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
 
@@ -40,13 +41,13 @@ class _EndableAdapter(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs)
         hold = self._hold
 
-        class Plain(HTTPConnection):
+        class Plain(GuardedConnection):
             def _new_conn(self) -> socket.socket:
                 connection = super()._new_conn()
                 hold(connection.dup())
                 return connection
 
-        class Secure(HTTPSConnection):
+        class Secure(GuardedConnection, HTTPSConnection):
             def _new_conn(self) -> socket.socket:
                 connection = super()._new_conn()
                 hold(connection.dup())
@@ -63,7 +64,7 @@ class _EndableAdapter(HTTPAdapter):
 
 class EndableSession(requests.Session):
     """One exchange at a time, which another thread can end in any phase: no redirects, no retries,
-    nothing from the environment.
+    nothing from the environment, no link-local or metadata address.
 
     A read time-out alone does not end a server that drips a byte at a time.
     """

@@ -13,15 +13,16 @@ import difflib
 import json
 import math
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from driftwatch.errors import UsageError
 from driftwatch.knobs import ARGUMENTS, KNOBS
 from driftwatch.model import Provenance, Serving, Setting
+from driftwatch.vllm_arguments.command_line import flags_of, human_int
+from driftwatch.vllm_arguments.table import flag_typed
 
 _OWN = frozenset(field.name for field in fields(Serving)) - {"others"}
 FIELDS: tuple[str, ...] = tuple(
@@ -38,10 +39,6 @@ _ARGUMENTS: Mapping[str, str] = {
 _FLAGS = {f"--{name.replace('_', '-')}": field for name, field in _ARGUMENTS.items()}
 _FLAGS["-asc"] = "api_server_count"
 
-_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
-_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
 _START = re.compile(r"vLLM API server version|█\s+version \d|non-default args: ")
 _NON_DEFAULT = re.compile(r"non-default args: (\{.*)")
 # the values in force, after vLLM adjusted what it was given
@@ -54,21 +51,6 @@ _LOG_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 _KV_SIZE = re.compile(r"\b[A-Z]PU KV cache size: (\d[\d,]*) tokens")
-
-
-def human_int(text: str) -> int:
-    """A number as vLLM's command line takes it: ``8192``, ``8k`` = 8,000, ``8K`` = 8,192.
-
-    Raises ValueError: it is no such number.
-    """
-    text = text.strip()
-    match = _HUMAN.fullmatch(text)
-    if match is None:
-        return int(text)
-    number, suffix = match.groups()
-    if suffix in _DECIMAL:
-        return int(float(number) * _DECIMAL[suffix])
-    return int(number) * _BINARY[suffix]  # 1.5K is refused, as by vLLM
 
 
 def _positive(value: object) -> float | None:
@@ -161,40 +143,6 @@ def _top_level_integers(text: str) -> dict[str, int]:
     return integers
 
 
-class Flag(NamedTuple):
-    """A flag of a command line."""
-
-    written: str
-    name: str  # with dashes, as vLLM documents it
-    value: str | None  # after "=", else the next word; None where there is neither
-    attached: bool  # the value came after "="
-
-
-def words_of(args: Sequence[str]) -> list[str]:
-    """The words of a command line; a script behind ``sh -c`` is split as the shell would."""
-    words: list[str] = []
-    for position, word in enumerate(args):
-        script = position > 0 and re.fullmatch(r"-[a-z]*c", args[position - 1])
-        if script and any(ch.isspace() for ch in word):
-            try:
-                words += shlex.split(word)
-            except ValueError:  # an open quote: the shell would refuse it too
-                words += word.split()
-        else:
-            words.append(word)
-    return words
-
-
-def flags_of(args: Sequence[str]) -> Iterator[Flag]:
-    """Every word of a command line as a flag with its value, those that are none as well."""
-    words = words_of(args)
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        written, equals, attached = word.partition("=")
-        name = written.replace("_", "-") if written.startswith("--") else written
-        value = attached if equals else following
-        yield Flag(written, name, None if value is None else value.strip(), bool(equals))
-
-
 def from_arguments(args: Sequence[str]) -> Serving:
     """A vLLM command line, or the arguments of a container.
 
@@ -203,7 +151,7 @@ def from_arguments(args: Sequence[str]) -> Serving:
     and ``auto`` or -1 are unknown.
 
     ``args``: words, e.g. ``["vllm", "serve", "m", "--max-num-seqs", "8"]``.
-    Raises UsageError: one of the flags we read has no value, or one that is no number.
+    Raises UsageError: one of the flags we read has no value, or one that vLLM refuses.
     """
     settings: dict[str, Setting] = {}
     for flag in flags_of(args):
@@ -215,8 +163,14 @@ def from_arguments(args: Sequence[str]) -> Serving:
         if "$" in value or value in {"auto", "-1"}:
             settings.pop(field, None)  # it overrides an earlier one with something unknown
             continue
+        definition = flag_typed(flag.name)
         try:
-            size = human_int(value)
+            # vLLM takes 4k only where its table of flags says so
+            size = (
+                int(value)
+                if definition is not None and definition.kind == "int"
+                else human_int(value)
+            )
         except ValueError:
             wrong = f"{flag.written} {value!r} is not a number that vLLM would take"
             raise UsageError(wrong) from None

@@ -70,6 +70,8 @@ class EvidenceTable:
     # histograms of the lengths)
     rows: pl.DataFrame
     carried: Carried  # the state after the last window
+    # beside the rows, Boolean: whether any input of the target was on its page by then
+    ever_seen: pl.Series
 
 
 def minute_windows(targets: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
@@ -157,7 +159,15 @@ def evidence_table(
     return EvidenceTable(
         in_schema_order(rows),
         _carried(windows, plateau, stuck, inputs_seen, _past(scraped, windows, kind, cut)),
+        _ever_seen(inputs_seen),
     )
+
+
+def _ever_seen(inputs_seen: pl.DataFrame) -> pl.Series:
+    inputs = [pl.col(c).is_not_null() for c in inputs_seen.columns if c.startswith("seen_")]
+    return inputs_seen.select(
+        ever_seen=pl.any_horizontal(pl.repeat(False, pl.len(), dtype=pl.Boolean), *inputs)
+    ).to_series()
 
 
 def _cut(

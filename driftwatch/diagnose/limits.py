@@ -217,7 +217,7 @@ def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
     z2 = SHARE_Z**2
     spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
     low = (share + z2 / (2 * n) - SHARE_Z * spread) / (1 + z2 / n)
-    return pl.when(n >= FEWEST_SCRAPES).then(low)
+    return pl.when(n >= FEWEST_SCRAPES).then(low.clip(lower_bound=0.0))  # 0 less a rounding error
 
 
 def _counted(pairs: pl.DataFrame) -> pl.DataFrame:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,7 +17,7 @@ from driftwatch.detect.fingerprints import release_text
 from driftwatch.doctor import targets as target_checks
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.gpus import gpu_inputs
-from driftwatch.doctor.needs import Costs, TargetFacts, waiting
+from driftwatch.doctor.needs import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
 from driftwatch.doctor.scrapes import (
     SourceAnswer,
@@ -26,8 +28,13 @@ from driftwatch.doctor.scrapes import (
     often,
     uneven,
 )
-from driftwatch.model import Serving, Target, TargetKey
+from driftwatch.incidents.route_preview import preview
+from driftwatch.incidents.routing import Routes
+from driftwatch.model import Serving, Severity, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
+from driftwatch.rulebook.overrides import pool_pattern
+from driftwatch.rulebook.rules import Rule
+from driftwatch.settings.secret_files import others_can_read
 from driftwatch.signals.gpus import gpu_counts
 
 
@@ -91,10 +98,13 @@ def checkup(
     checks += [
         Check("OFF", rule.id, rule.reason or "switched off")
         for rule in plan.rules
-        if not rule.enabled
+        if not rule.is_evaluated
     ]
+    pools = {pool.name for pool in map(plan.pool_of, targets.values())}
+    checks += _overridden(plan.enabled, sorted(pools)) if pools else ()
     # without a page there is nothing to wait for
     later = waiting(plan.enabled, here, inputs.waits) if has_page else []
+    later += unused(plan.enabled, costs.facts)
     able = _able(plan, targets, costs, of_targets)
     learning, off = (
         frozenset(r for check in later if check.status == status for r in check.disables if able[r])
@@ -102,6 +112,22 @@ def checkup(
     )
     able |= dict.fromkeys(learning | off, False)
     return Checkup((*checks, *later), able, len(targets), learning, off - learning)
+
+
+def _overridden(rules: Iterable[Rule], pools: Sequence[str]) -> Iterator[Check]:
+    """In which pools a rule is another one than in general, and the overrides of no pool."""
+    for rule in rules:
+        for pool in pools:
+            here = rule.in_pool(pool)
+            if not here.enabled:
+                yield Check("OFF", pool, f"{rule.id}: {here.reason or 'switched off'}")
+            elif here is not rule:
+                yield Check("ok", pool, f"{rule.id} as its override has it")
+        for one in rule.overrides:
+            for name in one.pools:
+                if not any(re.search(pool_pattern([name]), pool) for pool in pools):
+                    what = f"{rule.id} has an override for {name}, and no pool is called so"
+                    yield Check("WARNING", f"{rule.path}:{one.line}", what)
 
 
 def _target_facts(
@@ -142,7 +168,8 @@ def _pages(
         yield target_checks.page(key, row)
         if row is None or not row["ok"]:
             continue
-        yield from target_checks.engine(key, row, plan.enabled)
+        here = [rule.in_pool(plan.pool_of(targets[key]).name) for rule in plan.enabled]
+        yield from target_checks.engine(key, row, here)
         yield from target_checks.inputs(key, costs)
         count = plan.serving_of(targets[key]).api_server_count
         yield from target_checks.counting(key, row, None if count is None else count.value)
@@ -233,3 +260,40 @@ def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
         fix="receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
     )
     return checks or [none]
+
+
+def app_checks(receivers: Iterable[tuple[str, Sequence[str]]]) -> list[Check]:
+    """What receivers lack: name and each thing that does not work."""
+    return [
+        Check("WARNING", name, f"receiver: {text}") for name, texts in receivers for text in texts
+    ]
+
+
+def secret_file_checks(files: Iterable[Path]) -> list[Check]:
+    """Secret files that every user of the machine can read."""
+    return [
+        Check("WARNING", str(file), "other users can read this secret", fix=f"chmod 0400 {file}")
+        for file in files
+        if others_can_read(file)
+    ]
+
+
+def route_checks(routes: Routes, rules: Iterable[Rule]) -> list[Check]:
+    """Whether pages and tickets reach somebody, whatever their labels."""
+    checks = []
+    severities: tuple[Severity, ...] = ("page", "ticket")
+    for severity in severities:
+        ids = [rule.id for rule in rules if any(one.severity == severity for one in rule.variants)]
+        rest = preview(routes, {"severity": severity}, severity).possibilities[-1].routed
+        if ids and rest.reaches_nobody:
+            where = " that no rule, route or pool routes" if _are_routed(routes) else ""
+            what = f"{severity}s{where} reach nobody: {rest.why}"
+            fix = "fallback_receiver: NAME, or the severity among a receiver's severities"
+            checks.append(Check("WARNING", "routes", what, tuple(ids), fix, setting=("receivers",)))
+        elif ids:
+            checks.append(Check("ok", "routes", f"{severity}s reach a receiver: {rest.why}"))
+    return checks
+
+
+def _are_routed(routes: Routes) -> bool:
+    return bool(routes.routes) or any((*routes.of_rules.values(), *routes.of_pools.values()))

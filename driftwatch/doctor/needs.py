@@ -14,7 +14,7 @@ from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.condition import Condition
 from driftwatch.condition_text import read_tokens
 from driftwatch.doctor.checks import Check
-from driftwatch.evidence import BY_NAME, Column, Need
+from driftwatch.evidence import BY_NAME, COLUMNS, Column, Need
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.pipeline.plan import Pool
 from driftwatch.rulebook.rules import Rule
@@ -40,6 +40,14 @@ _Truth = Literal["true", "false", "unknown"]
 _Truths = frozenset[_Truth]
 _OPEN: _Truths = frozenset(("true", "false"))
 _NEGATED: dict[_Truth, _Truth] = {"true": "false", "false": "true", "unknown": "unknown"}
+
+
+# Metrics that only servers with a feature have: without it nothing is missing.
+FEATURES: Mapping[str, str] = {
+    "spec_decode_accepted_tokens_total": "drafts no tokens (speculative decoding)",
+    "spec_decode_draft_tokens_total": "drafts no tokens (speculative decoding)",
+    "rejected_requests_total": "its release of vLLM does not count rejected requests",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,11 @@ class TargetFacts:
 
     def causes(self, column: Column) -> frozenset[str]:
         """Why the column is never known: registry columns and needs; empty where it can be."""
-        lacking = {s for s in column.sources if s not in column.optional and not self.has(s)}
+        lacking = {
+            s
+            for s in column.sources
+            if s not in column.optional and s not in FEATURES and not self.has(s)
+        }
         if column.name == "kv_cache_tokens" and self.serving.kv_cache_tokens is not None:
             lacking = set()
         if column.name == "slo_missed":
@@ -95,8 +107,6 @@ class TargetFacts:
             case "lengths_reference":
                 declared = (tuned.prompt_tokens, tuned.generation_tokens)
                 return self.has_baseline or declared != (None, None)
-            case "baseline":  # what also needs a past comes with a baseline
-                return self.has_baseline or "own_past" in BY_NAME[column].needs
             case "gpu_count":
                 return self.gpus is None or self.gpus["gpu_count"] is not None
             case "gpu_reading":
@@ -113,7 +123,8 @@ class TargetFacts:
                 return self.members > 1
             case "release":
                 return self.has_release
-            case "speed_pin" | "own_past" | "pool_of_three":  # comes with time: waiting()
+            # comes with time: waiting()
+            case "baseline" | "speed_pin" | "own_past" | "pool_of_three":
                 return True
             case "max_num_seqs":  # inferred from a plateau sooner or later
                 return True
@@ -151,9 +162,10 @@ class Costs:
         return self._causes[key]
 
     def lost(self, key: TargetKey) -> list[str]:
-        """Ids of rules that cannot fire on a target."""
-        dark = frozenset(self.dark(key))
-        return [r.id for r in self.rules if dark & r.columns and not _fires(r, dark & r.columns)]
+        """Ids of rules that cannot fire on a target, although they are on in its pool."""
+        dark, pool = frozenset(self.dark(key)), self.facts[key].pool.name
+        here = [rule.in_pool(pool) for rule in self.rules]
+        return [r.id for r in here if r.enabled and not _fires(r, dark & r.columns)]
 
     def of(self, keys: Iterable[TargetKey], *causes: str) -> Cost:
         """What these causes cost on any of the targets."""
@@ -163,7 +175,8 @@ class Costs:
             if key not in self.facts:
                 continue
             dark = {name for name, why in self.dark(key).items() if why & set(causes)}
-            here = {rule.id for rule in self.rules if rule.columns & dark}
+            rules = (rule.in_pool(self.facts[key].pool.name) for rule in self.rules)
+            here = {rule.id for rule in rules if rule.enabled and rule.columns & dark}
             touched |= here
             lost |= here & set(self.lost(key)) if here else set()
         order = [rule.id for rule in self.rules]
@@ -242,8 +255,13 @@ def waiting(
     return [
         check
         for pool, keys in sorted(members.items())
-        for check in _of_pool(rules, pool, keys, waits)
+        for check in _of_pool(_in_pool(rules, pool), pool, keys, waits)
     ]
+
+
+def _in_pool(rules: Sequence[Rule], pool: str) -> list[Rule]:
+    """The rules that are on in a pool, as they are there."""
+    return [here for rule in rules if (here := rule.in_pool(pool)).enabled]
 
 
 def _of_pool(
@@ -252,7 +270,7 @@ def _of_pool(
     keys: Sequence[TargetKey],
     waits: Mapping[TargetKey, str] | None,
 ) -> Iterator[Check]:
-    of_baselines = _without(rules, "speed_pin")
+    of_baselines = _without(rules, "speed_pin", "baseline")
     lacking = [(key, waits.get(key, "") if waits is not None else _NO_BASELINE) for key in keys]
     lacking = [(key, why) for key, why in lacking if why]
     if of_baselines and lacking:
@@ -274,11 +292,36 @@ def _of_pool(
         yield Check("LEARNING", pool, f"needs {needed}", tuple(named))
 
 
-def _without(rules: Sequence[Rule], need: Need) -> tuple[str, ...]:
-    """Ids of the rules that cannot be true without the columns that have a need."""
+def unused(rules: Sequence[Rule], facts: Mapping[TargetKey, TargetFacts]) -> Iterator[Check]:
+    """Per pool the rules on a feature that none of its servers has.
+
+    ``rules``: the enabled ones; ``facts``: per target that answers.
+    """
+    members: dict[str, list[TargetFacts]] = {}
+    for one in facts.values():
+        members.setdefault(one.pool.name, []).append(one)
+    for pool, several in sorted(members.items()):
+        for what in dict.fromkeys(FEATURES.values()):
+            sources = {source for source, feature in FEATURES.items() if feature == what}
+            dark = frozenset(c.name for c in COLUMNS if sources & set(c.sources))
+            here = _in_pool(rules, pool)
+            lost = tuple(r.id for r in here if r.columns & dark and not can_be_true(r.when, dark))
+            if lost and not any(one.shows(source) for one in several for source in sources):
+                yield Check("OFF", pool, what, lost)
+
+
+def _without(rules: Sequence[Rule], *needs: Need) -> tuple[str, ...]:
+    """Ids of the rules that cannot be true without the columns that have one of the needs; what
+    needs a past besides waits for that.
+    """
     ids = []
     for rule in rules:
-        dark = {column for column in rule.columns if need in BY_NAME[column].needs}
+        dark = {
+            column
+            for column in rule.columns
+            if any(need in BY_NAME[column].needs for need in needs)
+            and ("own_past" in needs or "own_past" not in BY_NAME[column].needs)
+        }
         if dark and not can_be_true(rule.when, frozenset(dark)):
             ids.append(rule.id)
     return tuple(ids)

@@ -30,12 +30,6 @@ _NO_SETTING = (
         "image to it",
     ),
     (
-        "baseline",
-        "no baseline to compare with",
-        "driftwatch baseline pin; of replay --baseline FROM..TO; or a condition without it, or "
-        "enabled: false and a reason",
-    ),
-    (
         "pool_of_several",
         "its only target has no others to be compared with",
         "a condition without the pool's other targets, or enabled: false and a reason",

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 import requests
 
 from driftwatch.clock import Clock
+from driftwatch.collect.http import EndableSession
 
 _CONNECT_SECONDS, _READ_SECONDS = 2.0, 3.0
 
@@ -27,8 +28,7 @@ def clock_offset(url: str, clock: Clock, *, verify: bool | str = True) -> float 
     ``url``: any address of the server, without credentials; ``verify``: check TLS certificates:
     True, or a file of authorities.
     """
-    with requests.Session() as session, suppress(requests.RequestException, ValueError):
-        session.trust_env = False
+    with EndableSession() as session, suppress(requests.RequestException, OSError, ValueError):
         began = clock.now()
         with session.head(
             url,

@@ -130,8 +130,8 @@ def _named(
     if isinstance(source, PrometheusSource):
         answer = replace(answer, budget_seconds=source.budget)
         if answer.kind == "dcgm":
-            return replace(answer, name=f"{name} dcgm")
-        answer = replace(answer, name=name, kind="prometheus", step_seconds=source.step)
+            return answer
+        answer = replace(answer, kind="prometheus", step_seconds=source.step)
         verify: bool | str = True if source.ca_file is None else str(source.ca_file)
         ahead = clock_offset(source.prometheus, clock, verify=verify)
         intervals, listed, problem = _intervals(source, clock)

@@ -46,7 +46,7 @@ def engine(key: TargetKey, row: Row, rules: Iterable[Rule]) -> Iterator[TargetCh
         return
     never = NEVER_FILLED.get(kind, frozenset())
     dark = frozenset(c.name for c in COLUMNS if (set(c.sources) - set(c.optional)) & never)
-    lost = tuple(rule.id for rule in rules if not can_be_true(rule.when, dark))
+    lost = tuple(rule.id for rule in rules if rule.enabled and not can_be_true(rule.when, dark))
     what = f"not applicable: {ENGINE_WORDS[kind]}: {NOT_APPLICABLE[kind]}"
     yield TargetCheck(key, "OFF", what, lost)
 

@@ -6,6 +6,7 @@ NaN and infinities become NULL before any condition sees them.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,10 @@ class Column:
         disabled_by: what makes it NULL besides a missing source.
         aliases: words people search by.
         needs: what it is NULL without, besides its sources.
+        low, high: the range of a number; None = no end.
+        usual: a threshold above it is in another unit, most likely; None = any may be meant.
+        words: every text that a string has; empty = any.
+        moves_with: what moves it alone, without anything being wrong.
         pin_only: a baseline alone fills it: driftwatch's own proposal tells the speed alone.
         optional: those of its sources that it does without, or that something stands in for.
         short: what a line of a page calls it; empty = its name.
@@ -68,6 +73,11 @@ class Column:
     detected: bool = False
     stored: bool = False
     pin_only: bool = False
+    low: float | None = None
+    high: float | None = None
+    usual: float | None = None
+    words: tuple[str, ...] = ()
+    moves_with: Literal["demand", "scraping"] | None = None
 
 
 def _columns(text: str) -> Iterator[Column]:
@@ -98,6 +108,9 @@ def _column(
         return tuple(dict.fromkeys(name for some in every for name in some))
 
     needs: Any = names("needs")
+    is_number = "type" not in entry
+    ends = entry.get("range", (0.0, math.inf)) if is_number else (-math.inf, math.inf)
+    low, high = (float(end) if math.isfinite(end) else None for end in ends)
     return Column(
         name=text("name"),
         dtype=entry.get("type", "float"),
@@ -112,6 +125,11 @@ def _column(
         detected=entry.get("detected", False),
         stored=entry.get("stored", False),
         pin_only=entry.get("pin_only", False),
+        low=low,
+        high=high,
+        usual=entry.get("usual"),
+        words=tuple(entry.get("words", ())),
+        moves_with=entry.get("moves_with"),
     )
 
 
@@ -129,16 +147,3 @@ _PADS_NOTHING = (
 NOT_CONTINUOUS: Mapping[str, str] = dict.fromkeys(
     ("batch_efficiency", "padding waste", "bucketing"), _PADS_NOTHING
 )
-
-
-def search(term: str) -> tuple[Column, ...]:
-    """Columns whose name, alias or meaning contains ``term`` (case-insensitive)."""
-    needle = term.lower().strip()
-    plain = needle.replace("_", " ")
-    by_name = [
-        c
-        for c in COLUMNS
-        if needle in c.name or any(plain in alias.lower().replace("_", " ") for alias in c.aliases)
-    ]
-    rest = [c for c in COLUMNS if c not in by_name and plain in c.meaning.lower()]
-    return (*by_name, *rest)

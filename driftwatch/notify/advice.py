@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +26,7 @@ def imperatives(page: Page) -> list[str]:
     if page["severity"] == "notice":
         return [text for text in fill(page, filter(None, [form_of(page)["advice"]])) if text]
     if advised is not None and advised["action"] == "change":
-        return [f"Set {setting_change(advised)}"]
+        return [f"Set {setting_change(advised)}{_on(page)}"]
     if (lacking := no_verdict(page)) is not None:
         return _unanswered(page, lacking)
     if advised is not None and advised.get("instead"):
@@ -154,6 +154,34 @@ def advice_lines(page: Page) -> Iterator[Line]:
         yield Line(label, clean(text), weight=6)
     else:
         yield from _do_lines(page, advised)
+
+
+def _on(page: Page) -> str:
+    """Of how many servers a change is, where the page is about some that are set otherwise."""
+    concerned = page.get("concerned") or {}
+    if (alike := concerned.get("configured_alike")) is None:
+        return ""
+    return f" on {alike['targets']} of {concerned['targets']}"
+
+
+def few(names: Sequence[str], total: int) -> str:
+    """``A and B``, ``A, B and 3 more``."""
+    *first, last = [*map(clean, names), *([f"{total - len(names)} more"] * (total > len(names)))]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def settings_line(page: Page) -> str | None:
+    """Whose answer a page gives, where it is about servers with different settings."""
+    concerned, advised = page.get("concerned") or {}, page.get("recommendation") or {}
+    if "configured_otherwise" not in concerned or advised.get("basis") != "simulation":
+        return None
+    alike, others = concerned["configured_alike"], concerned["configured_otherwise"]
+    verb = "has" if others["targets"] == 1 else "have"
+    return (
+        f"the advice is for {few(alike['first'], alike['targets'])}; "
+        f"{few(others['first'], others['targets'])} {verb} other settings: "
+        f"run driftwatch recommend {clean(others['first'][0])}"
+    )
 
 
 def _change_lines(advised: Mapping[str, Any]) -> Iterator[Line]:

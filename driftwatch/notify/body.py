@@ -6,14 +6,14 @@ Texts are plain, not escaped: that is the renderer's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from driftwatch.notify.advice import advice_lines, settings_to_give
+from driftwatch.notify.advice import advice_lines, few, settings_line, settings_to_give
 from driftwatch.notify.headline import complaints
-from driftwatch.notify.numbers import clean, cut
-from driftwatch.notify.page_values import Line, Page, form_of, instant, leaf
+from driftwatch.notify.numbers import clean, cut, moment
+from driftwatch.notify.page_values import Line, Page, evaluated, form_of, instant, leaf
 from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.phrases.limits import full
 from driftwatch.notify.verification_line import changed_text, verification_line
@@ -25,39 +25,75 @@ def lines(page: Page) -> tuple[Line, ...]:
     """The body of a page, in reading order."""
     if page["test"]:
         return (Line("Test", "nothing is wrong; the receiver works", weight=9),)
-    written = {"resolved": _resolved, "verified": _verified}.get(page["event"], _firing)(page)
-    return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in written)
+    of_event = {"resolved": _resolved, "verified": _verified, "acknowledged": _acknowledged}
+    written = of_event.get(page["event"], _firing)(page)
+    every = [*_instead_of(page), *written]
+    return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in every)
+
+
+def _instead_of(page: Page) -> Iterator[Line]:
+    """At the fallback receiver: for whom the page was, and why it failed there."""
+    if (failed := page.get("undelivered_to")) is not None:
+        receiver, reason = clean(failed["receiver"]), clean(failed["reason"])
+        # most reasons begin with the receiver's name
+        reason = reason.removeprefix(f"{receiver}: ").removeprefix(f"{receiver} ")
+        yield Line("For", f"receiver {receiver}, which did not take it: {reason}", weight=9)
 
 
 def _firing(page: Page) -> Iterator[Line]:
     # of an update what was measured stands on the page before
     is_first = page["event"] == "firing"
+    yield from _occasion(page)
     if (changed := page.get("changed")) is not None:
         yield Line("Changed", clean(changed), instant(page, "evaluated_at"), weight=9)
     concerned = page.get("concerned") or {}
-    if is_first and (names := concerned.get("told_before")):
-        noun = "page" if len(names) == 1 else "pages"
-        yield Line("Replaces", f"the {noun} of {_few(names, len(names))}", weight=9)
     since = next(fill(page, form_of(page)["since"]), "")
     if concerned and 1 < concerned["targets"] < concerned["of_targets"]:
-        on = f"on {_few(concerned['first'], concerned['targets'])}"
+        on = f"on {few(concerned['first'], concerned['targets'])}"
         since = f"{on}; {since}" if since else on
     yield Line("Since", since, instant(page, "started_at"), weight=9)
     if is_first and (cause := _cause(page)) is not None:
         yield Line("Cause", cause, weight=7)
     yield from advice_lines(page)
+    if (settings := settings_line(page)) is not None:
+        yield Line("Settings", settings, weight=8)
     advised = page["recommendation"] or {}
     also = [*(advised.get("not_cured") or ()), *(advised.get("instead") or ())[1:]]
+    if (other := page.get("answered_by")) is not None:
+        also.insert(0, f"the same answer as that of {other['alert']} ({other['incident'][:8]})")
     if is_first and not also and advised.get("action") != "no_action":
         also = [text for one in form_of(page)["also"] for text in fill(page, [one])]
     if also:
         yield Line("Also", "; ".join(map(clean, also)), weight=4)
 
 
-def _few(names: Sequence[str], total: int) -> str:
-    """``A and B``, ``A, B and 3 more``."""
-    *first, last = [*map(clean, names), *([f"{total - len(names)} more"] * (total > len(names)))]
-    return f"{', '.join(first)} and {last}" if first else last
+def _acknowledged(page: Page) -> Iterator[Line]:
+    """What who took it wrote, and until when."""
+    acknowledgement = page["acknowledgement"]
+    if comment := clean(acknowledgement["comment"]):
+        yield Line("Comment", comment, weight=9)
+    if page.get("reason") == "acknowledgement expires":
+        again = f"{page['links']['ack']} --for 4h"
+        yield Line("Do", f"keep it: {again}; else it counts as not taken", weight=8)
+    elif acknowledgement["until"] is None:
+        yield Line("Until", "it resolves", weight=8)
+    else:
+        yield Line("Until", "", datetime.fromisoformat(acknowledgement["until"]), weight=8)
+
+
+def _occasion(page: Page) -> Iterator[Line]:
+    """Why a page that was sent before is sent now."""
+    if page["event"] == "unacknowledged" and (comment := page["acknowledgement"]["comment"]):
+        yield Line("Comment", clean(comment), weight=9)
+    if (escalation := page.get("escalation")) is not None and page["event"] == "firing":
+        today = evaluated(page).date()
+        sent = [
+            f"{clean(one['receiver'])} {moment(datetime.fromisoformat(one['at']), today)}"
+            for one in escalation["sent_before"]
+        ]
+        yield Line("Sent", f"{few(sent[:5], len(sent))}; nobody acknowledged it", weight=9)
+    if (measured := instant(page, "measured_at")) is not None:
+        yield Line("Measured", "", measured, weight=6)
 
 
 def _cause(page: Page) -> str | None:

@@ -94,8 +94,8 @@ def render_explained(
     """
     diagnosis, now, before = finding.diagnosis, finding.evidence, _before(finding)
     *things, following = todo(finding, incidents, where)
-    out = _lines((_head(finding), _window(finding, start, end, today)), "  ", ascii)
-    out += ["", *_lines((_verdict(finding),), "  ", ascii), *_lines(things, " " * 9, ascii), ""]
+    out = _lines((target_text(finding), window_text(finding, start, end, today)), "  ", ascii)
+    out += ["", *_lines((verdict_text(finding),), "  ", ascii), *_lines(things, " " * 9, ascii), ""]
     if diagnosis is not None:
         out += [render_path(diagnosis, reference=before, evidence=now, ascii=ascii), ""]
     for stem in _STEMS:
@@ -118,7 +118,7 @@ def render_explained(
                 ascii=ascii,
             )
         )
-    facts = (f"{label:<8} {text}" for label, text in _facts(finding, end) if text)
+    facts = (f"{label:<8} {text}" for label, text in fact_texts(finding, end) if text)
     out += ["", *_lines(facts, " " * 9, ascii), "", *_lines((following,), " " * 9, ascii)]
     return paint("\n".join(out).rstrip(), colour)
 
@@ -127,8 +127,11 @@ def _lines(texts: Iterable[str], indent: str, ascii: bool) -> list[str]:
     return [line for text in texts for line in wrap(spell(text, ascii), _WIDTH, indent)]
 
 
-def _facts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:
-    """What else was measured, or why not: a label and a text, which may be empty."""
+def fact_texts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:
+    """What else was measured, or why not: a label and a text, which may be empty.
+
+    ``end``: of the window.
+    """
     now, reasons = finding.evidence, finding.reasons
     no_gpus = f"unknown: {reason_of('gpu_utilization_ratio', reasons)}"
     return (
@@ -141,7 +144,7 @@ def _facts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _head(finding: Finding) -> str:
+def target_text(finding: Finding) -> str:
     """Which server this is, as far as it says."""
     parts = []
     model = finding.target.labels.get("model_name")
@@ -163,7 +166,7 @@ def _head(finding: Finding) -> str:
     return f"{clean(finding.target.key.text)}: {', '.join(parts)}"
 
 
-def _window(finding: Finding, start: datetime, end: datetime, today: date | None) -> str:
+def window_text(finding: Finding, start: datetime, end: datetime, today: date | None) -> str:
     """The window, how much was scraped of it, and the baseline."""
     n = finding.evidence.get("finished_requests")
     counted = "finished requests unknown" if n is None else f"{count(n)} finished requests"
@@ -178,7 +181,7 @@ def _window(finding: Finding, start: datetime, end: datetime, today: date | None
     return f"{text}; baseline {_clock(reference['from'], reference['to'], today)}"
 
 
-def _verdict(finding: Finding) -> str:
+def verdict_text(finding: Finding) -> str:
     """The answer in one sentence."""
     diagnosis, why = finding.diagnosis, "; ".join(lacking(finding))
     if diagnosis is None or why:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from driftwatch.model import Finding, Incident, Recommendation
 from driftwatch.notify.advice import setting_change
-from driftwatch.notify.headline import headline
+from driftwatch.notify.headline import headline, target_name
 from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.page import evidence_json, next_time, recommendation_json
 
@@ -37,6 +37,9 @@ def with_answer(
         "recommendation": None if advised is None else recommendation_json(advised),
     }
     before = (page.get("recommendation") or {}).get("action")
+    new.pop("answered_by", None)
+    if finding.answered_by is not None:
+        new["answered_by"] = dict(zip(("incident", "alert"), finding.answered_by, strict=True))
     if before == "none" and advised is not None and advised.action != "none":
         new["withdrawn"] = {"action": before, "at": page["times"]["evaluated_at"]}
     return later(new, next_time(at) if finding.asked_again else None)
@@ -73,6 +76,23 @@ def what_changed(before: Mapping[str, Any] | None, now: Recommendation | None) -
     if one == other:
         return "nothing: a second try gives the same advice"
     return f"the advice: {one} → {other}"
+
+
+def who_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Whom a page is about now, and whom the page before was about.
+
+    >>> one = {"target": {"instance": "s0:8000"}}
+    >>> who_changed(one, {"target": {}, "concerned": {"targets": 4, "of_targets": 8}})
+    '4 of 8 servers, before: s0:8000'
+    """
+    return f"{_who(now)}, before: {_who(before, with_noun=not before.get('concerned'))}"
+
+
+def _who(page: Mapping[str, Any], *, with_noun: bool = True) -> str:
+    if (concerned := page.get("concerned")) is None:
+        return target_name(page)
+    noun = " servers" if with_noun else ""
+    return f"{concerned['targets']} of {concerned['of_targets']}{noun}"
 
 
 def says_less(before: Mapping[str, Any] | None, now: Recommendation | None) -> bool:

@@ -8,14 +8,13 @@ from driftwatch.notify.advice import imperatives
 from driftwatch.notify.numbers import clean, clock_seconds, cut, duration, span, squeeze
 from driftwatch.notify.page_values import Page, evaluated, form_of, instant
 from driftwatch.notify.phrases.fill import fill
+from driftwatch.notify.state_words import opening, state_word
 from driftwatch.notify.verification_line import verification_texts
 
 HEADLINE_LIMIT = 120  # what a phone shows, Slack's state mark among them
 WHERE_LIMIT = 40
 SHORT_WHERE_LIMIT = 24
 
-# event → the word of an incident's later messages
-_AFTERWARDS = {"advised": "UPDATE", "verified": "VERIFIED"}
 # of a rule whose form has no `says`, after its own summary
 _USUAL = (
     "{harm}",
@@ -24,20 +23,11 @@ _USUAL = (
 )
 
 
-def state_word(page: Page) -> str:
-    """The word of the state; a page that ended without a recovery that was seen is closed."""
-    if page["test"]:
-        return "TEST"
-    if page["event"] == "resolved":
-        return "CLOSED" if page.get("resolved_reason") else "RESOLVED"
-    word = {"page": "FIRING", "ticket": "TICKET", "notice": "NOTICE"}[page["severity"]]
-    return _AFTERWARDS.get(page["event"], word)
-
-
 def marked(page: Page, text: str) -> str:
     """``text`` with the state's mark before it, for Slack: a phone's list shows it first."""
     update = "🔴 " if page["severity"] == "page" else ""
-    marks = {"FIRING": "🔴 ", "UPDATE": update, "RESOLVED": "✅ ", "CLOSED": "⚪ "}
+    marks = {"FIRING": "🔴 ", "UPDATE": update, "RESOLVED": "✅ ", "CLOSED": "⚪ ", "TAKEN": "🟠 "}
+    marks |= dict.fromkeys(("NOT TAKEN", "STILL FIRING", "ESCALATED"), update)
     return marks.get(state_word(page), "") + text
 
 
@@ -64,6 +54,12 @@ def given_pool(page: Page) -> str | None:
     return clean(pool)
 
 
+def where(page: Page) -> str:
+    """The target's name, behind its pool's where it does not begin with that."""
+    name, pool = target_name(page), given_pool(page)
+    return f"{pool} {name}" if pool and not name.startswith(pool) else name
+
+
 def headline(page: Page) -> str:
     """Line 1, with Slack's mark at most 120 characters: how bad is shortened first."""
     name, pool = target_name(page), given_pool(page)
@@ -78,7 +74,10 @@ def headline(page: Page) -> str:
     elif page["event"] == "resolved":
         texts = [text for where in wheres for text in _ended(page, f"{word} {where}")]
     else:
+        word = opening(page)
         advices = [f". {text}" for text in imperatives(page)] or [""]
+        if page["event"] == "acknowledged":
+            advices = [""]
         bads = complaints(page)
         # both are shortened step by step, how bad it is first
         pairs = product(enumerate(bads), enumerate(advices))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import TextIO
 
 _ASCII: Mapping[str, str] = {
     "×": "x",
@@ -36,6 +37,12 @@ _COLOURS: Mapping[str, str] = {
 _WORD = re.compile(r"\s*(?:n (?=\d))?\S+(?:(?<=\d) (?:%|s\b|ms\b|min\b|UTC\b)\S*)?")
 _TO_TYPE = "next: "
 _COLOURED = re.compile(r"\b(" + "|".join(_COLOURS) + r")\b")
+
+
+def needs_ascii(stream: TextIO) -> bool:
+    """Whether the stream cannot be trusted with more than ASCII."""
+    name = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "")
+    return name != "utf8"
 
 
 def spell(text: str, ascii: bool) -> str:

@@ -278,6 +278,8 @@ def clean(text: str) -> str:
     >>> clean("a\\nb"), clean("x\\u202ey")
     ('a\\\\nb', 'x\\\\u202ey')
     """
+    if text.isprintable():
+        return text
     return "".join(
         ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii") for ch in text
     )

@@ -22,11 +22,13 @@ from driftwatch.model import (
     Reason,
     Recommendation,
     Slo,
+    TargetKey,
 )
 from driftwatch.notify.columns import page_columns
 from driftwatch.notify.headline import headline
 from driftwatch.notify.numbers import utc_text
-from driftwatch.notify.page_values import FORM
+from driftwatch.notify.page_values import FORM, drifted_length
+from driftwatch.notify.shares import shares, shares_json
 from driftwatch.rulebook.page_form import PageForm
 
 SCHEMA_VERSION = 2
@@ -89,6 +91,9 @@ def build_page(
         **_content(finding, incident, slo, form or PageForm()),
         "annotations": dict(sorted((annotations or {}).items())),
     }
+    page |= _shares(finding, incident, page)
+    if finding is not None and finding.answered_by is not None:
+        page["answered_by"] = dict(zip(("incident", "alert"), finding.answered_by, strict=True))
     if finding is not None and finding.asked_again:
         page["asked_again_at"] = utc_text(next_time(at))
     if resolved_reason is not None:
@@ -117,14 +122,19 @@ def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:
         return {} if last is None else {"concerned": last}
     if finding.of_targets is None:
         return {}
+    alike, others = finding.configured_alike
+    groups = {"configured_alike": alike, "configured_otherwise": others} if others else {}
     return {
         "concerned": {
-            "targets": len(finding.concerned),
+            **_counted(finding.concerned),
             "of_targets": finding.of_targets,
-            "first": [key.text for key in finding.concerned[:NAMED_TARGETS]],
-            "told_before": [key.text for key in finding.told_before[:NAMED_TARGETS]],
+            **{name: _counted(keys) for name, keys in groups.items()},
         }
     }
+
+
+def _counted(keys: Sequence[TargetKey]) -> dict[str, Any]:
+    return {"targets": len(keys), "first": [key.text for key in keys[:NAMED_TARGETS]]}
 
 
 def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
@@ -133,6 +143,16 @@ def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
         return dict((incident.page or {}).get(FORM) or {})
     usual = PageForm().model_dump()
     return {k: plain(v) for k, v in form.model_dump().items() if v != usual[k] and k != "columns"}
+
+
+def _shares(finding: Finding | None, incident: Incident, page: Mapping[str, Any]) -> dict[str, Any]:
+    """Both distributions of the length that drifted, where somebody counted both."""
+    if finding is None:
+        last = (incident.page or {}).get("shares")
+        return {} if last is None else {"shares": last}
+    stem = drifted_length(page)
+    both = None if stem is None else shares(finding.histograms, stem)
+    return {} if both is None or stem is None else {"shares": {stem: shares_json(both)}}
 
 
 def _peers(finding: Finding | None, incident: Incident) -> dict[str, Any]:
@@ -308,13 +328,19 @@ def _links(
     ]
     return {
         "runbook": http_url(annotations.get("runbook_url")),
-        "driftwatch": http_url(external_url),
+        "driftwatch": web_address(external_url, f"/incidents/{incident.id}"),
         "explain": None
         if not target
         else shlex.join(["driftwatch", "explain", str(target), "--at", minute]),
         "ack": shlex.join(["driftwatch", "ack", incident.id]),
         "silence": shlex.join(["driftwatch", "silence", *matchers, "--for", SILENCE_FOR]),
     }
+
+
+def web_address(external_url: str | None, path: str) -> str | None:
+    """Where people reach a page of the web; None where nobody said where that is."""
+    address = http_url(external_url)
+    return None if address is None else address.rstrip("/") + path
 
 
 def http_url(text: str | None) -> str | None:

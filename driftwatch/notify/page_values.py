@@ -56,6 +56,16 @@ def public(page: Page) -> dict[str, Any]:
     return {name: entry for name, entry in page.items() if name != FORM}
 
 
+# cause of a diagnosis → the length that it is about
+_LENGTHS = {"prompts": "prompt_tokens", "generations": "generation_tokens"}
+
+
+def drifted_length(page: Page) -> str | None:
+    """prompt_tokens or generation_tokens: what a drift's own page is about, else the cause."""
+    signal, cause = page["target"].get("signal"), (page["diagnosis"] or {}).get("cause")
+    return signal if signal in _LENGTHS.values() else _LENGTHS.get(str(cause))
+
+
 def is_over(page: Page) -> bool:
     """Whether the page is about what ended."""
     return page["event"] in ("resolved", "verified")

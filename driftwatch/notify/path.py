@@ -82,6 +82,27 @@ def _rows(step: Step, facts: Sequence[_Fact]) -> Iterator[tuple[str, int]]:
         yield "   " + "; ".join(fact.both or fact.now for fact in others), 3
 
 
+class PathRow(NamedTuple):
+    """A question of the walk with what decided it, for a table of another kind."""
+
+    question: str
+    answer: str
+    before: str  # the baseline's number; empty = it has none
+    now: str  # with its name and unit, or why it is unknown
+    also: tuple[str, ...] = ()  # what else decided a yes
+
+
+def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
+    """The walk, a row a question; ``reference``: column → value of the baseline."""
+    rows = []
+    for step in steps:
+        first, *others = _facts(step, reference) or [_Fact("")]
+        answer = "unknown" if step.answer == "not asked" else step.answer
+        also = tuple(one.both or one.now for one in others) if step.answer == "yes" else ()
+        rows.append(PathRow(clean(step.question), answer, first.before, first.now, also))
+    return rows
+
+
 def short_reason(reason: str) -> str:
     """Why, without how to mend it: ``no reference`` of ``no reference (--baseline FROM..TO)``."""
     return clean(reason).split(" (")[0]
@@ -118,21 +139,30 @@ def _fact(column: str, amount: Any, before: Any) -> _Fact:
     return _Fact(now, number, evidence_text(column, amount, before=before))
 
 
-def render_limits(
+class LimitText(NamedTuple):
+    """A limit as a table has it; every cell is a text."""
+
+    name: str
+    room_for: str  # requests that it allows, or unknown
+    in_use: str  # requests that run
+    margin: str
+    remark: str  # whether it is full, and what else is to be known; may be empty
+
+
+def limit_texts(
     limits: Sequence[Limit],
     *,
     waiting: float | None = None,
     preempted: float | None = None,
     full_share: float | None = None,
-    ascii: bool = False,
-) -> str:
-    """The limits model as a table: limit, room for, in use, left.
+) -> list[LimitText]:
+    """The limits model, a row a limit.
 
     ``waiting``: mean waiting requests, printed beside the limit that is full; ``preempted``:
     preemptions a second, beside the KV cache; ``full_share``: of the scrapes in which a limit is
     full, None = all.
     """
-    table: list[tuple[str, ...]] = [("Limit", "room for", "in use", "left", "")]
+    table = []
     for limit in limits:
         name = LIMIT_WORDS.get(limit.name, clean(limit.name))
         sizes = (limit.allows_requests, limit.in_flight_requests)
@@ -160,7 +190,22 @@ def render_limits(
             notes.append(clean(limit.note))
         if limit.name == "kv_cache" and preempted is not None:
             notes.append(preemptions(preempted))
-        table.append((f" {name}", *cells, room, "; ".join(notes)))
+        table.append(LimitText(name, cells[0], cells[1], room, "; ".join(notes)))
+    return table
+
+
+def render_limits(
+    limits: Sequence[Limit],
+    *,
+    waiting: float | None = None,
+    preempted: float | None = None,
+    full_share: float | None = None,
+    ascii: bool = False,
+) -> str:
+    """The same as lines: limit, room for, in use, left."""
+    rows = limit_texts(limits, waiting=waiting, preempted=preempted, full_share=full_share)
+    table: list[tuple[str, ...]] = [("Limit", "room for", "in use", "left", "")]
+    table += [(f" {row.name}", *row[1:]) for row in rows]
     sizes_of = [max(columns(row[at]) for row in table) for at in range(4)]
     out = []
     for name, *figures, remark in table:

@@ -16,7 +16,7 @@ from driftwatch.notify.page_values import Line, Page, instant
 _NARROWEST = 48
 _LABEL_WIDTH = 9
 _DATED = ("Since", "Was")  # lines that begin with when it began
-_OPEN = ("firing", "advised")  # something may still have to be done
+_OPEN = ("firing", "advised", "unacknowledged")  # something may still have to be done
 
 
 def render(

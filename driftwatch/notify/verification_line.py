@@ -44,6 +44,19 @@ def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     return f"{verdict} {at}, {lead}: {', '.join([*effects, *cell])}"
 
 
+_OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT TELL"}
+
+
+def outcome_line(document: Mapping[str, Any], today: date | None) -> str:
+    """The same for a thread: ``IT WORKED 05:10 UTC, same traffic before and after: ...``."""
+    line = verification_line(document, today)
+    verdict = document["verdict"]
+    if verdict not in _OUTCOMES:
+        return line
+    text = _OUTCOMES[verdict] + line.removeprefix(verdict)
+    return text.replace("matched traffic:", "same traffic before and after:", 1)
+
+
 def verification_texts(document: Mapping[str, Any], today: date | None) -> list[str]:
     """The same for line 1, longest first: with fewer figures, then the verdict alone."""
     line = verification_line(document, today)

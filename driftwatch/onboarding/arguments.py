@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from driftwatch.collect.server_settings import FIELDS, from_arguments, from_conf
 from driftwatch.errors import UsageError
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Serving
+from driftwatch.vllm_arguments.command_line import plain_words
 
 
 class Arguments:
@@ -91,7 +91,7 @@ def _words(text: str) -> list[str]:
     if isinstance(listed, list):
         return [str(word) for word in listed]
     try:
-        return shlex.split(text.replace("\0", " "))
+        return plain_words(text.replace("\0", " "))
     except ValueError:
         return text.split()
 

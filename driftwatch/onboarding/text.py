@@ -9,7 +9,8 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import StrictUndefined
+from jinja2.sandbox import SandboxedEnvironment
 
 from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.collect.registry import wire_names
@@ -108,13 +109,13 @@ def _template() -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(
+def _environment() -> SandboxedEnvironment:
+    environment = SandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - no HTML; every value goes through quoted or comment
+        autoescape=False,
     )
     environment.filters |= {"quoted": quoted, "comment": _comment, "labels": _labels}
     return environment

@@ -23,17 +23,19 @@ from driftwatch.model import (
     Transition,
 )
 from driftwatch.notify.numbers import count, duration, percent
-from driftwatch.notify.page import EVERY, NOTICE_ADVISES_NOTHING, recommendation_of
+from driftwatch.notify.page import NOTICE_ADVISES_NOTHING, recommendation_of
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
-from driftwatch.pipeline.minutes import WINDOW, with_last_speed
+from driftwatch.pipeline.minutes import WINDOW, PastMinutes, with_last_speed
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import (
+    RECENT,
     Moment,
     TargetAdvice,
+    alike,
     capacity_of,
+    has_load,
     peer_minutes,
-    pooled,
     target_advice,
     why_no_capacity,
 )
@@ -87,19 +89,28 @@ def _not_simulated(target: Target, why: str) -> Recommendation:
 
 
 def advised(
-    evaluation: Evaluation, firing: Sequence[Transition], findings: Findings, *, again: bool = False
+    evaluation: Evaluation,
+    firing: Sequence[Transition],
+    findings: Findings,
+    others: Sequence[Incident] = (),
+    *,
+    again: bool = False,
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
     """Findings with their recommendations, and the questions that were asked for them.
 
     Of one minute's pages at most ``plan.simulations`` are asked about, pages before tickets and
-    long waits before short ones; the others say that they were left out. What the page of a peer
-    says already is the answer of its pool.
+    long waits before short ones; the others say that they were left out. What another page of the
+    pool says already is the pool's answer.
+
+    Args:
+        others: incidents that fire, with their pages as of then; those of ``firing`` do not count.
     """
     plan, state = evaluation.plan, evaluation.state
     rules = {rule.id: rule for rule in plan.rules}
     findings_of: dict[str, Finding] = {}
     advices: list[TargetAdvice] = []
     questions: Counter[datetime] = Counter()
+    now = {t.incident.id for t in firing}
     for transition in sorted(firing, key=lambda t: _turn(t, findings[t.incident.id][1])):
         incident, at = transition.incident, transition.at
         finding, row = findings[incident.id]
@@ -119,14 +130,26 @@ def advised(
                 questions[at] += 1
                 findings_of[incident.id] = replace(findings_of[incident.id], peers=room)
             continue
-        moment, pool = _moment(evaluation, finding, row, at)
-        before = () if again else state.incidents.values()
-        if (same := answer_of_pool(pool, at, findings_of, firing, before, row)) is not None:
-            findings_of[incident.id] = replace(finding, recommendation=same)
+        pool = alike(finding.target, state.targets, plan)
+        finding = replace(finding, configured_alike=configured_alike(finding, pool))
+        past = evaluation.past
+        before = [
+            one
+            for one in others
+            if one.id not in now and answer_stands(one, at, state.targets, past)
+        ]
+        same = answer_of_pool(pool, at, findings_of, firing, before, row)
+        if same is not None:
+            standing, by = same
+            named = (by.id, by.alert)
+            findings_of[incident.id] = replace(finding, recommendation=standing, answered_by=named)
             continue
+        moment = _moment(evaluation, finding, row, at)
         questions[at] += 1
         if questions[at] > plan.simulations or caught_up:
             why = f"driftwatch simulates {plan.simulations} pages a minute"
+            if not plan.simulations:
+                why = "nothing is simulated here"
             if caught_up:
                 why = "driftwatch caught up with this minute after a stop"
             findings_of[incident.id] = replace(
@@ -136,7 +159,7 @@ def advised(
             )
             continue
         leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
-        answer = target_advice(moment, plan, leaf=leaf, incident_id=incident.id)
+        answer = evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id)
         advices.append(answer)
         findings_of[incident.id] = with_advice(finding, answer)
     return findings_of, tuple(advices)
@@ -150,12 +173,12 @@ def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, boo
 
 def _moment(
     evaluation: Evaluation, finding: Finding, row: Mapping[str, Any], at: datetime
-) -> tuple[Moment, Collection[TargetKey]]:
-    """What is asked about a finding, and which servers are asked about together."""
+) -> Moment:
+    """What is asked about a finding."""
     target, targets, past = finding.target, evaluation.state.targets, evaluation.past
     minutes = past.judged(target.key, at - WINDOW, at)
     beside = peer_minutes(target, targets, evaluation.plan, past, at)
-    moment = Moment(
+    return Moment(
         target,
         at,
         minutes,
@@ -165,9 +188,6 @@ def _moment(
         replicas=sum(1 for other in targets.values() if other.pool == target.pool),
         gpus=evaluation.state.gpus,
     )
-    if beside is None:
-        return moment, ()
-    return moment, pooled(target.key, pl.concat([minutes, beside]), at).keys()
 
 
 def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
@@ -190,7 +210,7 @@ def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, f
         return None
     minutes = evaluation.past.minutes(busiest.key, at - WINDOW, at)
     moment = Moment(busiest, at, minutes, row, replicas=others.height + 1)
-    used = capacity_of(target_advice(moment, evaluation.plan, ask="assess").advice)
+    used = capacity_of(evaluation.ask(moment, evaluation.plan, ask="assess").advice)
     share = used["utilization_ratio"]
     return dict(finding.peers) if share is None else {**finding.peers, "utilization_ratio": share}
 
@@ -202,39 +222,74 @@ def answer_of_pool(
     firing: Sequence[Transition],
     before: Iterable[Incident],
     settings: Mapping[str, Any],
-) -> Recommendation | None:
-    """The answer that a peer's page gives already; None where none does.
+) -> tuple[Recommendation, Incident] | None:
+    """The answer that another page of the pool gives already, with its incident; None without one.
 
-    An answer holds until it would be asked for again: the question of a minute later is the same,
-    and another answer to it would be chance. A change from another value than is set now has been
-    made meanwhile, or was never of this server.
+    Servers that are configured alike get one answer for as long as an incident that carries it
+    fires: another one beside it would contradict it. A change from another value than is set now
+    has been made meanwhile, or was never of this server.
 
     Args:
-        pool: servers that are asked about together; empty = one server by itself.
-        findings: incident id → finding of the pages of these minutes that have their answer.
+        pool: servers that are configured alike; empty = one server by itself.
+        findings: incident id → finding of the minute's pages that have their answer.
+        before: incidents that fire, with their pages.
     """
     for one in firing:
         finding = findings.get(one.incident.id)
-        if finding is None or finding.target.key not in pool or not at - EVERY < one.at <= at:
+        if finding is None or finding.target.key not in pool or one.at != at:
             continue
-        if _holds(finding.recommendation, settings):
-            return finding.recommendation
-    for incident in before:
-        page, labels = incident.page, incident.target
-        server = TargetKey(labels.get("instance", ""), labels.get("engine", "0"))
-        if page is None or incident.state != "firing" or server not in pool:
+        if finding.recommendation is not None and _holds(finding.recommendation, settings):
+            return finding.recommendation, one.incident
+    names = {key.text for key in pool}
+    for incident in sorted(before, key=lambda i: (i.severity != "page", i.firing_at or at, i.key)):
+        page = incident.page
+        if page is None or incident.state != "firing" or _server_of(incident, page) not in names:
             continue
         document = page.get("recommendation")
         answer = None if document is None else recommendation_of(document)
-        decided = datetime.fromisoformat(page["times"]["evaluated_at"])
-        if _holds(answer, settings) and at - EVERY < decided <= at:
-            return answer
+        if answer is not None and _holds(answer, settings):
+            return answer, incident
     return None
 
 
-def _holds(answer: Recommendation | None, settings: Mapping[str, Any]) -> bool:
+def answer_stands(
+    incident: Incident, at: datetime, targets: Collection[TargetKey], past: PastMinutes
+) -> bool:
+    """Whether the answer of an incident's page may still be given to another server.
+
+    For the hour of traffic that an answer is computed of it stands. After that it does where the
+    traffic of the page's server is known, then and now, and has not moved.
+    """
+    page = incident.page
+    if page is None:
+        return False
+    then = datetime.fromisoformat(page["times"]["evaluated_at"])
+    if at - then <= WINDOW:
+        return True
+    name = _server_of(incident, page)
+    key = next((key for key in targets if key.text == name), None)
+    return key is not None and has_load(past.minutes(key, at - RECENT, at), at, page["evidence"])
+
+
+def configured_alike(
+    finding: Finding, pool: Collection[TargetKey]
+) -> tuple[tuple[TargetKey, ...], tuple[TargetKey, ...]]:
+    """Those that a pool's finding is about: configured as its first, and the others."""
+    like = tuple(k for k in finding.concerned if k in pool or k == finding.target.key)
+    unlike = tuple(k for k in finding.concerned if k not in like)
+    return (like, unlike) if unlike else ((), ())
+
+
+def _server_of(incident: Incident, page: Mapping[str, Any]) -> str:
+    """The server whose numbers a page shows."""
+    if instance := incident.target.get("instance"):
+        return TargetKey(instance, incident.target.get("engine", "0")).text
+    return str((page.get("concerned") or {}).get("first", [""])[0])
+
+
+def _holds(answer: Recommendation, settings: Mapping[str, Any]) -> bool:
     """Whether an answer was computed, and changes the settings from what they are now."""
-    if answer is None or answer.basis is None:
+    if answer.basis is None:
         return False
     now = ((settings.get(move.knob), move.from_value) for move in answer.moves)
     return all(today is None or then is None or today == then for today, then in now)

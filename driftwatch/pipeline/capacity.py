@@ -46,6 +46,18 @@ _ALIKE = ("pool", "model_name", "max_num_seqs", "max_num_batched_tokens", "kv_ca
 _STEADIER = {"limit_binding_share_10m_low_ratio": pl.col("limit_binding_share_10m_ratio")}
 _LENGTHS = {f"{s}_mean_2m_ratio": f"{s}_mean_ratio" for s in ("prompt_tokens", "generation_tokens")}
 _EXTREMES = (0.0, 1e9)
+# Columns of evidence rows that are read beside those of the rules; a moment has a whole row.
+READ_OF_ROWS = (
+    *_ALIKE,
+    *CAPACITY,
+    CAPACITY_REASON,
+    "limit_binding_share_10m_ratio",
+    "queue_wait_estimate_10m_seconds",
+    "slo_missed",
+    "binding_waiting_requests",
+    "waiting_capacity_requests",
+    *_LENGTHS.values(),
+)
 
 Ask = Callable[..., TargetAdvice]
 
@@ -69,7 +81,8 @@ def decided_by_capacity(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.Series:
             tried = view.with_columns(
                 pl.lit(value).alias(name) for name, value in zip(CAPACITY, values, strict=True)
             )
-            true |= tried.select(rule.when.expression.alias("true"))["true"].fill_null(False)
+            for one in rule.variants:
+                true |= tried.select(one.when.expression.alias("true"))["true"].fill_null(False)
     return true & ~rows["slo_missed"].fill_null(False)
 
 
@@ -80,7 +93,11 @@ def with_capacity(
     of them: :data:`CAPACITY_SCHEMA`, as the state's ``capacity``.
     """
     before = state.capacity
-    rules = [rule for rule in plan.enabled if not rule.when.columns.isdisjoint(CAPACITY)]
+    rules = [
+        rule
+        for rule in plan.enabled
+        if any(not one.when.columns.isdisjoint(CAPACITY) for one in rule.variants)
+    ]
     grid = pl.col("end").dt.truncate(EVERY).alias("at")
     due = rows.filter(pl.col("end") == grid)
     if len(due) and rules:

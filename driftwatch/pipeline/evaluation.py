@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 import polars as pl
 
+from driftwatch.baselines.in_force import with_releases
 from driftwatch.detect.reference import combined
 from driftwatch.diagnose.evidence_table import EvidenceTable, evidence_table, minute_windows
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.departures import absences, target_listing, unseen_rows
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan, TargetFrames
+from driftwatch.pipeline.question import TargetAdvice, target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import State, together
 
@@ -67,6 +70,28 @@ def signals_of(
     return Signals(frames, reference, scrapes, unseen, absent, table)
 
 
+def window_rows(evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:
+    """The evidence rows of windows, read from the scrapes; cut at restarts and knob changes."""
+    state, signals = evaluation.state, evaluation.signals
+    rows = evidence_table(
+        signals.scrapes,
+        windows,
+        kind="chained",
+        cut=True,
+        serving=signals.frames.serving,
+        reference=signals.reference,
+        inputs=evaluation.plan.inputs,
+        carried=state.carried,
+        gpus=state.gpus,
+        gpu_targets=signals.frames.gpu_targets,
+    ).rows
+    return with_releases(rows, state.in_force.frame, state.releases)
+
+
+Windows = Callable[["Evaluation", pl.DataFrame], pl.DataFrame]
+Ask = Callable[..., TargetAdvice]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
     """Minutes that were evaluated together."""
@@ -80,3 +105,6 @@ class Evaluation:
     rows: pl.DataFrame  # evidence rows, with the detectors' columns and the capacity
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
     past: PastMinutes  # minutes up to these
+    # windows (WINDOW_SCHEMA, at most ten minutes) → their evidence rows, in the windows' order
+    windows: Windows = window_rows
+    ask: Ask = target_advice  # what a simulation is asked by

@@ -9,10 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.in_force import with_releases
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.reference import HISTOGRAMS
-from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.limits import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import DETECTED
@@ -57,7 +56,6 @@ def findings_of(evaluation: Evaluation, firing: Sequence[Transition]) -> Finding
             finding,
             concerned=(worst, *(key for key in t.concerned if key != worst)),
             of_targets=t.of_targets,
-            told_before=t.told_before,
         )
         findings[t.incident.id] = finding, row
     return findings | {t.incident.id: _of_pool(evaluation, t) for t in of_pools}
@@ -89,19 +87,7 @@ def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Fi
         schema=WINDOW_SCHEMA,
         orient="row",
     )
-    rows = evidence_table(
-        evaluation.signals.scrapes,
-        windows,
-        kind="chained",
-        cut=True,
-        serving=evaluation.signals.frames.serving,
-        reference=evaluation.signals.reference,
-        inputs=plan.inputs,
-        carried=state.carried,
-        gpus=state.gpus,
-        gpu_targets=evaluation.signals.frames.gpu_targets,
-    ).rows
-    rows = with_releases(rows, state.in_force.frame, state.releases)
+    rows = evaluation.windows(evaluation, windows)
     # only on the grid of minutes is the whole pool
     rows = as_detected(rows, minute_rows, (*DETECTED, "pool_idle_ratio"))
     trees = {tree for t in ordered if (tree := rules[t.incident.rule].tree) is not None}
@@ -197,6 +183,10 @@ _WORST: Mapping[str, pl.Expr] = {
     "slower_than_pool": -pl.col("speed_against_pool_ratio"),
     "seconds_since_last_token": pl.col("seconds_since_last_token"),
     "limit_binding_share_10m_ratio": pl.col("batch_assembly_wait_10m_seconds"),
+    "rejected_requests_per_second": pl.col("rejected_requests_per_second"),
+    "spec_decode_acceptance_ratio": -pl.col("tokens_per_output"),
+    "lost_prefix_hits_prefill_ratio": pl.col("lost_prefix_hits_prefill_ratio"),
+    "batch_assembly_wait_10m_seconds": pl.col("batch_assembly_wait_10m_seconds"),
     **{
         # longer and shorter are as far
         f"{stem}_mean_{span}_ratio": pl.col(f"{stem}_mean_{span}_ratio").log().abs()
@@ -205,12 +195,16 @@ _WORST: Mapping[str, pl.Expr] = {
     },
     "latency_creeps": -pl.col("speed_slope_14d_ratio"),
 }
+WORST_COLUMNS = tuple(
+    sorted({name for height in _WORST.values() for name in height.meta.root_names()})
+)
+_ALIKE = pl.repeat(0.0, pl.len())  # of another rule no target is worse than the others
 
 
 def worst_of(transition: Transition, rows: pl.DataFrame, rules: Sequence[Rule]) -> TargetKey:
     """Of the targets that one incident speaks for, the one whose numbers its page shows."""
     rule = next(rule for rule in rules if rule.id == transition.incident.rule)
-    height = next((by for name, by in _WORST.items() if name in rule.columns), pl.lit(0.0))
+    height = next((by for name, by in _WORST.items() if name in rule.columns), _ALIKE)
     keys = pl.DataFrame(transition.concerned, schema=_KEY, orient="row")
     here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
     ordered = here.sort(height, *_KEY, descending=[True, False, False], nulls_last=True)

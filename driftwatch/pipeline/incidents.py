@@ -10,14 +10,12 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.speed.change import LEVEL_MINUTES, NOW_MINUTES
+from driftwatch.incidents.life_cycle import Observation, RuleTiming, close, identity, step
 from driftwatch.model import Incident, Target, TargetKey, Transition
-from driftwatch.notify.incidents import Observation, RuleTiming, close, identity, step
-from driftwatch.pipeline.incident_groups import (
-    IncidentGroups,
-    inhibitors_first,
-    models_of,
-    pool_key,
-)
+from driftwatch.pipeline.inhibition import Inhibition, inhibitors_first
+from driftwatch.pipeline.members import members_of
+from driftwatch.pipeline.observations import that_can_change
+from driftwatch.pipeline.pool_incidents import PoolIncidents, adopted, models_of, pool_key
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
@@ -25,6 +23,9 @@ _KEY = list(KEY_COLUMNS)
 NO_TARGET_LEFT = "the pool has no target left"
 NOW_ELSEWHERE = "the pool is gone: its targets are in pool {} now"
 NOW_PER = "the rule is now per {}"
+NOW_OFF = "the rule is off in this pool now"
+REMOVED = "the rule was removed"
+DISABLED = "the rule was switched off: {}"
 
 
 def timing(rule: Rule) -> RuleTiming:
@@ -71,7 +72,10 @@ def advanced(
     """
     minutes: dict[datetime, dict[str, list[Observation]]] = {}
     judged = rows.select(*_KEY, "pool", "ever_seen", "end", *_SINCE[:-1], _slow_seconds())
+    with_open = {incident.rule for incident in incidents.values()}
     for rule in rules:
+        if rule.id not in with_open and not verdicts[rule.id].any():
+            continue
         of_rule = judged.with_columns(
             verdict=verdicts[rule.id],
             over=pl.lit(None, pl.Boolean) if rule.over is None else rows.select(o=rule.over)["o"],
@@ -79,20 +83,24 @@ def advanced(
         observe = _of_pools if rule.per == "pool" else _of_targets
         for observation, end in observe(rule, incidents, targets, of_rule):
             minutes.setdefault(end, {}).setdefault(rule.id, []).append(observation)
-    groups = IncidentGroups(rules, targets, judged, verdicts)
-    if groups.any_open(incidents):
-        # a pool's page may end because its targets are no targets any more
-        for end in judged["end"].unique().to_list():
-            minutes.setdefault(end, {})
+    if not minutes and not incidents:
+        return {}, ()
+    inhibition = Inhibition(rules, targets, judged, verdicts)
+    pools = PoolIncidents(rules, targets, judged, inhibition)
     ordered = inhibitors_first(rules)
-    after: dict[str, Incident] = dict(incidents)
+    after = adopted(rules, incidents)
     transitions: list[Transition] = []
-    for end in sorted(minutes):
+    for end in sorted(judged["end"].unique().to_list()):
+        # a pool's incident goes on in minutes in which no verdict of a target can change it
+        if end not in minutes and not any(i.extent is not None for i in after.values()):
+            continue
         happened: list[Transition] = []
         for rule in ordered:
-            observed = minutes[end].get(rule.id, ())
-            observations = groups.with_inhibitors(rule, after, end, observed)
-            happened += groups.together(rule, after, end, step(after, end, observations))
+            observed = minutes.get(end, {}).get(rule.id, ())
+            if not observed and rule.together is None:
+                continue
+            observations = inhibition.of(rule, after, end, observed)
+            happened += pools.joined(rule, after, end, step(after, end, observations))
         transitions += sorted(happened, key=lambda t: t.incident.key)
     return {key: after[key] for key in sorted(after)}, tuple(transitions)
 
@@ -105,30 +113,46 @@ def closed_for(
     minute_end: datetime,
     before: Mapping[TargetKey, Target] | None = None,
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Close the incidents of retired targets and of pools without a target.
+    """Close the incidents of retired targets, of pools without a target and of rules that are not
+    evaluated any more.
 
     Args:
+        rules: every rule, disabled ones too.
         reasons: retired target → why.
     """
     closing: dict[str, str] = {}
-    per = {rule.id: rule.per for rule in rules}
-    together = {rule.id for rule in rules if rule.together is not None}
+    rule_by_id = {rule.id: rule for rule in rules}
     pools = {target.pool for target in remaining.values()}
     # after a start nobody has a pool until a source lists him: then none is gone
     pools_known = None not in pools and bool(remaining or reasons)
     for key, incident in incidents.items():
         instance, pool = incident.target.get("instance"), incident.target.get("pool")
-        is_per = "pool" if not instance else "target"
-        as_pool = is_per == "pool" and incident.rule in together
-        if per.get(incident.rule, is_per) != is_per and not as_pool:
-            closing[key] = NOW_PER.format(per[incident.rule])
+        if (why := _not_evaluated(rule_by_id.get(incident.rule), incident)) is not None:
+            closing[key] = why
+        elif incident.extent is not None and instance:
+            continue  # below, with those that it speaks for
         elif instance:
             reason = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
             if reason is not None:
                 closing[key] = reason
         elif pool not in pools and pools_known:
             closing[key] = _pool_gone(pool, remaining, before or {})
+    for key, members in members_of(incidents).items():
+        if key in incidents and all(one.key in closing for one in members):
+            closing.setdefault(key, closing[members[-1].key])
     return close(incidents, minute_end, closing)
+
+
+def _not_evaluated(rule: Rule | None, incident: Incident) -> str | None:
+    """Why no verdict of its rule is about this incident any more; None = one may be."""
+    if rule is None:
+        return REMOVED
+    if not rule.is_evaluated:
+        return DISABLED.format(rule.reason)
+    is_per = "target" if incident.target.get("instance") else "pool"
+    if rule.together is None and (rule.per != is_per or incident.extent is not None):
+        return NOW_PER.format(rule.per)
+    return None if rule.in_pool(incident.target.get("pool")).enabled else NOW_OFF
 
 
 def _pool_gone(
@@ -154,24 +178,19 @@ def _of_targets(
     targets: Mapping[TargetKey, Target],
     judged: pl.DataFrame,
 ) -> _Observed:
-    """The verdicts that can change anything: of keys that are open or become true."""
-    wanted = judged.filter("verdict").select(_KEY)
+    """The verdicts that can change anything, each with the end of its minute."""
     concerned = [
         (incident.target["instance"], incident.target["engine"])
         for incident in _open(rule, incidents)
         if incident.target.get("instance")
     ]
-    if concerned:
-        also = pl.DataFrame(concerned, schema=dict.fromkeys(_KEY, pl.String), orient="row")
-        wanted = pl.concat([wanted, also])
-    if wanted.is_empty():
-        return
-    for row in judged.join(wanted.unique(), on=_KEY, how="semi").iter_rows(named=True):
+    open_keys = pl.DataFrame(concerned, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    for row in that_can_change(judged, rule, _KEY, open_keys).iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])
         yield (
             Observation(
                 key=incident_key(rule, key),
-                timing=timing(rule),
+                timing=timing(rule.in_pool(row["pool"])),
                 target={**target_labels(targets[key]), **rule.labels},
                 verdict=row["verdict"],
                 since=_since(rule, row),
@@ -189,11 +208,11 @@ def _of_pools(
 ) -> _Observed:
     """One verdict a pool and minute: true if any is, else unknown if any is."""
     wanted = judged.filter("verdict")["pool"].unique().to_list()
-    wanted += [i.target["pool"] for i in _open(rule, incidents) if not i.target.get("instance")]
-    if not wanted:
+    is_open = [i.target["pool"] for i in _open(rule, incidents) if not i.target.get("instance")]
+    if not wanted and not is_open:
         return
-    of_pools = (
-        judged.filter(pl.col("pool").is_in(sorted(set(wanted))))
+    every = (
+        judged.filter(pl.col("pool").is_in(sorted({*wanted, *is_open})))
         .filter(pl.col("ever_seen") | pl.col("verdict").is_not_null())
         .sort("end", "pool", *_KEY)
         .group_by("end", "pool", maintain_order=True)
@@ -203,13 +222,15 @@ def _of_pools(
             *(_earliest(c) for c in _SINCE),
         )
     )
+    open_pools = pl.DataFrame({"pool": is_open}, schema={"pool": pl.String})
+    of_pools = that_can_change(every, rule, ["pool"], open_pools)
     models = models_of(targets, set(of_pools["pool"].to_list()))
     for row in of_pools.iter_rows(named=True):
         pool = row["pool"]
         yield (
             Observation(
                 key=pool_key(rule, pool),
-                timing=timing(rule),
+                timing=timing(rule.in_pool(pool)),
                 target={"pool": pool, **models.get(pool, {}), **rule.labels},
                 verdict=row["verdict"],
                 since=_since(rule, row),
@@ -233,6 +254,9 @@ _SINCE = (
     "coverage_missing_seconds",
     "slow_seconds",
 )
+
+# Columns of evidence rows that incidents read, whatever the rules read.
+READ_BY_INCIDENTS = (*_SINCE[:-1], "speed_change_ratio", "speed_change_threshold_ratio")
 
 
 def _slow_seconds() -> pl.Expr:

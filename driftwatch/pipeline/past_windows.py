@@ -7,6 +7,7 @@ What only scrapes could tell is unknown, and says so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 
@@ -44,6 +45,8 @@ from driftwatch.store.store import Store
 
 _KEY = list(KEY_COLUMNS)
 _TEN_MINUTES, _TWO_MINUTES = timedelta(minutes=10), timedelta(minutes=2)
+# Stored beside evidence, and read with it.
+BESIDE = ("gpu_reasons", "gpus_lost_names", "binding_requests")
 _SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens")
 
 
@@ -163,11 +166,10 @@ def past_row(
             for part in ("sum", "count")
         )
     )
-    serving = _serving(own, target, plan)
-    evidence = base_columns(_as_totals(own), serving)
+    serving = serving_of_rows(own, [target], plan)
+    evidence = base_columns(as_totals(own), serving)
     columns = [c for c in STORED_SCHEMA if c in BY_NAME and c not in evidence.columns]
-    beside = ("gpu_reasons", "gpus_lost_names", "binding_requests")
-    evidence = evidence.with_columns(own.select(*columns, *beside))
+    evidence = evidence.with_columns(own.select(*columns, *BESIDE))
     evidence = evidence.with_columns(
         *[own[c] for c in GAUGED if c in BY_NAME],
         *slo_columns(last_10m, serving),
@@ -207,8 +209,8 @@ def _total(rows: pl.DataFrame) -> pl.DataFrame:
     return added_up(rows.select(*STORED_SCHEMA), _KEY)
 
 
-def _as_totals(own: pl.DataFrame) -> pl.DataFrame:
-    """What :func:`driftwatch.signals.windows.totals` calls them."""
+def as_totals(own: pl.DataFrame) -> pl.DataFrame:
+    """Stored rows as :func:`driftwatch.signals.windows.totals` calls their columns."""
     return own.with_columns(
         *[pl.col(g).alias(f"{g}_mean") for g in GAUGED],
         # forward passes are counted once each, whatever the number of API servers, where known
@@ -233,8 +235,15 @@ _OF_EVIDENCE = (
 )
 
 
-def _serving(own: pl.DataFrame, target: Target, plan: Plan) -> pl.DataFrame:
-    """Settings as they were then; latency targets as they are configured now."""
+def serving_of_rows(own: pl.DataFrame, targets: Sequence[Target], plan: Plan) -> pl.DataFrame:
+    """Settings as they were in stored rows, one of each target; latency targets as they are
+    configured now.
+    """
+    return then_serving(own, plan.serving_frame(targets))
+
+
+def then_serving(own: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """Settings as they were in stored rows; what is not stored as configured now, beside them."""
     then = own.select(
         *_SETTINGS,
         "kv_block_tokens",
@@ -242,8 +251,7 @@ def _serving(own: pl.DataFrame, target: Target, plan: Plan) -> pl.DataFrame:
         # the passes are those of the engine already
         api_server_count=pl.lit(None, pl.Float64),
     )
-    now = plan.serving_frame([target]).drop(then.columns)
-    return now.hstack(then).select(*SERVING_SCHEMA)
+    return now.drop(then.columns).hstack(then).select(*SERVING_SCHEMA)
 
 
 def _unknown(row: pl.DataFrame, rows: pl.DataFrame) -> dict[str, str]:

@@ -15,8 +15,11 @@ from driftwatch.detect.reference import declared, no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
+from driftwatch.incidents.mute import Mutes
+from driftwatch.incidents.routing import Route, Routes, Subscription
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.rulebook.rules import Rule
+from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
 from driftwatch.signals.rows import SERVING_SCHEMA
 
@@ -47,6 +50,9 @@ class Pool:
     model: str | None = None  # model, where its served name says nothing; None = as reported
     gpu: str | None = None  # GPU, where nothing reads it; None = as read
     tensor_parallel: int | None = None  # GPUs that share each layer; None = as reported
+    # names of the time intervals in which its pages are held back
+    mute_time_intervals: tuple[str, ...] = ()
+    receivers: tuple[str, ...] = ()  # names of those that get its pages; empty = by severity
 
     def holds(self, target: Target) -> bool:
         """The target carries every label that the pool asks for."""
@@ -94,16 +100,24 @@ class Plan:
     detection: DetectSettings = field(default_factory=DetectSettings)
     # instance → what runs there, as the server or its start-up log says
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
+    time_intervals: Mapping[str, NamedIntervals] = field(default_factory=dict)  # by name
+    routes: tuple[Route, ...] = ()  # configured ones, the first that matches wins
+    fallback_receiver: str | None = None  # gets what nothing else routes
+    digest_hour: int = 7  # of the daily digest of notices, UTC
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
+    # registry columns whose loss counts; None = those that the enabled rules need
+    expected: tuple[str, ...] | None = None
 
     @property
     def enabled(self) -> tuple[Rule, ...]:
-        """Rules that are evaluated."""
-        return tuple(rule for rule in self.rules if rule.enabled)
+        """Rules that are evaluated, in some pool at least."""
+        return tuple(rule for rule in self.rules if rule.is_evaluated)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Registry columns that the enabled rules need, directly or through evidence columns."""
+        if self.expected is not None:
+            return self.expected
         needed = {
             source
             for rule in self.enabled
@@ -111,6 +125,30 @@ class Plan:
             for source in BY_NAME[column].sources
         }
         return tuple(column for column in BY_COLUMN if column in needed)
+
+    def without_rules(self) -> Plan:
+        """The same evidence, and nothing that rules decide."""
+        return replace(self, rules=(), trees={}, simulations=0, expected=self.inputs)
+
+    @property
+    def mutes(self) -> Mutes:
+        """When pages of which rules and pools are held back."""
+        return Mutes(
+            self.time_intervals,
+            {rule.id: rule.mute_time_intervals for rule in self.rules},
+            {pool.name: pool.mute_time_intervals for pool in self.pools},
+        )
+
+    def routes_to(self, subscriptions: Iterable[Subscription]) -> Routes:
+        """Who is told of what, among receivers that take these."""
+        return Routes(
+            tuple(subscriptions),
+            self.routes,
+            {rule.id: rule.receivers for rule in self.rules},
+            {pool.name: pool.receivers for pool in self.pools},
+            self.fallback_receiver,
+            self.digest_hour,
+        )
 
     def pool_of(self, target: Target) -> Pool:
         """The configured pool, or one named by the ``pool_by`` labels."""
@@ -123,6 +161,11 @@ class Plan:
             serving=self.default_serving,
             reported=self.default_reported,
         )
+
+    def has_pools_of(self, other: Plan) -> bool:
+        """Every target is in the same pool under both plans."""
+        matches = [[(pool.name, pool.match) for pool in plan.pools] for plan in (self, other)]
+        return matches[0] == matches[1] and self.pool_by == other.pool_by
 
     def serving_of(self, target: Target) -> Serving:
         """Settings of one target: configured, else as the server itself answered."""

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any, Literal
 
 import polars as pl
@@ -31,8 +30,11 @@ _KEY = list(KEY_COLUMNS)
 MOST_SERVERS = 8  # the first by name, whose traffic is simulated one after the other
 # Loads of peers may differ so many times or over, as two halves of one stretch of traffic do.
 _ALIKE = 1.25
-_RECENT = timedelta(minutes=10)
+RECENT = timedelta(minutes=10)
+# the factor from which a length counts as drifted (LengthDrift), and a rate as another one
+_MOVED = 1.5
 _LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
+_LOAD_OF_PAGE = ("requests_per_second", "prompt_tokens_mean", "generation_tokens_mean")
 CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
 
 
@@ -199,16 +201,25 @@ def why_no_capacity(advice: Advice) -> str:
     return "no reference with lengths to compare the capacity with"
 
 
-def peers_of(
-    target: Target, targets: Mapping[TargetKey, Target], plan: Plan
-) -> tuple[TargetKey, ...]:
-    """The other servers of its pool that are configured as it is, as far as that is known."""
+def alike(target: Target, targets: Mapping[TargetKey, Target], plan: Plan) -> tuple[TargetKey, ...]:
+    """The servers of its pool that are configured as it is, as far as that is known, by name.
+
+    Empty where it is the only one, or nobody knows its pool.
+    """
     if target.pool is None:
         return ()
     own = _configured(target, plan)
     of_pool = sorted(key for key, one in targets.items() if one.pool == target.pool)
-    alike = (key for key in of_pool if _configured(targets[key], plan) == own)
-    return tuple(key for key in islice(alike, MOST_SERVERS) if key != target.key)
+    keys = tuple(key for key in of_pool if _configured(targets[key], plan) == own)
+    return keys if len(keys) > 1 else ()
+
+
+def peers_of(
+    target: Target, targets: Mapping[TargetKey, Target], plan: Plan
+) -> tuple[TargetKey, ...]:
+    """The first few others of its pool that are configured as it is."""
+    first = alike(target, targets, plan)[:MOST_SERVERS]
+    return tuple(key for key in first if key != target.key)
 
 
 def _configured(target: Target, plan: Plan) -> tuple[object, ...]:
@@ -250,11 +261,25 @@ def pooled(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKe
 
 def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | None:
     """First tokens, and prompt and generation tokens a first token, of the last ten minutes."""
-    recent = frame.filter(pl.col("end") > at - _RECENT).select(*_LOAD).drop_nulls()
+    recent = frame.filter(pl.col("end") > at - RECENT).select(*_LOAD).drop_nulls()
     first, prompt, generation = recent.sum().row(0) if len(recent) else (0.0, 0.0, 0.0)
     if first <= 0:
         return None
     return float(first), float(prompt / first), float(generation / first)
+
+
+def has_load(minutes: pl.DataFrame, at: datetime, evidence: Mapping[str, Any]) -> bool:
+    """Whether ten minutes have the rate and lengths of a page's evidence; unknown = no."""
+    before = [
+        float(amount)
+        for name in _LOAD_OF_PAGE
+        if (amount := (evidence.get(name) or {}).get("value")) is not None
+    ]
+    load = _load(minutes, at)
+    if load is None or len(before) < len(_LOAD_OF_PAGE):
+        return False
+    now = (load[0] / RECENT.total_seconds(), *load[1:])
+    return all(a / _MOVED <= b <= a * _MOVED for a, b in zip(before, now, strict=True))
 
 
 def _alike(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
 from driftwatch.baselines.windows import Acceptance, baselines_of, measured, with_more
+from driftwatch.collect.lookahead import LookAhead
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference, swings, with_swings
@@ -21,21 +22,37 @@ from driftwatch.signals.one_process import of_one_process
 
 _KEY = list(KEY_COLUMNS)
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
-# tick takes 0.1 s before its first target (hundreds of small tables), and every scrape of it some
-# 20 KB while it is evaluated: one target gets four hours at once, forty get 36 minutes. Less than
-# CATCH_UP, or minutes between two ticks would be left out; and an API's labels (pod, image) are
-# those at the end of what is asked for at once.
-TARGET_HOURS = 24.0
-SHORTEST, LONGEST = timedelta(minutes=10), timedelta(hours=4)
+# tick takes half a second before its first target (hundreds of small tables), and every scrape of
+# it some 20 KB while it is evaluated.
+MOST_SCRAPES = 5000
+SHORTEST, LONGEST = timedelta(minutes=10), timedelta(days=1)
+# An API's labels (pod, image) are those at the end of what is asked for at once.
+LONGEST_OF_API = timedelta(hours=4)
+# Nobody knows yet how many targets come; with each stretch that has none it is less likely now.
+LONGEST_EMPTY = timedelta(hours=1)
+# Of the time without a scrape before the first one that comes back, so much has verdicts.
+AWAY = timedelta(hours=2)
 # A server-month takes half a minute: for one moment so much of its past is replayed.
 SERVER_DAYS, AT_LEAST = 40.0, timedelta(days=1)
+DAY = timedelta(days=1)
 
 
-def stride_of(targets: int) -> timedelta:
-    """How much history of so many targets is evaluated at once; of none yet the shortest."""
-    if not targets:
+def stride_of(state: State, sources: Sequence[Source]) -> timedelta:
+    """How much history of these targets is evaluated at once; of none yet the shortest."""
+    interval = _interval(state.scrapes)
+    if not state.targets or interval is None:
         return SHORTEST
-    return max(SHORTEST, min(LONGEST, timedelta(minutes=int(60 * TARGET_HOURS / targets))))
+    recorded = all(isinstance(source, Recording | HeldSource) for source in sources)
+    most = interval * MOST_SCRAPES / len(state.targets)
+    stride = max(SHORTEST, min(LONGEST if recorded else LONGEST_OF_API, most))
+    return timedelta(minutes=stride // timedelta(minutes=1))
+
+
+def _interval(scrapes: pl.DataFrame) -> timedelta | None:
+    """How often a target is scraped; None where none was scraped twice."""
+    spacing = pl.col("time").diff().over(_KEY)
+    usual = scrapes.select(spacing.filter(spacing > timedelta(0)).median()).item()
+    return usual if isinstance(usual, timedelta) else None
 
 
 def replay(
@@ -61,28 +78,79 @@ def replay(
         UsageError: the baseline holds no two scrapes.
     """
     start, end = span
+    state = first_state(
+        sources, start, plan, baseline=baseline, baselines=baselines, reference=reference
+    )
+    for now, _, outcome in replayed(sources, state, start, end, plan, stride=stride):
+        if progress is not None:
+            progress(now)
+        yield outcome
+
+
+def first_state(
+    sources: Sequence[Source],
+    start: datetime,
+    plan: Plan,
+    *,
+    baseline: Window | None = None,
+    baselines: Baselines | None = None,
+    reference: pl.DataFrame | None = None,
+) -> State:
+    """The state in which a replay begins; arguments and errors as of :func:`replay`."""
     state = State(
         collected_until={source.name: start for source in sources},
         baselines=baselines or Baselines(),
         reference=no_reference() if reference is None else reference,
     )
-    if baseline is not None:
-        rows, measured_baselines = baseline_of(sources, baseline, plan)
-        state = replace(
-            state, reference=rows, baselines=with_more(measured_baselines, state.baselines)
-        )
+    if baseline is None:
+        return state
+    rows, measured_baselines = baseline_of(sources, baseline, plan)
+    return replace(state, reference=rows, baselines=with_more(measured_baselines, state.baselines))
+
+
+def replayed(
+    sources: Sequence[Source],
+    state: State,
+    start: datetime,
+    end: datetime,
+    plan: Plan,
+    *,
+    stride: timedelta | None = None,
+    last: datetime | None = None,
+) -> Iterator[tuple[datetime, State, Outcome]]:
+    """How far it is, the state there and the outcome of each stretch from ``start`` to ``end``.
+
+    A stretch ends with the UTC day, so that a state of midnight can be gone on with.
+
+    Args:
+        stride: how much is collected and evaluated at once; None = by how much there is of it.
+        last: up to where the caller will go on; None = ``end``.
+    """
     # a tick has one set of labels: where they change, another one begins
     labels = _relabelled(sources)
-    now = start
+    settled = timedelta(seconds=max(s.settle_seconds for s in sources))
+    now, empty = start, SHORTEST
     while now < end:
-        ahead = stride or stride_of(len(state.targets))
+        ahead = stride or (stride_of(state, sources) if state.targets else empty)
+        empty = min(2 * empty, LONGEST_EMPTY)
         here = _skipped(sources, now)
-        now = min(here + ahead, end, *(at for at in labels if at > here))
-        edge = now + timedelta(seconds=max(s.settle_seconds for s in sources))
-        state, outcome = tick(sources, state, edge, plan)
-        if progress is not None:
-            progress(now)
-        yield outcome
+        if here >= end:
+            return
+        now = min(here + ahead, midnight(here) + DAY, end, *(at for at in labels if at > here))
+        upcoming = ahead if stride or state.targets else empty
+        following = min(now + upcoming, midnight(now) + DAY, last or end)
+        for source in sources:
+            if isinstance(source, LookAhead):
+                settles = timedelta(seconds=source.settle_seconds)
+                source.following = following + settled - settles if following > now else None
+        since = max(here - AWAY, midnight(here))
+        state, outcome = tick(sources, state, now + settled, plan, since=since)
+        yield now, state, outcome
+
+
+def midnight(at: datetime) -> datetime:
+    """The start of its UTC day."""
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _relabelled(sources: Sequence[Source]) -> list[datetime]:

@@ -70,11 +70,14 @@ def roster(
     sources: Sources,
     scrapes: pl.DataFrame,
     plan: Plan,
+    *,
+    pools_changed: bool = False,
 ) -> Roster:
     """Who is there now.
 
     Args:
         scrapes: every scrape known, those of ``collected`` included.
+        pools_changed: no target keeps its pool because its labels are the same.
     """
     if not collected:
         return Roster(before, departures.origins, retired=departures.retired)
@@ -95,7 +98,8 @@ def roster(
         for key in missing
         if (origin := origins.get(key)) is not None
         and (
-            (sources.configured and origin not in sources.configured)
+            # gone for certain once every source has answered, and none has listed it
+            (sources.configured == answering and origin not in sources.configured)
             or (key in not_listed and origin in sources.fixed)
         )
     }
@@ -107,7 +111,7 @@ def roster(
         for key, target in listed.items()
     }
     staying = {key: target for key, target in missing.items() if key not in departed}
-    targets = plan.assign(present | staying, before)
+    targets = plan.assign(present | staying, None if pools_changed else before)
     return Roster(
         targets=targets,
         origins={key: origin for key, origin in origins.items() if key in targets or key in away},

@@ -91,6 +91,33 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Minutes of the same targets, and who went before and after them: what closes incidents."""
+
+    first: datetime  # start of the first minute
+    last: datetime  # end of the last one; ``first`` where there is no minute
+    targets: Mapping[TargetKey, Target]  # with their pools
+    # those that were let go before the first minute, and with the last one → why
+    departed: Mapping[TargetKey, str] = field(default_factory=dict)
+    retired: Mapping[TargetKey, str] = field(default_factory=dict)
+    # those behind whose name another server stands from the first minute on
+    reborn: frozenset[TargetKey] = frozenset()
+
+    @property
+    def staying(self) -> Mapping[TargetKey, Target]:
+        """The targets that are left after the last minute."""
+        return {key: one for key, one in self.targets.items() if key not in self.retired}
+
+
+# What verdicts take besides the rows, row for row.
+JUDGED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "ever_seen": pl.Boolean,  # any input of the target was on its page by then
+    # the target is missing and not lost: rules about coverage have no verdict
+    "inputs_missing": pl.Boolean,
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a tick decided."""
 
@@ -110,6 +137,9 @@ class Outcome:
     # :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot
     forgotten: pl.DataFrame = field(default_factory=forgotten)
     advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
+    # :data:`JUDGED_SCHEMA`, beside ``rows``
+    judged: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=JUDGED_SCHEMA))
+    stretches: tuple[Stretch, ...] = ()  # its minutes, by who was there
     # those known after it, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     # instance whose scrapes no minute could be made of → the traceback

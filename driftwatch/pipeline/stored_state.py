@@ -79,10 +79,26 @@ def state_from(store: Store, now: datetime) -> State:
     incidents, baselines = store.open_incidents(), baselines_from_store(store)
     if _STATE not in memory:
         return State(incidents=incidents, baselines=baselines)
+    state = remembered(memory)
+    evaluated = state.evaluated_until
+    # the clock may have gone back since: what was collected is not collected again
+    reached = max([now, *state.collected_until.values()])
+    since, until = min(evaluated or now, now) - HISTORY, reached + timedelta(minutes=1)
+    return replace(
+        state,
+        scrapes=_of_targets(
+            pl.concat([state.scrapes, store.scrapes(since, until)]), state.targets, evaluated
+        ),
+        gpus=store.gpus(since, until),
+        incidents=incidents,
+        baselines=baselines,
+    )
+
+
+def remembered(memory: Mapping[str, bytes]) -> State:
+    """The state of :func:`memory_of`; its targets have no pools yet."""
     document = orjson.loads(memory[_STATE])
     frames = {name: from_arrow(data) for name, data in memory.items() if name in _FRAMES}
-    evaluated, targets = _time(document["evaluated_until"]), _targets(document)
-    since, until = min(evaluated or now, now) - HISTORY, now + timedelta(minutes=1)
     departures = Departures(
         origins=_origins(document),
         retired=frozenset(TargetKey(*map(str, key)) for key in document.get("retired", ())),
@@ -90,25 +106,20 @@ def state_from(store: Store, now: datetime) -> State:
     if "falling" in frames.get("tick.last", pl.DataFrame()).columns:  # not of before 0.6
         departures = replace(departures, traffic=frames["tick.traffic"], last=frames["tick.last"])
     return State(
-        scrapes=_of_targets(
-            pl.concat([frames[_SILENT], store.scrapes(since, until)]), targets, evaluated
-        ),
-        gpus=store.gpus(since, until),
+        scrapes=frames[_SILENT],
         collected_until={
             name: at
             for name, text in document["collected_until"].items()
             if (at := _time(text)) is not None
         },
-        evaluated_until=evaluated,
+        evaluated_until=_time(document["evaluated_until"]),
         carried=Carried(
             until=_time(document["carried_until"]),
             plateau=frames["tick.plateau"],
             alive=frames["tick.alive"],
             inputs_seen=frames["tick.seen"],
         ),
-        incidents=incidents,
-        baselines=baselines,
-        targets=targets,
+        targets=_targets(document),
         departures=departures,
         releases=frames.get(_RELEASES, no_releases()),
         capacity=frames.get(_CAPACITY, no_capacity()),
@@ -150,7 +161,7 @@ def newest(store: Store) -> datetime | None:
 
 
 def _document(store: Store) -> dict[str, Any]:
-    stored = store.memory().get(_STATE)
+    stored = store.remembered(_STATE)
     empty: dict[str, Any] = {"targets": [], "collected_until": {}}
     return empty if stored is None else dict(orjson.loads(stored))
 
@@ -190,6 +201,10 @@ class LastCheckpoint:
     baselines: _BaselineNames = ((), frozenset())
     # :data:`driftwatch.pipeline.state.FORGOTTEN_SCHEMA`, since then
     forgotten: pl.DataFrame = field(default_factory=forgotten)
+
+    def due(self) -> LastCheckpoint:
+        """The same, of which the next tick writes one anew: it decides with other settings."""
+        return replace(self, at=None)
 
     def memory(self) -> dict[str, bytes]:
         """What the next process needs besides the checkpoint."""

@@ -18,7 +18,6 @@ from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source, empty_scrapes
 from driftwatch.detect.stage import detect
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.capacity import with_capacity
 from driftwatch.pipeline.departures import judged, retirements, with_traffic
@@ -36,13 +35,16 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Roster, Sources, returning, roster
 from driftwatch.pipeline.state import (
     HISTORY,
+    JUDGED_SCHEMA,
     Outcome,
     State,
+    Stretch,
     forgotten,
     last_scrapes,
     together,
     without,
 )
+from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import of_one_process
 from driftwatch.store.store import Store
@@ -60,6 +62,7 @@ def tick(
     now: datetime,
     plan: Plan,
     store: Store | None = None,
+    since: datetime | None = None,
 ) -> tuple[State, Outcome]:
     """Collect up to ``now``, one source after the other, and evaluate what has become complete.
 
@@ -67,21 +70,22 @@ def tick(
         sources: where scrapes come from; asked for [last time, now).
         now: aware, UTC.
         store: with the minutes before this tick; None = the state carries the last hour of them.
+        since: minutes before it stay without a verdict; None = those before :data:`CATCH_UP`.
     """
     collected: list[Collected] = []
     names: list[str] = []
     until: dict[str, datetime] = dict(state.collected_until)
     for source in sources:
-        since = until.get(source.name, now - HISTORY)
+        begins = until.get(source.name, now - HISTORY)
         edge = now - timedelta(seconds=source.settle_seconds)
-        if edge <= since:
+        if edge <= begins:
             continue
-        collected.append(source.collect(since, edge))
+        collected.append(source.collect(begins, edge))
         names.append(source.name)
         until[source.name] = edge
     complete = min((until[s.name] for s in sources if s.name in until), default=now)
     state = replace(state, collected_until=until)
-    return evaluate(state, collected, complete, plan, Sources.of(sources, names), store)
+    return evaluate(state, collected, complete, plan, Sources.of(sources, names), store, since)
 
 
 def evaluate(
@@ -91,6 +95,7 @@ def evaluate(
     plan: Plan,
     sources: Sources | None = None,
     store: Store | None = None,
+    since: datetime | None = None,
 ) -> tuple[State, Outcome]:
     """The pure part of a tick: no source is asked.
 
@@ -99,12 +104,15 @@ def evaluate(
     Args:
         until: everything before it has been collected, but for late sources.
         store: with the minutes before this tick; None = the state carries the last hour of them.
+        since: minutes before it stay without a verdict; None = those before :data:`CATCH_UP`.
     """
     if store is not None:
         state = replace(state, recent=no_recent_minutes())
     named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     return isolated(
-        lambda before, brought: _evaluated(before, brought, until, plan, named, store),
+        lambda before, brought: _evaluated(
+            before, brought, (since or until - CATCH_UP, until), plan, named, store
+        ),
         state,
         collected,
     )
@@ -113,18 +121,27 @@ def evaluate(
 def _evaluated(
     state: State,
     collected: Sequence[Collected],
-    until: datetime,
+    span: tuple[datetime, datetime],
     plan: Plan,
     sources: Sources,
     store: Store | None,
 ) -> tuple[State, Outcome]:
-    """Every complete minute, in pieces of the same targets."""
+    """Every complete minute of the span, in pieces of the same targets."""
+    until = span[1]
     scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
     every = pl.concat([state.scrapes, scrapes])
-    there = roster(state.targets, state.departures, collected, sources, every, plan)
+    there = roster(
+        state.targets,
+        state.departures,
+        collected,
+        sources,
+        every,
+        plan,
+        pools_changed=state.frames is not None and not plan.has_pools_of(state.frames.plan),
+    )
     forgets = [forgotten({*there.reborn, *there.departed}, state.evaluated_until)]
-    state, first, closed = _arrived(state, there, scrapes, gpus, until, plan)
+    state, first, closed = _arrived(state, there, scrapes, gpus, span, plan)
     transitions = list(paged(closed, state, plan))
 
     last, away = _floor(until), dict(there.away)
@@ -157,7 +174,19 @@ def _evaluated(
         forgotten=pl.concat([*forgets, *(p.forgotten for p in pieces)]),
         advices=tuple(answer for p in pieces for answer in p.advices),
         targets=state.targets,
+        judged=pl.concat([pl.DataFrame(schema=JUDGED_SCHEMA), *(p.judged for p in pieces)]),
+        stretches=_stretches(pieces, there, minute or until),
     )
+
+
+def _stretches(pieces: Sequence[Outcome], there: Roster, minute: datetime) -> tuple[Stretch, ...]:
+    """Those of the pieces, the first of them with who went before it."""
+    several = [stretch for piece in pieces for stretch in piece.stretches]
+    if not several and (there.departed or there.reborn):
+        several = [Stretch(minute, minute, there.targets)]
+    if several:
+        several[0] = replace(several[0], departed=there.departed, reborn=there.reborn)
+    return tuple(several)
 
 
 def _arrived(
@@ -165,24 +194,24 @@ def _arrived(
     there: Roster,
     scrapes: pl.DataFrame,
     gpus: pl.DataFrame,
-    until: datetime,
+    span: tuple[datetime, datetime],
     plan: Plan,
 ) -> tuple[State, datetime | None, tuple[Transition, ...]]:
     """The state with what was brought, without targets that are gone or others by now."""
+    since, until = span
     state = without(state, there.reborn)
     state = replace(state, scrapes=together([state.scrapes, scrapes]))
     earliest, first = state.scrapes["time"].min(), None
     if state.evaluated_until is not None:
-        first = max(state.evaluated_until, _floor(until - CATCH_UP))
+        first = max(state.evaluated_until, _floor(since))
     elif isinstance(earliest, datetime):
         first = _floor(earliest)
     incidents, closed = closed_for(
         plan.rules, state.incidents, there.targets, there.departed, first or until, state.targets
     )
-    since = (state.evaluated_until or until - CATCH_UP) - HISTORY
     state = replace(
         without(state, there.departed),
-        gpus=gpus_once([state.gpus, gpus], since),
+        gpus=gpus_once([state.gpus, gpus], (state.evaluated_until or since) - HISTORY),
         targets=there.targets,
         departures=replace(state.departures, origins=there.origins, retired=there.retired),
         incidents=incidents,
@@ -238,10 +267,13 @@ def _piece(
     rows, with_past, after = _detected(state, signals.table.rows, plan, store)
 
     # diagnose: verdicts, and the incidents that they make
-    verdicts = _verdicts(rows, judgements, plan)
+    beside = _judged(rows, judgements).hstack([signals.table.ever_seen]).select(*JUDGED_SCHEMA)
+    rows_judged = rows.hstack(beside)
+    verdicts = verdicts_of(plan.enabled, rows_judged)
     carried = signals.table.carried
-    ever = rows.join(_ever_seen(carried), on=_KEY, how="left", maintain_order="left")
-    incidents, happened = advanced(plan.enabled, state.incidents, state.targets, ever, verdicts)
+    incidents, happened = advanced(
+        plan.enabled, state.incidents, state.targets, rows_judged, verdicts
+    )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
 
@@ -269,6 +301,8 @@ def _piece(
         retired=retired,
         forgotten=forgotten(retired, last),
         advices=advices,
+        judged=beside,
+        stretches=(Stretch(first, last, state.targets, retired=retired),),
     )
 
 
@@ -297,25 +331,29 @@ def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:
     return replace(state, in_force=now, releases=releases)
 
 
-def _verdicts(rows: pl.DataFrame, judgements: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """One Boolean column per rule id, beside the rows."""
+def _judged(rows: pl.DataFrame, judgements: pl.DataFrame) -> pl.DataFrame:
+    """``inputs_missing`` beside the rows."""
     missing = judgements.filter(~pl.col("lost")).select(*_KEY, "end", missing=True)
-    joined = rows.join(missing, on=[*_KEY, "end"], how="left", maintain_order="left")
-    has_inputs = pl.col("missing").is_null()
-    return joined.select(
-        (
-            pl.when(has_inputs).then(rule.verdict) if _OF_COVERAGE in rule.columns else rule.verdict
-        ).alias(rule.id)
-        for rule in plan.enabled
+    joined = rows.select(*_KEY, "end").join(
+        missing, on=[*_KEY, "end"], how="left", maintain_order="left"
     )
+    return joined.select(inputs_missing=pl.col("missing").is_not_null())
 
 
-def _ever_seen(carried: Carried) -> pl.DataFrame:
-    """instance, engine, ``ever_seen``: whether any input of a target was ever on its page."""
-    any_seen = [
-        pl.col(c).is_not_null() for c in carried.inputs_seen.columns if c.startswith("seen_")
-    ]
-    return carried.inputs_seen.select(*_KEY, ever_seen=pl.any_horizontal(pl.lit(False), *any_seen))
+def verdicts_of(rules: Sequence[Rule], rows: pl.DataFrame) -> pl.DataFrame:
+    """One Boolean column per rule id, beside the rows.
+
+    ``rows``: evidence rows with ``inputs_missing`` (:data:`JUDGED_SCHEMA`), of which the rules'
+    columns are read.
+    """
+    return rows.select(
+        (
+            pl.when(~pl.col("inputs_missing")).then(rule.verdict)
+            if _OF_COVERAGE in rule.columns
+            else rule.verdict
+        ).alias(rule.id)
+        for rule in rules
+    )
 
 
 def _floor(time: datetime) -> datetime:

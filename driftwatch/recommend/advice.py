@@ -135,13 +135,13 @@ class Advice:
         return None if not now or offered is None else offered / now
 
 
-_ADVICE = Codec(Advice)
+advice_codec = Codec(Advice)
 
 
 def advice_document(advice: Advice) -> dict[str, Any]:
     """What the store keeps and ``recommend --json`` prints: the attributes, and what follows."""
     recommendation = advice.recommendation
-    document = _ADVICE.document(
+    document = advice_codec.document(
         advice, capacity_ratio=advice.capacity_ratio, utilization_ratio=advice.utilization_ratio
     )
     document["recommendation"] |= {

@@ -130,3 +130,17 @@ def gain_bounds(today: Candidate, then: Candidate) -> tuple[float, float]:
         ]
     gains = [after / before - 1 for before, after in pairs if before and after is not None]
     return (min(gains), max(gains)) if gains else (0.0, 0.0)
+
+
+def what_if_text(name: str, value: float) -> str:
+    """What was asked about, as ``3 replicas`` or ``max_num_seqs 64``."""
+    number = f"{value:.0f}" if value == int(value) else f"{value:g}"
+    if name == "replicas":
+        return f"{number} {'replica' if value == 1 else 'replicas'}"
+    if name == "prefix_hit_ratio":
+        return f"{100 * value:.0f} % of the prompt tokens cached"
+    if name == "kv_cache_dtype_fp8":
+        return "an fp8 KV cache"
+    if name == "max_num_queued_tokens":
+        return f"load turned away (max_num_queued_tokens {number})"
+    return f"{name} {number}"

@@ -8,6 +8,7 @@ counted in server-minutes (of a roll-up it is its last minute's reason for all t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 import polars as pl
 
@@ -16,7 +17,7 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Slo
 from driftwatch.signals.histograms import share_within
 
-CELL = "10m"
+CELL, CELL_LENGTH = "10m", timedelta(minutes=10)
 HOUR_SECONDS, MINUTE_SECONDS = 3600.0, 60.0
 # why a minute has no verdict on the engine's speed, in the order in which they are printed
 REASONS = (
@@ -46,7 +47,7 @@ _LAST = (
     *COLUMN_KNOBS, "gpu_count", "prompt_tokens_smallest_detectable_ratio",
     "generation_tokens_smallest_detectable_ratio", "speed_at_equal_load_ratio",
 )  # fmt: skip
-_FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load")
+_FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load", "restarted")
 _LOST = ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds", "cap_seconds")
 
 CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {

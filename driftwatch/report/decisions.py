@@ -10,13 +10,15 @@ import polars as pl
 
 from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
-from driftwatch.notify.numbers import clean, cut, knob, utc_text
+from driftwatch.notify.numbers import clean, count, cut, knob, utc_text
 from driftwatch.report.drift import short_duration
 from driftwatch.report.incidents import family_of, is_open, namer, of_week, short_names, targets_of
 from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.outcomes import standing
 
-_KINDS = ("retune", "page", "ticket", "advice", "verification", "pin")
+_KINDS = ("retune", "page", "ticket", "advice", "verification", "setting", "pin")
+# as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
+_PROOF_CELLS = 2
 _WHY_LIMIT = 120
 
 
@@ -24,10 +26,11 @@ def decisions(material: Material) -> list[dict[str, Any]]:
     """Open decisions as JSON values: kind, subject, text, since when; the oldest of a kind first.
 
     Kinds: ``retune`` (a stale tune), ``page`` and ``ticket`` (still open), ``advice`` (a change
-    that was advised and not seen), ``verification`` (no verdict, or a change that failed), ``pin``
-    (proposed and not accepted).
+    that was advised and not seen), ``verification`` (no verdict, or a change that failed),
+    ``setting`` (the configuration contradicts the engine), ``pin`` (proposed and not accepted).
     """
-    every = [*_open(material), *_advice(material), *_verified(material), *_pins(material)]
+    every = [*_open(material), *_advice(material), *_verified(material), *_settings(material)]
+    every += _pins(material)
     return sorted(every, key=lambda d: (_KINDS.index(d["kind"]), d["since"], d["subject"]))
 
 
@@ -47,14 +50,11 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
         since = one.started_at  # as its page and the drift table count
         page = one.page
         advised = (page or {}).get("recommendation") or {}
-        if family_of(one) == "retune":
-            change = advised.get("action") == "change"
-            what = (
-                f"re-tune {setting_change(advised)}"
-                if change
-                else "settings fit other lengths: driftwatch recommend"
-            )
-            yield _decision("retune", name(one), f"{what}, {_age(since, material)}", since)
+        if one.severity == "ticket" and advised.get("action") == "no_action":
+            continue  # its ticket says that there is nothing to do
+        if family_of(one) == "retune" and advised.get("action") == "change":
+            text = f"re-tune {setting_change(advised)}, {_age(since, material)}"
+            yield _decision("retune", name(one), text, since)
             continue
         todo = "" if page is None else _todo(imperatives(page))
         acked = f", acked by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
@@ -126,6 +126,28 @@ def _verified(material: Material) -> Iterator[dict[str, Any]]:
         text = f"{changed}: {one.verdict}{why}"
         name = names[TargetKey(one.instance, one.engine)]
         yield _decision("verification", name, text, closed)
+
+
+def _settings(material: Material) -> Iterator[dict[str, Any]]:
+    """More requests ran than max_num_seqs allows: the configured value is not the engine's."""
+    beyond = material.cells.filter(
+        (pl.col("running_requests") > pl.col("max_num_seqs"))
+        & ~pl.col("max_num_seqs_inferred").fill_null(False)
+    )
+    by = beyond.group_by("pool", "instance", "engine", maintain_order=True).agg(
+        pl.len().alias("cells"),
+        pl.col("end").min().alias("since"),
+        pl.col("running_requests").max(),
+        pl.col("max_num_seqs").last(),
+    )
+    by = by.filter(pl.col("cells") >= _PROOF_CELLS).sort("pool", "since")
+    for (pool,), servers in by.group_by("pool", maintain_order=True):
+        row = servers.sort("running_requests", maintain_order=True).row(-1, named=True)
+        text = (
+            f"max_num_seqs {knob(row['max_num_seqs'])} is configured, but "
+            f"{count(row['running_requests'])} requests ran at once: correct serving.max_num_seqs"
+        )
+        yield _decision("setting", clean(str(pool)), text, row["since"])
 
 
 def _pins(material: Material) -> Iterator[dict[str, Any]]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from driftwatch.notify.numbers import utc_text
+from driftwatch.report.blindness import blind
+from driftwatch.report.cells import CELL_LENGTH
+from driftwatch.report.comparison import comparison
 from driftwatch.report.decisions import decisions
 from driftwatch.report.drift import cost, drift_rows
-from driftwatch.report.incidents import incident_rows, targets_of
+from driftwatch.report.incidents import incident_rows, notice_counts, targets_of
 from driftwatch.report.material import Material
 from driftwatch.report.pools import by_day, month, pool_names, pool_rows
-from driftwatch.report.tallies import advice_record, blind, pages, suppressed
+from driftwatch.report.tallies import advice_record, pages, suppressed
 from driftwatch.report.text import message_lines, summary
+from driftwatch.report.timeline import timelines
 
 SCHEMA_VERSION = 1
 
@@ -35,6 +40,7 @@ def week_document(material: Material) -> dict[str, Any]:
             "from": utc_text(week.start),
             "to": utc_text(week.end),
             "until": utc_text(material.until.replace(microsecond=0)),
+            **_data_span(material),
             "whole": material.until >= week.end,
         },
         "fleet": {"pools": len(pool_names(material)), "servers": len(targets_of(material))},
@@ -45,7 +51,10 @@ def week_document(material: Material) -> dict[str, Any]:
         "blind": blind(material),
         "cost": _whole_cost(material),
         "incidents": incident_rows(material),
+        "notices": notice_counts(material),
         "pools": pool_rows(material),
+        "timelines": timelines(material),
+        "comparison": comparison(material),
         "month": month(material),
         "days": by_day(material),
         "suppressed": suppressed(material),
@@ -60,6 +69,14 @@ def week_document(material: Material) -> dict[str, Any]:
     document["summary"] = summary(document)
     document["lines"] = message_lines(document)
     return document
+
+
+def _data_span(material: Material) -> dict[str, str | None]:
+    """Start of the first ten minutes of the week that anything is stored of, end of the last."""
+    first, last = material.cells["end"].min(), material.cells["end"].max()
+    if not isinstance(first, datetime) or not isinstance(last, datetime):
+        return {"data_from": None, "data_to": None}
+    return {"data_from": utc_text(first - CELL_LENGTH), "data_to": utc_text(last)}
 
 
 def rounded(value: Any) -> Any:

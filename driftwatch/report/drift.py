@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import polars as pl
@@ -16,16 +17,20 @@ from driftwatch.notify.numbers import (
     duration,
     figure,
     is_as_before,
+    percent_range,
     times,
 )
 from driftwatch.notify.page_values import value
 from driftwatch.notify.phrases.traffic import length_ratio
+from driftwatch.report.causes import Cause, causes
 from driftwatch.report.cells import HOUR_SECONDS
-from driftwatch.report.incidents import drifts, family_of, ground, is_open, key_of, namer, of_week
+from driftwatch.report.incidents import is_open, key_of, namer
 from driftwatch.report.material import Material
 from driftwatch.report.outcomes import done_text, result_text, verifications_of
 
 _RECOVERED = 0.95  # of the usual speed
+_LAST_CELLS = 36  # six hours: a speed of ten minutes wanders
+_AFTER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
 _LIMITS: Mapping[str, str] = {
     **{name: f"{KNOBS[name].short} full" for name in COLUMN_KNOBS},
     "kv_cache": "KV full",
@@ -36,46 +41,29 @@ _LIMITS: Mapping[str, str] = {
 def drift_rows(material: Material) -> list[dict[str, Any]]:
     """The drift table as JSON values, the costliest first."""
     name = namer(material)
-    episodes = [one for one in of_week(material) if drifts(one)]
-    # what a pool's own page tells it tells of its targets, who were told of before or after it
-    pooled = {family_of(one) + _pool(one) for one in episodes if not one.target.get("instance")}
-    groups: dict[tuple[str, str], list[Incident]] = {}
-    for one in episodes:
-        family = family_of(one)
-        whole = family == "traffic" or family + _pool(one) in pooled
-        groups.setdefault((family, _pool(one) if whole else _target(one)), []).append(one)
-    rows = [_row(material, family, of, name) for (family, _), of in groups.items()]
+    rows = [_row(material, cause, name) for cause in causes(material)]
     return sorted(rows, key=lambda r: (-_weight(r["cost"]), r["from"], r["subject"]))
 
 
-def _pool(incident: Incident) -> str:
-    return f" pool {incident.target.get('pool', '')}"
-
-
-def _target(incident: Incident) -> str:
-    return f"{incident.target['instance']} {incident.target.get('engine', '0')}"
-
-
-def _row(
-    material: Material, family: str, episodes: Sequence[Incident], name: Any
-) -> dict[str, Any]:
-    cells = ground(material, episodes)
+def _row(material: Material, cause: Cause, name: Callable[[Incident], str]) -> dict[str, Any]:
+    family, episodes, cells = cause.family, cause.incidents, cause.cells
     subjects = {name(one) for one in episodes}
     pool = clean(episodes[0].target.get("pool") or episodes[0].key)
     subject = subjects.pop() if len(subjects) == 1 else pool
-    changed = verifications_of(episodes, material.verifications, material.until)
+    changed = verifications_of(cause.every, material.verifications, material.until)
     still = [one for one in episodes if is_open(one, material.until)]
     return {
         "subject": subject,
         "pool": episodes[0].target.get("pool"),
         "family": family,
         "figure": _figure(family, episodes, cells),
-        "alerts": sorted({one.alert for one in episodes}),
-        "incidents": [one.id for one in episodes],
+        "alerts": sorted({one.alert for one in cause.every}),
+        "incidents": [one.id for one in cause.every],
+        "consequences": [one.id for one in cause.consequences],
         "from": min(one.started_at for one in episodes).isoformat().replace("+00:00", "Z"),
         "open": bool(still),
         "cost": cost(material, family, cells),
-        "done": _done(episodes, changed),
+        "done": _done(material, cause, changed),
         "verifications": [one.id for one in changed],
         "result": result_text(changed, material.until) or _result(material, family, episodes),
     }
@@ -97,6 +85,8 @@ def _figure(family: str, episodes: Sequence[Incident], cells: pl.DataFrame) -> s
         speeds = [value(p, "speed_at_equal_load_ratio") for p in pages]
         loss = lost / slow if slow and lost else 1 - min((r for r in speeds if r), default=1.0)
         return f"{100 * loss:.0f} % slower" if loss > 0 else "slower"
+    if stuck := float(cells["stuck_seconds"].sum()):
+        return f"no token for {duration(stuck)}"
     texts = [complaints(p)[-1] for p in pages]
     return clean(texts[0]) if texts else clean(episodes[0].alert)
 
@@ -109,6 +99,7 @@ def cost(material: Material, family: str, cells: pl.DataFrame) -> dict[str, Any]
         "requests_over_target_low": over[0],
         "requests_over_target_high": over[1],
         "requests_over_target_reason": unknown,
+        **_share_of_all(material, cells, over),
         "targets_derived": unknown is None and _any_derived(material, cells),
         "gpu_hours_lost": lost,
         "gpu_hours_lost_reason": gpus_unknown,
@@ -146,6 +137,21 @@ def requests_over(
     return (low, max(low, min(high, max(most, low)))), None
 
 
+def _share_of_all(
+    material: Material, cells: pl.DataFrame, over: tuple[float | None, float | None]
+) -> dict[str, float | None]:
+    """Requests over target as shares of all requests of the week in the same pools."""
+    pools = [pool for pool in cells["pool"].unique().to_list() if pool in material.slos]
+    of_pools = material.cells.filter(pl.col("pool").is_in(pools))
+    requests = float(of_pools["ttft_seconds_count"].sum() or 0.0)
+    return {
+        f"requests_over_target_{bound}_ratio": None
+        if number is None or not requests
+        else min(1.0, number / requests)
+        for bound, number in zip(("low", "high"), over, strict=True)
+    }
+
+
 def gpu_hours_lost(cells: pl.DataFrame) -> tuple[float | None, str | None]:
     """Σ (1 - r) · GPUs · h; None where no minute tells the speed, or nobody counted the GPUs."""
     seconds = float(cells["verdict_seconds"].sum()) + float(cells["lost_seconds"].sum())
@@ -180,14 +186,15 @@ def cost_text(costs: Mapping[str, Any]) -> str:
     '0.30 GPU-hours lost'
     """
     if costs["kind"] == "gpu_hours":
-        return lost_text(costs)
+        missed = costs.get("requests_over_target_low")
+        return lost_text(costs) + (f", {over_text(costs)} requests missed" if missed else "")
     if (why := costs["requests_over_target_reason"]) is not None:
         waited = costs["waited_hours"]
         waits = "waits unknown" if waited is None else f"requests waited {hours_text(waited)} h"
         return f"{waits}; {why}"
     # nobody asked for the derived target: twice the baseline's p95
     aim = " twice the baseline's p95" if costs["targets_derived"] else ""
-    return f"{over_text(costs)} missed{aim or ' a target'}"
+    return f"{over_text(costs)} requests missed{aim}"
 
 
 def lost_text(costs: Mapping[str, Any]) -> str:
@@ -204,6 +211,16 @@ def over_text(costs: Mapping[str, Any]) -> str:
     """Requests over target: ``414k``, ``300–400``."""
     low, high = (compact(costs[f"requests_over_target_{b}"]) for b in ("low", "high"))
     return low if low == high else f"{low}–{high}"
+
+
+def missed_text(costs: Mapping[str, Any]) -> str:
+    """Requests over target and their share of all: ``414k (3.1 %)``, or why it is unknown."""
+    if (why := costs["requests_over_target_reason"]) is not None:
+        return str(why)
+    low, high = (costs.get(f"requests_over_target_{bound}_ratio") for bound in ("low", "high"))
+    if low is None or high is None:
+        return over_text(costs)
+    return f"{over_text(costs)} ({percent_range(low, high)})"
 
 
 def hours_text(hours: float) -> str:
@@ -224,15 +241,31 @@ def compact(value: float | None) -> str:
     return f"{figure(value / 1e6)}M" if value >= 999_500 else f"{figure(value / 1e3)}k"
 
 
-def _done(episodes: Sequence[Incident], changed: Sequence[Any]) -> str:
+def _done(material: Material, cause: Cause, changed: Sequence[Any]) -> str:
+    episodes = cause.incidents
     if changed:
         return done_text(changed)
+    if restarted := _restarted(material, cause):
+        return "restarted" if restarted == 1 else f"{restarted} restarted"
     reasons = [(one.page or {}).get("resolved_reason") for one in episodes]
     ends = [reason for reason in reasons if reason]
     if ends:
         return clean(str(ends[-1]).split(" (")[0])
     acked = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
     return f"acked by {clean(acked[0])}" if acked else "no change found"
+
+
+def _restarted(material: Material, cause: Cause) -> int:
+    """How many of its targets restarted from its beginning until an hour after its end."""
+    keys = cause.cells.select("instance", "engine").unique()
+    ends = [one.resolved_at or material.until for one in cause.incidents]
+    after = min(one.started_at for one in cause.incidents), max(ends) + _AFTER
+    restarts = material.cells.filter(
+        pl.col("restarted").fill_null(False)
+        & (pl.col("end") > after[0])
+        & (pl.col("end") <= after[1])
+    )
+    return restarts.join(keys, on=keys.columns, how="semi").n_unique(keys.columns)
 
 
 def _result(material: Material, family: str, episodes: Sequence[Incident]) -> str:
@@ -249,7 +282,7 @@ def _result(material: Material, family: str, episodes: Sequence[Incident]) -> st
             & pl.col("speed_at_equal_load_ratio").is_not_null()
         )
         if len(mine):
-            ratio = mine["speed_at_equal_load_ratio"][-1]
+            ratio = float(mine["speed_at_equal_load_ratio"].tail(_LAST_CELLS).to_numpy().mean())
             return f"speed {100 * ratio:.0f} %{' again' if ratio >= _RECOVERED else ''}"
     return f"over after {duration(_covered(material, episodes))}"
 

@@ -145,6 +145,26 @@ def incident_rows(material: Material) -> list[dict[str, Any]]:
     return rows
 
 
+def notice_counts(material: Material) -> list[dict[str, Any]]:
+    """Notices of the week as JSON values: a row an alert and pool, the most frequent first."""
+    counted: dict[tuple[str, str], list[Incident]] = {}
+    for one in of_week(material):
+        if one.severity == "notice":
+            counted.setdefault((one.alert, one.target.get("pool", "")), []).append(one)
+    rows = [
+        {
+            "alert": alert,
+            "pool": pool,
+            "notices": len(notices),
+            "servers": len({key_of(one) for one in notices if one.target.get("instance")}) or None,
+            "first": utc_text(notices[0].started_at),
+            "last": utc_text(notices[-1].started_at),
+        }
+        for (alert, pool), notices in counted.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["notices"], row["alert"], row["pool"]))
+
+
 def short_names(keys: Iterable[TargetKey]) -> dict[TargetKey, str]:
     """Target → its name: without the port where every server has the same one.
 

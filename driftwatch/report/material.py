@@ -24,6 +24,8 @@ class Reference:
     instance: str | None  # of a target's own baseline; None = of the pool
     said_by: str  # "baseline of 2026-11-10 (48 h)" or "tuned_for"
     values: Mapping[str, float]  # column → value
+    since: datetime | None = None  # of the window; None = declared
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,9 @@ class Material:
     until: datetime  # the report ends before it: the week's end, or now where the week is not over
     cells: pl.DataFrame = field(default_factory=no_cells)  # CELL_SCHEMA, of the week
     days: pl.DataFrame = field(default_factory=no_days)  # of the month before ``until``
+    last_cells: pl.DataFrame = field(default_factory=no_cells)  # of the week before
+    # of the windows of baselines, as far as their minutes are kept; of drawn pools
+    baseline_cells: pl.DataFrame = field(default_factory=no_cells)
     incidents: Sequence[Incident] = ()  # open in the week or in the week before it; resolved too
     verifications: Sequence[Verification] = ()  # open in some of the eight weeks before ``until``
     advice: Sequence[AdviceGiven] = ()  # of those eight weeks

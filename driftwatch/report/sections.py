@@ -2,75 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from operator import itemgetter
 
 from driftwatch.notify.numbers import (
     clean,
     clock_seconds,
-    count,
     duration,
     figure,
-    knob,
-    milliseconds,
-    moment,
     percent,
-    seconds,
-    times,
     tokens,
 )
-from driftwatch.report.drift import compact, hours_text, lost_text, over_text
+from driftwatch.report.blindness import MOST_SERVERS
+from driftwatch.report.drift import compact, hours_text, lost_text, missed_text
+from driftwatch.report.figures import week_rows
 from driftwatch.report.outcomes import effect_name
+from driftwatch.report.pool_sections import of_pools
+from driftwatch.report.tables import (
+    UNKNOWN,
+    Document,
+    Section,
+    or_unknown,
+    speed_text,
+    table,
+    time_text,
+)
 from driftwatch.report.text import MOST_DECISIONS, REASON_WORDS, many, tenths
-
-Document = Mapping[str, Any]
-UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One heading with its table."""
-
-    key: str  # short and stable, for links
-    title: str
-    header: tuple[str, ...] = ()  # empty = no table
-    rows: tuple[tuple[str, ...], ...] = ()
-    notes: tuple[str, ...] = ()  # sentences below it
-    numeric: frozenset[int] = frozenset()  # columns that are numbers, from 0
 
 
 def below(document: Document) -> list[Section]:
     """Every section that has something to say; none in a quiet week."""
     if document["quiet"]:
         return []
-    makers = (_decisions, _drift, _incidents, _lengths, _batch, _month, _latency, _caps)
+    makers = (_decisions, _week, _drift, _incidents, _notices, _comparison, of_pools)
     every = [section for make in makers for section in make(document)]
     return [*every, *_advice(document), *_blind(document), *_held_back(document), _rules(document)]
-
-
-def _table(
-    key: str,
-    title: str,
-    columns: Mapping[str, Callable[[Any], str]],
-    rows: Iterable[Any],
-    notes: tuple[str, ...] = (),
-    numeric: Iterable[int] = (),
-) -> Iterator[Section]:
-    """A section of one table, by column: header and text of a row's cell; none without rows."""
-    texts = tuple(tuple(clean(text(row)) for text in columns.values()) for row in rows)
-    if texts:
-        yield Section(key, title, tuple(columns), texts, notes, frozenset(numeric))
-
-
-def _or(value: float | None, write: Callable[[float], str]) -> str:
-    return UNKNOWN if value is None else write(value)
-
-
-def time_text(text: str) -> str:
-    """A time of the document as people read it."""
-    return moment(datetime.fromisoformat(text), None)
 
 
 def _decisions(document: Document) -> Iterator[Section]:
@@ -80,17 +47,17 @@ def _decisions(document: Document) -> Iterator[Section]:
             "what": lambda d: d["text"],
             "since": lambda d: time_text(d["since"]),
         }
-        yield from _table("decisions", "For you", columns, document["for_you"])
+        yield from table("decisions", "For you", columns, document["for_you"])
 
 
 def _drift(document: Document) -> Iterator[Section]:
     columns: Mapping[str, Callable[[Document], str]] = {
         "drift": lambda row: f"{row['subject']} {row['figure']}",
         "since": lambda row: time_text(row["from"]),
-        "requests over target": lambda row: (
-            row["cost"]["requests_over_target_reason"] or over_text(row["cost"])
+        "requests missed": lambda row: (
+            row["cost"]["requests_over_target_reason"] or missed_text(row["cost"])
         ),
-        "requests' wait, h": lambda row: _or(row["cost"]["waited_hours"], hours_text),
+        "requests' wait, h": lambda row: or_unknown(row["cost"]["waited_hours"], hours_text),
         "lost": lambda row: lost_text(row["cost"]),
         "done": lambda row: row["done"],
         "result": lambda row: row["result"],
@@ -98,23 +65,39 @@ def _drift(document: Document) -> Iterator[Section]:
     }
     costs = document["cost"]
     notes = [
-        "Counted in cells of ten minutes that an incident touches. Requests over TTFT and TPOT "
-        "targets are bounds: a target inside a bucket, or two targets, leave a range."
+        "Counted in cells of ten minutes that an incident touches. Requests missed are those over "
+        "their TTFT or TPOT target, and their share of all requests of the week in the pool; a "
+        "target inside a bucket, or two targets, leave a range."
     ]
     if costs["targets_derived"]:
         notes.append("Where no target is configured, it is twice the baseline's p95.")
     over = costs["requests_over_target_reason"]
     over = (
-        f"{over_text(costs)} requests over target"
+        f"{missed_text(costs)} requests missed"
         if over is None
-        else f"requests over target unknown ({over})"
+        else f"requests missed unknown ({over})"
     )
     notes.append(f"The whole week and fleet: {over}; GPU time: {lost_text(costs)}.")
-    yield from _table("drift", "Drift and its cost", columns, document["drift"], tuple(notes))
+    yield from table("drift", "Drift and its cost", columns, document["drift"], tuple(notes))
+
+
+def _week(document: Document) -> Iterator[Section]:
+    """The week of the drawn pools by day; the forms that can draw it do."""
+    rows = [row for timeline in document.get("timelines", ()) for row in week_rows(timeline)]
+    columns = {name: itemgetter(name) for name in (rows[0] if rows else ())}
+    note = (
+        "By half hours. Speed at equal load: of the pool's median and of its slowest server; 100 % "
+        "is as the baseline. In target: requests within the target that most missed; a bucket that "
+        "a target lies in counts as late. Usual in the baseline: nine of ten half hours of it."
+    )
+    yield from table("week", "The week", columns, rows, (note,), range(2, 7))
 
 
 def _incidents(document: Document) -> Iterator[Section]:
+    """Pages and tickets by cause; those of no cause after them, by alert."""
+    by_id = {one["id"]: one for one in document["incidents"]}
     columns: Mapping[str, Callable[[Document], str]] = {
+        "cause": lambda one: one["cause"],
         "severity": lambda one: one["severity"] + (" (silenced)" if one["silenced"] else ""),
         "alert": lambda one: one["alert"],
         "target": lambda one: one["subject"],
@@ -125,8 +108,31 @@ def _incidents(document: Document) -> Iterator[Section]:
         "useful": _useful,
         "id": lambda one: one["id"][:8],
     }
+    rows, placed = [], set()
+    for cause in document["drift"]:
+        followed = set(cause.get("consequences", ()))
+        for number, id_ in enumerate(cause["incidents"]):
+            first = f"{cause['subject']}: {cause['figure']}" if number == 0 else "same"
+            text = "its backlog" if id_ in followed else first
+            rows.append({**by_id[id_], "cause": text})
+            placed.add(id_)
+    others = [one for one in document["incidents"] if one["id"] not in placed]
+    rows += [{**one, "cause": "no drift"} for one in others if one["severity"] != "notice"]
     note = "Was a page worth it? driftwatch mark ID --useful, or --not-useful --because TEXT"
-    yield from _table("incidents", "Incidents", columns, document["incidents"], (note,))
+    yield from table("incidents", "Incidents by cause", columns, rows, (note,))
+
+
+def _notices(document: Document) -> Iterator[Section]:
+    columns: Mapping[str, Callable[[Document], str]] = {
+        "notice": lambda row: row["alert"],
+        "pool": lambda row: row["pool"],
+        "times": lambda row: f"{row['notices']:,}",
+        "servers": lambda row: "the pool" if row["servers"] is None else f"{row['servers']:,}",
+        "first": lambda row: time_text(row["first"]),
+        "last": lambda row: time_text(row["last"]),
+    }
+    rows = document.get("notices", ())
+    yield from table("notices", "Notices", columns, rows, numeric=(2, 3))
 
 
 def _lasted(incident: Document) -> str:
@@ -144,151 +150,34 @@ def _useful(incident: Document) -> str:
     return f"{'yes' if incident['useful'] else 'no'} ({incident['marked_by']}{why})"
 
 
-def _lengths(document: Document) -> Iterator[Section]:
-    """Lengths of the week against what each pool was tuned for; quantiles with their cell."""
+def _comparison(document: Document) -> Iterator[Section]:
+    """This week beside the last: a row for the fleet, and one a pool where there are several."""
+    comparison = document.get("comparison")
+    if not comparison or comparison["last_week_reason"]:
+        return
+    pools = comparison["pools"] if len(comparison["pools"]) > 1 else []
+    rows = [{"pool": "all pools" if pools else "fleet", **comparison["fleet"]}, *pools]
+
+    def beside(write: Callable[[Document], str]) -> Callable[[Document], str]:
+        return lambda row: " → ".join(
+            "none" if row[week] is None else write(row[week]) for week in ("last", "this")
+        )
+
     columns: Mapping[str, Callable[[Document], str]] = {
         "pool": lambda row: row["pool"],
-        "tokens": lambda row: row["word"],
-        "n": lambda row: _or(row["n"], compact),
-        "mean": lambda row: tokens(row["mean"]) if row["mean"] else row["reason"] or UNKNOWN,
-        "p50": lambda row: _quantile(row, "p50"),
-        "p95": lambda row: _quantile(row, "p95"),
-        "tuned for": lambda row: tokens(r) if (r := row["reference_mean"]) else "no reference",
-        "ratio": lambda row: "not compared" if row["ratio"] is None else times(row["ratio"], 3),
-        "by": lambda row: row["tuned_for"] or "no baseline, no tuned_for",
-    }
-    rows = [
-        {**pool, **pool[f"{word}_tokens"], "word": word}
-        for pool in document["pools"]
-        for word in ("prompt", "generation")
-    ]
-    note = (
-        "Quantiles lie in the named cell of the histogram, interpolated inside it; they are of "
-        "whole days."
-    )
-    title = "Lengths against the baseline and tuned_for"
-    yield from _table("lengths", title, columns, rows, (note,), (2, 3, 6, 7))
-
-
-def _quantile(length: Document, name: str) -> str:
-    """``1.2k in (1k, 2k]``."""
-    if length[name] is None:
-        return UNKNOWN
-    low, high = length[f"{name}_lower"], length[f"{name}_upper"]
-    return f"{_short(length[name])} in ({_short(low or 0.0)}, {_short(high)}]"
-
-
-def _short(mean: float | None) -> str:
-    if mean is None:
-        return "∞"
-    return f"{mean:.3g}" if mean < 1000 else f"{mean / 1000:.3g}k"
-
-
-def _batch(document: Document) -> Iterator[Section]:
-    columns: dict[str, Callable[[Document], str]] = {"pool": lambda row: row["pool"]}
-    columns |= {
-        name: lambda row, name=name: _or(row[name], figure)  # type: ignore[misc]
-        for name in ("p05", "p50", "p95")
-    }
-    columns |= {
-        "baseline's mean": lambda row: (
-            "no baseline" if row["reference_mean"] is None else figure(row["reference_mean"])
+        "server-hours": beside(lambda week: hours_text(week["server_hours"])),
+        "requests": beside(lambda week: compact(week["requests"])),
+        "missed": beside(missed_text),
+        "speed": beside(lambda w: or_unknown(w["speed_at_equal_load_ratio"], speed_text)),
+        "GPU-hours lost": beside(lambda week: or_unknown(week["gpu_hours_lost"], hours_text)),
+        "prompt tokens": beside(lambda week: or_unknown(week["prompt_tokens_mean"], tokens)),
+        "generation tokens": beside(
+            lambda week: or_unknown(week["generation_tokens_mean"], tokens)
         ),
-        "": lambda row: row["reason"] or "",
+        "not judged": beside(lambda week: or_unknown(week["without_verdict_ratio"], percent)),
     }
-    rows = [{**pool, **pool["requests_per_forward_pass"]} for pool in document["pools"]]
-    note = "Means of ten minutes, each weighing its forward passes."
-    title = "Requests a forward pass"
-    yield from _table("batch", title, columns, rows, (note,), range(1, 5))
-
-
-# header of the month's table → its column, how it is written, and what the column needs
-_MONTH: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("prompt tokens", "prompt_tokens_mean", tokens, ""),
-    ("generation tokens", "generation_tokens_mean", tokens, ""),
-    (
-        "requests a step, p50",
-        "requests_per_forward_pass_p50",
-        figure,
-        "without forward passes (vllm:iteration_tokens_total)",
-    ),
-    ("tokens/s/GPU", "tokens_per_second_per_gpu", figure, "where nobody counted the GPUs"),
-    ("speed at equal load", "speed_at_equal_load_ratio", figure, "without a baseline"),
-    ("TTFT p95", "ttft_seconds_p95", seconds, "without a request"),
-    ("minutes target missed", "slo_missed_ratio", percent, "without a target"),
-)
-
-
-def _month(document: Document) -> Iterator[Section]:
-    """A row a pool and week; means weigh requests or minutes, quantiles are of a usual day."""
-    rows = document["month"]
-    columns: dict[str, Callable[[Document], str]] = {
-        "pool": lambda row: row["pool"],
-        "week": lambda row: row["week"],
-        "server-days": lambda row: str(row["server_days"]),
-        "requests": lambda row: compact(row["finished_requests"]),
-    }
-    notes, blanks = ["Days as they were; the first and the last week may be parts of a week."], []
-    for header, name, write, need in _MONTH:
-        columns[header] = lambda row, name=name, write=write: _or(row[name], write)  # type: ignore[misc]
-        if need and any(row[name] is None for row in rows):
-            blanks.append(f"{header} {need}")
-    if blanks:
-        notes.append(f"Unknown: {', '.join(blanks)}.")
-    yield from _table("month", "The last four weeks", columns, rows, tuple(notes), range(2, 11))
-
-
-def _latency(document: Document) -> Iterator[Section]:
-    """Latency by batch: how much slower a token is in a larger batch."""
-    columns: Mapping[str, Callable[[Document], str]] = {
-        "pool": lambda band: band["pool"],
-        "requests a step": lambda band: (
-            f"{knob(band['from_requests'])}–{knob(band['to_requests'])}, "
-            f"mean {figure(band['requests_mean'])}"
-        ),
-        "server-h": lambda band: hours_text(band["hours"]),
-        "requests": lambda band: compact(band["requests"]),
-        "ITL mean": lambda band: _or(band["itl_seconds_mean"], milliseconds),
-        "TTFT mean": lambda band: _or(band["ttft_seconds_mean"], seconds),
-        "wait mean": lambda band: _or(band["queue_seconds_mean"], seconds),
-    }
-    rows = [{**band, "pool": pool["pool"]} for pool in document["pools"] for band in pool["bands"]]
-    yield from _table("latency", "Latency by batch", columns, rows, numeric=range(2, 7))
-
-
-def _caps(document: Document) -> Iterator[Section]:
-    """How far the caps and the KV cache were used."""
-    columns: Mapping[str, Callable[[Document], str]] = {
-        "pool": lambda row: row["pool"],
-        "max_num_seqs": _sequence_caps,
-        "most running": lambda row: _or(row["running_requests_peak"], count),
-        "server-h queued": lambda row: hours_text(row["queued_hours"]),
-        "the cap was": lambda row: (
-            row["max_num_seqs_reason"] or ("never reached" if row["never_reached"] else "reached")
-        ),
-        "max_num_batched_tokens": lambda row: (
-            ", ".join(map(knob, row["max_num_batched_tokens"])) or UNKNOWN
-        ),
-        "KV peak": lambda row: _or(row["kv_cache_usage_peak_ratio"], percent),
-        "preemptions": lambda row: _or(row["preemptions"], count),
-    }
-    note = (
-        "Most running and KV peak are means of ten minutes: the true peaks are higher. A cap "
-        "counts as reached where 95 % of it ran, or requests waited for it in most scrapes of a "
-        "minute."
-    )
-    rows = [{"pool": pool["pool"], **pool["caps"]} for pool in document["pools"]]
-    yield from _table("caps", "Caps and KV cache", columns, rows, (note,), (2, 3, 6, 7))
-
-
-def _sequence_caps(row: Document) -> str:
-    """The caps of the week, and what it was changed to where the minutes do not show it."""
-    caps, since = [knob(cap) for cap in row["max_num_seqs"]], row["max_num_seqs_since"]
-    if not caps:
-        return UNKNOWN
-    inferred = " (inferred)" if row["max_num_seqs_inferred"] else ""
-    then = "" if since is None or since.split(" ")[0] in caps else f", then {since}"
-    return f"{', '.join(caps)}{inferred}{then}"
+    title = f"Last week ({comparison['last_week']}) → this week"
+    yield from table("comparison", title, columns, rows)
 
 
 def _advice(document: Document) -> Iterator[Section]:
@@ -321,15 +210,37 @@ def _blind(document: Document) -> Iterator[Section]:
         for name, share in blind["by_reason"].items()
         if share
     )
-    cannot = blind["cannot_show_doubled_lengths"]
-    notes = [
-        f"Of {many(blind['servers'], 'server')} {cannot['prompt_tokens']} cannot show prompts ×2 "
-        f"and {cannot['generation_tokens']} cannot show generations ×2, or it is not known yet."
-    ]
+    notes = []
     if blind["longest_gap_hours"]:
         notes.append(f"Nobody watched for {hours_text(blind['longest_gap_hours'])} h at a stretch.")
     header = ("not judged", "% of server-minutes", "server-hours")
     yield Section("blind", "Blind spots", header, rows, tuple(notes), frozenset({1, 2}))
+    columns: Mapping[str, Callable[[Document], str]] = {
+        "server": lambda row: row["server"],
+        "pool": lambda row: row["pool"] or UNKNOWN,
+        "not judged, %": lambda row: tenths(row["without_verdict_ratio"]),
+        "mainly": lambda row: _reason(row["main_reason"]),
+        "would be missed": _missed,
+    }
+    note = (
+        "Servers not judged for 5 % of their minutes or more, or with too little data on lengths; "
+        f"{MOST_SERVERS} at most."
+    )
+    servers = blind.get("by_server", ())
+    yield from table("blind-servers", "Blind servers", columns, servers, (note,), (2,))
+
+
+def _reason(name: str | None) -> str:
+    return "never blind" if name is None else REASON_WORDS.get(name, name)
+
+
+def _missed(row: Document) -> str:
+    """What could happen to a blind server without a word from driftwatch."""
+    hours = row["without_verdict_hours"]
+    words = [f"a slower engine, for {hours_text(hours)} h"] if hours else []
+    stems = {"prompt_tokens": "prompts ×2", "generation_tokens": "generations ×2"}
+    words += [stems[stem] for stem in row["doubled_lengths_missed"]]
+    return ", ".join(words)
 
 
 def _held_back(document: Document) -> Iterator[Section]:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from itertools import pairwise
+from datetime import timedelta
 from typing import Any
 
-import polars as pl
-
 from driftwatch.model import Incident
-from driftwatch.report.cells import MINUTE_SECONDS, REASONS
 from driftwatch.report.incidents import fired_in, targets_of
 from driftwatch.report.material import Material
 from driftwatch.verify.verification import track_record
@@ -19,9 +15,6 @@ from driftwatch.verify.verification import track_record
 TRACK_WEEKS = 8
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
 _MONTH_DAYS = 365.25 / 12
-_CELL = timedelta(minutes=10)
-# a doubling of lengths is what the reports promise to show
-DOUBLED = 2.0
 
 
 def pages(material: Material) -> dict[str, Any]:
@@ -37,6 +30,10 @@ def pages(material: Material) -> dict[str, Any]:
     days = (material.until - material.since) / timedelta(days=1)
     budget = material.false_episodes_per_server_month * servers * days / _MONTH_DAYS
     by_severity = _by_severity(now)
+    marks = _marked(material, now)
+    # where nobody judged a page, each of them may have been a false one
+    not_useful = marks["marked_not_useful"]
+    false_pages = by_severity["page"] if not_useful is None else not_useful
     return {
         "pages": by_severity["page"],
         "pages_last_week": _by_severity(last)["page"],
@@ -45,14 +42,17 @@ def pages(material: Material) -> dict[str, Any]:
         "notices": by_severity["notice"],
         "silenced": sum(1 for one in now if one.silenced_by is not None),
         "budget_false_episodes": budget,
+        "over_budget": bool(servers) and false_pages > budget,
         "false_episodes_per_server_month": material.false_episodes_per_server_month,
-        **_marked(material, now),
+        **marks,
     }
 
 
 def _marked(material: Material, fired: Iterable[Incident]) -> dict[str, Any]:
     """Of the pages that woke somebody: how many somebody marked, and how many as not useful."""
-    paged = [one for one in fired if one.severity == "page" and one.silenced_by is None]
+    paged = [
+        one for one in fired if one.severity == "page" and not one.is_quiet and one.part_of is None
+    ]
     marks = [material.marks[one.id] for one in paged if one.id in material.marks]
     reason = "nobody marked one of them" if paged else "no page to mark"
     return {
@@ -63,7 +63,8 @@ def _marked(material: Material, fired: Iterable[Incident]) -> dict[str, Any]:
 
 
 def _by_severity(incidents: Iterable[Incident]) -> Counter[str]:
-    return Counter(one.severity for one in incidents if one.silenced_by is None)
+    """Incidents of which somebody was sent a page: no silence held it, no other spoke for it."""
+    return Counter(one.severity for one in incidents if not one.is_quiet and one.part_of is None)
 
 
 def advice_record(material: Material) -> dict[str, Any]:
@@ -95,58 +96,6 @@ def advice_record(material: Material) -> dict[str, Any]:
             for name, error in sorted(record.median_error.items())
         },
     }
-
-
-def blind(material: Material) -> dict[str, Any]:
-    """Server-minutes without a verdict on the engine, by reason; who cannot show a doubling."""
-    cells = material.cells
-    seconds = {r: float(cells[f"{r.replace(' ', '_')}_seconds"].sum()) for r in REASONS}
-    missed = _nobody_watched(material)
-    seconds["no data"] += missed
-    total = float(cells["seconds"].sum()) + missed
-    cannot = _cannot_show(cells)
-    return {
-        "server_minutes": total / MINUTE_SECONDS,
-        "without_verdict_ratio": sum(seconds.values()) / total if total else None,
-        "without_verdict_reason": None if total else "no minute of the week is kept",
-        "by_reason": {r: s / total if total else None for r, s in seconds.items()},
-        "cannot_show_doubled_lengths": cannot,
-        "servers": len(targets_of(material)),
-        "longest_gap_hours": max((b - a for a, b in _gaps(material)), default=timedelta(0))
-        / timedelta(hours=1),
-    }
-
-
-def _gaps(material: Material) -> list[tuple[datetime, datetime]]:
-    """Stretches of whole cells of which no target has a row: nobody watched."""
-    ends = material.cells["end"].unique().sort().to_list()
-    return [(a, b - _CELL) for a, b in pairwise(ends) if b - a > _CELL]
-
-
-def _nobody_watched(material: Material) -> float:
-    """Server-seconds of those stretches, of the servers that were there before and after."""
-    spans = material.cells.group_by("instance", "engine").agg(
-        first=pl.col("end").min(), last=pl.col("end").max()
-    )
-    total = 0.0
-    for began, ended in _gaps(material):
-        there = spans.filter((pl.col("first") <= began) & (pl.col("last") > ended)).height
-        total += there * (ended - began).total_seconds()
-    return total
-
-
-def _cannot_show(cells: pl.DataFrame) -> dict[str, int]:
-    """Servers whose lengths would not show a doubling, or of which that is not known."""
-    stems = ("prompt_tokens", "generation_tokens")
-    least = (pl.col(f"{s}_smallest_detectable_ratio").drop_nulls().last().alias(s) for s in stems)
-    # what is not known cannot be shown
-    cannot = (
-        cells.group_by("instance", "engine")
-        .agg(*least)
-        .select((pl.col(s) > DOUBLED).fill_null(True) for s in stems)
-        .with_columns(either=pl.any_horizontal(stems))
-    )
-    return {name: int(cannot[name].sum()) for name in cannot.columns}
 
 
 def suppressed(material: Material) -> dict[str, Any]:

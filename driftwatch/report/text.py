@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
@@ -23,6 +23,10 @@ TABLE = (24, 24, 13, 19)
 HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
 # so many decisions and drifts stand on the top screen; the rest stands below it
 MOST_DECISIONS, MOST_DRIFTS = 5, 8
+# a week whose data begins later than that is told as a part
+_WHOLE_WITHIN = timedelta(hours=1)
+# so many servers are named on the top screen; more are counted
+MOST_NAMED = 3
 # of fewer forecasts the median says how many there were
 _MEDIAN_OF_FEW = 5
 _SHOWN_RATIO = 0.0005
@@ -41,8 +45,8 @@ def top_screen(document: Document, *, piped: bool = False) -> list[str]:
     fleet, title = document["fleet"], document["week"]["title"]
     pools, servers = many(fleet["pools"], "pool"), many(fleet["servers"], "server")
     lines = [f"{title}. {pools}, {servers}"]
-    if not document["week"]["whole"]:
-        lines.append(until_text(document))
+    if (part := part_text(document)) is not None:
+        lines.append(part)
     for label, texts in sections(document):
         if label == MOVED and document["drift"]:
             rows = [HEADER, *drift_cells(document)]
@@ -56,10 +60,22 @@ def top_screen(document: Document, *, piped: bool = False) -> list[str]:
     return lines
 
 
-def until_text(document: Document) -> str:
-    """Up to when a week is told that is not over."""
-    until = datetime.fromisoformat(document["week"]["until"])
-    return f"not over yet: up to {until:%a} {until.day} {until:%b %H:%M} UTC"
+def part_text(document: Document) -> str | None:
+    """Of which part of the week there is data; None of all of it."""
+    week = document["week"]
+    start, end, first, last = (
+        datetime.fromisoformat(week.get(name) or week[usual])
+        for name, usual in (
+            ("from", "from"), ("to", "to"), ("data_from", "from"), ("data_to", "until"),
+        )
+    )  # fmt: skip
+    if max(first - start, end - last) < _WHOLE_WITHIN:
+        return None
+    return f"data from {_day(first)} to {_day(last)} UTC only"
+
+
+def _day(at: datetime) -> str:
+    return f"{at:%a} {at.day} {at:%b %H:%M}"
 
 
 def many(count: int, word: str) -> str:
@@ -101,7 +117,8 @@ def pages_text(pages: Document) -> str:
     if pages["silenced"]:
         parts.append(f"{pages['silenced']} silenced")
     budget = pages["budget_false_episodes"]
-    allowed = f"{figure(budget, 2)} a week are allowed" if budget else "no budget without servers"
+    over = "over the budget of" if pages["over_budget"] else "budget"
+    allowed = f"{over} {figure(budget, 2)} a week" if budget else "no budget without servers"
     return f"{parts[0]}; {', '.join([*parts[1:], allowed])}"
 
 
@@ -118,7 +135,7 @@ def advice_text(record: Document) -> str:
         off = percent(error["median_ratio"])
         unit = off.replace("%", "points") if first[0].endswith("in_target_ratio") else off
         name = "in target" if first[0].endswith("in_target_ratio") else effect_name(first[0])
-        text += f"; {name} forecasts off {unit} (median)"
+        text += f"; {name} forecast off {unit} median"
         text += f" (n {error['n']})" if error["n"] < _MEDIAN_OF_FEW else ""
     if record["open"]:
         text += f"; {record['open']} open"
@@ -137,9 +154,11 @@ def blind_text(blind: Document) -> str:
     text = f"{tenths(blind['without_verdict_ratio'])} % of server-minutes not judged"
     text += f": {inside}" if inside else ""
     cannot = blind["cannot_show_doubled_lengths"]["either"]
-    return (
-        f"{text}; on {many(cannot, 'server')} lengths ×2 would not be detected" if cannot else text
-    )
+    if not cannot:
+        return text
+    names = blind["cannot_show_doubled_lengths"].get("servers") or []
+    named = f" ({', '.join(names)})" if 0 < len(names) == cannot <= MOST_NAMED else ""
+    return f"{text}; on {many(cannot, 'server')}{named} length ×2 would be missed"
 
 
 def tenths(ratio: float) -> str:

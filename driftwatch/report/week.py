@@ -10,6 +10,7 @@ from driftwatch.errors import UsageError
 
 _NAME = re.compile(r"(\d{4})-W(\d{1,2})")
 LENGTH = timedelta(days=7)
+_WHOLE = 0.99  # of a week: its first and its last scrape do not lie on its ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,27 @@ def week_of(at: datetime) -> Week:
 def last_whole(at: datetime) -> Week:
     """The last week that was over at a time."""
     return week_of(at).before
+
+
+def weeks_held(first: datetime, last: datetime) -> list[tuple[Week, float]]:
+    """The weeks that a stretch touches, in order, with the share of each that it covers."""
+    weeks, week = [], week_of(first)
+    while week.start < last:
+        covered = min(last, week.end) - max(first, week.start)
+        weeks.append((week, covered / LENGTH))
+        week = week.after
+    return weeks
+
+
+def week_held(first: datetime, last: datetime) -> Week:
+    """The last whole week of a stretch; where none is whole, the one with most of it.
+
+    >>> week_held(datetime(2026, 11, 16, tzinfo=UTC), datetime(2026, 11, 24, tzinfo=UTC)).name
+    '2026-W47'
+    """
+    weeks = weeks_held(first, last) or [(week_of(first), 0.0)]
+    whole = [week for week, share in weeks if share >= _WHOLE]
+    return whole[-1] if whole else max(reversed(weeks), key=lambda pair: pair[1])[0]
 
 
 def week_named(text: str) -> Week:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,10 +11,12 @@ from pathlib import Path
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.installation import shipped
+from driftwatch.rulebook.overrides import pool_pattern
 from driftwatch.rulebook.rules import ReadRule, Rule, read_rules, with_ids
 from driftwatch.rulebook.trees import continued_by, read_tree
-from driftwatch.yaml_models import near
-from driftwatch.yaml_positions import Entries, Scalar, YamlFile, read_yaml
+from driftwatch.settings import Settings
+from driftwatch.yaml_models import near, node_at
+from driftwatch.yaml_positions import Entries, Scalar, YamlFile, plain, read_yaml, yaml_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +28,44 @@ class Rulebook:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTree:
+    """A tree and where it stands; ``tree`` is None where it has problems."""
+
+    file: YamlFile
+    entries: Entries
+    tree: Tree | None
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What reading a set of files gave."""
 
     book: Rulebook  # the rules and trees that could be read
     problems: tuple[Problem, ...]  # everything that is wrong, in file order
-    files: int  # how many files were read
-    rules: int  # how many rules they hold, readable or not
+    files: tuple[YamlFile, ...]
+    rules: tuple[ReadRule, ...]  # readable or not
+    trees: tuple[ReadTree, ...]  # readable or not
 
 
-def load_rulebook(
-    paths: Sequence[Path] = (), *, receivers: Collection[str] | None = None
-) -> Rulebook:
+def load_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = None) -> Rulebook:
     """Read rule and tree files; without paths the shipped ones.
 
     Args:
         paths: files, folders (their ``*.yaml``, and ``trees/*.yaml`` below) or globs. A tree
             that a rule names and no file has is taken from the shipped ones.
-        receivers: the names that rules may use; None = any.
+        configured: has the receivers and time intervals that rules may name, and the pools: an
+            override for another one is a warning. None = any.
 
     Raises:
-        ConfigError: with every problem of every file.
+        ConfigError: with every problem of every file; warnings alone raise nothing.
     """
-    reading = read_rulebook(paths, receivers=receivers)
-    if reading.problems:
+    reading = read_rulebook(paths, configured=configured)
+    if any(problem.severity == "error" for problem in reading.problems):
         raise ConfigError(reading.problems)
     return reading.book
 
 
-def read_rulebook(
-    paths: Sequence[Path] = (), *, receivers: Collection[str] | None = None
-) -> Reading:
+def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = None) -> Reading:
     """The same, never raising."""
     problems: list[Problem] = []
     files: list[YamlFile] = []
@@ -64,9 +73,9 @@ def read_rulebook(
     trees: dict[str, Tree] = {}
     places: dict[str, str] = {}
     of_trees: list[tuple[YamlFile, Entries]] = []
-    for path in _files(paths or (shipped("rules"),), problems):
+    for path in rule_files(paths or (shipped("rules"),), problems):
         file = read_yaml(path)
-        file.path = _display(path)
+        file.path = display_path(path)
         file.problems = [replace(p, path=file.path) for p in file.problems]
         files.append(file)
         root = file.root
@@ -78,37 +87,84 @@ def read_rulebook(
             of_trees.append((file, root))
         else:
             rules_read += read_rules(file, root)
-    _read_trees(of_trees, trees, places)
+    trees_read = _read_trees(of_trees, trees, places)
     rules = with_ids(rules_read)
-    _check_names(rules_read, trees, receivers)
+    declared = {str(plain(node_at(root, ("tree",)))) for _, root in of_trees}
+    _check_names(rules_read, trees, declared)
+    if configured is not None:
+        _check_configured(rules_read, configured)
     for file in files:
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
-    return Reading(Rulebook(rules, trees), tuple(problems), len(files), len(rules_read))
+    book = Rulebook(rules, trees)
+    return Reading(book, tuple(problems), tuple(files), tuple(rules_read), tuple(trees_read))
 
 
 def _check_names(
-    rules: Sequence[ReadRule], trees: dict[str, Tree], receivers: Collection[str] | None
+    rules: Sequence[ReadRule], trees: dict[str, Tree], declared: Collection[str]
 ) -> None:
-    """Trees, alerts and receivers that rules name exist; shipped trees are added where named."""
+    """Trees and alerts that rules name exist; shipped trees are added where named.
+
+    ``declared``: names of trees that the files have, readable or not.
+    """
     alerts = {str(alert.value) for one in rules for alert in one.names("alert")}
     for one in rules:
         for name in one.names("tree"):
             if name.value not in trees and name.value in shipped_trees():
                 trees[str(name.value)] = shipped_trees()[str(name.value)]
-            _check_name(one, name, "tree", {*trees, *shipped_trees()}, "")
+            names = {*trees, *shipped_trees(), *declared}
+            _check_name(one, name, "tree", names, " in these files", _tree_hint)
         for name in one.names("inhibited_by"):
             _check_name(one, name, "alert", alerts, " in these files")
-        for name in one.names("receivers") if receivers is not None else ():
-            _check_name(one, name, "receiver", receivers or (), " in the configuration")
+
+
+def _check_configured(rules: Sequence[ReadRule], settings: Settings) -> None:
+    """Receivers and time intervals that rules name exist; so should the pools."""
+    where = " in the configuration"
+    receivers = {one.name for one in settings.receivers}
+    intervals = {one.name for one in settings.time_intervals}
+    pools = {one.name for one in settings.pools}
+    for one in rules:
+        for name in one.names("receivers"):
+            _check_name(one, name, "receiver", receivers, where)
+        for name in one.names("mute_time_intervals"):
+            _check_name(one, name, "time interval", intervals, where)
+        if pools:
+            _note_unknown_pools(one, pools)
 
 
 def _check_name(
-    rule: ReadRule, name: Scalar, noun: str, names: Collection[str], where: str
+    rule: ReadRule,
+    name: Scalar,
+    noun: str,
+    names: Collection[str],
+    where: str,
+    hint: Callable[[ReadRule, str], str | None] = lambda rule, text: None,
 ) -> None:
     text = str(name.value)
     if text not in names:
         message = f"there is no {noun} {text}{where}"
-        rule.file.add(name.place, f"unknown-{noun}", message, near(text, names))
+        help_text = near(text, names) or hint(rule, text)
+        rule.file.add(name.place, f"unknown-{noun.replace(' ', '-')}", message, help_text)
+
+
+def _tree_hint(rule: ReadRule, name: str) -> str:
+    """The folder that trees are read from."""
+    folder = Path(rule.file.path).parent
+    place = folder / "trees" / f"{name}.yaml"
+    if place.is_file():
+        return f"{place} was not read: name the folder {folder}, or the file too"
+    return f"a tree is a file in {folder / 'trees'} with tree: {name}"
+
+
+def _note_unknown_pools(rule: ReadRule, pools: Collection[str]) -> None:
+    """A warning for every name in an override that no pool of the configuration has."""
+    for override in rule.overrides():
+        for name in rule.names("pool", override):
+            text = str(name.value)
+            if not any(re.search(pool_pattern([text]), pool) for pool in pools):
+                message = f"no pool of the configuration is called {text}"
+                hint = near(text, pools) or f"pools: {', '.join(sorted(pools))}"
+                rule.file.add(name.place, "unknown-pool", message, hint, "warning")
 
 
 def _read_trees(
@@ -117,17 +173,20 @@ def _read_trees(
     places: dict[str, str],
     *,
     alone: bool = False,
-) -> None:
+) -> list[ReadTree]:
     """Every tree of the files: first those that stand alone, then those that continue one."""
+    trees_read = []
     for file, root in sorted(files, key=lambda one: continued_by(one[1]) is not None):
         named = continued_by(root)
         more = {} if named is None or named in trees or alone else shipped_trees()
         tree = read_tree(file, root, {**more, **trees})
+        trees_read.append(ReadTree(file, root, tree))
         if tree is not None and tree.name in trees:
             message = f"a second tree {tree.name}, first in {places[tree.name]}"
             file.add(root.entries["tree"][1].place, "duplicate", message)
         elif tree is not None:
             trees[tree.name], places[tree.name] = tree, file.path
+    return trees_read
 
 
 @cache
@@ -143,29 +202,34 @@ def shipped_trees() -> Mapping[str, Tree]:
     return trees
 
 
-def _files(paths: Sequence[Path], problems: list[Problem]) -> list[Path]:
-    """Every file that is meant, each once, folders and globs in name order."""
+def rule_files(paths: Sequence[Path], problems: list[Problem] | None = None) -> list[Path]:
+    """Every file that is meant, each once, folders and globs in name order.
+
+    ``problems``: gets one for each folder and glob without a file.
+    """
     files: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            inside = [
-                *sorted([*path.glob("*.yaml"), *path.glob("*.yml")]),
-                *sorted([*path.glob("trees/*.yaml"), *path.glob("trees/*.yml")]),
-            ]
-        elif path.exists() or not glob.has_magic(str(path)):
-            inside = [path]
-        else:
-            inside = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207
-        if not inside:
+        inside = yaml_files(path)
+        if (path / "trees").is_dir():
+            inside += yaml_files(path / "trees")
+        if not inside and problems is not None:
             message = "no rule file is here (*.yaml)"
-            problems.append(Problem(_display(path), None, None, "no-files", message))
+            problems.append(Problem(display_path(path), None, None, "no-files", message))
         files += inside
     return list(dict.fromkeys(files))
 
 
-def _display(path: Path) -> str:
+def display_path(path: Path) -> str:
     """As short as it stays true: relative to here where it lies below."""
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(resolved(path).relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
+
+
+def resolved(path: Path) -> Path:
+    """The file that a path leads to; the path itself where its links lead in a circle."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        return path.absolute()

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, WithJsonSchema
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.rulebook.values import RulePart
@@ -80,10 +80,18 @@ def _template(text: str) -> str:
 
 def _columns(name: str) -> str:
     if name not in GROUPS and name not in BY_NAME:
-        raise fault("unknown-column", name, near(name, {*GROUPS, *BY_NAME}))
+        hint = near(name, {*GROUPS, *BY_NAME})
+        raise fault("unknown-column", name or "an empty name", hint)
     return name
 
 
+PageColumn = Annotated[
+    str,
+    AfterValidator(_columns),
+    WithJsonSchema(
+        {"title": "column or group", "type": "string", "enum": [*GROUPS, *BY_NAME]},
+    ),
+]
 Template = Annotated[str, AfterValidator(_template)]
 Templates = tuple[Template, ...]
 
@@ -104,7 +112,7 @@ class PageForm(RulePart):
     # hours, with its peers, or of a day with the baseline
     lengths: Lengths = "mean"
     # evidence that the page carries, by group or by name; empty = the usual groups
-    columns: tuple[Annotated[str, AfterValidator(_columns)], ...] = ()
+    columns: tuple[PageColumn, ...] = ()
     # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
     family: Family | None = None
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from driftwatch.errors import Problem
 
-WIDTH = 100  # of a source line; a longer one is cut around the caret
+WIDTH = 80  # of a terminal
+_WIDEST = 100  # of a source line elsewhere; a longer one is cut around the caret
 _ASCII = {"→": "->", "…": "...", "×": "x", "–": "-", "≥": ">=", "≤": "<="}
 
 
@@ -24,7 +25,9 @@ def render_problems(
     *,
     files: int | None = None,
     rules: int | None = None,
+    command_lines: int | None = None,
     ascii_only: bool = False,
+    terminal: bool = False,
 ) -> str:
     """Every problem and the verdict.
 
@@ -32,10 +35,12 @@ def render_problems(
         problems: in the order they are to be read.
         files: how many files were read; counted from the problems where it is not known.
         rules: how many rules were read, None = not said.
+        command_lines: how many of vLLM were read, None = not said.
         ascii_only: for terminals outside UTF-8.
+        terminal: in 80 columns; elsewhere no line is wrapped.
     """
-    parts = [_one(problem) for problem in problems]
-    parts.append(verdict(problems, files=files, rules=rules))
+    parts = [_one(problem, terminal) for problem in problems]
+    parts.append(verdict(problems, files=files, rules=rules, command_lines=command_lines))
     text = "\n".join(parts)
     if ascii_only:
         for sign, plain in _ASCII.items():
@@ -45,7 +50,11 @@ def render_problems(
 
 
 def verdict(
-    problems: Sequence[Problem], *, files: int | None = None, rules: int | None = None
+    problems: Sequence[Problem],
+    *,
+    files: int | None = None,
+    rules: int | None = None,
+    command_lines: int | None = None,
 ) -> str:
     """``1 error in 9 files, 12 rules``."""
     errors = sum(problem.severity == "error" for problem in problems)
@@ -53,41 +62,61 @@ def verdict(
     counts = [_count(errors, "error")] if errors or not warnings else []
     counts += [_count(warnings, "warning")] if warnings else []
     files_read = len({problem.path for problem in problems}) if files is None else files
-    text = f"{', '.join(counts)} in {_count(files_read, 'file')}"
-    return text if rules is None else f"{text}, {_count(rules, 'rule')}"
+    where = [_count(files_read, "file")] if files_read or command_lines is None else []
+    where += [_count(rules, "rule")] if rules is not None else []
+    where += [_count(command_lines, "command line")] if command_lines is not None else []
+    return f"{', '.join(counts)} in {', '.join(where)}"
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _one(problem: Problem) -> str:
+def _one(problem: Problem, terminal: bool) -> str:
     place = problem.path
     if problem.line is not None:
         place += f":{problem.line}:{problem.column or 1}"
-    lines = [f"{place}: {problem.severity}[{problem.code}] {problem.message}"]
+    lines = _text(f"{place}: {problem.severity}[{problem.code}] {problem.message}", terminal)
     if problem.line is not None and problem.source_line is not None:
         gutter = str(problem.line)
-        source, column = _window(problem.source_line, (problem.column or 1) - 1)
+        room = WIDTH - len(f" {gutter} | ……") if terminal else _WIDEST
+        source, column = _window(problem.source_line, (problem.column or 1) - 1, room)
         length = max(1, min(problem.length, len(source) - column))
         # What stands before the caret is copied where it is white space, so that tabs line up.
         before = "".join(c if c == "\t" else " " * _cells(c) for c in source[:column])
         under = "^" * sum(_cells(c) for c in source[column : column + length].ljust(1))
         lines += [f" {gutter} | {source}".rstrip(), f" {' ' * len(gutter)} | {before}{under}"]
     if problem.help_text:
-        lines.append(f" help: {problem.help_text}")
+        lines += _text(f" help: {problem.help_text}", terminal)
     return "\n".join(lines)
 
 
-def _window(line: str, column: int) -> tuple[str, int]:
-    """At most WIDTH characters of a line with the column inside; where the column is then."""
-    clean = "".join(c if c == "\t" or c.isprintable() else "?" for c in line)
-    if len(clean) <= WIDTH:
+def _text(line: str, terminal: bool) -> list[str]:
+    import textwrap  # only where something is wrong
+
+    text = _printable(line)
+    if not terminal:
+        return [text]
+    wrapper = textwrap.TextWrapper(
+        WIDTH, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.wrap(text)
+
+
+def _window(line: str, column: int, room: int) -> tuple[str, int]:
+    """At most ``room`` characters of a line with the column inside; where the column is then."""
+    clean = _printable(line)
+    if len(clean) <= room:
         return clean, column
-    first = max(0, min(column - 20, len(clean) - WIDTH))
+    first = max(0, min(column - 20, len(clean) - room))
     head = "…" if first else ""
-    tail = "…" if first + WIDTH < len(clean) else ""
-    return head + clean[first : first + WIDTH] + tail, column - first + len(head)
+    tail = "…" if first + room < len(clean) else ""
+    return head + clean[first : first + room] + tail, column - first + len(head)
+
+
+def _printable(line: str) -> str:
+    """Without what changes a terminal, or the order of what it prints."""
+    return "".join(c if c == "\t" or c.isprintable() else "?" for c in line)
 
 
 def _cells(character: str) -> int:

@@ -13,23 +13,26 @@ groups:
         labels: {}
         annotations: {summary: ...}
         receivers: [oncall]
+        overrides:
+          - pool: batch-*
+            when: limit_binding_share_10m_ratio >= 0.9
 ```
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import polars as pl
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
+from driftwatch.rulebook.overrides import OverrideInFile, pool_pattern
 from driftwatch.rulebook.page_form import PageForm
 from driftwatch.rulebook.values import RulePart, When
 from driftwatch.yaml_models import Duration, fault, note_duplicates, read_model
@@ -37,27 +40,18 @@ from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
 Per = Literal["target", "pool"]
 Instead = Mapping[str, tuple[str, str]]
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_NAME = re.compile(NAME)
 # What the target brings, and what is a key of its own.
 _RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "model_name")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """When one page for a pool takes the place of its targets' pages."""
+    """How a rule makes one incident of what fires on servers of one pool."""
 
-    share: float = 0.3  # of the pool's targets; at least so many of them fire
-    at_least: int = 3  # and at least so many of them
-    within_seconds: float = 1800.0  # after one another
-
-    def needed(self, of_targets: int) -> int:
-        """How many targets of a pool of this size make a page of the pool.
-
-        >>> Group().needed(8), Group().needed(40)
-        (3, 12)
-        """
-        # a share of 0.3 of 10 is 3, although 0.3 * 10 is a little more in binary
-        return max(self.at_least, math.ceil(self.share * of_targets - 1e-9))
+    wait_seconds: float = 180.0  # how long its page waits for others
+    within_seconds: float = 1800.0  # who begins so long after the others has another cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ class Rule:
     # what one incident is about. A pool's rule is true where it is true for any target of it, else
     # unknown where it is unknown for one
     per: Per = "target"
-    # when one incident of the pool takes the place of its targets' (``group:``); None = never
+    # how one incident of the pool takes the place of its targets' (``group:``); None = never
     together: Group | None = None
     # alerts that keep this rule from firing on a target while they fire there
     inhibited_by: tuple[str, ...] = ()
@@ -93,29 +87,83 @@ class Rule:
     annotations: Mapping[str, str] = field(default_factory=dict)
     page: PageForm = field(default_factory=PageForm)  # the rule's own form, else its group's
     receivers: tuple[str, ...] = ()  # names; empty = every receiver that takes the severity
+    # names of the time intervals in which its pages are held back
+    mute_time_intervals: tuple[str, ...] = ()
+    overrides: tuple[Override, ...] = ()  # what it is in some pools; the first that fits counts
     path: str = ""  # file it was read from
     line: int = 0  # 1-based line of its ``alert``
 
     @property
     def verdict(self) -> pl.Expr:
-        """True, false, or NULL where an input is missing or ``given`` does not hold."""
-        return self._where_given(self.when)
+        """True, false, or NULL where an input is missing or ``given`` does not hold; each row by
+        its ``pool``, which only a rule with overrides reads. False where the rule is off.
+        """
+        verdict = self._where_given(self.when) if self.enabled else pl.lit(False)
+        for one in reversed(self.overrides):
+            verdict = pl.when(one.fits).then(one.rule.verdict).otherwise(verdict)
+        return verdict
 
     @property
     def over(self) -> pl.Expr | None:
         """Whether ``until`` holds, NULL where that is unknown; None without it."""
-        return None if self.until is None else self._where_given(self.until)
+        if all(one.until is None for one in self.variants):
+            return None
+        over = pl.lit(None, pl.Boolean) if self.until is None else self._where_given(self.until)
+        for one in reversed(self.overrides):
+            over = pl.when(one.fits).then(one.rule.over).otherwise(over)
+        return over
 
     @property
     def columns(self) -> frozenset[str]:
-        """Every evidence column that it reads."""
-        parts = (self.when, self.precondition, self.until)
+        """Every evidence column that it reads, in any pool."""
+        parts = [part for one in self.variants for part in (one.when, one.precondition, one.until)]
         return frozenset().union(*(part.columns for part in parts if part is not None))
+
+    @property
+    def variants(self) -> tuple[Rule, ...]:
+        """The rule as it is in general, then as each override makes it."""
+        return (self, *(one.rule for one in self.overrides))
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether it is on in general, or in some pool."""
+        return any(one.enabled for one in self.variants)
+
+    def in_pool(self, pool: str | None) -> Rule:
+        """The rule as it is in a pool; its identity, labels and tree are the same everywhere."""
+        return next((one.rule for one in self.overrides if one.fits_pool(pool)), self)
 
     def _where_given(self, condition: Condition) -> pl.Expr:
         if self.precondition is None:
             return condition.expression
         return pl.when(self.precondition.expression).then(condition.expression)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What a rule is in the pools that it names."""
+
+    pools: tuple[str, ...]  # names; * stands for any text
+    rule: Rule  # the whole rule as it is there, without overrides of its own
+    line: int = 0  # 1-based line of its ``pool``
+
+    @property
+    def fits(self) -> pl.Expr:
+        """Whether a row's ``pool`` is one of them."""
+        return pl.col("pool").str.contains(pool_pattern(self.pools))
+
+    def fits_pool(self, pool: str | None) -> bool:
+        """Whether a pool is one of them; None is none."""
+        return pool is not None and re.search(pool_pattern(self.pools), pool) is not None
+
+
+def columns_of(rules: Iterable[Rule]) -> frozenset[str]:
+    """Every evidence column that one of the rules reads."""
+    return frozenset().union(*(rule.columns for rule in rules))
+
+
+# What an editor has of a label's name.
+LABEL: Any = {"pattern": f"^{NAME}$", "not": {"enum": list(_RESERVED)}}
 
 
 def _alert_name(text: str) -> str:
@@ -135,21 +183,29 @@ def _label_name(text: str) -> str:
 class _GroupInFile(RulePart):
     """``group:`` of a rule."""
 
-    share: float = Field(0.3, gt=0, le=1, strict=True)
-    at_least: int = Field(3, ge=2, strict=True)
-    within: Duration = 1800.0
+    INSTEAD: ClassVar[Instead] = {
+        "share": ("wait", "servers of one pool have one incident, however many they are"),
+        "at_least": ("wait", "servers of one pool have one incident, however many they are"),
+    }
+
+    wait: Duration = Field(180.0, description="how long the page waits for others of the pool")
+    within: Duration = Field(1800.0, description="who begins later than that has another cause")
 
 
-class _RuleInFile(RulePart):
+class RuleInFile(RulePart):
     """A rule as written; fields are those of :class:`Rule`."""
 
     INSTEAD: ClassVar[Instead] = {
         "by": ("per", "target or pool"),
         "expr": ("when", "conditions are SQL predicates, not PromQL"),
-        "record": ("alert", "there are no recording rules, as evidence columns are there already"),
+        "record": ("alert", "driftwatch has no recording rules; evidence columns take their place"),
     }
 
-    alert: Annotated[str, AfterValidator(_alert_name)]
+    alert: Annotated[
+        str,
+        AfterValidator(_alert_name),
+        WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
+    ]
     when: When
     precondition: When | None = Field(None, alias="given")
     until: When | None = None
@@ -162,10 +218,14 @@ class _RuleInFile(RulePart):
     enabled: bool = Field(True, strict=True)
     reason: str | None = None
     tree: str | None = None
-    labels: dict[Annotated[str, AfterValidator(_label_name)], str] = Field(default_factory=dict)
+    labels: dict[Annotated[str, AfterValidator(_label_name)], str] = Field(
+        default_factory=dict, json_schema_extra={"propertyNames": LABEL}
+    )
     page: PageForm | None = None
     annotations: dict[str, str] = Field(default_factory=dict)
     receivers: tuple[str, ...] = ()
+    mute_time_intervals: tuple[str, ...] = ()
+    overrides: tuple[OverrideInFile, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -174,10 +234,10 @@ class _RuleInFile(RulePart):
             message = "a disabled rule needs a reason"
             raise fault("missing-key", message, help_text, inner=("enabled",))
         if self.per == "pool" and self.tree is not None:
-            message = "a path is one target's; a pool has none"
+            message = "only a target has a path, a pool has none"
             raise fault("value", message, "leave out tree: or per: pool", inner=("tree",))
         if self.per == "pool" and self.together is not None:
-            message = "a rule per pool has one incident a pool"
+            message = "a rule per pool has one incident a pool already"
             raise fault("value", message, "leave out group: or per: pool", inner=("group",))
         if self.alert in self.inhibited_by:
             inner = ("inhibited_by", self.inhibited_by.index(self.alert))
@@ -185,23 +245,23 @@ class _RuleInFile(RulePart):
         return self
 
 
-class _RulesInFile(RulePart):
+class RulesInFile(RulePart):
     """A group of rules as written; its rules are read one by one."""
 
-    name: str
-    page: PageForm = PageForm()
-    rules: tuple[dict[str, Any], ...]
+    name: str = Field(description="the group's name, once in a file")
+    page: PageForm = Field(PageForm(), description="the page of each rule that has none")
+    rules: tuple[dict[str, Any], ...] = Field(description="its rules")
 
 
-class _File(RulePart):
+class RuleFile(RulePart):
     """A rule file as written; its groups are read one by one."""
 
     INSTEAD: ClassVar[Instead] = {"rules": ("groups", "- name: …, rules: […]")}
 
-    groups: tuple[dict[str, Any], ...]
+    groups: tuple[dict[str, Any], ...] = Field(description="rules that belong together")
 
 
-KEYS = tuple(f.alias or name for name, f in _RuleInFile.model_fields.items())
+KEYS = tuple(f.alias or name for name, f in RuleInFile.model_fields.items())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,9 +272,14 @@ class ReadRule:
     entries: Entries
     rule: Rule | None
 
-    def names(self, key: str) -> Iterator[Scalar]:
-        """The texts of a key: one, or those of a list."""
-        node = self.entries.entries[key][1] if key in self.entries.entries else None
+    def overrides(self) -> Iterator[Entries]:
+        """The overrides as written."""
+        yield from _mappings(self.entries, "overrides")
+
+    def names(self, key: str, within: Entries | None = None) -> Iterator[Scalar]:
+        """The texts of a key of the rule, or of a part of it: one, or those of a list."""
+        entries = (within or self.entries).entries
+        node = entries[key][1] if key in entries else None
         for one in node.items if isinstance(node, Items) else (node,):
             if isinstance(one, Scalar) and isinstance(one.value, str):
                 yield one
@@ -222,13 +287,13 @@ class ReadRule:
 
 def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
     """Rules of one file; what is wrong is noted in ``file``."""
-    read_model(file, root, _File)
+    read_model(file, root, RuleFile)
     note_duplicates(file, root, "groups")
     for group in _mappings(root, "groups"):
-        there = read_model(file, group, _RulesInFile)
+        there = read_model(file, group, RulesInFile)
         for entries in _mappings(group, "rules"):
             place = entries.entries["alert"][0] if "alert" in entries.entries else entries.place
-            one = read_model(file, entries, _RuleInFile, place=place)
+            one = read_model(file, entries, RuleInFile, place=place)
             if one is None or there is None:
                 yield ReadRule(file, entries, None)
                 continue
@@ -237,8 +302,17 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
                 values["together"] = Group(*dict(one.together).values())
             values["inhibited_by"] = tuple(dict.fromkeys(one.inhibited_by))
             values["page"] = one.page or there.page
+            del values["overrides"]
             rule = Rule(id=one.alert, group=there.name, path=file.path, line=place.line, **values)
-            yield ReadRule(file, entries, rule)
+            yield ReadRule(file, entries, replace(rule, overrides=_overrides(rule, one, entries)))
+
+
+def _overrides(rule: Rule, one: RuleInFile, entries: Entries) -> tuple[Override, ...]:
+    lines = [item.entries["pool"][0].line for item in _mappings(entries, "overrides")]
+    return tuple(
+        Override(there.pool, replace(rule, **there.changes), line)
+        for there, line in zip(one.overrides, lines, strict=True)
+    )
 
 
 def _mappings(root: Entries, key: str) -> Iterator[Entries]:
@@ -259,12 +333,24 @@ def with_ids(rules: Sequence[ReadRule]) -> tuple[Rule, ...]:
         rule_id = _identity(rule, severity=plain[_identity(rule, severity=False)] > 1)
         if rule_id in by_id:
             first = by_id[rule_id]
-            message = f"a second rule {rule_id}, first in {first.path}:{first.line}"
+            message = f"a second rule {rule_id}; the first is in {first.path}:{first.line}"
             help_text = "rules of one alert differ in labels or severity"
             one.file.add(one.entries.entries["alert"][1].place, "duplicate", message, help_text)
             continue
-        by_id[rule_id] = replace(rule, id=rule_id)
+        if rule_id != _identity(rule, severity=False):
+            _note_severities(one)
+        overrides = tuple(replace(o, rule=replace(o.rule, id=rule_id)) for o in rule.overrides)
+        by_id[rule_id] = replace(rule, id=rule_id, overrides=overrides)
     return tuple(by_id.values())
+
+
+def _note_severities(one: ReadRule) -> None:
+    """Severities in overrides of a rule that only its severity tells apart are problems."""
+    for item in one.overrides():
+        if "severity" in item.entries:
+            message = "only the severity tells this rule from another one of its alert"
+            help_text = "give both rules a label, or override enabled and when"
+            one.file.add(item.entries["severity"][1].place, "value", message, help_text)
 
 
 def _identity(rule: Rule, *, severity: bool) -> str:

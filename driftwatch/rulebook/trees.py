@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -35,7 +35,14 @@ class _Again(RulePart):
     no: str | None = None
 
 
-class _NodeInFile(RulePart):
+class NodeInFile(RulePart):
+    """A node as written."""
+
+    MISSING: ClassVar[Mapping[str, str]] = {
+        "yes": "the answer yes leads to no node or leaf",
+        "no": "the answer no leads to no node or leaf",
+    }
+
     question: str
     when: When
     yes: str
@@ -54,7 +61,9 @@ class _NodeInFile(RulePart):
         return self
 
 
-class _LeafInFile(RulePart):
+class LeafInFile(RulePart):
+    """A leaf as written."""
+
     kind: LeafKind
     meaning: str
     knob: str | None = None
@@ -63,16 +72,16 @@ class _LeafInFile(RulePart):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.kind == "change" and self.knob is None:
-            raise fault("missing-key", "a leaf of kind change has a knob")
+            raise fault("missing-key", "a leaf of kind change needs a knob")
         if self.kind == "none" and self.advice is None:
-            raise fault("missing-key", "a leaf of kind none has advice")
+            raise fault("missing-key", "a leaf of kind none needs advice")
         if self.kind != "change" and self.knob is not None:
             message = f"a leaf of kind {self.kind} changes no knob"
             raise fault("value", message, inner=("knob",))
         return self
 
 
-class _TreeInFile(RulePart):
+class TreeInFile(RulePart):
     """A tree as written; its nodes and leaves are read one by one."""
 
     tree: str
@@ -89,7 +98,7 @@ class _TreeInFile(RulePart):
 
 
 CAUSES = get_args(Cause)
-NODE_KEYS, LEAF_KEYS = tuple(_NodeInFile.model_fields), tuple(_LeafInFile.model_fields)
+NODE_KEYS, LEAF_KEYS = tuple(NodeInFile.model_fields), tuple(LeafInFile.model_fields)
 _Mappings = Mapping[str, tuple[Place, Entries]]  # name → its place, and what it has
 
 
@@ -102,7 +111,7 @@ def read_tree(
         trees: trees that it may continue, by name.
     """
     before = len(file.problems)
-    top = read_model(file, root, _TreeInFile)
+    top = read_model(file, root, TreeInFile)
     base = _base(file, root, trees or {})
     there = {} if base is None else dict(base.nodes)
     own_nodes, own_leaves = _mappings(root, "nodes"), _mappings(root, "leaves")
@@ -111,14 +120,14 @@ def read_tree(
         if name == UNDETERMINED:
             message = "undetermined is where every unknown ends; it is not written down"
             file.add(place, "reserved", message)
-        if (leaf := read_model(file, entries, _LeafInFile, place=place)) is not None:
+        if (leaf := read_model(file, entries, LeafInFile, place=place)) is not None:
             leaves[name] = Leaf(name, **dict(leaf))
     for name, (place, entries) in own_nodes.items():
         if name in there:
             again = read_model(file, entries, _Again, place=place)
             changed = {key: value for key, value in dict(again or ()).items() if value}
             nodes[name] = replace(there[name], **changed)
-        elif (node := read_model(file, entries, _NodeInFile, place=place)) is not None:
+        elif (node := read_model(file, entries, NodeInFile, place=place)) is not None:
             lenient = parse_condition(node.when.text, false_when_unknown=node.not_asked)
             nodes[name] = Node(name, lenient=lenient, **dict(node))
     inherited = {} if base is None else {**base.nodes, **base.leaves}
@@ -148,8 +157,8 @@ def read_tree(
 
 def continued_by(root: Entries) -> str | None:
     """The tree that a file's tree continues, as far as it can be read."""
-    entry = root.entries.get("continues")
-    return getattr(entry[1], "value", None) if entry else None
+    node = node_at(root, ("continues",))
+    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
 
 
 def _base(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> Tree | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
 
 from driftwatch.condition import Condition, parse_condition
+from driftwatch.condition_text import MAX_CHARACTERS
 from driftwatch.errors import ConditionError
 from driftwatch.evidence import BY_NAME
+from driftwatch.rulebook.metric_names import columns_from, metric_at
 from driftwatch.yaml_models import Part, fault, near
 
 
@@ -25,6 +27,11 @@ class RulePart(Part):
         return {name: value for name, value in values.items() if value is not None}
 
 
+# of a target, which people look for among the columns
+_LABELS = frozenset({"pool", "model_name", "model", "namespace", "job", "instance"})
+_OF_A_POOL = "overrides: [{pool: chat-*, when: …}] is another condition in some pools"
+
+
 def _condition(value: object) -> Condition:
     if not isinstance(value, str | int | float):
         raise fault("type", "a condition such as scrapes > 1 is wanted here")
@@ -32,7 +39,13 @@ def _condition(value: object) -> Condition:
         condition = parse_condition(str(value).rstrip(), columns=BY_NAME)
     except ConditionError as error:
         span = (error.line, error.column, error.length)
-        raise fault(error.code, error.message, error.help_text, span=span) from None
+        if (metric := metric_at(str(value), error.line, error.column)) is not None:
+            offset, name = metric
+            message = f"{name} is a metric, not a column"
+            span = (error.line, offset + 1, len(name))
+            raise fault("unknown-column", message, columns_from(name), span=span) from None
+        help_text = _OF_A_POOL if error.message in _LABELS else error.help_text
+        raise fault(error.code, error.message, help_text, span=span) from None
     if not condition.columns:
         help_text = "name an evidence column: driftwatch evidence"
         raise fault("constant", "the condition reads no column", help_text)
@@ -41,9 +54,19 @@ def _condition(value: object) -> Condition:
 
 def _column(name: str) -> str:
     if name not in BY_NAME:
-        raise fault("unknown-column", name, near(name, BY_NAME))
+        raise fault("unknown-column", name or "an empty name", near(name, BY_NAME))
     return name
 
 
-When = Annotated[Condition, BeforeValidator(_condition)]
-Column = Annotated[str, AfterValidator(_column)]
+# What an editor has of them.
+CONDITION = {
+    "title": "condition",
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_CHARACTERS,
+    "examples": ["waiting_capacity_requests > 20 AND kv_cache_usage_ratio < 0.8"],
+}
+COLUMN = {"title": "evidence column", "type": "string", "enum": list(BY_NAME)}
+
+When = Annotated[Condition, BeforeValidator(_condition), WithJsonSchema(CONDITION)]
+Column = Annotated[str, AfterValidator(_column), WithJsonSchema(COLUMN)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,18 @@ from driftwatch.collect.server_settings import from_arguments, from_config, from
 from driftwatch.detect.fingerprints import merged
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
+from driftwatch.incidents.routing import Route
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
+from driftwatch.vllm_arguments.command_line import plain_words
 
 if TYPE_CHECKING:
     from driftwatch import settings as kinds
     from driftwatch.collect.http import Bounds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
+    from driftwatch.settings.routes import RouteSettings
 
 _SETTINGS_OF_VLLM = (*KNOBS, "max_model_len", "kv_cache_tokens", "api_server_count")
 
@@ -50,15 +54,18 @@ def plan_of(config: Path) -> Plan:
 
 def plan_of_settings(settings: Settings) -> Plan:
     """The plan of a loaded configuration; errors as :func:`plan_of`."""
-    names = [receiver.name for receiver in settings.receivers]
-    book = load_rulebook(settings.rules, receivers=names)
+    book = load_rulebook(settings.rules, configured=settings)
     return Plan(
         rules=book.rules,
         trees=book.trees,
         pools=tuple(_pool(pool) for pool in settings.pools),
         pool_by=settings.pool_by,
         own_hosts=_own_hosts(settings),
+        time_intervals={one.name: one for one in settings.time_intervals},
         external_url=settings.external_url,
+        routes=tuple(_route(route) for route in settings.routes),
+        fallback_receiver=settings.fallback_receiver,
+        digest_hour=settings.digest_hour,
         detection=DetectSettings(
             false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
             holidays={day.date: day.name for day in settings.detection.holidays},
@@ -94,6 +101,17 @@ def _pool(pool: PoolSettings) -> Pool:
         model=pool.serving.model,
         gpu=pool.serving.gpu,
         tensor_parallel=pool.serving.tensor_parallel,
+        mute_time_intervals=pool.mute_time_intervals,
+        receivers=pool.receivers or (),
+    )
+
+
+def _route(route: RouteSettings) -> Route:
+    return Route(
+        route.receivers,
+        route.parsed,
+        route.repeat_every,
+        tuple((one.after, one.to) for one in route.escalate),
     )
 
 
@@ -110,7 +128,16 @@ def _fingerprint(settings: ServingSettings) -> Fingerprint:
 
 
 def _words(arguments: str | tuple[str, ...]) -> list[str]:
-    return arguments.split() if isinstance(arguments, str) else list(arguments)
+    """Of a text: split as the shell would.
+
+    Raises UsageError: a quote is never closed.
+    """
+    if not isinstance(arguments, str):
+        return list(arguments)
+    try:
+        return plain_words(arguments)
+    except ValueError as error:
+        raise UsageError(f"serving.arguments: {error}") from None
 
 
 def serving_said(settings: ServingSettings) -> list[Serving]:
@@ -151,9 +178,9 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
     sources: list[Source] = []
     pages: dict[str, dict[str, str]] = {}
     exporters: list[str] = []
-    for number, source in enumerate(settings.sources):
+    for source in settings.sources:
         if isinstance(source, kinds.PrometheusSource):
-            sources += _prometheus(source, number)
+            sources += _prometheus(source, {one.name for one in sources})
         elif isinstance(source, kinds.PagesSource):
             pages |= {url: dict(source.labels) for url in source.pages}
         elif isinstance(source, kinds.RecordingSource):
@@ -209,17 +236,24 @@ def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:
     }
 
 
-def _prometheus(source: kinds.PrometheusSource, number: int) -> list[Source]:
-    """The vLLM servers of one API, and its GPUs where they are asked for."""
+def _prometheus(source: kinds.PrometheusSource, names: Container[str]) -> list[Source]:
+    """The vLLM servers of one API, and its GPUs where they are asked for.
+
+    Its name is that of its host, and not of its place in the file, which may change: a target is
+    known to come from it.
+    """
     from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
     from driftwatch.collect.prometheus.client import PrometheusAsker
     from driftwatch.collect.prometheus.source import PrometheusSource
 
     api = api_of(source)
-    name = f"prometheus {number}"
+    asker = PrometheusAsker(source.prometheus, **api)
+    of_host = f"prometheus {asker.host}"
+    several = (f"{of_host} #{number}" for number in count(2))
+    name = next(one for one in chain((of_host,), several) if one not in names)
     sources: list[Source] = [
         PrometheusSource(
-            PrometheusAsker(source.prometheus, **api),
+            asker,
             selector=dict(source.match),
             step_seconds=source.step,
             budget_seconds=source.budget,

@@ -110,7 +110,9 @@ def keep_history(
 ) -> dict[TargetKey, Target]:
     """Replay a span into a store, as the service would have written it; every target of it."""
     if baselines is not None:
-        store.add_baselines([row_of(baseline) for baseline in baselines.every])
+        # who names them for this span wants them in force in all of it, whenever accepted
+        in_force = [replace(b, accepted_at=min(b.accepted_at, span[0])) for b in baselines.every]
+        store.add_baselines([row_of(baseline) for baseline in in_force])
     verifier = Verifier(store)
     at = span[0]
     targets: dict[TargetKey, Target] = {}

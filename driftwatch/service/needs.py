@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings import PrometheusSource, RecordingSource, Settings
 from driftwatch.settings.problems import without_secrets
-from driftwatch.yaml_models import place_of
+from driftwatch.settings.values import read_of, read_url_of
+from driftwatch.yaml_models import Part, place_of
 from driftwatch.yaml_positions import Entries, read_yaml
 
 Location = tuple[int | str, ...]
@@ -36,7 +38,9 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
         problems.append(_warning(path, "no-sources", "no sources: nothing is watched", help_text))
     if not settings.receivers:
         help_text = "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]"
-        problems.append(_warning(path, "no-receivers", "no receivers: nobody is told", help_text))
+        problems.append(
+            _warning(path, "no-receivers", "no receivers: nobody gets a page", help_text)
+        )
     return problems
 
 
@@ -66,19 +70,32 @@ def _files(settings: Settings) -> Iterator[tuple[Location, Callable[[], object]]
             yield ("pools", i, "serving", "startup_log"), _readable(pool.serving.startup_log)
     for i in range(len(settings.receivers)):
         yield from _of_receiver(settings, i).items()
+    if settings.heartbeat is not None:
+        yield from _of_part(settings.heartbeat, ("heartbeat",))
+    if settings.database_password_file is not None:
+        reader = partial(read_of, None, settings.database_password_file)
+        yield ("database_password_file",), reader
 
 
 def _of_receiver(settings: Settings, number: int) -> dict[Location, Callable[[], object]]:
     receiver = settings.receivers[number]
-    slack, webhook = receiver.slack, receiver.webhook
-    readers: dict[Location, Callable[[], object]] = {}
-    if slack is not None and slack.webhook_url_file is not None:
-        readers["receivers", number, "slack", "webhook_url_file"] = slack.read_url
-    if webhook is not None and webhook.url_file is not None:
-        readers["receivers", number, "webhook", "url_file"] = webhook.read_url
-    if webhook is not None and webhook.secret_file is not None:
-        readers["receivers", number, "webhook", "secret_file"] = webhook.read_secret
-    return readers
+    part = getattr(receiver, receiver.kind)
+    return dict(_of_part(part, ("receivers", number, receiver.kind)))
+
+
+def _of_part(part: Part, at: Location) -> Iterator[tuple[Location, Callable[[], object]]]:
+    """Fields that end in ``_file``, and how each is read: by their name, so that every kind of
+    receiver has its files checked.
+    """
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if isinstance(value, Part):
+            yield from _of_part(value, (*at, name))
+        elif isinstance(value, Path) and name == "ca_file":
+            yield (*at, name), _readable(value)
+        elif isinstance(value, Path):
+            reader = read_url_of if name.endswith("url_file") else read_of
+            yield (*at, name), partial(reader, None, value)
 
 
 def _readable(path: Path, *, folder_too: bool = False) -> Callable[[], object]:

@@ -1,92 +1,244 @@
-"""The outbox loop: send what is due, note what came of it."""
+"""The outbox: a thread and a queue for each receiver, so that one that hangs delays no other.
+
+New deliveries wake the threads at once; a poll finds what a lost wake-up left. Pages are marked one
+at a time, so that the metrics move while a receiver hangs.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
-from driftwatch.errors import DeliveryError
-from driftwatch.notify.delivery import Sender, next_attempt
-from driftwatch.notify.plan import Delivery
+import structlog
 
+from driftwatch.clock import Clock
+from driftwatch.errors import StoreError
+from driftwatch.receivers.sender import Sender
+from driftwatch.service.delivery_metrics import DEAD_COUNTS_FOR, DeliveryMetrics
+from driftwatch.service.receiver_queue import Attempt, DeliveryStore, ReceiverQueue, Results
 
-class Outbox(Protocol):
-    """What the loop needs of a store."""
-
-    def due_deliveries(self, now: datetime) -> list[Delivery]:
-        """Pending deliveries whose time has come."""
-
-    def mark_sent(self, delivery: Delivery, at: datetime) -> bool:
-        """A receiver took it."""
-
-    def mark_failed(
-        self, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
-    ) -> bool:
-        """It did not; None = given up."""
+POLL_SECONDS = 5.0
+# longer than a receiver's exchange over HTTP may take (driftwatch/receivers/http.py: 10 s), so
+# that what is on its way is marked; a receiver that hangs longer is left behind
+STOP_SECONDS = 12.0
+_METRICS_SECONDS = 1.0  # between two readings of the backlog
 
 
-class Attempt(NamedTuple):
-    """One attempt to deliver a page."""
+class _Worker:
+    """One thread that works off one queue."""
 
-    receiver: str
-    result: Literal["sent", "retried", "dead"]
-    reason: str  # why it was not taken, empty where it was
-    incident_id: str
-    event: str  # firing, advised, verified or resolved; of a report ``report``
-    rule: str
+    def __init__(self, name: str, work: Callable[[_Worker], None]) -> None:
+        self.ending, self.woken = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=work, args=(self,), name=name, daemon=True)
+
+    def end(self) -> None:
+        """Begin nothing more."""
+        self.ending.set()
+        self.woken.set()
 
 
-def deliver_due(
-    outbox: Outbox,
-    senders: Mapping[str, Sender],
-    now: datetime,
-    stopping: Callable[[], bool] = lambda: False,
-) -> list[Attempt]:
-    """Send everything that is due, each receiver on its own.
+class Outbox:
+    """Sends what is planned, until :meth:`stop`.
 
-    A delivery is marked only after the receiver took it: after a crash in between it is sent
-    again, never lost. Once ``stopping`` says so, nothing more is begun: each may take its whole
-    time-out.
-
-    Returns:
-        what became of each attempt.
+    ``may_send``: False while this process must send nothing, e.g. as it does not hold the lease.
     """
-    results = []
-    for delivery in outbox.due_deliveries(now):
-        if stopping():
-            break
-        page = delivery.payload
-        about = (delivery.incident_id, str(page["event"]), str(page["rule"]))
-        sender = senders.get(delivery.receiver)
-        if sender is None:
-            reason = f"the configuration has no receiver {delivery.receiver!r} any more"
-            outbox.mark_failed(delivery, now, reason, None)
-            results.append(Attempt(delivery.receiver, "dead", reason, *about))
-            continue
-        failure = None
-        try:
-            sender.send(page)
-        except DeliveryError as error:
-            failure = error
-        except Exception as error:  # noqa: BLE001 - one page that cannot be made holds up no other
-            message = f"not expected: {type(error).__name__}: {error}"
-            failure = DeliveryError(message, permanent=False)
-        if failure is None:
-            outbox.mark_sent(delivery, now)
-            results.append(Attempt(delivery.receiver, "sent", "", *about))
-            continue
-        again = (
-            None
-            if failure.permanent
-            else next_attempt(
-                delivery.attempts + 1,
-                now,
-                f"{delivery.incident_id}/{delivery.receiver}",
-                failure.retry_after_seconds,
+
+    def __init__(
+        self,
+        store: DeliveryStore,
+        clock: Clock,
+        metrics: DeliveryMetrics,
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store, self._clock, self._metrics = store, clock, metrics
+        self._may_send = may_send
+        self._results = Results(store)
+        self._log: Any = structlog.get_logger()
+        self._changing = threading.Lock()
+        self._running = False
+        self._queues: dict[str, ReceiverQueue] = {}  # of every receiver that there was
+        self._names: tuple[str, ...] = ()  # of those that there are
+        self._fallback: str | None = None
+        self._workers: dict[str, _Worker] = {}
+        self._clerk: _Worker | None = None
+        self._trouble: dict[str, str] = {}  # thread → why the store did not serve
+
+    def adopt(self, senders: Mapping[str, Sender], fallback: str | None = None) -> None:
+        """Send to these receivers from now on; ``fallback``: name of who gets what is given up.
+
+        What is on its way ends first: a receiver's queue is the same before and after, so that
+        nothing is sent twice. What waits for a receiver that is gone is given up.
+        """
+        with self._changing:
+            self._fallback = fallback
+            for name in self._queues.keys() | senders.keys():
+                queue = self._queue(name)
+                queue.sender, queue.fallback = senders.get(name), fallback
+            self._names = tuple(senders)
+            if self._running:
+                self._match_workers()
+
+    def start(self) -> None:
+        """Send in threads."""
+        with self._changing:
+            self._running = True
+            self._clerk = _Worker("driftwatch-outbox", self._keep_books)
+            self._match_workers()
+            self._clerk.thread.start()
+
+    def wake(self) -> None:
+        """There are new deliveries."""
+        with self._changing:
+            for worker in (*self._workers.values(), *((self._clerk,) if self._clerk else ())):
+                worker.woken.set()
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Begin nothing more, and wait for what is on its way, at most so long."""
+        with self._changing:
+            self._running = False
+            workers = dict(self._workers)
+            if self._clerk is not None:
+                workers[""] = self._clerk
+            self._workers, self._clerk = {}, None
+        for worker in workers.values():
+            worker.end()
+        deadline = time.monotonic() + seconds
+        for name, worker in workers.items():
+            worker.thread.join(max(0.0, deadline - time.monotonic()))
+            if worker.thread.is_alive():
+                self._log.warning("left behind while it sends: it may be sent again", receiver=name)
+
+    def why_silent(self) -> str | None:
+        """Which receivers' threads ended by themselves: nothing is sent to them; None: none did."""
+        with self._changing:
+            dead = [
+                name
+                for name, worker in self._workers.items()
+                if not worker.thread.is_alive() and not worker.ending.is_set()
+            ]
+        return f"nothing is sent to {', '.join(dead)}: the thread ended" if dead else None
+
+    def deliver_once(self) -> list[Attempt]:
+        """Send what is due, to all receivers at the same time; what became of each, in order.
+
+        Raises StoreError: the database does not serve.
+        """
+        attempts: list[Attempt] = []
+        while True:
+            with self._changing:
+                queues = [self._queue(name) for name in self._names]
+            queues += self._queues_of_nobody()
+            with ThreadPoolExecutor(max(1, len(queues))) as pool:
+                batch = [one for each in pool.map(self._drain, queues) for one in each]
+            attempts += batch
+            # what was given up is due at the fallback receiver now
+            if not any(one.result == "dead" for one in batch):
+                break
+        self._note_backlog()
+        return attempts
+
+    def _drain(self, queue: ReceiverQueue) -> list[Attempt]:
+        """Everything that is due now, once."""
+        now, attempts = self._clock.now(), []
+        while self._may_send() and (attempt := queue.send_next(due_by=now)) is not None:
+            self._note(attempt)
+            attempts.append(attempt)
+        return attempts
+
+    def _queue(self, name: str) -> ReceiverQueue:
+        if name not in self._queues:
+            queue = self._queues[name] = ReceiverQueue(
+                name, self._store, self._results, self._clock, self._may_send
             )
+            queue.fallback = self._fallback
+        return self._queues[name]
+
+    def _queues_of_nobody(self) -> list[ReceiverQueue]:
+        """Of receivers that the configuration does not have, and that deliveries wait for."""
+        waiting = self._store.waiting_receivers()
+        with self._changing:
+            return [self._queue(name) for name in sorted(waiting.difference(self._names))]
+
+    def _match_workers(self) -> None:
+        """A thread for each receiver that there is, and no other."""
+        for name in [name for name in self._workers if name not in self._names]:
+            self._workers.pop(name).end()
+        for name in self._names:
+            if name not in self._workers:
+                queue = self._queue(name)
+                worker = _Worker(f"driftwatch-outbox-{name}", partial(self._work, queue))
+                self._workers[name] = worker
+                worker.thread.start()
+            self._workers[name].woken.set()
+
+    def _work(self, queue: ReceiverQueue, worker: _Worker) -> None:
+        """The thread of one receiver."""
+        while not worker.ending.is_set():
+            worker.woken.clear()
+            pause = POLL_SECONDS
+            try:
+                if self._may_send():
+                    attempt = queue.send_next()
+                    if attempt is not None:
+                        self._note(attempt)
+                        continue
+                    pause = max(0.05, queue.idle_seconds(POLL_SECONDS))
+                self._served(queue.name, None)
+            except StoreError as error:
+                self._served(queue.name, error)
+            except Exception as error:  # noqa: BLE001 - the thread of a receiver never ends
+                self._log.error("not expected", receiver=queue.name, reason=repr(error))
+            worker.woken.wait(pause)
+
+    def _keep_books(self, worker: _Worker) -> None:
+        """The thread of the metrics, and of what nobody is there for any more."""
+        while not worker.ending.is_set():
+            worker.woken.clear()
+            try:
+                if self._may_send():
+                    for queue in self._queues_of_nobody():
+                        self._drain(queue)
+                self._note_backlog()
+                self._served("", None)
+            except StoreError as error:
+                self._served("", error)
+            except Exception as error:  # noqa: BLE001 - nor does this one
+                self._log.error("not expected", reason=repr(error))
+            if not worker.ending.wait(_METRICS_SECONDS):
+                worker.woken.wait(POLL_SECONDS)
+
+    def _note_backlog(self) -> None:
+        since = self._clock.now() - DEAD_COUNTS_FOR
+        self._metrics.note(self._store.backlog(since), self._names)
+
+    def _served(self, name: str, error: StoreError | None) -> None:
+        """Log that the database serves a thread or not, when that changes."""
+        before = self._trouble.pop(name, None)
+        if error is not None:
+            self._trouble[name] = error.message
+            if error.message != before:
+                self._log.error("deliveries wait for the database", reason=error.message)
+
+    def _note(self, attempt: Attempt) -> None:
+        """Metrics and one log line, at the time of the attempt."""
+        self._metrics.attempts.labels(attempt.receiver, attempt.result).inc()
+        log = self._log.info if attempt.result == "sent" else self._log.warning
+        what = attempt.event if attempt.event in ("report", "digest") else "page"
+        log(
+            f"{what} {attempt.result}",
+            receiver=attempt.receiver,
+            id=attempt.subject,
+            rule=attempt.rule,
+            about=attempt.event,
+            **({"reason": attempt.reason} if attempt.reason else {}),
         )
-        outbox.mark_failed(delivery, now, failure.message, again)
-        result: Literal["retried", "dead"] = "retried" if again else "dead"
-        results.append(Attempt(delivery.receiver, result, failure.message, *about))
-    return results
+        with self._changing:
+            if self._clerk is not None:
+                self._clerk.woken.set()
+            if attempt.result == "dead":  # the fallback receiver is sent it now
+                for worker in self._workers.values():
+                    worker.woken.set()

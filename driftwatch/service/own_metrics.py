@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, RestrictedRegistry
 
 from driftwatch import __version__
 from driftwatch.clock import SystemClock
 from driftwatch.model import Incident, IncidentState, Severity
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.rulebook.rules import Rule, columns_of
+from driftwatch.service.delivery_metrics import DeliveryMetrics
 from driftwatch.service.target_metrics import TargetMetrics
+from driftwatch.service.watch_metrics import WatchMetrics
 
 OPEN = "driftwatch_incidents_open"
 ONE = "driftwatch_incident"
 # In a storm the page must stay small: the others are counted in OPEN and stand in the database.
 MOST_INCIDENTS = 1_000
+
+# What a standby knows; anything else of it would be read as that of a service that sees nothing.
+STANDBY_SERVES = (
+    "driftwatch_build_info", "driftwatch_leader", "driftwatch_lease_fence",
+    "driftwatch_config_last_reload_successful",
+)  # fmt: skip
 
 _SEVERITIES: tuple[str, ...] = get_args(Severity)
 _STATES = tuple(state for state in get_args(IncidentState) if state != "resolved")
@@ -86,19 +96,51 @@ class OwnMetrics:
             "Targets for which a rule has no verdict in the last minute.",
             "rule",
         )
-        self.deliveries = counter(
-            "deliveries",
-            "Delivery attempts by receiver and result: sent, retried, dead.",
-            *("receiver", "result"),
+        self._reload_good = gauge(
+            "config_last_reload_successful",
+            "1 if the last reading of configuration and rules was taken, 0 if it was refused.",
         )
-        self.undelivered = gauge(
-            "undelivered_pages",
-            "Deliveries of pages and reports that wait or were given up, one per receiver.",
+        self._reload_at = gauge(
+            "config_last_reload_success_timestamp_seconds",
+            "When configuration and rules were last taken.",
+        )
+        self.deliveries = DeliveryMetrics(registry, now or SystemClock().now)
+        self.watch = WatchMetrics(registry)
+        self.unrouted = gauge("unrouted_incidents", "Open pages and tickets that nobody gets.")
+        self.slack_connected = gauge(
+            "slack_connected", "1 while Slack's buttons can be used, by receiver.", "receiver"
+        )
+        self.alertmanager_up = gauge(
+            "alertmanager_up",
+            "1 if an Alertmanager took the last alerts that were posted to it, else 0.",
+            *("receiver", "alertmanager"),
+        )
+        self.slack_clicks = counter(
+            "slack_clicks",
+            "Clicks on Slack's buttons by result: done, again, refused, failed.",
+            *("receiver", "result"),
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
         registry.register(self.per_target)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)
+
+    @property
+    def of_standby(self) -> RestrictedRegistry:
+        """What a process serves that does not tick: nothing that speaks of ticks or targets."""
+        return self.registry.restricted_registry(STANDBY_SERVES)
+
+    def note_minute(self, outcome: Outcome, state: State, rules: Collection[Rule]) -> None:
+        """A tick's evidence rows: the gauges per target, and the columns that the rules read."""
+        if len(outcome.rows):
+            rows = outcome.rows.hstack(outcome.judged)
+            self.per_target.note(rows, state.targets, of_rules=columns_of(rules))
+
+    def reloaded(self, *, good: bool, at: datetime) -> None:
+        """Configuration and rules were read: taken if ``good``, else refused."""
+        self._reload_good.set(good)
+        if good:
+            self._reload_at.set(at.timestamp())
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,9 @@ from driftwatch.report.material import (
     SilencedTime,
 )
 from driftwatch.report.tallies import TRACK_WEEKS
+from driftwatch.report.timeline import drawn_pools
 from driftwatch.report.week import Week
+from driftwatch.rulebook.rules import Rule
 from driftwatch.store.incidents import USEFUL
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import VERIFICATION
@@ -42,6 +44,8 @@ MOST_INCIDENTS = 10_000
 # Of a day of more targets the rows do not fit into memory at a time.
 _TARGETS_A_DAY = 200
 _PARTS = 8
+# A band of a longer window says no more.
+_BASELINE_REACH = timedelta(days=2)
 
 
 class Folded:
@@ -134,10 +138,13 @@ def gather(
     there = set(store.day_starts())
     for day in _days_between(week.start, end):
         _fold_day(store, folded, day, min(day + _DAY, end), keep=day not in there)
+    before = Folded(slos)
     # of days that nobody finished (a young database, a replay) the minutes may still be there
     for day in _days_between(since, week.start):
-        if day not in there:
-            folded.add_day(store.past(day, day + _DAY))
+        if day >= week.before.start:
+            _fold_day(store, before, day, day + _DAY, keep=day not in there)
+        elif day not in there:
+            before.add_day(store.past(day, day + _DAY))
     cells = folded.cells
     if cells.is_empty():
         raise NoVerdict(
@@ -150,11 +157,12 @@ def gather(
     stored_days = kept_days(store.days(since, end))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     first = end - timedelta(weeks=TRACK_WEEKS)
-    return Material(
+    material = Material(
         week=week,
         until=end,
         cells=cells,
-        days=pl.concat([stored_days, folded.days]).sort("day", "instance", "engine"),
+        last_cells=before.cells,
+        days=pl.concat([stored_days, before.days, folded.days]).sort("day", "instance", "engine"),
         incidents=_incidents_until(incidents, end),
         verifications=[VERIFICATION.value(v.document) for v in store.verifications(first, end)],
         advice=_advice(store, first, end),
@@ -168,6 +176,29 @@ def gather(
         false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
         price=price,
     )
+    return replace(material, baseline_cells=_baseline_cells(store, material))
+
+
+def _baseline_cells(store: Store, material: Material) -> pl.DataFrame:
+    """Cells of the newest baseline of each drawn pool, the pool's own before its servers'."""
+    folded = Folded(material.slos)
+    targets = (
+        material.cells.select("pool", "instance", "engine").unique().sort("instance", "engine")
+    )
+    for pool in drawn_pools(material):
+        windows = [
+            (one.instance is None, one.until, one.since)
+            for one in material.references
+            if one.pool == pool and one.since is not None and one.until is not None
+        ]
+        if not windows:
+            continue
+        _, until, since = max(windows)
+        keys = targets.filter(pl.col("pool") == pool).select("instance", "engine").iter_rows()
+        folded.add(
+            store.past(max(since, until - _BASELINE_REACH), until, [TargetKey(*k) for k in keys])
+        )
+    return folded.cells
 
 
 def _midnight(at: datetime) -> datetime:
@@ -239,7 +270,9 @@ def reference_of_baseline(baseline: Baseline) -> Reference:
     """What a baseline says was good."""
     hours = (baseline.until - baseline.since).total_seconds() / 3600
     text = f"baseline {baseline.since:%Y-%m-%d} {hours:.0f} h"
-    return Reference(baseline.pool, baseline.instance, text, _reference_values(baseline.reference))
+    values = _reference_values(baseline.reference)
+    window = baseline.since, baseline.until
+    return Reference(baseline.pool, baseline.instance, text, values, *window)
 
 
 def _reference_values(reference: pl.DataFrame) -> dict[str, float]:
@@ -293,22 +326,34 @@ def _silenced(store: Store, since: datetime, until: datetime) -> Iterator[Silenc
             yield SilencedTime(one.id, matchers, one.created_by, one.comment)
 
 
+def _overrides(rule: Rule) -> list[dict[str, Any]]:
+    return [{"pools": list(one.pools), **_deciding(one.rule)} for one in rule.overrides]
+
+
+def _deciding(rule: Rule) -> dict[str, Any]:
+    """What an override may change."""
+    return {
+        "enabled": rule.enabled,
+        "severity": rule.severity,
+        "conditions": [c and c.text for c in (rule.when, rule.precondition, rule.until)],
+        "for": rule.for_seconds,
+        "keep_firing_for": rule.keep_firing_for_seconds,
+    }
+
+
 def rules_of(plan: Plan) -> RuleSet:
     """What was watched for, as a hash of every rule and tree: texts, never files' names."""
     rules = [
         {
             "id": rule.id,
-            "enabled": rule.enabled,
-            "severity": rule.severity,
-            "conditions": [c and c.text for c in (rule.when, rule.precondition, rule.until)],
-            "for": rule.for_seconds,
-            "keep_firing_for": rule.keep_firing_for_seconds,
+            **_deciding(rule),
             "per": rule.per,
             "together": rule.together
-            and [rule.together.share, rule.together.at_least, rule.together.within_seconds],
+            and [rule.together.wait_seconds, rule.together.within_seconds],
             "inhibited_by": list(rule.inhibited_by),
             "tree": rule.tree,
             "receivers": list(rule.receivers),
+            **({"overrides": _overrides(rule)} if rule.overrides else {}),
         }
         for rule in plan.rules
     ]

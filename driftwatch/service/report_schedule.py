@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from driftwatch.errors import NoVerdict
+from driftwatch.notify.page import web_address
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
@@ -23,6 +24,7 @@ from driftwatch.report.material import Price
 from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.service.report_material import gather
 from driftwatch.settings import Settings
+from driftwatch.settings.receivers.event_table import handling
 from driftwatch.store.store import Store
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -59,7 +61,12 @@ def schedule_of(settings: Settings) -> Schedule | None:
     return Schedule(
         weekday=report.weekday,
         hour=report.hour,
-        receivers=report.receivers or tuple(one.name for one in settings.receivers),
+        receivers=tuple(
+            one.name
+            for one in settings.receivers
+            if handling(one.form, "report") != "ignores"
+            and (not report.receivers or one.name in report.receivers)
+        ),
         directory=report.directory,
         price=None if price is None else Price(price.amount, price.currency),
         external_url=settings.external_url,
@@ -128,7 +135,7 @@ def _written(directory: Path | None, document: dict[str, Any]) -> tuple[Path | N
 def _links(schedule: Schedule, week: Week, file: Path | None) -> dict[str, str | None]:
     return {
         "report": None if file is None else str(file),
-        "driftwatch": schedule.external_url,
+        "driftwatch": web_address(schedule.external_url, f"/reports/{week.name}"),
         "command": f"driftwatch report --week {week.name}",
     }
 

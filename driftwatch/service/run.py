@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -19,47 +19,46 @@ from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.detect.trend.days import finished_days
-from driftwatch.model import Severity, Transition
-from driftwatch.notify.delivery import Sender
-from driftwatch.notify.plan import plan_deliveries
+from driftwatch.model import Transition
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory, with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
 from driftwatch.pipeline.stored_state import advice_rows, memory_of, resumed, state_from
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.service.outbox import Attempt, deliver_due
+from driftwatch.service.clock_steps import ClockSteps
+from driftwatch.service.heartbeat import UNDELIVERED, Answering, Heartbeat, Target
+from driftwatch.service.keeper import Keeper
+from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.planning import commit_planned
+from driftwatch.service.receiver_queue import Attempt
+from driftwatch.service.receivers import Receiver, planned_changes
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
     Schedule,
     WrittenReport,
     make_due,
 )
-from driftwatch.service.scrape_failures import ScrapeFailures
+from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.stored_verifications import Verifier, verification_rows
+from driftwatch.service.tick_notes import TickNotes
+from driftwatch.service.unrouted_incidents import log_unrouted
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store, TickRecord
 
-_DELIVER_SECONDS = 2.0
+_ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
 # Resolved incidents are kept as long as the longest look back that reports take.
 _INCIDENTS_KEPT = timedelta(days=400)
+# What receivers were sent can be looked up for so long; that they were, as long as incidents.
+_PAYLOADS_KEPT = timedelta(days=7)
 # Any window of five weeks back can be asked for.
 _MINUTES_KEPT = timedelta(days=35)
 # Of what is caught up after a stop only the last minutes' questions are simulated: a second or two
 # each, and a tick that takes long is taken for a dead one.
 _SIMULATED = timedelta(minutes=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Receiver:
-    """A receiver as the planner sees it."""
-
-    name: str
-    severities: Collection[Severity]
-    sender: Sender
 
 
 class Service:
@@ -69,6 +68,8 @@ class Service:
         interval_seconds: between two ticks.
         on_outcome: told of every tick's outcome (``watch`` prints it).
         reports: when weekly reports are made, and for whom; None = none are.
+        metrics: that it notes its work in; by default new ones.
+        may_send: False while another process may be the one that sends.
     """
 
     def __init__(
@@ -83,20 +84,29 @@ class Service:
         retention: timedelta = timedelta(hours=1),
         on_outcome: Callable[[Outcome], None] | None = None,
         reports: Schedule | None = None,
+        metrics: OwnMetrics | None = None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.metrics = OwnMetrics(clock.now)
+        self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
+        self._may_send = may_send
         self._sources = sources
         self._plan = plan
         self._store = store
         self._receivers = receivers
-        self._senders: Mapping[str, Sender] = {r.name: r.sender for r in receivers}
+        self._outbox = Outbox(store, clock, self.metrics.deliveries, may_send)
+        self._keeper = Keeper(store, self.metrics.alertmanager_up, may_send)
+        self._send_to(receivers)
+        self._keeper.adopt(receivers)
+        self._deciding = threading.Lock()
+        # held from reading what was sent to the commit of what is planned
+        self._planning = threading.Lock()
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._retention = retention
         self._on_outcome = on_outcome
         self._reports = reports
         self._log = structlog.get_logger()
-        self._failures = ScrapeFailures()
+        self._notes = TickNotes(self.metrics)
         self._state = state_from(store, clock.now())
         self._in_force = store.baselines_in_force()
         self._collecting = Collecting(sources)
@@ -108,22 +118,52 @@ class Service:
         self._attempted = time.monotonic()
         self._completed: float | None = None
         self._last_error: str | None = None
+        self._answering = Answering()
+        self._clock_steps = ClockSteps()
+        self._heartbeat: Heartbeat | None = None
         self._stopping = threading.Event()
+        self._slack_actions = SlackActions(store, clock.now, self.metrics)
         self._scheduler = _scheduler()
+
+    def adopt(self, plan: Plan, receivers: Sequence[Receiver]) -> None:
+        """Decide with another plan and other receivers; waits for a tick that is under way.
+
+        State stays; the next tick ends the incidents of rules and pools that are gone.
+        """
+        with self._deciding:
+            plan = replace(plan, served=self._plan.served, reported=self._plan.reported)
+            # in one: what is planned for a receiver finds its queue
+            with self._planning:
+                self._plan, self._receivers = plan, receivers
+                self._send_to(receivers)
+            # minutes before and after were detected with other settings
+            self._checkpoint = self._checkpoint.due()
+            self.metrics.unknown.clear()
+        # they wait for what is on its way, and no tick waits for them
+        self._keeper.adopt(receivers)
+        self._slack_actions.adopt(receivers)
+
+    def beat(self, targets: Sequence[Target], every_seconds: float) -> None:
+        """Tell these of each complete tick from now on, at most each so many seconds."""
+        counts, at = self.metrics.watch.heartbeats, self.metrics.watch.heartbeat_at
+        self._heartbeat = Heartbeat(targets, every_seconds, self._clock, counts, at, self._may_send)
 
     def tick_once(self) -> Outcome:
         """One tick now: collect, decide, commit. What it decided is in the store or not at all."""
+        with self._deciding:
+            return self._tick()
+
+    def _tick(self) -> Outcome:
         self._attempted = began = time.monotonic()
         now = self._clock.now()
         before = self._as_pinned(self._state)
+        if self._clock_steps.note(before.collected_until, now):
+            self._store.hasten_deliveries(now)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
         gathered = self._collecting.gather(before.collected_until, now, wait)
+        until = gathered.collected_until
         state, outcome = evaluate(
-            replace(
-                before,
-                collected_until=gathered.collected_until,
-                simulates_after=now - _SIMULATED,
-            ),
+            replace(before, collected_until=until, simulates_after=now - _SIMULATED),
             gathered.collected,
             gathered.complete,
             self._plan,
@@ -132,23 +172,11 @@ class Service:
         )
         news = self._verifier.after(outcome, state, self._plan, before.scrapes)
         happened = (*outcome.transitions, *news.transitions)
-        planned = plan_deliveries(
-            happened,
-            [(r.name, r.severities) for r in self._receivers],
-            self._store.silences(now),
-            now,
-            open_incidents=news.on_pages(state.incidents),
-            notified=self._store.notified({t.incident.id for t in news.transitions}),
-            of_rules={rule.id: rule.receivers for rule in self._plan.rules},
-        )
-        state = replace(state, incidents=planned.open_incidents)
         last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
         record = TickRecord(
             since=min(before.collected_until.values(), default=now),
             until=now,
-            incidents=state.incidents.values(),
-            transitions=planned.transitions,
-            deliveries=planned.deliveries,
+            deliveries=planned_changes(news.changes, self._receivers, self._plan.external_url, now),
             scrapes=outcome.scrapes,
             gpus=outcome.gpus,
             minutes=stored_rows(outcome.rows),
@@ -160,43 +188,58 @@ class Service:
             | reports_memory(self._plan)
             | news.memory,
         )
-        self._store.commit_tick(record)
+        self._commit(record, replace(state, incidents=news.on_pages(state.incidents)), happened)
         self._verifier.committed(news)
-        self._state, self._checkpoint = state, last_checkpoint
+        self._checkpoint = last_checkpoint
         self._completed = time.monotonic()
         self._last_error = None
         self._ask_restarted(outcome)
-        self._note_sources(gathered)
-        self._note(outcome, self._completed - began, now)
-        self._log_events(happened, outcome, news.failed)
+        self._notes.sources(self._sources, gathered)
+        self._notes.tick(outcome, self._state, self._plan.enabled, self._completed - began, now)
+        if self._heartbeat is not None:
+            self._heartbeat.ticked(self._why_withheld(gathered, now))
+        self._notes.events(happened, outcome, news.failed)
+        routes = self._plan.routes_to(r.subscription for r in self._receivers)
+        unrouted = log_unrouted(routes, happened, self._state.incidents, self._log)
+        self.metrics.unrouted.set(unrouted)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
         return outcome
 
+    def plan_actions_once(self) -> bool:
+        """Tell receivers what people did since the last tick; whether there was anything."""
+        if not self._store.unplanned_actions():
+            return False
+        self._commit(TickRecord(self._clock.now(), self._clock.now()))
+        return True
+
+    def _commit(
+        self, tick: TickRecord, state: State | None = None, happened: Sequence[Transition] = ()
+    ) -> None:
+        """Commit a tick, or nothing but what people did between two, and what is to be sent."""
+        with self._planning:
+            before, after = self._state, state or self._state
+            incidents = commit_planned(
+                *(self._store, self._plan, self._receivers, tick),
+                *(before.incidents, after.incidents, happened),
+            )
+            self._state = replace(after, incidents=incidents)
+        self._outbox.wake()
+
     def deliver_once(self) -> list[Attempt]:
         """Send what is due; what became of each."""
-        now, stopping = self._clock.now(), self._stopping.is_set
-        attempts = deliver_due(self._store, self._senders, now, stopping)
-        for attempt in attempts:
-            self.metrics.deliveries.labels(attempt.receiver, attempt.result).inc()
-            log = self._log.info if attempt.result == "sent" else self._log.warning
-            what = "report" if attempt.event == "report" else "page"
-            log(
-                f"{what} {attempt.result}",
-                receiver=attempt.receiver,
-                id=attempt.incident_id,
-                rule=attempt.rule,
-                about=attempt.event,
-                **({"reason": attempt.reason} if attempt.reason else {}),
-            )
-        self.metrics.undelivered.set(self._store.undelivered_count())
-        return attempts
+        return self._outbox.deliver_once()
+
+    def _send_to(self, receivers: Sequence[Receiver]) -> None:
+        senders = {receiver.name: receiver.sender for receiver in receivers}
+        self._outbox.adopt(senders, self._plan.fallback_receiver)
 
     def report_once(self) -> list[WrittenReport]:
         """Make the weekly reports that are due; those that were made."""
         if self._reports is None:
             return []
         reports = make_due(self._store, self._plan, self._reports, self._clock.now())
+        self._outbox.wake()
         for one in reports:
             self._log.info("report made", week=one.week.name, file=str(one.file or ""))
             if one.problem is not None:
@@ -208,10 +251,12 @@ class Service:
         now, state = self._clock.now(), self._state
         # a restart needs the scrapes before the last evaluated minute, however long ago it was
         needed = (state.evaluated_until or now) - HISTORY
+        self._store.make_room(now)
         self._store.prune(
             min(now - self._retention, needed),
             incidents_before=now - _INCIDENTS_KEPT,
             minutes_before=now - _MINUTES_KEPT,
+            payloads_before=now - _PAYLOADS_KEPT,
         )
         self._keep_days(finished_days(state.detection.trend))
         self._store.pack_minutes(now)
@@ -234,28 +279,31 @@ class Service:
             id="tick",
             next_run_time=first,
         )
-        add(
-            self.deliver_once,
-            "interval",
-            seconds=_DELIVER_SECONDS,
-            id="deliver",
-            executor="deliver",
-        )
+        often = {"seconds": _ACTIONS_SECONDS, "executor": "actions"}
+        add(self.plan_actions_once, "interval", id="actions", **often)
         add(self.prune, "interval", seconds=_PRUNE_SECONDS, id="prune", next_run_time=first)
         if self._reports is not None:  # each hour it is seen whether one is due, or was missed
             after = first + timedelta(minutes=1)
             add(self.report_once, "cron", minute=SETTLED_MINUTE, id="report", next_run_time=after)
         self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
+        self._keeper.start()
         self._scheduler.start()
+        self._outbox.start()
+        self._slack_actions.start(self._receivers)
         threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()
 
     def stop(self) -> None:
         """Finish the tick under way with what has come, then stop."""
         self._stopping.set()
+        self._keeper.stop()
+        if self._heartbeat is not None:
+            self._heartbeat.end()
         # before the scheduler waits for the tick: a source may take its whole budget to answer
         self._collecting.end()
+        self._slack_actions.stop()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
+        self._outbox.stop()
         for source in self._sources:
             source.close()
 
@@ -273,7 +321,16 @@ class Service:
         stale = time.monotonic() - self._completed
         if stale > max(3 * self._interval_seconds, 30.0):
             return f"no complete tick for {stale:.0f} s: {self._last_error or 'still running'}"
-        return None
+        return self._clock_steps.why_blind() or self._outbox.why_silent()
+
+    def _why_withheld(self, gathered: Gathered, now: datetime) -> str | None:
+        """Why nobody outside is told that this tick was complete; None = they are."""
+        unanswered = self._answering.why_incomplete(gathered) or self._clock_steps.why_blind()
+        if unanswered is not None:
+            return unanswered
+        unheard = self._store.unheard_count(now - UNDELIVERED)
+        word = "incident" if unheard == 1 else "incidents"
+        return f"no receiver has taken the page of {unheard} open {word}" if unheard else None
 
     def _ask_servers(self) -> None:
         """What the servers say of themselves, where they answer."""
@@ -321,72 +378,11 @@ class Service:
                         for one in self._scheduler.get_jobs():
                             one.modify(next_run_time=datetime.now(UTC))
 
-    def _note_sources(self, gathered: Gathered) -> None:
-        """Metrics of what was asked."""
-        metrics = self.metrics
-        for name, seconds in gathered.seconds.items():
-            metrics.source_seconds.labels(name).set(seconds)
-        for source in self._sources:
-            metrics.source_failures.labels(source.name).inc(source.name in gathered.failed)
-            until = gathered.collected_until.get(source.name)
-            if until is not None:
-                metrics.source_until.labels(source.name).set(until.timestamp())
-
-    def _note(self, outcome: Outcome, seconds: float, now: datetime) -> None:
-        """Metrics and log lines of one complete tick."""
-        metrics, state = self.metrics, self._state
-        metrics.ticks.labels("complete").inc()
-        metrics.tick_seconds.observe(seconds)
-        metrics.last_tick.set(now.timestamp())
-        if state.evaluated_until is not None:
-            metrics.evaluated_until.set(state.evaluated_until.timestamp())
-        metrics.targets.set(len(state.targets))
-        metrics.per_target.note(outcome.rows, state.targets)
-        good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
-        metrics.scrapes.labels("ok").inc(good)
-        metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
-        metrics.problems.inc(len(outcome.problems))
-        metrics.incidents.note(state.incidents.values())
-        if len(outcome.rows):
-            latest = outcome.rows["end"] == outcome.rows["end"].max()
-            for rule in outcome.verdicts.columns:
-                unknown = outcome.verdicts[rule].filter(latest).null_count()
-                metrics.unknown.labels(rule).set(unknown)
-        metrics.retired.inc(len(outcome.retired))
-        for key, why in sorted(outcome.retired.items()):
-            self._log.info("target retired", target=key.text, reason=why)
-        rows = pl.concat([outcome.scrapes, outcome.unseen])
-        for change in self._failures.changes(rows):
-            if change.reason is None:
-                self._log.info("answers again", target=change.instance)
-            else:
-                self._log.warning("no data", target=change.instance, reason=change.reason)
-        for instance, why in outcome.not_evaluated.items():
-            self._log.error("not evaluated", target=instance, why=why)
-        for problem in outcome.problems:
-            self._log.warning("source", where=problem.where, reason=problem.reason)
-
-    def _log_events(
-        self, happened: Sequence[Transition], outcome: Outcome, verifications_failed: Sequence[str]
-    ) -> None:
-        """What people are told, and the tracebacks of what must not happen."""
-        for answer in outcome.advices:
-            if answer.failed is not None:
-                self._log.error(
-                    "simulation failed", target=answer.target.key.text, why=answer.failed
-                )
-        for traceback in verifications_failed:
-            self._log.error("verification failed", why=traceback)
-        for transition in happened:
-            incident = transition.incident
-            summary = (incident.page or {}).get("summary")
-            self._log.info(transition.event, id=incident.id, rule=incident.rule, summary=summary)
-
 
 def _scheduler() -> BackgroundScheduler:
     """In-process ticker only: memory job store, one instance of each job, late ones run once."""
     return BackgroundScheduler(
         timezone=UTC,
-        executors={"default": ThreadPoolExecutor(2), "deliver": ThreadPoolExecutor(1)},
+        executors={"default": ThreadPoolExecutor(2), "actions": ThreadPoolExecutor(1)},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
     )

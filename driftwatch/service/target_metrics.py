@@ -1,11 +1,13 @@
 """The newest minute of evidence per target, as gauges on driftwatch's own ``/metrics``.
 
-What dashboards show beside vLLM's own series. NULL is an absent series, never 0.
+What dashboards show beside vLLM's own series, and what exported rules read. NULL is an absent
+series, never 0; true and false are 1 and 0; a text is the label ``value`` of a series that is 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,6 +19,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.limits import BUDGET, DEFERRED, KV, SEQS
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.state import JUDGED_SCHEMA
 
 # One series per column and target: what the dashboard draws, and no more. 32 names, so that the
 # page stays below 10 MB at the bound.
@@ -56,15 +59,24 @@ TARGET_COLUMNS: tuple[str, ...] = (
 )
 PREFIX = "driftwatch_target_"
 LIMIT_BINDS = f"{PREFIX}limit_binds"
+# Every target of the minute: what a condition on a missing value is true for.
+EVERY_TARGET = f"{PREFIX}answered"
+# Where driftwatch has not decided yet whether a missing target is lost: no verdict about coverage.
+DEPARTING = f"{PREFIX}departing"
+TEXT_LABEL = "value"
 LEFT_OUT = "driftwatch_targets_without_metrics"
+RULES_LEFT_OUT = "driftwatch_targets_without_rule_metrics"
 LIMITS = (SEQS, BUDGET, KV, DEFERRED)
 
 # Above it the page would cost seconds and tens of megabytes at every scrape: none is served then.
 MOST_TARGETS = 2_000
+# The same for the columns that the rules read: 900 targets with the shipped rules.
+MOST_VALUES = MOST_TARGETS * len(TARGET_COLUMNS)
 # As long as Prometheus itself looks back for a sample: an older minute is no "now".
 STALE_SECONDS = 300.0
 
 _LABELS = ("instance", "engine", "pool")
+_EVER_SEEN, _INPUTS_MISSING = JUDGED_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +85,9 @@ class _Minute:
 
     rows: pl.DataFrame
     end: datetime
+    columns: tuple[str, ...]  # of rules; none where there are too many targets for them
     left_out: int
+    rules_left_out: int
 
 
 class TargetMetrics(Collector):
@@ -87,14 +101,25 @@ class TargetMetrics(Collector):
         self._now = now
         self._minute: _Minute | None = None
 
-    def note(self, rows: pl.DataFrame, targets: Mapping[TargetKey, Target]) -> None:
+    def note(
+        self,
+        rows: pl.DataFrame,
+        targets: Mapping[TargetKey, Target],
+        *,
+        of_rules: Collection[str] = (),
+    ) -> None:
         """Take the newest minute of a tick's evidence rows; a tick without one changes nothing.
 
         A target that is not in the newest minute, or not in ``targets``, is no longer served.
+
+        Args:
+            rows: with :data:`driftwatch.pipeline.state.JUDGED_SCHEMA`.
+            of_rules: the columns that rules read, served beside :data:`TARGET_COLUMNS`.
         """
         end = rows["end"].max() if len(rows) else None
         if not isinstance(end, datetime):
             return
+        columns = tuple(sorted(set(of_rules) - set(TARGET_COLUMNS)))
         pools = pl.DataFrame(
             [(*key, target.pool or "default") for key, target in targets.items()],
             schema=dict.fromkeys(_LABELS, pl.String),
@@ -102,14 +127,21 @@ class TargetMetrics(Collector):
         )
         # a target that was retired in its last minute is none any more
         newest = rows.filter(pl.col("end") == end).select(
-            *KEY_COLUMNS, *TARGET_COLUMNS, "binding_limit"
+            *KEY_COLUMNS,
+            *dict.fromkeys((*TARGET_COLUMNS, *columns, "binding_limit")),
+            pl.col(_EVER_SEEN).fill_null(False).alias(EVERY_TARGET),
+            pl.col(_INPUTS_MISSING).fill_null(False).alias(DEPARTING),
         )
         newest = newest.join(pools, on=list(KEY_COLUMNS), maintain_order="left")
-        if len(newest) > MOST_TARGETS:
-            self._minute = _Minute(newest.clear(), end, len(newest))
-            return
+        count = len(newest)
+        left_out = count if count > MOST_TARGETS else 0
+        if left_out:
+            newest = newest.clear()
+        fits = count * (len(TARGET_COLUMNS) + len(columns)) <= MOST_VALUES
         # one assignment: a scrape sees the minute before or this one
-        self._minute = _Minute(newest, end, 0)
+        self._minute = _Minute(
+            newest, end, columns if fits else (), left_out, 0 if fits or left_out else count
+        )
 
     def describe(self) -> Iterable[Metric]:
         """Every family, empty."""
@@ -124,18 +156,28 @@ class TargetMetrics(Collector):
         return _families(minute)
 
 
-def _families(minute: _Minute | None) -> Iterable[Metric]:
+def _families(minute: _Minute | None) -> Iterator[Metric]:
     rows = pl.DataFrame() if minute is None else minute.rows
     labels = rows.select(_LABELS).to_dicts() if len(rows) else []
     left_out = Metric(LEFT_OUT, left_out_meaning(), "gauge")
+    rules_left_out = Metric(RULES_LEFT_OUT, rules_left_out_meaning(), "gauge")
     if minute is not None:
         left_out.add_sample(LEFT_OUT, {}, float(minute.left_out))
+        rules_left_out.add_sample(RULES_LEFT_OUT, {}, float(minute.rules_left_out))
     yield left_out
-    for column in TARGET_COLUMNS:
+    yield rules_left_out
+    for name, text in ((EVERY_TARGET, answered_meaning()), (DEPARTING, departing_meaning())):
+        family = Metric(name, text, "gauge")
+        for label, value in zip(labels, rows[name] if labels else (), strict=True):
+            family.add_sample(name, label, float(value))
+        yield family
+    for column in (*TARGET_COLUMNS, *(() if minute is None else minute.columns)):
         family = Metric(PREFIX + column, meaning(column), "gauge")
         for label, value in zip(labels, rows[column] if labels else (), strict=True):
-            if value is not None:
-                family.add_sample(family.name, label, value)
+            if isinstance(value, str):
+                family.add_sample(family.name, {**label, TEXT_LABEL: value}, 1.0)
+            elif value is not None and math.isfinite(value):
+                family.add_sample(family.name, label, float(value))
         yield family
     binds = Metric(LIMIT_BINDS, binds_meaning(), "gauge")
     for label, limit in zip(labels, rows["binding_limit"] if labels else (), strict=True):
@@ -163,4 +205,25 @@ def left_out_meaning() -> str:
     """Help text of :data:`LEFT_OUT`."""
     return (
         f"Targets whose numbers are not served here because there are more than {MOST_TARGETS:,}."
+    )
+
+
+def answered_meaning() -> str:
+    """Help text of :data:`EVERY_TARGET`."""
+    return "Newest minute: 1 for each target that has answered at least once, 0 for the others."
+
+
+def departing_meaning() -> str:
+    """Help text of :data:`DEPARTING`."""
+    return (
+        "Newest minute: 1 for a target that is missing and may have been scaled down, 0 for one "
+        "that is there or counts as lost."
+    )
+
+
+def rules_left_out_meaning() -> str:
+    """Help text of :data:`RULES_LEFT_OUT`."""
+    return (
+        "Targets for which the columns that only rules read are not served here, because that "
+        f"would be more than {MOST_VALUES:,} numbers."
     )

@@ -6,21 +6,51 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import (
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
-from driftwatch.errors import ConfigError, Problem
+from driftwatch.database_place import Place, SqliteFile, place_of
+from driftwatch.errors import ConfigError, Problem, StoreError
+from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
-from driftwatch.settings.problems import checked_receivers, without_secrets
-from driftwatch.settings.receivers import GpuHourPrice, ReceiverSettings, ReportSettings
+from driftwatch.settings.problems import checked_receivers, checked_routes, without_secrets
+from driftwatch.settings.receivers.event_table import handling
+from driftwatch.settings.receivers.receiver import ReceiverSettings
+from driftwatch.settings.report import GpuHourPrice, ReportSettings
+from driftwatch.settings.routes import RouteSettings
 from driftwatch.settings.sources import SourceSettings
-from driftwatch.settings.values import File, Seconds, Url
-from driftwatch.yaml_models import Part, note_duplicates, note_errors
+from driftwatch.settings.time_intervals import NamedIntervals
+from driftwatch.settings.values import File, Name, Seconds, Url, below
+from driftwatch.settings.web import Listen, WebSettings, listen_address
+from driftwatch.yaml_models import Part, fault, near, note_duplicates, note_errors
 from driftwatch.yaml_positions import Entries, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
+
+
+def _database(value: object, info: ValidationInfo) -> Path | str:
+    """A file, relative to the configuration's folder, or a URL without a password."""
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError("database is the path of a SQLite file, or a postgresql:// URL")
+    try:
+        place = place_of(value)
+    except StoreError as error:
+        raise ValueError("; ".join(filter(None, (error.message, error.help_text)))) from None
+    return below(place.path, info) if isinstance(place, SqliteFile) else place.typed
+
+
+Database = Annotated[
+    Path | str, PlainValidator(_database), WithJsonSchema({"type": "string", "format": "path"})
+]
 
 
 class Settings(Part):
@@ -41,17 +71,37 @@ class Settings(Part):
         description="budget of false episodes, holidays",
     )
     receivers: tuple[ReceiverSettings, ...] = Field((), description="who gets pages")
+    routes: tuple[RouteSettings, ...] = Field(
+        (), description="which incidents go to which receivers; the first that matches decides"
+    )
+    fallback_receiver: Name | None = Field(
+        None, description="receiver of pages and tickets that nothing else routes"
+    )
+    digest_hour: int = Field(
+        7, ge=0, le=23, strict=True, description="hour of the daily digest of notices, UTC"
+    )
+    time_intervals: tuple[NamedIntervals, ...] = Field(
+        (), description="times that rules and pools may be muted in, as in Alertmanager"
+    )
     rules: tuple[File, ...] = Field(
         (), description="rule files, folders or globs; without any the shipped ones"
     )
-    database: File = Field(
-        Path("driftwatch.db"), validate_default=True, description="SQLite file of the incidents"
+    database: Database = Field(
+        Path("driftwatch.db"),
+        validate_default=True,
+        description="SQLite file of the incidents, or postgresql://USER@HOST/NAME",
     )
-    listen: str = Field("127.0.0.1:9095", description="address of its own /metrics")
+    database_password_file: File | None = Field(
+        None, description="file with the password of a PostgreSQL database"
+    )
+    listen: Listen = Field("127.0.0.1:9095", description="address of its own /metrics")
     retention: Seconds = Field(
         3_600.0, le=10 * 365 * 86_400.0, description="how long raw scrapes are kept"
     )
-    external_url: Url | None = Field(None, description="URL that pages link to")
+    external_url: Url | None = Field(
+        None, description="URL of the web that people reach; pages link to their incident there"
+    )
+    web: WebSettings | None = Field(None, description="the pages of driftwatch web")
     gpu_hour_price: GpuHourPrice | None = Field(
         None, description="price of a GPU-hour, for the weekly report"
     )
@@ -59,26 +109,40 @@ class Settings(Part):
         None, description="the weekly report; without it none is sent"
     )
 
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, text: str) -> str:
-        host, _, port = text.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-            raise ValueError("listen is host:port, such as 127.0.0.1:9095")
-        return text
+    heartbeat: HeartbeatSettings | None = Field(
+        None, description="who outside hears that driftwatch still watches"
+    )
 
-    @field_validator("database", mode="before")
-    @classmethod
-    def _check_database(cls, value: object) -> object:
-        if isinstance(value, str) and "://" in value:
-            raise ValueError("database is the path of a SQLite file")
-        return value
+    @model_validator(mode="after")
+    def _check_intervals(self) -> Self:
+        names = {one.name for one in self.time_intervals}
+        for number, pool in enumerate(self.pools):
+            for position, name in enumerate(pool.mute_time_intervals):
+                if name not in names:
+                    inner = ("pools", number, "mute_time_intervals", position)
+                    message = f"there is no time interval {name}"
+                    raise fault("unknown-time-interval", message, near(name, names), inner=inner)
+        return self
+
+    @model_validator(mode="after")
+    def _check_report(self) -> Self:
+        forms = {one.name: one.form for one in self.receivers}
+        for position, name in enumerate(() if self.report is None else self.report.receivers):
+            if name in forms and handling(forms[name], "report") == "ignores":
+                message = f"{name} takes no reports: it is of the kind {forms[name]}"
+                inner = ("report", "receivers", position)
+                raise fault("not-allowed", message, "leave it out", inner=inner)
+        return self
+
+    @property
+    def database_place(self) -> Place:
+        """Where the database is, and where its password."""
+        return place_of(self.database, self.database_password_file)
 
     @property
     def listen_address(self) -> tuple[str, int]:
         """Host and port of ``listen``; brackets of an IPv6 address are taken off."""
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return listen_address(self.listen)
 
 
 def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None) -> Settings:
@@ -101,6 +165,7 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
     elif isinstance(root, Entries):
         note_duplicates(file, root, "pools")
         note_duplicates(file, root, "receivers")
+        note_duplicates(file, root, "time_intervals")
         checked_receivers(file, root)
         values: Any = plain(root)
         environ = os.environ if environ is None else environ
@@ -113,6 +178,8 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
             settings = Settings.model_validate(values, context=context)
         except ValidationError as error:
             note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
+        else:
+            checked_routes(file, root, settings.routes)
     if settings is None or file.problems:
         ordered = sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
         raise ConfigError(tuple(without_secrets(problem) for problem in ordered))

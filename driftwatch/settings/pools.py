@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from driftwatch.knobs import KNOBS, refusal
+from driftwatch.settings.routes import each_once
 from driftwatch.settings.values import (
     Count,
     Day,
@@ -107,6 +108,20 @@ class PoolSettings(Part):
     )
     slo: SloSettings | None = Field(None, description="latency targets")
     tuned_for: TunedFor | None = Field(None, description="lengths it was tuned for")
+    mute_time_intervals: tuple[Name, ...] = Field(
+        (), description="names of the time intervals in which its pages are held back"
+    )
+    receivers: tuple[Name, ...] | None = Field(
+        None,
+        min_length=1,
+        description="names of the receivers that get its pages, where no rule and no route decides",
+    )
+
+    @field_validator("receivers")
+    @classmethod
+    def _check_names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        each_once(names or ())
+        return names
 
 
 class Holiday(Part):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from driftwatch.errors import Problem
-from driftwatch.yaml_models import node_at
-from driftwatch.yaml_positions import Entries, Items, Scalar, YamlFile
+from driftwatch.settings.routes import RouteSettings, never_reached
+from driftwatch.yaml_models import near, node_at, place_of
+from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
 # Keys whose values may be secret, and anything that looks like a URL. A count of tokens is none,
 # nor is the name of a file.
@@ -21,15 +23,48 @@ _URL = re.compile(r"(?i)\w+://\S")
 
 
 def checked_receivers(file: YamlFile, root: Entries) -> None:
-    """Note names under ``report.receivers`` that no receiver has."""
-    receivers, wanted = node_at(root, ("receivers",)), node_at(root, ("report", "receivers"))
-    there = receivers.items if isinstance(receivers, Items) else ()
-    nodes = [node_at(one, ("name",)) for one in there]
-    names = [node.value for node in nodes if isinstance(node, Scalar)]
-    for item in wanted.items if isinstance(wanted, Items) else ():
-        if isinstance(item, Scalar) and item.value not in names:
-            named = ", ".join(str(name) for name in names) or "there is none"
-            file.add(item.place, "unknown-receiver", f"no receiver {item.value!r} ({named})")
+    """Note every name in the place of a receiver's that no receiver has."""
+    there = [node_at(one, ("name",)) for one in _items(node_at(root, ("receivers",)))]
+    names = {str(node.value) for node in there if isinstance(node, Scalar)}
+    for wanted in _wanted(root):
+        if isinstance(wanted, Scalar) and wanted.value is not None and wanted.value not in names:
+            text = str(wanted.value)
+            choice = f"receivers: {', '.join(sorted(names))}" if names else "there is none"
+            message = f"there is no receiver {text}"
+            file.add(wanted.place, "unknown-receiver", message, near(text, names) or choice)
+
+
+def _wanted(root: Entries) -> Iterator[Node | None]:
+    """The nodes that are names of receivers."""
+    yield node_at(root, ("fallback_receiver",))
+    yield from _items(node_at(root, ("report", "receivers")))
+    for pool in _items(node_at(root, ("pools",))):
+        yield from _items(node_at(pool, ("receivers",)))
+    for route in _items(node_at(root, ("routes",))):
+        yield from _items(node_at(route, ("receivers",)))
+        for later in _items(node_at(route, ("escalate",))):
+            yield from _items(node_at(later, ("to",)))
+
+
+def _items(node: Node | None) -> Sequence[Node]:
+    return node.items if isinstance(node, Items) else ()
+
+
+def checked_routes(file: YamlFile, root: Entries, routes: Sequence[RouteSettings]) -> None:
+    """Note every route that no incident reaches; once where one takes everything before the end."""
+    unreached = never_reached(routes)
+    for position, taker in unreached.items():
+        if routes[taker].matchers:
+            line = place_of(root, ("routes", taker)).line
+            message = f"no incident reaches this route: route {taker + 1} in line {line} takes them"
+            file.add(place_of(root, ("routes", position)), "unreachable-route", message)
+    first = next((at for at, route in enumerate(routes) if not route.matchers), len(routes))
+    after = len(routes) - first - 1
+    if after > 0:
+        words = f"{after} route" + ("s" if after > 1 else "")
+        message = f"this route takes every incident: none reaches the {words} after it"
+        place = place_of(root, ("routes", first))
+        file.add(place, "unreachable-route", message, "put it last, or give it matchers")
 
 
 def without_secrets(problem: Problem) -> Problem:

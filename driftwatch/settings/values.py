@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationInfo,
+    WithJsonSchema,
 )
 
 from driftwatch.errors import ConfigError, Problem
@@ -61,7 +62,8 @@ def _header(text: str) -> str:
     return text
 
 
-def _below(path: Path, info: ValidationInfo) -> Path:
+def below(path: Path, info: ValidationInfo) -> Path:
+    """A file's path, relative to the configuration's folder."""
     base = (info.context or {}).get("base")
     expanded = path.expanduser()
     return expanded if base is None else base / expanded
@@ -76,12 +78,12 @@ def _day(value: object) -> date:
         raise ValueError("a day is written 2026-12-25") from None
 
 
-Day = Annotated[date, BeforeValidator(_day)]
+Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Seconds = Annotated[Duration, Field(gt=0)]
 Url = Annotated[str, AfterValidator(_http)]
 SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]
 HeaderText = Annotated[str, AfterValidator(_header)]
-File = Annotated[Path, AfterValidator(_below)]
+File = Annotated[Path, AfterValidator(below)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=63)]
 Text = Annotated[str, Field(pattern=r"^\S(.*\S)?$", max_length=200)]
 Labels = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
@@ -93,7 +95,12 @@ def one_of(part: BaseModel, *names: str, required: bool = True) -> None:
     """Refuse a part in which not exactly one of the fields is given."""
     present = [name for name in names if getattr(part, name) is not None]
     if len(present) > 1 or (required and not present):
-        raise ValueError(f"give exactly one of {', '.join(names)}")
+        those = " and ".join(present) if present else "none"
+        raise ValueError(f"give exactly one of {', '.join(names)}; this part has {those}")
+    for name in present:
+        one = getattr(part, name)
+        if isinstance(one, SecretStr) and not one.get_secret_value().strip():
+            raise ValueError(f"{name} is empty")
 
 
 def read_of(inline: SecretStr | None, file: Path | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import polars as pl
 
@@ -17,7 +17,7 @@ REMEMBERED = timedelta(hours=24)
 # The pool's share counts targets whose inputs are gone this long.
 POOL_MISSING_SECONDS = 300.0
 
-_THERE = pl.lit(datetime(1970, 1, 1, tzinfo=UTC), dtype=TIME)
+_THERE = pl.lit(0).cast(TIME)
 # An input is named as gone after two minutes: scrapes are up to a minute apart.
 NAMED_AFTER_SECONDS = 120.0
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, insert, select, update
 
 from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA
 from driftwatch.store.database import Database
 from driftwatch.store.frames import Schema, decode, encode
+from driftwatch.store.partitions import make_days
 from driftwatch.store.tables import gpu_batches, scrape_batches
 
 
@@ -64,10 +65,12 @@ def write_batch(
         whole = {"since": min(since, newest.since), "until": max(until, newest.until)}
         if whole["until"] - whole["since"] <= _LONGEST:
             frame = encode(pl.concat([decode(newest.frame, kind.schema), rows]))
+            make_days(connection, table, [whole["until"]])
             query = update(table).where(table.c.id == newest.id)
             connection.execute(query.values(**whole, frame=frame))
             return
     values = {"since": since, "until": until, "frame": encode(rows)}
+    make_days(connection, table, [until])
     connection.execute(insert(table), [values])
 
 
@@ -83,10 +86,3 @@ def _frames(connection: Connection, kind: Kind, since: datetime, until: datetime
         .unique(subset=kind.key, keep="last", maintain_order=True)
         .sort(kind.key, maintain_order=True)
     )
-
-
-def prune_batches(connection: Connection, before: datetime) -> int:
-    """Delete batches that end before a time; says how many of scrapes."""
-    connection.execute(delete(gpu_batches).where(gpu_batches.c.until <= before))
-    done = connection.execute(delete(scrape_batches).where(scrape_batches.c.until <= before))
-    return done.rowcount

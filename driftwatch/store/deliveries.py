@@ -3,52 +3,114 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+import orjson
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from driftwatch.documents import to_json
-from driftwatch.notify.plan import Delivery, PlannedDelivery
-from driftwatch.store.database import Database, chunks
-from driftwatch.store.tables import deliveries, incidents, report_deliveries, reports
+from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery, PlannedDelivery
+from driftwatch.store.database import Database, chunks, repeated_after_conflict
+from driftwatch.store.delivery_queries import (
+    CONVERSATION,
+    DELIVERIES,
+    DUE,
+    DUE_TO,
+    FAILED,
+    NEXT,
+    NEXT_ATTEMPT_AT,
+    SENT,
+)
+from driftwatch.store.lease import require_lease
+from driftwatch.store.tables import conversations, deliveries, incidents, payloads, reports
+from driftwatch.store.withdrawals import (
+    NEVER_TAKEN,
+    pending_or_withdrawn,
+    withdraw,
+    withdraw_superseded,
+)
+
+# a time that is so far ahead was written by another clock than this one
+CLOCK_STEP = timedelta(minutes=1)
 
 
 class Deliveries(Database):
     """Part of the store: deliveries of pages, reports and their deliveries."""
 
-    def due_deliveries(self, now: datetime) -> list[Delivery]:
-        """Pending deliveries whose time has come, in the order in which they were planned; pages,
-        then reports.
+    def due_deliveries(self, now: datetime, receiver: str | None = None) -> list[Delivery]:
+        """Pending deliveries whose time has come, in the order in which they were planned.
 
-        What comes after the firing page of an incident waits until that has reached the same
-        receiver.
+        ``receiver``: only its own; None = of all. What is about one incident goes to a receiver in
+        the order in which it was planned: the next one waits until the one before is taken.
         """
-        firing = deliveries.alias()
-        waits = (
-            select(firing.c.id)
-            .where(
-                firing.c.incident_id == deliveries.c.incident_id,
-                firing.c.receiver == deliveries.c.receiver,
-                firing.c.event == "firing",
-                firing.c.status == "pending",
-            )
-            .exists()
-        )
-        query = (
-            select(deliveries)
-            .where(deliveries.c.status == "pending", deliveries.c.next_attempt_at <= now)
-            .where((deliveries.c.event == "firing") | ~waits)
-            .order_by(deliveries.c.id)
-        )
+        query = DUE if receiver is None else DUE_TO
         with self._reading() as connection:
-            pages = [_delivery(row) for row in connection.execute(query).mappings()]
-            return pages + _due_reports(connection, now)
+            rows = connection.execute(query, {"due_by": now, "receiver": receiver}).mappings()
+            return [_delivery(row) for row in rows]
+
+    def next_delivery(
+        self, receiver: str, due_by: datetime, now: datetime | None = None
+    ) -> Delivery | None:
+        """The delivery to make next to a receiver; None: none is due.
+
+        What was not tried yet comes first, so that one that fails again and again delays no other.
+        That, and what was tried after ``now`` (None = ``due_by``), before a clock step, is due.
+        Raises StoreError: ``lease-lost``, besides the others.
+        """
+        later = (due_by if now is None else now) + CLOCK_STEP
+        bound = {"receiver": receiver, "due_by": due_by, "later": later}
+        with self._reading() as connection:
+            require_lease(connection, self.lease)
+            for query in NEXT:
+                row = connection.execute(query, bound).mappings().first()
+                if row is not None:
+                    return _delivery(row)
+        return None
+
+    def next_attempt_at(self, receiver: str) -> datetime | None:
+        """When the next delivery to a receiver is due; None: none is pending."""
+        with self._reading() as connection:
+            return connection.execute(NEXT_ATTEMPT_AT, {"receiver": receiver}).scalar()
+
+    @repeated_after_conflict
+    def hasten_deliveries(self, now: datetime) -> None:
+        """Make due what waits since a later time than now: the clock went back meanwhile."""
+        table = deliveries.c
+        with self._writing() as connection:
+            connection.execute(
+                update(deliveries)
+                .where(table.status == "pending", table.next_attempt_at > now)
+                .where(func.coalesce(table.last_attempt_at, table.planned_at) > now)
+                .values(next_attempt_at=now)
+            )
+
+    def waiting_receivers(self) -> frozenset[str]:
+        """The receivers, configured or not, that a delivery waits for."""
+        query = select(deliveries.c.receiver).where(deliveries.c.status == "pending").distinct()
+        with self._reading() as connection:
+            return frozenset(connection.execute(query).scalars())
+
+    def backlog(self, dead_since: datetime) -> dict[str, Backlog]:
+        """What each receiver has not taken; ``dead_since``: from when given-up ones count."""
+        table = deliveries.c
+        query = select(
+            table.receiver, table.status, func.count(), func.min(table.planned_at)
+        ).group_by(table.receiver, table.status)
+        pending = query.where(table.status == "pending")
+        dead = query.where(table.status == "dead", table.last_attempt_at >= dead_since)
+        with self._reading() as connection:
+            waits = {row[0]: (row[2], row[3]) for row in connection.execute(pending)}
+            given_up = {row[0]: row[2] for row in connection.execute(dead)}
+        return {
+            name: Backlog(*waits.get(name, (0, None)), given_up.get(name, 0))
+            for name in sorted(waits.keys() | given_up.keys())
+        }
 
     def deliveries(self, incident_id: str) -> list[Delivery]:
         """Every delivery of one incident."""
-        query = select(deliveries).where(deliveries.c.incident_id == incident_id)
+        query = DELIVERIES.where(deliveries.c.incident_id == incident_id)
         with self._reading() as connection:
             rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
             return [_delivery(row) for row in rows]
@@ -67,44 +129,59 @@ class Deliveries(Database):
         with self._reading() as connection:
             return frozenset((row.incident_id, row.receiver) for row in connection.execute(query))
 
-    def mark_sent(self, delivery: Delivery, at: datetime) -> bool:
-        """Note that a receiver took it; False where it was not pending any more."""
-        values = {"status": "sent", "next_attempt_at": None, "last_error": None, "sent_at": at}
+    def conversation(self, delivery: Delivery) -> dict[str, str] | None:
+        """What the receiver calls its message about the delivery's incident; None before one."""
+        bound = {"incident_id": delivery.incident_id, "receiver": delivery.receiver}
+        with self._reading() as connection:
+            document = connection.execute(CONVERSATION, bound).scalar()
+            return None if document is None else dict(json.loads(document))
+
+    @repeated_after_conflict
+    def write_results(self, results: Sequence[AttemptResult]) -> list[bool]:
+        """Note what became of attempts, in one transaction; False where that was known before.
+
+        What is given up goes to the result's fallback receiver, unless it is sent that anyway. With
+        a firing page that is given up goes what waited for it: its receiver never heard of that
+        incident.
+        """
         with self._writing() as connection:
-            return _attempted(connection, delivery, at, values)
+            return [_write_result(connection, one) for one in results]
+
+    def mark_sent(
+        self, delivery: Delivery, at: datetime, conversation: Mapping[str, str] | None = None
+    ) -> bool:
+        """Note that a receiver took it; False where that is known, or it was given up."""
+        return self.write_results([AttemptResult(delivery, at, conversation=conversation)])[0]
 
     def mark_failed(
         self, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
     ) -> bool:
-        """Note a failed attempt; without a next one the delivery is dead. False as above.
-
-        When a firing page is given up, what waited for it is taken back: the receiver never heard
-        of that incident.
-        """
-        status = "dead" if next_attempt_at is None else "pending"
-        values = {"status": status, "next_attempt_at": next_attempt_at, "last_error": error}
-        with self._writing() as connection:
-            done = _attempted(connection, delivery, at, values)
-            if done and status == "dead" and delivery.event == "firing":
-                connection.execute(
-                    delete(deliveries).where(
-                        deliveries.c.incident_id == delivery.incident_id,
-                        deliveries.c.receiver == delivery.receiver,
-                        deliveries.c.event != "firing",
-                        deliveries.c.status == "pending",
-                    )
-                )
-            return done
+        """Note a failed attempt; without a next one the delivery is dead. False as above."""
+        return self.write_results([AttemptResult(delivery, at, error, next_attempt_at)])[0]
 
     def undelivered_count(self) -> int:
-        """How many deliveries of pages and reports no receiver has taken: pending and dead."""
-        tables = (deliveries, report_deliveries)
-        counts = [
-            select(func.count()).select_from(t).where(t.c.status != "sent").scalar_subquery()
-            for t in tables
-        ]
+        """How many deliveries their receivers have not taken: pending and dead."""
+        query = (
+            select(func.count())
+            .select_from(deliveries)
+            .where(deliveries.c.status.in_(("pending", "dead")))
+        )
         with self._reading() as connection:
-            return int(connection.execute(select(counts[0] + counts[1])).scalar_one())
+            return int(connection.execute(query).scalar_one())
+
+    def unheard_count(self, before: datetime) -> int:
+        """How many incidents fire that no receiver has taken, of pages planned before a time."""
+        sent = func.max(case((deliveries.c.status == "sent", 1), else_=0))
+        query = (
+            select(deliveries.c.incident_id)
+            .join(incidents, incidents.c.id == deliveries.c.incident_id)
+            .where(incidents.c.state == "firing", deliveries.c.event == "firing")
+            .group_by(deliveries.c.incident_id)
+            .having(sent == 0, func.min(deliveries.c.planned_at) < before)
+        )
+        with self._reading() as connection:
+            whole = select(func.count()).select_from(query.subquery())
+            return int(connection.execute(whole).scalar_one())
 
     def write_report(
         self, week: str, document: Mapping[str, Any], receivers: Iterable[str], at: datetime
@@ -122,11 +199,11 @@ class Deliveries(Database):
                 return False
             row = {"week": week, "made_at": at, "document": to_json(dict(document))}
             connection.execute(insert(reports), [row])
-            rows = [
-                {"week": week, "receiver": name, **_pending(at)} for name in sorted(set(receivers))
+            planned = [
+                PlannedDelivery(week, "report", name, "scheduled", document, at, kind="report")
+                for name in sorted(set(receivers))
             ]
-            if rows:
-                connection.execute(insert(report_deliveries), rows)
+            write_deliveries(connection, planned)
             return True
 
     def report_weeks(self) -> list[str]:
@@ -147,80 +224,143 @@ class Deliveries(Database):
 def write_deliveries(connection: Connection, planned: Iterable[PlannedDelivery]) -> None:
     """Add planned deliveries; one that is there already stays as it is.
 
-    A resolve takes back advice of the incident that no receiver has yet: it says what to do about
-    something that is over.
+    A resolve withdraws the follow-ups that its receiver has not been sent of the incident, and a
+    page of it that is :data:`STALE` by then: one message says then that it was, and that it is
+    over. A verdict stays, and advice is not begun any more.
     """
-    new: dict[tuple[str, str, str], PlannedDelivery] = {}
-    for delivery in planned:
-        new.setdefault((delivery.incident_id, delivery.event, delivery.receiver), delivery)
-    for ids in chunks(sorted({incident_id for incident_id, _, _ in new})):
-        query = select(deliveries.c.incident_id, deliveries.c.event, deliveries.c.receiver)
-        for there in connection.execute(query.where(deliveries.c.incident_id.in_(ids))):
-            new.pop((there.incident_id, there.event, there.receiver), None)
-    over = {incident_id for incident_id, event, _ in new if event == "resolved"}
+    new: dict[tuple[object, ...], PlannedDelivery] = {}
+    for one in planned:
+        new.setdefault((one.kind, one.subject, one.event, one.number, one.receiver), one)
+    table = deliveries.c
+    unique = (table.kind, table.subject, table.event, table.number, table.receiver)
+    for ids in chunks(sorted({one.subject for one in new.values()})):
+        for there in connection.execute(select(*unique).where(table.subject.in_(ids))):
+            new.pop(tuple(there), None)
+    over = {
+        (one.subject, one.receiver): one.planned_at
+        for one in new.values()
+        if one.event == "resolved"
+    }
+    ended = {subject for subject, _ in over}
+    written = [one for one in new.values() if one.event != "advised" or one.subject not in ended]
+    payload_ids = _write_payloads(connection, written)
     rows = [
         {
-            "incident_id": one.incident_id,
+            "kind": one.kind,
+            "subject": one.subject,
+            "incident_id": one.subject if one.kind == "incident" else None,
             "event": one.event,
+            "number": one.number,
             "receiver": one.receiver,
             "reason": one.reason,
-            "payload": to_json(one.payload),
+            "payload_id": payload_id,
             "planned_at": one.planned_at,
-            **_pending(one.planned_at),
+            "attempts": 0,
+            **pending_or_withdrawn(one, over),
         }
-        for one in new.values()
-        if one.event != "advised" or one.incident_id not in over
+        for one, payload_id in zip(written, payload_ids, strict=True)
     ]
-    for ids in chunks(sorted(over)):
-        connection.execute(
-            delete(deliveries).where(
-                deliveries.c.incident_id.in_(ids),
-                deliveries.c.event == "advised",
-                deliveries.c.status == "pending",
-            )
-        )
+    withdraw_superseded(connection, over)
     if rows:
         connection.execute(insert(deliveries), rows)
 
 
+def _write_payloads(connection: Connection, planned: Sequence[PlannedDelivery]) -> list[int]:
+    """The id of each one's payload: the same for the receivers of the same."""
+    documents = {id(one.payload): one.payload for one in planned}
+    texts = {number: to_json(dict(document)) for number, document in documents.items()}
+    new = sorted(set(texts.values()))
+    if not new:
+        return []
+    query = insert(payloads).returning(payloads.c.id, sort_by_parameter_order=True)
+    ids = connection.execute(query, [{"document": text} for text in new]).scalars()
+    id_of = dict(zip(new, ids, strict=True))
+    return [id_of[texts[id(one.payload)]] for one in planned]
+
+
+def forget_payloads(connection: Connection, before: datetime) -> None:
+    """Delete what was sent, given up or withdrawn before a time, and what no delivery has."""
+    table = deliveries.c
+    over = func.coalesce(table.sent_at, table.last_attempt_at, table.planned_at)
+    connection.execute(
+        update(deliveries)
+        .where(table.payload_id.is_not(None), table.status != "pending", over < before)
+        .values(payload_id=None)
+    )
+    is_needed = select(table.id).where(table.payload_id == payloads.c.id).exists()
+    connection.execute(delete(payloads).where(~is_needed))
+
+
+def _write_result(connection: Connection, result: AttemptResult) -> bool:
+    delivery, at = result.delivery, result.at
+    attempt = {"b_id": delivery.id, "b_at": at}
+    if result.error is None:
+        if result.conversation is not None and delivery.incident_id is not None:
+            _write_conversation(connection, delivery, result.conversation)
+        return connection.execute(SENT, attempt).rowcount == 1
+    is_dead = result.next_attempt_at is None
+    status = "dead" if is_dead else "pending"
+    attempt |= {"b_status": status, "b_next": result.next_attempt_at, "b_error": result.error}
+    done = connection.execute(FAILED, attempt).rowcount == 1
+    if not (done and is_dead):
+        return done
+    given_up = [delivery]
+    if delivery.event == "firing" and delivery.number == 0:
+        given_up += _withdraw_waiting(connection, delivery)
+    fallback = result.fallback
+    if fallback not in (None, delivery.receiver) and delivery.reason != "fallback":
+        write_deliveries(
+            connection, [to_fallback(one, fallback, result.error, at) for one in given_up]
+        )
+    return True
+
+
+def to_fallback(given_up: Delivery, receiver: str, error: str, at: datetime) -> PlannedDelivery:
+    """The same message to the fallback receiver; it says for whom it was and why it failed."""
+    why = {"receiver": given_up.receiver, "reason": error}
+    payload = {**(given_up.payload or {}), "undelivered_to": why}
+    return PlannedDelivery(
+        *(given_up.subject, given_up.event, receiver, "fallback", payload, at),
+        kind=given_up.kind,
+        number=given_up.number,
+    )
+
+
+def _withdraw_waiting(connection: Connection, firing: Delivery) -> list[Delivery]:
+    """Withdraw what waits for a firing page that was given up."""
+    query = DELIVERIES.where(
+        deliveries.c.incident_id == firing.incident_id,
+        deliveries.c.receiver == firing.receiver,
+        deliveries.c.status == "pending",
+    )
+    rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
+    waiting = [_delivery(row) for row in rows]
+    withdraw(connection, [one.id for one in waiting], NEVER_TAKEN)
+    return waiting
+
+
+def _write_conversation(
+    connection: Connection, delivery: Delivery, conversation: Mapping[str, str]
+) -> None:
+    key = {"incident_id": delivery.incident_id, "receiver": delivery.receiver}
+    table = conversations.c
+    connection.execute(
+        delete(conversations).where(
+            table.incident_id == delivery.incident_id, table.receiver == delivery.receiver
+        )
+    )
+    connection.execute(insert(conversations), [{**key, "document": to_json(dict(conversation))}])
+
+
 def prune_reports(connection: Connection, before: datetime) -> None:
     """Delete reports that were made before a time, with their deliveries."""
+    weeks = select(reports.c.week).where(reports.c.made_at < before)
+    connection.execute(
+        delete(deliveries).where(deliveries.c.kind == "report", deliveries.c.subject.in_(weeks))
+    )
     connection.execute(delete(reports).where(reports.c.made_at < before))
 
 
-def _pending(at: datetime) -> dict[str, object]:
-    return {"status": "pending", "attempts": 0, "next_attempt_at": at}
-
-
 def _delivery(row: Mapping[Any, Any]) -> Delivery:
-    return Delivery(**{**row, "payload": json.loads(row["payload"])})
-
-
-def _due_reports(connection: Connection, now: datetime) -> list[Delivery]:
-    """Reports to be sent whose time has come, as the outbox has pages."""
-    table = report_deliveries
-    query = (
-        select(
-            *(column for column in table.c if column.name != "week"),
-            table.c.week.label("incident_id"),
-            reports.c.document.label("payload"),
-            reports.c.made_at.label("planned_at"),
-        )
-        .join(reports, reports.c.week == table.c.week)
-        .where(table.c.status == "pending", table.c.next_attempt_at <= now)
-        .order_by(table.c.id)
-    )
-    rows = connection.execute(query).mappings()
-    return [_delivery({**row, "event": "report", "reason": "first"}) for row in rows]
-
-
-def _attempted(
-    connection: Connection, delivery: Delivery, at: datetime, values: Mapping[str, object]
-) -> bool:
-    table = report_deliveries if delivery.event == "report" else deliveries
-    done = connection.execute(
-        update(table)
-        .where(table.c.id == delivery.id, table.c.status == "pending")
-        .values(attempts=table.c.attempts + 1, last_attempt_at=at, **values)
-    )
-    return done.rowcount == 1
+    payload = row["payload"]
+    return Delivery(**{**row, "payload": None if payload is None else orjson.loads(payload)})

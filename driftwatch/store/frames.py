@@ -28,6 +28,7 @@ PARQUET_FROM_ROWS = 300
 _PARQUET, _XZ = b"PAR1", b"\xfd7zXZ\x00"
 # LZMA presets: a tick waits for the first; the second takes four times as long for 4 % less
 _QUICK, _SMALL = 1, 6
+_DICTIONARY_BYTES = 8 << 20
 _LARGEST_WHOLE = float(2**53)
 _BUCKETS = "_buckets"
 
@@ -54,12 +55,21 @@ def pack(rows: pl.DataFrame, significant_bits: Mapping[str, int] | None = None) 
 
 
 def _xz(rows: pl.DataFrame, bits: Mapping[str, int], preset: int) -> bytes:
-    small = [_small(rows[name], bits.get(name)) for name in rows.columns]
+    small = _whole_as_integers(rows)
+    changed = [
+        _in_cells(small[name]) if name.endswith(_BUCKETS) else _rounded(small[name], bits[name])
+        for name, dtype in small.schema.items()
+        if (name.endswith(_BUCKETS) and isinstance(dtype, pl.List))
+        or (dtype == pl.Float64 and name in bits)
+    ]
     buffer = io.BytesIO()
-    pl.DataFrame(small).write_ipc(buffer, compression="uncompressed")
-    # lp and pb: numbers of four bytes beside each other
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": preset, "lc": 0, "lp": 2, "pb": 2}]
-    return lzma.compress(buffer.getvalue(), check=lzma.CHECK_CRC32, filters=filters)
+    small.with_columns(changed).write_ipc(buffer, compression="uncompressed")
+    raw = buffer.getvalue()
+    # lp and pb: numbers of four bytes beside each other; a dictionary larger than all of it costs
+    # time alone
+    form = {"id": lzma.FILTER_LZMA2, "preset": preset, "lc": 0, "lp": 2, "pb": 2}
+    filters = [form | {"dict_size": min(_DICTIONARY_BYTES, 1 << max(len(raw).bit_length(), 12))}]
+    return lzma.compress(raw, check=lzma.CHECK_CRC32, filters=filters)
 
 
 def decode(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
@@ -71,10 +81,12 @@ def decode(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
     """
     try:
         if blob.startswith(_PARQUET):
-            frame = pl.read_parquet(io.BytesIO(blob))
+            wanted = _wanted(pl.read_parquet_schema(io.BytesIO(blob)), schema)
+            frame = pl.read_parquet(io.BytesIO(blob), columns=wanted)
         elif blob.startswith(_XZ):
-            written = pl.read_ipc(io.BytesIO(lzma.decompress(blob)))
-            frame = pl.DataFrame([_as_written(column) for column in written])
+            arrow = lzma.decompress(blob)
+            wanted = _wanted(pl.read_ipc_schema(io.BytesIO(arrow)), schema)
+            frame = _as_written(pl.read_ipc(io.BytesIO(arrow), columns=wanted))
         else:
             raise StoreError("a stored table is in no known form", code="corrupt")
     except (lzma.LZMAError, PolarsError) as error:
@@ -85,6 +97,13 @@ def decode(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in schema.items()
     )
+
+
+def _wanted(written: Schema, schema: Schema | None) -> list[str] | None:
+    """Columns to read: those of the schema that are there, or one for the height; None = all."""
+    if schema is None or written.keys() <= schema.keys():
+        return None
+    return [name for name in written if name in schema] or [next(iter(written))]
 
 
 def to_arrow(frame: pl.DataFrame) -> bytes:
@@ -99,37 +118,56 @@ def from_arrow(data: bytes) -> pl.DataFrame:
     return pl.read_ipc(io.BytesIO(data))
 
 
-def _small(column: pl.Series, bits: int | None) -> pl.Series:
-    """The same numbers in fewer bytes."""
-    if column.dtype == pl.Float64:
-        column = column.fill_nan(None)
-        if _is_whole(column):
-            return column.cast(pl.Int64).shrink_dtype()
-        return column if bits is None else _rounded(column, bits)
-    if column.name.endswith(_BUCKETS) and isinstance(column.dtype, pl.List):
-        numbers = column.list.explode(empty_as_null=False, keep_nulls=False)
-        if not numbers.null_count() and _is_whole(numbers):
-            before = pl.element().shift(1, fill_value=0.0)
-            cells = column.list.eval(pl.element() - before)
-            largest = cells.list.explode(empty_as_null=False, keep_nulls=False).cast(pl.Int64)
-            return cells.cast(pl.List(largest.shrink_dtype().dtype))
-    return column
+def _whole_as_integers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Columns of whole numbers as small integers; NaN is NULL."""
+    names = [name for name, dtype in rows.schema.items() if dtype == pl.Float64]
+    if not names:
+        return rows
+    # NULL is NaN here, and both may stay
+    numbers = rows.select(names).to_numpy()
+    is_empty = np.isnan(numbers)
+    with np.errstate(invalid="ignore"):
+        is_whole = is_empty | ((numbers == np.rint(numbers)) & (np.abs(numbers) < _LARGEST_WHOLE))
+    lowest = np.where(is_empty, 0.0, numbers).min(axis=0, initial=0.0)
+    highest = np.where(is_empty, 0.0, numbers).max(axis=0, initial=0.0)
+    columns = []
+    for at, name in enumerate(names):
+        column = pl.col(name).fill_nan(None)
+        if is_whole[:, at].all():
+            column = column.cast(_smallest(lowest[at], highest[at]))
+        columns.append(column)
+    return rows.with_columns(columns)
 
 
-def _as_written(column: pl.Series) -> pl.Series:
-    """The inverse of :func:`_small`; what was rounded stays so."""
-    if column.dtype.is_integer() or column.dtype == pl.Float32:
-        return column.cast(pl.Float64)
-    of_lists = column.dtype
-    if isinstance(of_lists, pl.List) and column.name.endswith(_BUCKETS):
-        assert of_lists.inner is not None  # noqa: S101 - a list of something
-        if of_lists.inner.is_integer():
-            return (
-                column.cast(pl.List(pl.Int64))
-                .list.eval(pl.element().cum_sum())
-                .cast(pl.List(pl.Float64))
-            )
-    return column
+def _smallest(lowest: float, highest: float) -> pl.DataType:
+    for dtype, bits in ((pl.Int8(), 8), (pl.Int16(), 16), (pl.Int32(), 32)):
+        if -(2.0 ** (bits - 1)) <= lowest and highest < 2.0 ** (bits - 1):
+            return dtype
+    return pl.Int64()
+
+
+def _in_cells(column: pl.Series) -> pl.Series:
+    """Cumulative counts as those of their cells, where all are whole numbers."""
+    numbers = column.list.explode(empty_as_null=False, keep_nulls=False)
+    if numbers.null_count() or not _is_whole(numbers):
+        return column
+    cells = column.list.eval(pl.element() - pl.element().shift(1, fill_value=0.0))
+    largest = cells.list.explode(empty_as_null=False, keep_nulls=False).cast(pl.Int64)
+    return cells.cast(pl.List(largest.shrink_dtype().dtype))
+
+
+def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
+    """The inverse of what made it small; what was rounded stays so."""
+    columns = []
+    for name, dtype in frame.schema.items():
+        if dtype.is_integer() or dtype == pl.Float32:
+            columns.append(pl.col(name).cast(pl.Float64))
+        elif isinstance(dtype, pl.List) and name.endswith(_BUCKETS):
+            assert dtype.inner is not None  # noqa: S101 - a list of something
+            if dtype.inner.is_integer():
+                counts = pl.col(name).cast(pl.List(pl.Int64)).list.eval(pl.element().cum_sum())
+                columns.append(counts.cast(pl.List(pl.Float64)))
+    return frame.with_columns(columns)
 
 
 def _is_whole(column: pl.Series) -> bool:

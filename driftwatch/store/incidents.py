@@ -1,4 +1,4 @@
-"""Incidents, their transitions, and what people said of their pages, in the database."""
+"""Incidents, their transitions, and the marks on their pages, in the database."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
+import orjson
 from sqlalchemy import (
     Connection,
     RowMapping,
     Table,
+    Update,
     bindparam,
     case,
     delete,
     exists,
-    func,
     insert,
     or_,
     select,
@@ -32,7 +33,12 @@ from driftwatch.store.tables import deliveries, incidents, marks, transitions
 
 INCIDENT_COLUMNS = tuple(field.name for field in fields(Incident))
 # a person's, from the command line: the tick never writes them
-_ACKNOWLEDGEMENT = ("acknowledged_at", "acknowledged_by")
+ACKNOWLEDGEMENT = (
+    *("acknowledged_at", "acknowledged_by"),
+    *("acknowledged_until", "acknowledged_comment"),
+)
+# what a tick writes of one that is there, besides its page
+_WRITTEN = tuple(n for n in INCIDENT_COLUMNS if n not in {"id", "page", *ACKNOWLEDGEMENT})
 # event of a follow-up → the field of the page that it is about
 _NEWS = {"advised": "recommendation", "verified": "verification"}
 
@@ -58,26 +64,44 @@ class Incidents(Database):
         """Pending and firing incidents by key."""
         query = select(incidents).where(incidents.c.state != "resolved").order_by(incidents.c.key)
         with self._reading() as connection:
-            return {row["key"]: _incident(row) for row in connection.execute(query).mappings()}
+            return {
+                row["key"]: stored_incident(row) for row in connection.execute(query).mappings()
+            }
+
+    def acknowledged_incidents(self) -> dict[str, Incident]:
+        """Firing incidents that somebody took, by id."""
+        acknowledged = incidents.c.acknowledged_at.is_not(None)
+        query = select(incidents).where(incidents.c.state == "firing", acknowledged)
+        with self._reading() as connection:
+            return {row["id"]: stored_incident(row) for row in connection.execute(query).mappings()}
 
     def incidents(
-        self, *, state: str | None = None, since: datetime | None = None, limit: int = 1000
+        self,
+        *,
+        state: str | None = None,
+        since: datetime | None = None,
+        limit: int = 1000,
+        pages: bool = True,
     ) -> list[Incident]:
         """Incidents: firing, pending, resolved; within each the newest first.
 
         ``state``: only these (pending, firing, resolved); ``since``: only those open now or
-        resolved at or after this time; ``limit``: at most so many.
+        resolved at or after this time; ``limit``: at most so many; ``pages``: False leaves their
+        pages out, which take most of the time.
         """
         state_of = incidents.c.state
         rank = case((state_of == "firing", 0), (state_of == "pending", 1), else_=2)
-        query = select(incidents).order_by(rank, incidents.c.started_at.desc(), incidents.c.key)
+        columns = [c for c in incidents.c if pages or c is not incidents.c.page]
+        query = select(*columns).order_by(rank, incidents.c.started_at.desc(), incidents.c.key)
         if state is not None:
             query = query.where(state_of == state)
         if since is not None:
             resolved_at = incidents.c.resolved_at
             query = query.where(or_(resolved_at.is_(None), resolved_at >= since))
         with self._reading() as connection:
-            return [_incident(row) for row in connection.execute(query.limit(limit)).mappings()]
+            return [
+                stored_incident(row) for row in connection.execute(query.limit(limit)).mappings()
+            ]
 
     def incident(self, id_prefix: str) -> Incident:
         """The one incident whose id begins so.
@@ -85,26 +109,7 @@ class Incidents(Database):
         Raises UsageError: there is none, or more than one.
         """
         with self._reading() as connection:
-            return _one(connection, id_prefix)
-
-    def acknowledge(self, id_prefix: str, by: str, at: datetime) -> Incident:
-        """Note who took a firing incident; where somebody has, that one stays.
-
-        Raises UsageError: there is none, more than one, or it does not fire.
-        """
-        with self._writing() as connection:
-            incident = _one(connection, id_prefix)
-            if incident.state != "firing":
-                state = (
-                    "has not fired yet" if incident.state == "pending" else "is already resolved"
-                )
-                raise UsageError(f"incident {incident.id} {state}: there is nothing to acknowledge")
-            connection.execute(
-                update(incidents)
-                .where(incidents.c.id == incident.id, incidents.c.acknowledged_at.is_(None))
-                .values(acknowledged_at=at, acknowledged_by=by)
-            )
-            return _one(connection, incident.id)
+            return one_incident(connection, id_prefix)
 
     def mark(self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "") -> Mark:
         """Note what somebody says of a page, in the place of what was said of it before.
@@ -118,7 +123,7 @@ class Incidents(Database):
         if len(because) > LONGEST_BECAUSE:
             raise UsageError(f"a reason has at most {LONGEST_BECAUSE} characters")
         with self._writing() as connection:
-            incident = _one(connection, id_prefix)
+            incident = one_incident(connection, id_prefix)
             if incident.state == "pending":
                 raise UsageError(
                     f"incident {incident.id} has not fired yet: there is no page to mark"
@@ -134,7 +139,7 @@ class Incidents(Database):
         Raises UsageError: no such incident, more than one, or nobody marked it.
         """
         with self._writing() as connection:
-            incident = _one(connection, id_prefix)
+            incident = one_incident(connection, id_prefix)
             deleted = connection.execute(delete(marks).where(marks.c.incident_id == incident.id))
             if not deleted.rowcount:
                 raise UsageError(f"incident {incident.id} is not marked")
@@ -152,9 +157,15 @@ class Incidents(Database):
 
 
 def by_prefix(
-    connection: Connection, table: Table, id_prefix: str, noun: str, command: str
+    connection: Connection,
+    table: Table,
+    id_prefix: str,
+    noun: str,
+    command: str,
+    *,
+    lock: bool = False,
 ) -> RowMapping:
-    """The row whose id begins so.
+    """The row whose id begins so; ``lock``: until the transaction ends, where the database can.
 
     Raises UsageError: there is none, or more than one.
     """
@@ -165,7 +176,8 @@ def by_prefix(
             help_text=f"{command} lists them",
         )
     query = select(table).where(table.c.id.startswith(prefix, autoescape=True))
-    rows = connection.execute(query.order_by(table.c.id).limit(6)).mappings().all()
+    query = query.order_by(table.c.id).limit(6)
+    rows = connection.execute(query.with_for_update() if lock else query).mappings().all()
     noun = noun.partition(" ")[2]
     if not rows:
         raise UsageError(f"no {noun} {prefix!r}", help_text=f"{command} lists them")
@@ -177,18 +189,25 @@ def by_prefix(
     return rows[0]
 
 
-def _one(connection: Connection, id_prefix: str) -> Incident:
+def one_incident(connection: Connection, id_prefix: str, *, lock: bool = False) -> Incident:
+    """The incident whose id begins so; ``lock``: until the transaction ends.
+
+    Raises UsageError: there is none, or more than one.
+    """
     command = "driftwatch incidents --all"
-    return _incident(by_prefix(connection, incidents, id_prefix, "an incident", command))
+    return stored_incident(
+        by_prefix(connection, incidents, id_prefix, "an incident", command, lock=lock)
+    )
 
 
-def _incident(row: Mapping[Any, Any]) -> Incident:
-    page = row["page"]
+def stored_incident(row: Mapping[Any, Any]) -> Incident:
+    """An incident of its row; without a column of the page it has none."""
+    page = row.get("page")
     return Incident(
         **{
             **row,
-            "target": json.loads(row["target"]),
-            "page": None if page is None else json.loads(page),
+            "target": orjson.loads(row["target"]),
+            "page": None if page is None else orjson.loads(page),
         }
     )
 
@@ -220,41 +239,41 @@ def write_incidents(
     Pending rows that are no longer open are dropped. A firing row that the tick does not mention
     stays as it is, a resolved one is final, and the acknowledgement columns are left alone: a
     person may have written them since the tick read them. A page once rendered is kept where the
-    tick brings none.
+    tick brings none. What is as it was is not written.
     """
     changes = [t for t in happened if t.event in ("firing", "resolved")]
     last = {t.incident.id: t.incident for t in changes} | {i.id: i for i in open_now}
-    stored = {
-        row.id: row.state
-        for row in connection.execute(
-            select(incidents.c.id, incidents.c.state).where(incidents.c.state != "resolved")
-        )
-    }
-    dropped = [id_ for id_, state in stored.items() if state == "pending" and id_ not in last]
+    query = select(incidents.c.id, *(incidents.c[name] for name in _WRITTEN))
+    query = query.where(incidents.c.state != "resolved")
+    stored = {row["id"]: row for row in connection.execute(query).mappings()}
+    dropped = [i for i, row in stored.items() if row["state"] == "pending" and i not in last]
     for ids in chunks(sorted(dropped)):
         connection.execute(delete(incidents).where(incidents.c.id.in_(ids)))
     resolved = _resolved_among(connection, [id_ for id_ in last if id_ not in stored])
     # what resolves goes first: one key has one open row at a time
     order = sorted(last.values(), key=lambda i: (i.state != "resolved", i.key, i.started_at))
-    changed = [incident_row(i) for i in order if i.id in stored]
+    rows = [incident_row(i) for i in order if i.id in stored]
+    for names in ((*_WRITTEN, "page"), _WRITTEN):
+        has_page = "page" in names
+        changed = [
+            {f"b_{name}": row[name] for name in ("id", *names)}
+            for row in rows
+            if (row["page"] is not None) == has_page
+            and (has_page or any(row[name] != stored[row["id"]][name] for name in names))
+        ]
+        if changed:
+            connection.execute(_update_of(names), changed)
     new = [incident_row(i) for i in order if i.id not in stored and i.id not in resolved]
-    if changed:
-        unchanged = {"id", "page", *_ACKNOWLEDGEMENT}
-        # "b_": bound names must differ from column names in an UPDATE
-        values: dict[str, Any] = {
-            name: bindparam(f"b_{name}") for name in INCIDENT_COLUMNS if name not in unchanged
-        }
-        page = func.coalesce(bindparam("b_page", type_=incidents.c.page.type), incidents.c.page)
-        connection.execute(
-            update(incidents)
-            .where(incidents.c.id == bindparam("b_id"))
-            .values(page=page, **values),
-            [{f"b_{name}": value for name, value in row.items()} for row in changed],
-        )
     if new:
         connection.execute(insert(incidents), new)
     _note_news(connection, [t for t in happened if t.event in _NEWS])
     _note(connection, happened)
+
+
+def _update_of(names: Iterable[str]) -> Update:
+    # "b_": bound names must differ from column names in an UPDATE
+    values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in names}
+    return update(incidents).where(incidents.c.id == bindparam("b_id")).values(**values)
 
 
 def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None:

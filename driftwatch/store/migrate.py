@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, inspect, text
 
 from driftwatch import __version__
+from driftwatch.database_place import Place, PostgresPlace, place_of
 from driftwatch.errors import StoreError
 from driftwatch.installation import shipped
 from driftwatch.store.database import (
-    database_path,
+    is_postgres,
     named_failures,
     open_engine,
     reading,
     require_place,
-    use_write_ahead_log,
     writing,
 )
+from driftwatch.store.sqlite import make_file, use_write_ahead_log
 from driftwatch.store.tables import SCHEMA_REVISION, meta
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 
-def schema_revision(connection: Connection, path: Path) -> str | None:
+def schema_revision(connection: Connection, place: Place) -> str | None:
     """The revision a database is at; None for an empty one.
 
     Raises StoreError: ``foreign`` where there are tables that driftwatch did not make.
@@ -37,14 +38,15 @@ def schema_revision(connection: Connection, path: Path) -> str | None:
         return None if revision is None else str(revision)
     if names:
         raise StoreError(
-            f"{path} is a database, but not of driftwatch (tables: {', '.join(sorted(names)[:5])})",
+            f"{place} is a database, but not of driftwatch "
+            f"(tables: {', '.join(sorted(names)[:5])})",
             code="foreign",
-            help_text="give driftwatch a file of its own",
+            help_text="give driftwatch a database of its own",
         )
     return None
 
 
-def check_revision(revision: str | None, path: Path, written_by: str | None) -> None:
+def check_revision(revision: str | None, place: Place, written_by: str | None) -> None:
     """Refuse a schema that this version cannot work on.
 
     Raises StoreError: ``newer-schema`` or ``older-schema``.
@@ -53,76 +55,103 @@ def check_revision(revision: str | None, path: Path, written_by: str | None) -> 
         return
     if revision is None or revision in _known_revisions():
         raise StoreError(
-            f"database {path} has schema {revision or 'none'}, this version needs "
+            f"database {place} has schema {revision or 'none'}, this version needs "
             f"{SCHEMA_REVISION}",
             code="older-schema",
-            help_text=f"run: driftwatch db upgrade --db {path}",
+            help_text=_upgrade_command(place),
         )
     raise StoreError(
-        f"database {path} has schema {revision}, newer than this version's {SCHEMA_REVISION}"
+        f"database {place} has schema {revision}, newer than this version's {SCHEMA_REVISION}"
         + (f"; it was written by driftwatch {written_by}" if written_by else ""),
         code="newer-schema",
         help_text=f"use that version again (this is {__version__}), or another database",
     )
 
 
-def upgrade(engine: Engine, path: Path) -> tuple[str | None, str]:
+def _upgrade_command(place: Place) -> str:
+    if isinstance(place, PostgresPlace):
+        return "run, with the same --db or -c: driftwatch db upgrade"
+    return f"run: driftwatch db upgrade --db {place}"
+
+
+def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
     """Run the missing migrations in one transaction.
 
     Returns the revision before (None for an empty database) and after.
 
     Raises StoreError: the database is newer than this version, or not driftwatch's.
     """
+    if not isinstance(place, PostgresPlace):
+        make_file(place.path)
     with reading(engine) as connection:
-        revision = schema_revision(connection, path)
+        revision = schema_revision(connection, place)
     if revision == SCHEMA_REVISION:
         return revision, revision
-    use_write_ahead_log(engine)
+    if not is_postgres(engine):
+        use_write_ahead_log(engine)
     with writing(engine) as connection:
         # asked again inside the write transaction: of two that start at once, one migrates
-        before = schema_revision(connection, path)
+        before = schema_revision(connection, place)
         if before == SCHEMA_REVISION:
             return before, before
         if before is not None and before not in _known_revisions():
-            check_revision(before, path, written_by(connection))
-        from alembic import command
-
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
-        connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
+            check_revision(before, place, written_by(connection))
+        migrate(connection)
     return before, SCHEMA_REVISION
 
 
-def upgrade_file(path_or_url: str | Path) -> tuple[str | None, str]:
+def migrate(connection: Connection) -> None:
+    """Run the missing migrations within a write transaction."""
+    from alembic import command
+
+    if is_postgres(connection):
+        connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
+        _require_utf8(connection)
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
+    connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
+
+
+def _require_utf8(connection: Connection) -> None:
+    encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database has the encoding {encoding}, driftwatch needs UTF8",
+            code="unsupported",
+            help_text="make it with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+
+def upgrade_database(database: str | Path | Place) -> tuple[str | None, str]:
     """Bring one database to this version's schema; makes the file where there is none.
 
     Returns the revision before (None for a new or empty database) and after.
 
     Raises StoreError: as :func:`upgrade`, or the database does not serve.
     """
-    path = database_path(path_or_url)
-    require_place(path, file_too=False)
-    engine = open_engine(path)
+    place = place_of(database)
+    require_place(place, file_too=False)
+    engine = open_engine(place)
     try:
-        with named_failures(path):
-            return upgrade(engine, path)
+        with named_failures(place):
+            return upgrade(engine, place)
     finally:
         engine.dispose()
 
 
-def versions_of(path_or_url: str | Path) -> tuple[str | None, str | None]:
+def versions_of(database: str | Path | Place) -> tuple[str | None, str | None]:
     """The schema revision of one database, and the driftwatch version that upgraded it last.
 
     Raises StoreError: it is missing, not driftwatch's, or does not serve.
     """
-    path = database_path(path_or_url)
-    require_place(path, file_too=True)
-    engine = open_engine(path)
+    place = place_of(database)
+    require_place(place, file_too=True)
+    engine = open_engine(place)
     try:
-        with named_failures(path), reading(engine) as connection:
-            return schema_revision(connection, path), written_by(connection)
+        with named_failures(place), reading(engine) as connection:
+            return schema_revision(connection, place), written_by(connection)
     finally:
         engine.dispose()
 

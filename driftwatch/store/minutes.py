@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
-from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.model import TargetKey
@@ -18,6 +18,7 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.database import Database
 from driftwatch.store.frames import decode, encode
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
+from driftwatch.store.partitions import make_days
 from driftwatch.store.tables import minute_batches
 
 MINUTE = 60
@@ -57,6 +58,14 @@ class Minutes(Database):
         """
         with self._reading() as connection:
             return _rows(connection, since, until, targets)
+
+    def minutes_reach(self) -> tuple[datetime, datetime] | None:
+        """Start of the first stored row of any target and end of the last; None without any."""
+        table = minute_batches
+        query = select(func.min(table.c.since), func.max(table.c.until))
+        with self._reading() as connection:
+            first, last = connection.execute(query).one()
+        return None if first is None else (first.astimezone(UTC), last.astimezone(UTC))
 
     def minutes_span(self, target: TargetKey) -> tuple[datetime, datetime] | None:
         """Start of the first stored row of a target and end of the last; None without any."""
@@ -101,6 +110,7 @@ def _appended(connection: Connection, rows: pl.DataFrame) -> bool:
         return False
     together = once(pl.concat([decode(newest.frame, STORED_SCHEMA), rows]))
     values = _row(together, encode(together), AS_WRITTEN, MINUTE)
+    make_days(connection, minute_batches, [span(together)[1]])
     connection.execute(
         update(minute_batches).where(minute_batches.c.id == newest.id).values(**values)
     )
@@ -111,6 +121,7 @@ def insert_batch(
     connection: Connection, rows: pl.DataFrame, frame: bytes, packed: int, seconds: int
 ) -> None:
     """Add one batch of rows that are sorted."""
+    make_days(connection, minute_batches, [span(rows)[1]])
     connection.execute(insert(minute_batches), [_row(rows, frame, packed, seconds)])
 
 
@@ -194,8 +205,3 @@ def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:
         longer = rows.filter(pl.col("seconds") == seconds).drop("seconds").sort(_KEY)
         parts.append(rolled_up(longer, int(seconds)).with_columns(seconds=pl.lit(float(seconds))))
     return pl.concat(parts).sort(_KEY)
-
-
-def prune_minutes(connection: Connection, before: datetime) -> None:
-    """Delete batches that end before a time."""
-    connection.execute(delete(minute_batches).where(minute_batches.c.until <= before))

@@ -6,14 +6,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from driftwatch.documents import to_json
 from driftwatch.errors import UsageError
-from driftwatch.notify.silence import Matcher, Silence
+from driftwatch.incidents.silence import Silence
+from driftwatch.matchers import Matcher
 from driftwatch.store.database import Database
 from driftwatch.store.incidents import by_prefix
 from driftwatch.store.tables import silences
@@ -23,16 +24,28 @@ class Silences(Database):
     """Part of the store: silences."""
 
     def add_silence(
-        self, matchers: Sequence[Matcher], *, until: datetime, by: str, at: datetime, comment: str
+        self,
+        matchers: Sequence[Matcher],
+        *,
+        until: datetime,
+        by: str,
+        at: datetime,
+        comment: str,
+        starts_at: datetime | None = None,
     ) -> Silence:
-        """Hold back pages that match, from ``at`` to ``until``; twice the same is one.
+        """Hold back pages that match, from ``starts_at`` to ``until``; twice the same is one.
+
+        ``starts_at``: None = ``at``, now.
 
         Raises UsageError: it would end before it begins.
         """
-        if until <= at:
+        begins = at if starts_at is None else max(at, starts_at)
+        if until <= begins:
             raise UsageError("a silence has to end after it begins")
         # not from a random source: a replayed command gives the same silence
-        parts = [*(m.text for m in matchers), until.isoformat(), by, at.isoformat(), comment]
+        times = [until.isoformat(), by, at.isoformat(), comment]
+        later = [] if begins == at else [begins.isoformat()]
+        parts = [*(m.text for m in matchers), *times, *later]
         id_ = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
         silence = Silence(
             id=id_,
@@ -40,6 +53,7 @@ class Silences(Database):
             until=until,
             created_by=by,
             created_at=at,
+            starts_at=begins,
             comment=comment,
         )
         with self._writing() as connection:
@@ -64,11 +78,27 @@ class Silences(Database):
         with self._writing() as connection:
             command = "driftwatch silence --list"
             silence = _silence(by_prefix(connection, silences, id_prefix, "a silence", command))
-            if not silence.active(at):
+            if at >= silence.ends_at:
                 raise UsageError(f"silence {silence.id} is over already")
             query = update(silences).where(silences.c.id == silence.id)
             connection.execute(query.values(expired_at=at))
         return replace(silence, expired_at=at)
+
+    def extend_silence(self, id_prefix: str, length: timedelta, at: datetime) -> Silence:
+        """Let a silence end later than it would.
+
+        Raises UsageError: there is none, more than one, or it is over.
+        """
+        with self._writing() as connection:
+            command = "driftwatch silence --list"
+            row = by_prefix(connection, silences, id_prefix, "a silence", command, lock=True)
+            silence = _silence(row)
+            if at >= silence.ends_at:
+                raise UsageError(f"silence {silence.id} is over: make a new one")
+            until = silence.until + length
+            query = update(silences).where(silences.c.id == silence.id)
+            connection.execute(query.values(until=until))
+        return replace(silence, until=until)
 
 
 def _silence(row: Mapping[Any, Any]) -> Silence:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,8 +13,10 @@ from typing import Self
 import polars as pl
 from sqlalchemy import delete, insert, select
 
+from driftwatch.database_place import Place, SqliteFile, place_of
+from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
-from driftwatch.notify.plan import PlannedDelivery
+from driftwatch.store.actions import Actions, write_planned
 from driftwatch.store.advice import (
     AdviceHistory,
     AdviceRow,
@@ -24,23 +26,32 @@ from driftwatch.store.advice import (
     write_verifications,
 )
 from driftwatch.store.baselines import Baselines
-from driftwatch.store.batches import GPUS, SCRAPES, Batches, prune_batches, write_batch
+from driftwatch.store.batches import GPUS, SCRAPES, Batches, write_batch
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
     BUSY_SECONDS,
-    database_path,
+    is_postgres,
     named_failures,
     open_engine,
     reading,
+    repeated_after_conflict,
     require_place,
 )
-from driftwatch.store.deliveries import Deliveries, prune_reports, write_deliveries
+from driftwatch.store.deliveries import (
+    Deliveries,
+    forget_payloads,
+    prune_reports,
+    write_deliveries,
+)
 from driftwatch.store.history import Checkpoint, History, prune_days, write_checkpoint
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
 from driftwatch.store.lock import tick_lock
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
-from driftwatch.store.minutes import Minutes, prune_minutes, write_minutes
+from driftwatch.store.minutes import Minutes, write_minutes
+from driftwatch.store.outbox_records import OutboxRecords
+from driftwatch.store.partitions import PARTITIONED, make_days, prune_table
 from driftwatch.store.silences import Silences, prune_silences
+from driftwatch.store.tables import gpu_batches, minute_batches, scrape_batches
 from driftwatch.store.tables import memory as memory_table
 
 
@@ -51,23 +62,28 @@ class TickRecord:
     # of the interval that scrapes and readings are from: since <= time < until
     since: datetime
     until: datetime
-    incidents: Iterable[Incident] = ()  # all that are open after the tick
+    incidents: Collection[Incident] = ()  # all that are open after the tick
     # what happened; what they resolved, and what follow-ups say, is written from here
     transitions: Sequence[Transition] = ()
-    deliveries: Iterable[PlannedDelivery] = ()  # what is to be sent
+    deliveries: Collection[PlannedDelivery] = ()  # what is to be sent
+    planned_actions: Sequence[int] = ()  # numbers of the actions whose messages are among them
+    # (incident id, until when it held) of the acknowledgements that ended
+    ended_acknowledgements: Sequence[tuple[str, datetime]] = ()
     scrapes: pl.DataFrame | None = None  # ``SCRAPE_SCHEMA``
     gpus: pl.DataFrame | None = None  # ``GPU_SCHEMA``
     minutes: pl.DataFrame | None = None  # ``STORED_SCHEMA``, those it evaluated
     checkpoint: Checkpoint | None = None  # the detectors' memory, where it is to be kept now
-    advices: Iterable[AdviceRow] = ()  # what its pages advise
-    verifications: Iterable[VerificationRow] = ()  # those that it opened, fed or closed
+    advices: Collection[AdviceRow] = ()  # what its pages advise
+    verifications: Collection[VerificationRow] = ()  # those that it opened, fed or closed
     # name → bytes to keep for the next tick; other names stay
     memory: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Store(
     Incidents,
+    Actions,
     Deliveries,
+    OutboxRecords,
     Silences,
     Batches,
     Minutes,
@@ -85,31 +101,35 @@ class Store(
 
     @classmethod
     def open(
-        cls, path_or_url: str | Path, *, migrate: bool = True, busy_seconds: float = BUSY_SECONDS
+        cls,
+        database: str | Path | Place,
+        *,
+        migrate: bool = True,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> Self:
         """Open a database.
 
-        ``path_or_url``: path of the SQLite file, or ``sqlite:///`` and the path; ``migrate``: make
-        the file and bring its schema to this version; without it the file has to be there and to be
-        of this version; ``busy_seconds``: how long to wait for another writer.
+        ``database``: path of the SQLite file, or a URL as :func:`place_of` takes it; ``migrate``:
+        make the file and bring the schema to this version; without it the database has to be there
+        and to be of this version; ``busy_seconds``: how long to wait for another writer.
 
-        Raises StoreError: missing, foreign, corrupt, or of another version.
+        Raises StoreError: missing, foreign, corrupt, of another version, or it does not serve.
         """
-        path = database_path(path_or_url)
-        require_place(path, file_too=not migrate)
-        engine = open_engine(path, busy_seconds=busy_seconds)
+        place = place_of(database)
+        require_place(place, file_too=not migrate)
+        engine = open_engine(place, busy_seconds=busy_seconds)
         try:
-            with named_failures(path):
+            with named_failures(place):
                 if migrate:
-                    upgrade(engine, path)
+                    upgrade(engine, place)
                 else:
                     with reading(engine) as connection:
-                        revision = schema_revision(connection, path)
-                        check_revision(revision, path, written_by(connection))
+                        revision = schema_revision(connection, place)
+                        check_revision(revision, place, written_by(connection))
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, path)
+        return cls(engine, place)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -129,9 +149,11 @@ class Store(
     def tick_lock(self) -> AbstractContextManager[None]:
         """Be the one process that ticks on this database, while the context lasts.
 
+        On PostgreSQL it is the lease that says who ticks.
+
         Raises StoreError: ``in-use`` where another one is.
         """
-        return tick_lock(self.path)
+        return tick_lock(self.place.path) if isinstance(self.place, SqliteFile) else nullcontext()
 
     def memory(self) -> dict[str, bytes]:
         """What the last tick left for the next one, by name."""
@@ -139,6 +161,14 @@ class Store(
             rows = connection.execute(select(memory_table).order_by(memory_table.c.name))
             return {row.name: row.value for row in rows}
 
+    def remembered(self, name: str) -> bytes | None:
+        """One of these; None where nothing is kept under that name."""
+        with self._reading() as connection:
+            query = select(memory_table.c.value).where(memory_table.c.name == name)
+            value = connection.execute(query).scalar()
+            return None if value is None else bytes(value)
+
+    @repeated_after_conflict
     def commit_tick(self, tick: TickRecord) -> None:
         """Everything a tick decided and saw, in one transaction: all of it or nothing.
 
@@ -147,7 +177,16 @@ class Store(
         """
         with self._writing() as connection:
             write_incidents(connection, tick.incidents, tick.transitions)
-            write_deliveries(connection, tick.deliveries)
+            ended = tick.ended_acknowledgements
+            moved = write_planned(connection, tick.planned_actions, ended, tick.until)
+            write_deliveries(
+                connection,
+                [
+                    one
+                    for one in tick.deliveries
+                    if one.reason != "acknowledgement ended" or one.subject not in moved
+                ],
+            )
             for kind, frame in ((SCRAPES, tick.scrapes), (GPUS, tick.gpus)):
                 if frame is not None:
                     write_batch(connection, kind, frame, tick.since, tick.until)
@@ -167,22 +206,39 @@ class Store(
         *,
         incidents_before: datetime | None = None,
         minutes_before: datetime | None = None,
+        payloads_before: datetime | None = None,
     ) -> int:
-        """Delete what is no longer needed; says how many scrape batches went.
+        """Delete what is no longer needed, in some transactions; says how many scrape batches.
+
+        On PostgreSQL scrapes, readings and minutes go by whole days (UTC) that are over.
 
         ``before``: scrapes and GPU readings taken before this time go; ``minutes_before``: minutes
         and roll-ups that end before this time go; None keeps them; ``incidents_before``: incidents
         resolved before this time go, with their deliveries, and silences that ended before it; None
         keeps them all. One with a delivery that is still pending stays. Rows of days before it go
         as well, and so do advice, verifications and reports; an open verification stays.
+        ``payloads_before``: the text of what was sent before this time goes; None keeps it.
         """
-        with self._writing() as connection:
-            if incidents_before is not None:
+        if incidents_before is not None:
+            with self._writing() as connection:
                 prune_incidents(connection, incidents_before)
                 prune_silences(connection, incidents_before)
                 prune_days(connection, incidents_before)
                 prune_advice(connection, incidents_before)
                 prune_reports(connection, incidents_before)
-            if minutes_before is not None:
-                prune_minutes(connection, minutes_before)
-            return prune_batches(connection, before)
+        if payloads_before is not None:
+            with self._writing() as connection:
+                forget_payloads(connection, payloads_before)
+        count = 0
+        ends = ((minute_batches, minutes_before), (gpu_batches, before), (scrape_batches, before))
+        for table, end in ends:
+            if end is not None:
+                with self._writing() as connection:
+                    count = prune_table(connection, table, end)
+        return count
+
+    def make_room(self, now: datetime) -> None:
+        """Make today's partitions and those of two days more, a transaction per table."""
+        for table in PARTITIONED if is_postgres(self._engine) else ():
+            with self._writing() as connection:
+                make_days(connection, table, [now + timedelta(days=n) for n in range(3)])

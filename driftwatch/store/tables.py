@@ -1,7 +1,7 @@
 """The tables, in SQLAlchemy Core; ``migrations/`` builds the same schema step by step.
 
-Nothing here is SQLite's own, so that PostgreSQL stays possible. Times are UTC; JSON is text with
-sorted keys, so that equal values are equal bytes.
+They serve SQLite and PostgreSQL. Times are UTC; JSON is text with sorted keys, so that equal values
+are equal bytes; text sorts by its bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Column,
     DateTime,
@@ -29,7 +30,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0006"
+SCHEMA_REVISION = "0009"
 
 metadata = MetaData(
     naming_convention={
@@ -70,7 +71,7 @@ def _attempts() -> Iterator[Column[Any] | CheckConstraint]:
     yield from (Column(name, UtcTime) for name in ("next_attempt_at", "last_attempt_at"))
     yield Column("last_error", Text)
     yield Column("sent_at", UtcTime)
-    yield CheckConstraint("status IN ('pending', 'sent', 'dead')", name="status")
+    yield CheckConstraint("status IN ('pending', 'sent', 'dead', 'withdrawn')", name="status")
     pending = "(status = 'pending') = (next_attempt_at IS NOT NULL)"
     yield CheckConstraint(pending, name="next_attempt_at")
     yield CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at")
@@ -97,6 +98,12 @@ incidents = Table(
     Column("false_seconds", Float, nullable=False),
     Column("silenced_by", Text),
     Column("inhibited_by", Text),
+    Column("muted_by", Text),
+    Column("acknowledged_until", UtcTime),  # NULL: until it resolves
+    Column("acknowledged_comment", Text),
+    Column("part_of", Text),  # key of the incident that speaks for it
+    Column("extent", Integer),  # targets of its last message, NULL: it speaks for none but its own
+    Column("extent_at", UtcTime),
     CheckConstraint("state IN ('pending', 'firing', 'resolved')", name="state"),
     CheckConstraint("severity IN ('page', 'ticket', 'notice')", name="severity"),
     CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at"),
@@ -137,21 +144,90 @@ marks = Table(
     CheckConstraint("mark IN ('useful', 'not useful')", name="mark"),
 )
 
+# what people did: kept; acknowledgements are told to receivers by the next planning
+actions = Table(
+    "actions",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE")),  # NULL: of none
+    Column("action", String(16), nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("comment", Text, nullable=False),  # empty: not said
+    Column("until", UtcTime),  # of an acknowledgement: when it expires, NULL = when it resolves
+    Column("via", Text, nullable=False),  # where it was done: command line, a receiver's name
+    # what a receiver calls the click, so that one that is sent twice is done once
+    Column("request_id", Text, unique=True),
+    Column("planned_at", UtcTime),  # when receivers were told of it, NULL = not yet
+    Column("subject", Text),  # id of the silence or baseline that it is about, or the mark
+    CheckConstraint(
+        "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'silence', 'end silence', "
+        "'accept baseline', 'refuse baseline', 'forecast')",
+        name="action",
+    ),
+)
+Index("ix_actions_incident_id", actions.c.incident_id)
+Index("ix_actions_planned_at", actions.c.planned_at)
+
+# what receivers are sent, once for those who are sent the same; forgotten some days after
+payloads = Table(
+    "payloads",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("document", Text, nullable=False),  # JSON: page, report, digest
+)
+
+# the outbox: what is to be sent to whom; one row is one message to one receiver
 deliveries = Table(
     "deliveries",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("subject", Text, nullable=False),  # incident id, week, day, silence id, change id
+    # of an incident: the same as subject
+    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE")),
     Column("event", String(16), nullable=False),
+    Column("number", Integer, nullable=False),  # 0 the first of this event, 1 its first repeat
     Column("receiver", Text, nullable=False),
     Column("reason", String(32), nullable=False),
-    Column("payload", Text, nullable=False),  # JSON: the page
+    Column("payload_id", ForeignKey("payloads.id")),  # NULL: forgotten
     Column("planned_at", UtcTime, nullable=False),
     *_attempts(),
-    UniqueConstraint("incident_id", "event", "receiver"),
-    CheckConstraint(_EVENTS, name="event"),
+    UniqueConstraint("kind", "subject", "event", "number", "receiver"),
+    CheckConstraint("kind IN ('incident', 'report', 'digest', 'silence', 'change')", name="kind"),
+    CheckConstraint("(kind = 'incident') = (incident_id IS NOT NULL)", name="incident_id"),
+    CheckConstraint("status <> 'pending' OR payload_id IS NOT NULL", name="payload_id"),
 )
-Index("ix_deliveries_status_next_attempt_at", deliveries.c.status, deliveries.c.next_attempt_at)
+Index("ix_deliveries_incident_id", deliveries.c.incident_id)
+Index("ix_deliveries_payload_id", deliveries.c.payload_id)
+# the queue of each receiver: the next one is found at once, however many wait
+Index(
+    "ix_deliveries_receiver_status_next_attempt_at",
+    *(deliveries.c.receiver, deliveries.c.status, deliveries.c.next_attempt_at, deliveries.c.id),
+)
+Index(
+    "ix_deliveries_receiver_status_attempts_id",
+    *(deliveries.c.receiver, deliveries.c.status, deliveries.c.attempts, deliveries.c.id),
+)
+
+# what a receiver calls its message about an incident, for updates of it and for its thread
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
+    Column("receiver", Text, primary_key=True),
+    Column("document", Text, nullable=False),  # JSON: the receiver's own words
+)
+
+# who ticks; the fence grows with each holder, and a commit names the fence that it holds
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),  # on the database's clock
+)
 
 silences = Table(
     "silences",
@@ -163,6 +239,7 @@ silences = Table(
     Column("created_at", UtcTime, nullable=False),
     Column("comment", Text, nullable=False),
     Column("expired_at", UtcTime),
+    Column("starts_at", UtcTime, nullable=False),
 )
 
 
@@ -264,23 +341,13 @@ Index("ix_verifications_opened_at", verifications.c.opened_at)
 Index("ix_verifications_closed_at", verifications.c.closed_at)
 Index("ix_verifications_incident_id", verifications.c.incident_id)
 
-# a week's report, once made, and who was sent it
+# a week's report, once made; the outbox has who was sent it
 reports = Table(
     "reports",
     metadata,
     Column("week", String(8), primary_key=True),  # as ISO 8601 names it: 2026-W47
     Column("made_at", UtcTime, nullable=False),
     Column("document", Text, nullable=False),  # JSON
-)
-
-report_deliveries = Table(
-    "report_deliveries",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("week", ForeignKey("reports.week", ondelete="CASCADE"), nullable=False),
-    Column("receiver", Text, nullable=False),
-    *_attempts(),
-    UniqueConstraint("week", "receiver"),
 )
 
 memory = Table(

@@ -42,11 +42,17 @@ class PrometheusServer(Daemon):
     """Debian's Prometheus, scraping what it is told to, or serving ready blocks.
 
     ``config``: its configuration; ``{}`` scrapes nothing; ``blocks``: folder of ready TSDB blocks
-    to serve (see :func:`backfill`).
+    to serve (see :func:`backfill`); ``flags``: more of its own.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, blocks: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        blocks: Path | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         super().__init__("prometheus", "/-/ready")
+        self._flags = flags
         self._config = dict(config or {})
         self._blocks = blocks
 
@@ -62,6 +68,7 @@ class PrometheusServer(Daemon):
             "--storage.tsdb.retention.time=100y",
             f"--web.listen-address={self.url.removeprefix('http://')}",
             "--log.level=warn",
+            *self._flags,
         ]
 
     def query(self, text: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.notify.webhook import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, signature
+from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, signature
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
 HOOK_PATH = "/hooks/canary-webhook-token"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from driftwatch.detect.fingerprints import differences, fingerprint_of, merged
@@ -42,8 +43,7 @@ def running(
         for name in COLUMN_KNOBS
         if row.get(name) is not None and not (name == "max_num_seqs" and inferred)
     }
-    from_page = fingerprint_of({}, Serving(), row.get("cache_config"))
-    now = merged(Fingerprint(knobs=knobs), fingerprint, from_page)
+    now = merged(Fingerprint(knobs=knobs), fingerprint, _of_page(row.get("cache_config")))
     cap = float(row["max_num_seqs"]) if inferred else None
     if before is None:
         return Running(now, cap)
@@ -51,6 +51,11 @@ def running(
         # nothing was seen: an inferred cap still stands; one that was disproved is gone
         cap = cap if cap is not None else before.inferred_max_num_seqs
     return Running(merged(now, before.fingerprint), cap)
+
+
+@lru_cache(1024)  # many servers, each minute, have the same
+def _of_page(cache_config: str | None) -> Fingerprint:
+    return fingerprint_of({}, Serving(), cache_config)
 
 
 def changed(

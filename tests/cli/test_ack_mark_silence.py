@@ -20,13 +20,17 @@ def test_acking(run: Run, fill: Callable[..., Path]) -> None:
     path = fill(incident("a"))
     code, out, _ = run("ack", "aa", "--by", "Ana")
     assert code == 0
-    assert re.fullmatch(r"a{12} acked by Ana at \d\d:\d\d UTC: BatchLimitBinding gpu-a:8000\n", out)
+    assert re.fullmatch(
+        r"a{12} acked by Ana at \d\d:\d\d UTC, until \S+ \d\d:\d\d UTC: "
+        r"BatchLimitBinding gpu-a:8000; no receiver has its page\n",
+        out,
+    )
     code, out, _ = run("ack", "aa", "--by", "Bob")
     assert code == 0
     assert "was already acked by Ana" in out
     with Store.open(path) as store:
         assert store.incident("a").acknowledged_by == "Ana"
-    assert run("incidents")[1].split("\t")[1::6] == ["acked", "Ana"]
+    assert run("incidents")[1].split("\t")[1:8:6] == ["acked", "Ana"]
 
 
 def test_acking_in_json_by_the_user_of_the_process(
@@ -129,21 +133,21 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     assert code == 0
     found = re.fullmatch(
         r"silence ([0-9a-f]{12}) until [0-9: -]+UTC: alert=BatchLimitBinding instance=~gpu-\.\*; "
-        r"matches 1 open now\n",
+        r"matches 1 open incident now\n",
         out,
     )
     assert found is not None
     id_ = found[1]
     code, out, _ = run("silence", "--list")
     row = out.rstrip("\n").split("\t")
-    assert (code, row[0], row[2:]) == (
+    assert (code, row[0], row[3:]) == (
         0,
         id_,
         ["Ana", "alert=BatchLimitBinding instance=~gpu-.*", "restart"],
     )
     (listed,) = json.loads(run("silence", "--list", "--json")[1])["silences"]
-    assert listed["until"] == row[1]
-    lasts = datetime.fromisoformat(row[1]) - datetime.fromisoformat(listed["created_at"])
+    assert listed["until"] == row[2]
+    lasts = datetime.fromisoformat(row[2]) - datetime.fromisoformat(listed["created_at"])
     assert lasts == timedelta(hours=2)
     assert run("silence", "--expire", id_[:5])[:2] == (0, f"silence {id_} ended\n")
     code, out, err = run("silence", "--list")
@@ -168,6 +172,10 @@ def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Pa
         (("a=b", "--list"), "one of them"),
         (("--list", "--expire", "ab"), "one of them"),
         (("--list", "--for", "2h"), "--for belongs"),
+        (("--list", "--preview"), "belong to matchers"),
+        (("a=b", "--for", "2h", "--start", "2h"), "begins now or later"),
+        (("--extend", "ab"), "how long"),
+        (("--extend", "ab", "--for", "2h"), "no silence"),
         (("a=b",), "how long"),
         (("a=b", "--for", "soon"), "--for"),
         (("a=b", "--for", "0s"), "above zero"),

@@ -53,13 +53,21 @@ def run(run: Run) -> Run:
     return run
 
 
+def test_a_missed_expectation_is_a_problem(run: Run) -> None:
+    assert run("demo", "--scenario", "short.yaml")[0] == 0
+    Path("missed.yaml").write_text(SHORT.replace("[EngineStuck]", "[GpuLost]"))
+    code, out, _ = run("demo", "--scenario", "missed.yaml")
+    assert (code, out.count("MISSED")) == (1, 2)  # nor was the leaf found
+    assert "MISSED   page GpuLost" in out
+
+
 def test_the_list_names_every_scenario_and_what_is_expected(run: Run) -> None:
     code, out, _ = run("demo", "--list")
     rows = [line.split("\t") for line in out.splitlines()]
     assert code == 0
     assert [row[0] for row in rows] == [s.name for s in shipped_scenarios()]
     expected = {row[0]: row[2] for row in rows}
-    assert expected["day"] == "nobody is told"
+    assert expected["day"] == "no page, ticket or notice"
     assert expected["wedged"] == "page EngineStuck; leaf engine_stuck; no setting helps"
 
 

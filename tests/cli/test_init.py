@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import time
@@ -10,12 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from driftwatch.settings import PrometheusSource, Settings, load_settings
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.exposition_server import Page, ReplayedExposition
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
+from driftwatch.yaml_positions import parse_yaml, plain
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -207,7 +210,12 @@ def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
     url = fleet((_page(shared_data, "metrics_lora_during.txt"), _labels("a:8000")))
     code, out, _ = run("init", "--prometheus", url, "-o", "driftwatch.yaml")
     assert code == 0
-    assert out.splitlines()[0] == "wrote driftwatch.yaml. Missing:"
+    wrote = "wrote driftwatch.yaml, and schemas/config.schema.json for your editor. Missing:"
+    assert out.splitlines()[0] == wrote
+    line, text = Path("driftwatch.yaml").read_text().split("\n", 1)
+    assert line == "# yaml-language-server: $schema=schemas/config.schema.json"
+    schema = json.loads(Path("schemas/config.schema.json").read_text())
+    assert not list(Draft202012Validator(schema).iter_errors(plain(parse_yaml(text, "").root)))
     assert out.splitlines()[-1] == "next: driftwatch doctor -c driftwatch.yaml"
     assert max(map(len, out.splitlines())) <= 80
     golden("init/screen.txt", out)

@@ -285,15 +285,17 @@ def test_what_could_not_be_asked_is_asked_again() -> None:
 
 
 def test_what_is_configured(api: PrometheusApi) -> None:
-    def names(**more: object) -> list[str]:
-        said = {"sources": [{"prometheus": api.address, **more}]}
+    def names(times: int = 1, **more: object) -> list[str]:
+        said = {"sources": [{"prometheus": api.address, **more}] * times}
         made = sources_of(Settings.model_validate(said), ManualClock(T0))
         for source in made:
             source.close()
         return [source.name for source in made]
 
-    assert names() == ["prometheus 0", "prometheus 0 dcgm"]
-    assert names(dcgm=False) == ["prometheus 0"]
+    name = f"prometheus {api.address.removeprefix('http://')}"
+    assert names() == [name, f"{name} dcgm"]
+    assert names(dcgm=False) == [name]
+    assert names(3, dcgm=False) == [name, f"{name} #2", f"{name} #3"]
     said = {"sources": [{"dcgm": ["http://node-1:9400", "http://node-2:9400"]}]}
     (pages,) = sources_of(Settings.model_validate(said), ManualClock(T0))
     pages.close()

@@ -74,7 +74,7 @@ def refused(text: str) -> ConditionError:
         ("scrapes > 'abc", "syntax", 1, 11, 1),
         ("1 < scrapes < 2", "syntax", 1, 1, 11),
         ("scrapes IS NULL IS NULL", "syntax", 1, 1, 7),
-        ("scrapes BETWEEN (1 AND 2)", "syntax", 1, 1, 1),
+        ("scrapes BETWEEN (1 AND 2)", "syntax", 1, 9, 7),
         ("scrapes > 1e400", "number", 1, 11, 5),
         ("scrapes > 1e", "number", 1, 11, 2),
         ("scrapes > 1 AND\n  scrapess > 2", "unknown-column", 2, 3, 8),
@@ -103,6 +103,7 @@ def test_a_wrong_name_gets_the_nearest_column() -> None:
     error = refused("tokens_per_second_per_gpu_rato <= 0.85")
     assert error.message == "tokens_per_second_per_gpu_rato"
     assert error.help_text == "did you mean tokens_per_second_per_gpu_ratio?"
+    assert refused("WAITING_REQUESTS > 1").help_text == "did you mean waiting_requests?"
     assert refused("zzzzzz > 1").help_text == "driftwatch evidence lists the columns"
 
 

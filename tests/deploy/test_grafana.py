@@ -18,7 +18,7 @@ from deploy_cases import DEPLOY, ROOT, documents
 from prometheus_client.exposition import generate_latest
 
 from driftwatch.clock import ManualClock
-from driftwatch.notify.stdout import StdoutSender
+from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.service.configuration import plan_of_settings, sources_of
 from driftwatch.service.run import Receiver, Service
 from driftwatch.service.target_metrics import TARGET_COLUMNS
@@ -182,7 +182,10 @@ def _own_pages(folder: Path, recording: Path, begin: float) -> list[Page]:
             store,
             [
                 Receiver(
-                    "out", ("page", "ticket", "notice"), StdoutSender("out", json=True, stream=out)
+                    "out",
+                    ("page", "ticket", "notice"),
+                    StdoutSender("out", json=True, stream=out),
+                    "each",
                 )
             ],
             clock,

@@ -94,7 +94,7 @@ def everything() -> list[Any]:
 def test_what_can_be_applied_is_found() -> None:
     names = [str(path.relative_to(FOLDER)) for path in kustomizations()]
     assert names == ["base", "overlays/full"]
-    assert len(list(containers(kustomized(FULL)))) == 2
+    assert len(list(containers(kustomized(FULL)))) == 3
 
 
 def test_every_file_is_part_of_a_kustomization() -> None:
@@ -238,7 +238,7 @@ def test_commands_and_environment_are_the_programs(everything: list[Any]) -> Non
         assert "command" not in container, name  # the image's entry point
         assert known_options([str(word) for word in container["args"]]) == [], name
         variables = {variable["name"] for variable in container.get("env", [])}
-        known = set(ENVIRONMENT) if container["args"][0] == "run" else set()
+        known = set(ENVIRONMENT) if container["args"][0] in ("run", "web") else set()
         # read by the NVIDIA container runtime
         assert variables - known <= {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}, name
 
@@ -255,19 +255,51 @@ def test_it_listens_where_it_is_asked(everything: list[Any]) -> None:
         assert where == f"0.0.0.0:{container['ports'][0]['containerPort']}", name
 
 
-def test_probes_ask_pages_that_are_served(everything: list[Any]) -> None:
+def test_probes_ask_pages_that_are_served(everything: list[Any], tmp_path: Path) -> None:
+    import requests
     from prometheus_client import CollectorRegistry
+    from starlette.testclient import TestClient
 
+    from driftwatch.database_place import place_of
+    from driftwatch.service.configuration import plan_of_rules
     from driftwatch.service.endpoint import Endpoint
+    from driftwatch.settings.web import WebSettings
+    from driftwatch.web.app import application
+    from driftwatch.web.server import web_of
 
     endpoint = Endpoint(("127.0.0.1", 0), CollectorRegistry(), lambda: None, lambda: None)
+    own = WebSettings.model_validate({"listen": "0.0.0.0:9096"})
+    web = web_of(None, plan_of_rules(()), place_of(tmp_path / "none.db"), own=own)
+    pages = TestClient(application(web))
     try:
-        import requests
-
         host, port = endpoint.address
         for name, container in containers(everything):
             for key in (key for key in container if key.endswith("Probe")):
-                path = container[key]["httpGet"]["path"]
-                assert requests.get(f"http://{host}:{port}{path}", timeout=5).ok, (name, path)
+                probe = container[key]["httpGet"]
+                headers = {one["name"]: one["value"] for one in probe.get("httpHeaders", [])}
+                if container["args"][0] == "web":
+                    found = pages.get(probe["path"], headers=headers).status_code
+                else:
+                    url = f"http://{host}:{port}{probe['path']}"
+                    found = requests.get(url, headers=headers, timeout=5).status_code
+                assert found == 200, (name, probe)
     finally:
         endpoint.close()
+
+
+def test_the_ingress_leads_to_the_service_under_the_name_that_the_web_answers_to(
+    everything: list[Any],
+) -> None:
+    (ingress,) = of_kind(everything, "Ingress")
+    (rule,) = ingress["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    backend = path["backend"]["service"]
+    ports = {
+        (service["metadata"]["name"], port["name"])
+        for service in of_kind(everything, "Service")
+        for port in service["spec"]["ports"]
+    }
+    assert (backend["name"], backend["port"]["name"]) in ports
+    (config,) = documents(FULL / "driftwatch.yaml")
+    assert config["external_url"] == f"https://{rule['host']}"
+    assert ingress["spec"]["tls"][0]["hosts"] == [rule["host"]]

@@ -37,7 +37,7 @@ def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) 
     resources = kustomized(folder)
     (spec,) = [spec for name, spec in pod_specs(resources) if name == "driftwatch"]
     maps = {r["metadata"]["name"]: r["data"] for r in of_kind(resources, "ConfigMap")}
-    (container,) = spec["containers"]
+    (container,) = [one for one in spec["containers"] if one["name"] == "driftwatch"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
 
@@ -52,6 +52,7 @@ def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) 
                 (inside / name).write_text(moved(text))
         if "secret" in volume:
             (inside / "slack.url").write_text("https://hooks.slack.example/services/T/B/x")
+            (inside / "web.token").write_text("0123456789abcdef")
     # the image has the shipped rules there
     assert (
         "COPY --from=build /src/rules /opt/driftwatch/rules\n" in (ROOT / "Dockerfile").read_text()

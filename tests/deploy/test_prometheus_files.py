@@ -25,6 +25,7 @@ from driftwatch.testing.prometheus_server import PrometheusServer
 FOLDER = DEPLOY / "prometheus"
 RULES = FOLDER / "rules" / "driftwatch.yml"
 KUBERNETES = FOLDER / "prometheus-kubernetes.yml"
+PARTS = ("sum", "count", "bucket")
 
 pytestmark = pytest.mark.skipif(
     not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED
@@ -72,8 +73,9 @@ def test_every_alert_has_a_test() -> None:
 
 def test_every_alert_speaks_of_a_metric_that_driftwatch_serves() -> None:
     endings = {"counter": "_total", "info": "_info"}
-    families = OwnMetrics().registry.collect()
+    families = list(OwnMetrics().registry.collect())
     served = {family.name + endings.get(family.type, "") for family in families}
+    served |= {f"{f.name}_{part}" for f in families if f.type == "histogram" for part in PARTS}
     asked = {name for rule in _alerts() for name in re.findall(r"driftwatch_\w+", rule["expr"])}
     assert asked <= served
     assert len(asked) >= 6
@@ -236,3 +238,9 @@ def _once(server: PrometheusServer, text: str) -> list[dict[str, Any]]:
     while not (found := server.query(text)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
+
+
+def test_every_alert_has_a_line_in_the_docs() -> None:
+    text = (DEPLOY.parent / "docs/sre/deploy.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:`|\*\*)(Driftwatch\w+)", text))
+    assert [rule["alert"] for rule in _alerts() if rule["alert"] not in named] == []

@@ -18,7 +18,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 DROP_IN = DEPLOY / "systemd" / "driftwatch.service.d" / "nvml.conf"
 LISTEN = DROP_IN.with_name("listen.conf")
 # systemd's own measure, 0 to 10 (here times 10); what a service without any option gets is 96
-MOST_EXPOSED = {"driftwatch": 15, "driftwatch-agent": 18}
+MOST_EXPOSED = {"driftwatch": 15, "driftwatch-agent": 18, "driftwatch-web": 18}
 MOST_EXPOSED_WITH_NVML = 22
 INSTALLED = "/opt/driftwatch/bin/driftwatch"
 
@@ -54,7 +54,7 @@ def _analyze(*arguments: object) -> str:
     return ran.stdout
 
 
-def test_there_are_both_units() -> None:
+def test_there_are_all_units() -> None:
     assert {unit.stem for unit in UNITS} == set(MOST_EXPOSED)
 
 
@@ -127,16 +127,16 @@ def test_what_it_starts_is_a_command(unit: Path) -> None:
     assert known_options(words) == []
 
 
-def test_its_environment_is_read_by_the_program() -> None:
+@pytest.mark.parametrize(
+    ("unit", "more"),
+    [("driftwatch", "POLARS_SKIP_CPU_CHECK"), ("driftwatch-web", "NUMBA_CACHE_DIR")],
+)
+def test_its_environment_is_read_by_the_program(unit: str, more: str) -> None:
     from driftwatch.settings import ENVIRONMENT
 
-    text = (DEPLOY / "systemd/driftwatch.service").read_text(encoding="utf-8")
+    text = (DEPLOY / f"systemd/{unit}.service").read_text(encoding="utf-8")
     names = re.findall(r"^Environment=([A-Z_]+)=", text, flags=re.M)
-    assert set(names) - set(ENVIRONMENT) == {
-        "POLARS_SKIP_CPU_CHECK",
-        "POLARS_MAX_THREADS",
-        "OPENBLAS_NUM_THREADS",
-    }
+    assert set(names) - set(ENVIRONMENT) == {more, "POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS"}
     assert "DRIFTWATCH_DATABASE" in names
 
 

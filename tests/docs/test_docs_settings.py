@@ -26,7 +26,8 @@ def _models(annotation: Any) -> Iterator[tuple[str, Any]]:
 
 def settings_paths(model: Any, prefix: str = "") -> Iterator[str]:
     """Dotted path of every field: ``pools[].slo.share``."""
-    for name, field in model.model_fields.items():
+    for own_name, field in model.model_fields.items():
+        name = field.alias or own_name
         yield prefix + name
         for mark, inner in _models(field.annotation):
             yield from settings_paths(inner, f"{prefix}{name}{mark}.")

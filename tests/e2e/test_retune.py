@@ -32,7 +32,7 @@ truth:
   baseline: {at: 0h, until: 23h}
 """
 # without the rules of limits, whose pages would ask the replay as well
-RULES = ("coverage", "engine-stuck", "gpu", "speed", "traffic")
+RULES = ("coverage", "engine-stuck", "gpu", "speed", "traffic", "length-drift")
 
 
 def test_the_ticket_says_what_moved_and_what_a_replay_advises(

@@ -15,10 +15,11 @@ from click.testing import Result
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.errors import NoVerdict, StoreError
-from driftwatch.notify.slack import SlackSender
+from driftwatch.receivers.slack import SlackSender
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
+from driftwatch.store.tables import SCHEMA_REVISION
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 from driftwatch.testing.slack_server import SlackServer
 
@@ -48,7 +49,8 @@ def test_it_is_refused_before_the_upgrade(run: Callable[..., Result], database: 
 
 def test_what_people_said_and_were_told_is_kept(run: Callable[..., Result], database: Path) -> None:
     upgraded = run("db", "upgrade", "--db", database)
-    assert (upgraded.exit_code, upgraded.stdout) == (0, f"{database}: schema 0005 -> 0006\n")
+    assert upgraded.exit_code == 0
+    assert upgraded.stdout == f"{database}: schema 0005 -> {SCHEMA_REVISION}\n"
     listed = run("incidents", "--all", "--db", database)
     assert listed.exit_code == 0
     assert listed.stdout.split("\t")[:3] == [INCIDENT, "firing", "page"]
@@ -77,7 +79,7 @@ def test_its_service_goes_on_and_sends_the_page_of_06(
     ):
         source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
         receivers = [
-            Receiver("inbox", ("page", "ticket", "notice"), SlackSender("inbox", slack.url))
+            Receiver("inbox", ("page", "ticket", "notice"), SlackSender("inbox", slack.url), "each")
         ]
         service = Service([source], plan_of_rules(()), store, receivers, clock)
         results: list[Any] = []
@@ -87,7 +89,7 @@ def test_its_service_goes_on_and_sends_the_page_of_06(
                 assert service.tick_once().problems == ()
                 results += service.deliver_once()
         service.stop()
-        assert [(r.incident_id, r.event, r.result) for r in results] == [
+        assert [(r.subject, r.event, r.result) for r in results] == [
             (INCIDENT, "firing", "sent"),
             (INCIDENT, "resolved", "sent"),
         ]

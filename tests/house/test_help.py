@@ -27,6 +27,7 @@ HEAVY = (
     "sqlalchemy",
     "sqlglot",
     "structlog",
+    "yaml",
 )
 
 

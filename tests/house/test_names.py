@@ -47,7 +47,8 @@ ALLOWED: dict[str, int] = {
 NOUNS = frozenset(
     (
         *("last_speed", "onboarding", "padding", "planning", "pooling", "recording", "speed"),
-        *("testing", "timing", "wording", "matching", "decoding"),
+        *("testing", "timing", "wording", "matching", "decoding", "routing"),
+        *("drawing", "paging", "undelivered"),
     )
 )
 UNCLEAR_MODULES: frozenset[str] = frozenset(

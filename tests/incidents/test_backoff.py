@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.notify.delivery import MOST_ATTEMPTS, next_attempt
+from driftwatch.receivers.sender import MOST_ATTEMPTS, next_attempt
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -68,3 +68,14 @@ def test_it_is_later_than_now_or_never(attempts: int, key: str, asked: float | N
     assert (at is None) == (attempts >= MOST_ATTEMPTS)
     if at is not None:
         assert timedelta(seconds=4) <= at - NOW <= timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "minutes", "is_over"), [(3, 59, False), (3, 60, True), (2, 600, False)]
+)
+def test_an_hour_is_enough_where_attempts_are_few(
+    attempts: int, minutes: int, is_over: bool
+) -> None:
+    """A receiver that asks for an hour each time, or whose queue is long."""
+    planned_at = NOW - timedelta(minutes=minutes)
+    assert (next_attempt(attempts, NOW, "k", 3600.0, planned_at) is None) == is_over

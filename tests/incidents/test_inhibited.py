@@ -1,114 +1,15 @@
-"""Hysteresis, inhibition and the page of a pool, minute by minute on rows of real columns."""
+"""Hysteresis and inhibition, minute by minute on rows of real columns."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
-import polars as pl
 import pytest
+from minute_cases import PER_POOL, REPLICA, SLOW, F, Minutes, T, U, live, told
 
-from driftwatch.condition import parse_condition
-from driftwatch.model import Incident, Target, TargetKey, Transition
-from driftwatch.notify.incidents import AFTER_INHIBITION_SECONDS
-from driftwatch.pipeline.incident_groups import inhibitors_first
-from driftwatch.pipeline.incidents import advanced, closed_for
-from driftwatch.rulebook.rules import Group, Rule
-
-START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-T, F, U = True, False, None
-Minutes = Mapping[str, Sequence[bool | None]]
-
-SLOW = Rule(
-    "SlowerAtEqualLoad",
-    "SlowerAtEqualLoad",
-    "speed",
-    "page",
-    when=parse_condition("slower_at_equal_load"),
-    until=parse_condition("speed_recovered"),
-    inhibited_by=("ReplicaSlow",),
-)
-REPLICA = Rule(
-    "ReplicaSlow",
-    "ReplicaSlow",
-    "speed",
-    "page",
-    when=parse_condition("slower_than_pool"),
-    inhibited_by=("SlowerAtEqualLoad",),
-)
-TOGETHER = replace(SLOW, together=Group(0.3, 3, 1800.0))
-PER_POOL = replace(SLOW, per="pool")
-
-
-def targets(many: int) -> dict[TargetKey, Target]:
-    keys = [TargetKey(f"s{i}:8000", "0") for i in range(many)]
-    return {key: Target(key, {}, "chat") for key in keys}
-
-
-def table(of: Mapping[str, Minutes], many: int, minutes: int) -> pl.DataFrame:
-    """Rows of each server: column → its values; a short row goes on as it ends, else False."""
-    columns = ("slower_at_equal_load", "speed_recovered", "slower_than_pool")
-    made = []
-    for key in sorted(targets(many)):
-        said = of.get(key.instance.split(":")[0], {})
-        for minute in range(minutes):
-            row = {
-                c: (said[c][minute] if minute < len(said[c]) else said[c][-1]) if c in said else F
-                for c in columns
-            }
-            end = START + timedelta(minutes=minute + 1)
-            made.append({"instance": key.instance, "engine": "0", "end": end, **row})
-    since = dict.fromkeys(
-        ("seconds_since_last_token", "coverage_missing_seconds", "speed_change_ratio",
-         "speed_change_threshold_ratio"),
-        pl.lit(None, pl.Float64),
-    )  # fmt: skip
-    never = pl.lit(None, pl.Datetime("us", "UTC"))
-    return pl.DataFrame(
-        made, schema_overrides=dict.fromkeys(columns, pl.Boolean), orient="row"
-    ).with_columns(
-        pool=pl.lit("chat"), ever_seen=pl.lit(True), binding_since=never, deferred_since=never,
-        **since,
-    )  # fmt: skip
-
-
-def live(
-    rules: Sequence[Rule],
-    of: Mapping[str, Minutes],
-    minutes: int,
-    many: int = 1,
-    cuts: Sequence[int] = (),
-    never: str = "",
-) -> tuple[dict[str, Incident], list[Transition]]:
-    """Live through the minutes, in pieces that end at ``cuts``; ``never`` never answered."""
-    rows = table(of, many, minutes).with_columns(ever_seen=pl.col("instance") != f"{never}:8000")
-    incidents: dict[str, Incident] = {}
-    happened: list[Transition] = []
-    bounds = [0, *sorted(cuts), minutes]
-    for first, last in pairwise(bounds):
-        span = (START + timedelta(minutes=first), START + timedelta(minutes=last))
-        piece = rows.filter((pl.col("end") > span[0]) & (pl.col("end") <= span[1]))
-        if piece.is_empty():
-            continue
-        verdicts = piece.select(rule.verdict.alias(rule.id) for rule in rules)
-        incidents, told = advanced(rules, incidents, targets(many), piece, verdicts)
-        happened += told
-    return incidents, happened
-
-
-def told(happened: Sequence[Transition]) -> list[tuple[str, str, int]]:
-    """Alert@where, event, minute."""
-    return [
-        (
-            f"{t.incident.alert}@{t.incident.target.get('instance', 'pool').split(':')[0]}",
-            t.event,
-            round((t.at - START).total_seconds() / 60),
-        )
-        for t in happened
-    ]
+from driftwatch.incidents.life_cycle import AFTER_INHIBITION_SECONDS
+from driftwatch.pipeline.inhibition import inhibitors_first
+from driftwatch.rulebook.rules import Group
 
 
 def test_until_keeps_it_open_and_unknown_keeps_it_too() -> None:
@@ -212,7 +113,7 @@ def test_a_notice_or_a_pool_that_gives_way_is_told_of_no_slow_server() -> None:
 
 
 def test_a_pools_page_gives_way_when_half_of_its_servers_are_told_of_otherwise() -> None:
-    limit = replace(REPLICA, id="Limit", alert="Limit", together=Group(0.3, 2, 1800.0))
+    limit = replace(REPLICA, id="Limit", alert="Limit", together=Group(0.0, 1800.0))
     engine = replace(SLOW, inhibited_by=())
     slow: Minutes = {
         "slower_than_pool": [T],
@@ -270,95 +171,8 @@ def test_rules_come_after_those_that_inhibit_them() -> None:
     assert [rule.id for rule in inhibitors_first([REPLICA, SLOW])] == [REPLICA.id, SLOW.id]
 
 
-def _at(minute: int, recovered: int = 99) -> Minutes:
-    seen = [minute <= m < recovered for m in range(100)]
-    return {"slower_at_equal_load": seen, "speed_recovered": [not one for one in seen]}
-
-
-def test_a_cause_that_a_pool_shares_is_one_page() -> None:
-    of = {"s0": _at(0), "s1": _at(3), "s2": _at(5), "s3": _at(5), "s4": _at(9)}
-    incidents, happened = live([TOGETHER], of, 20, many=8)
-    assert told(happened) == [
-        ("SlowerAtEqualLoad@s0", "firing", 1),
-        ("SlowerAtEqualLoad@s1", "firing", 4),
-        ("SlowerAtEqualLoad@pool", "firing", 6),  # instead of s2 and s3; s4 adds nothing
-    ]
-    page = happened[-1]
-    assert [key.instance for key in page.concerned] == [f"s{i}:8000" for i in range(4)]
-    assert [key.instance for key in page.told_before] == ["s0:8000", "s1:8000"]
-    assert page.of_targets == 8
-    assert page.incident.started_at == START - timedelta(minutes=9)  # the first one's ten minutes
-    waiting = [i for i in incidents.values() if i.inhibited_by == "SlowerAtEqualLoad"]
-    assert [i.target["instance"] for i in waiting] == ["s2:8000", "s3:8000", "s4:8000"]
-
-
-def test_too_few_or_too_far_apart_are_pages_of_their_own() -> None:
-    two = {"s0": _at(0), "s1": _at(0)}
-    assert len(live([TOGETHER], two, 5, many=4)[1]) == 2
-    of_ten = {f"s{i}": _at(0) for i in range(3)}
-    assert told(live([TOGETHER], of_ten, 2, many=10)[1]) == [
-        ("SlowerAtEqualLoad@pool", "firing", 1)
-    ]
-    assert len(live([TOGETHER], of_ten, 2, many=11)[1]) == 3  # 30 % of eleven are four
-    assert len(live([TOGETHER], of_ten, 2, many=11, never="s10")[1]) == 1  # ten that ever answered
-    apart = {"s0": _at(0), "s1": _at(20), "s2": _at(40)}
-    assert len(live([TOGETHER], apart, 50, many=8)[1]) == 3
-    for last, pages in ((29, 3), (30, 3)):  # within 30 min is one page of the pool
-        ends = told(live([TOGETHER], {**apart, "s2": _at(last)}, 50, many=8)[1])
-        assert (len(ends), "@pool" in ends[-1][0]) == (pages, last == 29)
-
-
-def test_a_pools_page_ends_when_few_are_left_and_nobody_is_told_twice() -> None:
-    of = {f"s{i}": _at(0, recovered=20 + i) for i in range(4)}
-    incidents, happened = live([TOGETHER], of, 40, many=8)
-    assert told(happened) == [
-        ("SlowerAtEqualLoad@pool", "firing", 1),
-        ("SlowerAtEqualLoad@pool", "resolved", 23),  # one of the three that are needed
-    ]
-    assert incidents == {}
-    straggler = {**of, "s3": _at(0, recovered=60)}
-    last = told(live([TOGETHER], straggler, 70, many=8)[1])[2:]
-    assert last == [
-        ("SlowerAtEqualLoad@s3", "firing", 38),
-        ("SlowerAtEqualLoad@s3", "resolved", 61),
-    ]
-
-
-def test_members_that_leave_end_the_pools_page() -> None:
-    of = {f"s{i}": _at(0) for i in range(4)}
-    incidents, _ = live([TOGETHER], of, 2, many=8)
-    gone = dict.fromkeys(list(targets(4)), "scaled down")
-    left = {key: t for key, t in targets(8).items() if key not in gone}
-    end = START + timedelta(minutes=3)
-    incidents, told_of = closed_for([TOGETHER], incidents, left, gone, end)
-    assert told_of == ()  # nobody was told of them one by one
-    rows = table({}, 8, 4).filter(
-        pl.col("end") > end, pl.col("instance").is_in([key.instance for key in left])
-    )
-    verdicts = rows.select(TOGETHER.verdict.alias(TOGETHER.id))
-    incidents, happened = advanced([TOGETHER], incidents, left, rows, verdicts)
-    assert told(happened) == [("SlowerAtEqualLoad@pool", "resolved", 4)]
-    assert incidents == {}
-
-
-def test_a_rule_that_speaks_for_pools_no_more_closes_their_page() -> None:
-    incidents, _ = live([TOGETHER], {f"s{i}": _at(0) for i in range(4)}, 2, many=8)
-    _, closed = closed_for([SLOW], incidents, targets(8), {}, START + timedelta(minutes=3))
-    assert [t.reason for t in closed] == ["the rule is now per target"]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_split_into_calls_changes_nothing(seed: int) -> None:
-    chance = random.Random(seed)
-    of = {
-        f"s{i}": {
-            name: [chance.choice([T, T, F, U]) for _ in range(60)]
-            for name in ("slower_at_equal_load", "speed_recovered", "slower_than_pool")
-        }
-        for i in range(chance.randint(2, 6))
-    }
-    rules = [TOGETHER, replace(REPLICA, together=Group(0.5, 2, 600.0), keep_firing_for_seconds=120)]
-    whole = live(rules, of, 60, many=7)
-    assert whole[1]
-    assert live(rules, of, 60, many=7, cuts=range(1, 60)) == whole
-    assert live(rules, of, 60, many=7, cuts=chance.sample(range(1, 60), 5)) == whole
+def test_rules_that_wait_for_each_other_come_after_those_that_both_wait_for() -> None:
+    a, b, c, d = (replace(REPLICA, id=x, alert=x, inhibited_by=()) for x in "abcd")
+    a, b = replace(a, inhibited_by=("b",)), replace(b, inhibited_by=("a", "c"))
+    c, d = replace(c, inhibited_by=("d",)), replace(d, inhibited_by=("c",))
+    assert [rule.id for rule in inhibitors_first([a, b, c, d])] == ["c", "d", "a", "b"]

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from life_cycle_steps import advance
 
-from driftwatch.model import Incident, Transition
-from driftwatch.notify.incidents import (
+from driftwatch.incidents.life_cycle import (
     Observation,
     RuleTiming,
     close,
     identity,
     incident_id,
 )
+from driftwatch.model import Incident, Transition
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TARGET = {"instance": "host:8000", "engine": "0"}

@@ -6,33 +6,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from planning_cases import firing, records_of
 
-from driftwatch.model import Incident, Severity, Transition
-from driftwatch.notify.plan import Plan, plan_deliveries
-from driftwatch.notify.silence import Silence, parse_matchers
+from driftwatch.incidents.outbox_history import OutboxRecord
+from driftwatch.incidents.planner import Plan, plan_deliveries
+from driftwatch.incidents.routing import Routes, Subscription
+from driftwatch.incidents.silence import Silence, parse_matchers
+from driftwatch.model import Incident, Transition
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-RECEIVERS: list[tuple[str, tuple[Severity, ...]]] = [
-    ("oncall", ("page",)),
-    ("log", ("page", "ticket", "notice")),
-]
-
-
-def firing(name: str = "a", severity: Severity = "page") -> Incident:
-    return Incident(
-        id=name * 12,
-        key=f"X{{instance={name}}}",
-        rule="X",
-        alert="X",
-        severity=severity,
-        target={"instance": name},
-        state="firing",
-        started_at=NOW - HOUR,
-        last_true_at=NOW,
-        firing_at=NOW,
-        page={"event": "firing", "instance": name},
-    )
+RECEIVERS: tuple[Subscription, ...] = (
+    Subscription("oncall", ("page",), "off"),
+    Subscription("log", ("page", "ticket", "notice"), "each"),
+)
 
 
 def resolved(incident: Incident) -> Incident:
@@ -41,7 +28,7 @@ def resolved(incident: Incident) -> Incident:
 
 
 def silence(matcher: str = "alert=X", id_: str = "quiet", hours: float = 1) -> Silence:
-    return Silence(id_, parse_matchers([matcher]), NOW + hours * HOUR, "Ana", NOW)
+    return Silence(id_, parse_matchers([matcher]), NOW + hours * HOUR, "Ana", NOW, NOW)
 
 
 def fired(incident: Incident) -> Transition:
@@ -54,21 +41,28 @@ def plan(
     now: datetime = NOW,
     incidents: tuple[Incident, ...] = (),
     notified: tuple[tuple[str, str], ...] = (),
+    before: Plan | None = None,
     of_rules: dict[str, tuple[str, ...]] | None = None,
 ) -> Plan:
     return plan_deliveries(
         transitions,
-        RECEIVERS,
+        Routes(RECEIVERS, of_rules=of_rules or {}),
         silences,
         now,
         open_incidents={incident.key: incident for incident in incidents},
-        notified=notified,
-        of_rules=of_rules,
+        records=[*paged(*notified), *records_of(before.deliveries if before else ())],
     )
 
 
+def paged(*notified: tuple[str, str]) -> list[OutboxRecord]:
+    return [
+        OutboxRecord("incident", id_, name, "firing", "first", 0, NOW, NOW, NOW)
+        for id_, name in notified
+    ]
+
+
 def told(found: Plan) -> list[tuple[str, str, str, str]]:
-    return [(d.incident_id[0], d.event, d.receiver, d.reason) for d in found.deliveries]
+    return [(d.subject[0], d.event, d.receiver, d.reason) for d in found.deliveries]
 
 
 def test_a_firing_incident_is_told_to_every_receiver_of_its_severity() -> None:
@@ -85,7 +79,7 @@ def test_a_firing_incident_is_told_to_every_receiver_of_its_severity() -> None:
 
 
 def test_receivers_that_a_rule_names_take_the_place_of_those_of_its_severity() -> None:
-    one, two = firing("a"), firing("b", "notice")
+    one, two = firing("a"), firing("b", "ticket")
     happened = (fired(one), replace(fired(two), incident=replace(two, rule="Y")))
 
     def planned(*names: str) -> Plan:
@@ -104,7 +98,8 @@ def test_receivers_that_a_rule_names_take_the_place_of_those_of_its_severity() -
 
 def test_nothing_happens_without_a_transition() -> None:
     incident = firing()
-    assert plan(incidents=(incident,)).deliveries == ()
+    sent = plan(fired(incident), incidents=(incident,))
+    assert plan(incidents=(incident,), before=sent).deliveries == ()
 
 
 def test_a_silenced_incident_is_recorded_with_the_silence_and_told_to_nobody() -> None:
@@ -138,7 +133,8 @@ def test_when_the_silence_ends_the_page_goes_out_once() -> None:
     ]
     assert over.deliveries[0].payload == incident.page
     assert over.open_incidents[incident.key].silenced_by is None
-    after = plan(incidents=tuple(over.open_incidents.values()), silences=(quiet,), now=NOW + HOUR)
+    held = tuple(over.open_incidents.values())
+    after = plan(incidents=held, silences=(quiet,), now=NOW + HOUR, before=over)
     assert after.deliveries == ()
 
 
@@ -160,8 +156,10 @@ def test_another_silence_takes_over() -> None:
 def test_a_silence_made_after_the_page_holds_nothing_back_later() -> None:
     """The page has gone out; when that silence ends it does not go out again."""
     incident = firing()
-    found = plan(incidents=(incident,), silences=(silence(),))
+    sent = plan(fired(incident), incidents=(incident,))
+    found = plan(incidents=(incident,), silences=(silence(),), before=sent)
     assert found.open_incidents[incident.key].silenced_by is None
+    assert plan(incidents=(incident,), now=NOW + 2 * HOUR, before=sent).deliveries == ()
 
 
 def test_a_resolve_goes_where_the_firing_page_went() -> None:

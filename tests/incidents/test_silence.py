@@ -7,23 +7,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from driftwatch.errors import UsageError
-from driftwatch.model import Incident
-from driftwatch.notify.silence import (
-    Matcher,
+from driftwatch.incidents.silence import (
     Silence,
     labels_of,
     matches,
-    parse_matcher,
     parse_matchers,
     silenced_by,
 )
+from driftwatch.matchers import Matcher, parse_matcher
+from driftwatch.model import Incident
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
 def silence(*texts: str, id_: str = "s1", hours: float = 1) -> Silence:
-    return Silence(id_, parse_matchers(texts), NOW + hours * HOUR, "Ana", NOW)
+    return Silence(id_, parse_matchers(texts), NOW + hours * HOUR, "Ana", NOW, NOW)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_it_holds_from_its_beginning_up_to_its_end() -> None:
         False,
     ]
     ended = Silence(
-        "s", one.matchers, one.until, "Ana", NOW, expired_at=NOW + timedelta(minutes=10)
+        "s", one.matchers, one.until, "Ana", NOW, NOW, expired_at=NOW + timedelta(minutes=10)
     )
     assert ended.active(NOW + timedelta(minutes=9))
     assert not ended.active(NOW + timedelta(minutes=10))

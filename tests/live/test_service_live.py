@@ -126,7 +126,7 @@ def test_run_watches_a_prometheus_that_scrapes(
     """Prometheus scrapes a replayed server every second while the service ticks beside it.
 
     The pool says it was tuned for prompts of 30 tokens; they are 128, and a rule of the operator's
-    own informs of that in the first whole minute with enough finished requests. Then the service
+    own says so in the first whole minute with enough finished requests. Then the service
     is told to stop.
     """
     # six minutes of heavy traffic in one: enough finished requests for a comparison
@@ -134,7 +134,7 @@ def test_run_watches_a_prometheus_that_scrapes(
     pools = "pools:\n  - {name: chat, match: {job: vllm}, tuned_for: {prompt_tokens: 30}}\n"
     (tmp_path / "own.yaml").write_text(
         "groups:\n  - name: own\n    rules:\n      - alert: PromptsAreOthers\n"
-        "        severity: notice\n        when: prompt_tokens_mean_2m_ratio >= 1.5\n"
+        "        severity: ticket\n        when: prompt_tokens_mean_2m_ratio >= 1.5\n"
     )
     pools += "rules: [own.yaml]\n"
     with (
@@ -159,12 +159,13 @@ def test_run_watches_a_prometheus_that_scrapes(
             assert service.wait(timeout=60) == 0
         finally:
             service.kill()
+            service.wait()
             log.close()
     assert "driftwatch_targets 1.0" in own
-    notice = webhook.accepted[0]
-    assert (notice["alert"], notice["severity"]) == ("PromptsAreOthers", "notice")
-    assert notice["target"]["pool"] == "chat"
-    ratio = notice["evidence"]["prompt_tokens_mean_2m_ratio"]["value"]
+    ticket = webhook.accepted[0]
+    assert (ticket["alert"], ticket["severity"]) == ("PromptsAreOthers", "ticket")
+    assert ticket["target"]["pool"] == "chat"
+    ratio = ticket["evidence"]["prompt_tokens_mean_2m_ratio"]["value"]
     assert 3.5 < ratio < 5  # 128 over 30
     assert len(slack.accepted) == 1
 

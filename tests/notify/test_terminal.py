@@ -8,8 +8,8 @@ import pytest
 from page_cases import AT, CAP, CASES
 
 from driftwatch.notify.layout import columns, wrap
-from driftwatch.notify.senders import sample_page
 from driftwatch.notify.terminal import render
+from driftwatch.receivers.registry import sample_page
 
 COMMAND = re.compile(r"^(ack|silence|next|runbook): ")
 

@@ -31,20 +31,20 @@ from driftwatch.model import Diagnosis, Reason, Recommendation, Slo
 from driftwatch.notify.body import lines
 from driftwatch.notify.columns import evidence_text
 from driftwatch.notify.headline import HEADLINE_LIMIT, complaints, headline, marked
-from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
+from driftwatch.receivers.slack_blocks import blocks
 
 MODULES = (
-    "numbers",
-    "headline",
-    "columns",
-    "layout",
-    "delivery",
-    "guard",
-    "webhook",
-    "slack",
-    "page",
-    "path",
+    "notify.numbers",
+    "notify.headline",
+    "notify.columns",
+    "notify.layout",
+    "receivers.sender",
+    "address_guard",
+    "receivers.webhook",
+    "receivers.slack_blocks",
+    "notify.page",
+    "notify.path",
 )
 
 NEVER = re.compile(
@@ -67,7 +67,7 @@ def test_a_missing_kv_metric_is_named_and_not_the_settings() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings(module: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"driftwatch.notify.{module}"))
+    found = doctest.testmod(importlib.import_module(f"driftwatch.{module}"))
     assert found.failed == 0
 
 

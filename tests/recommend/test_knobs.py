@@ -33,7 +33,7 @@ def test_the_doctests_hold() -> None:
 
 @pytest.mark.parametrize("name", KNOBS)
 def test_an_entry_alone_makes_a_knob_known_to_every_parser(name: str) -> None:
-    typed = from_arguments(["vllm", "serve", "m", flag_of(name), "2k"]).setting(name)
+    typed = from_arguments(["vllm", "serve", "m", flag_of(name), "2000"]).setting(name)
     assert typed is not None
     assert (typed.value, typed.provenance, typed.detail) == (2000.0, "arguments", flag_of(name))
     log = from_startup_log(f"non-default args: {{'{name}': 512}}", path="vllm.log").setting(name)

@@ -19,19 +19,19 @@ from jsonschema import Draft202012Validator
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
 from driftwatch.baselines.rows import row_of
-from driftwatch.detect.baselines import Baseline
+from driftwatch.collect.recordings import open_recording
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.detect.trend.days import DAY_SCHEMA
+from driftwatch.matchers import parse_matcher
 from driftwatch.model import Slo
-from driftwatch.notify.silence import parse_matcher
 from driftwatch.pipeline.plan import Plan
-from driftwatch.report import plots
 from driftwatch.report.document import week_document
 from driftwatch.report.drift import cost_text
 from driftwatch.report.forms import MOST_BYTES, as_html, as_json_text, as_markdown
 from driftwatch.report.material import Material, RuleSet
-from driftwatch.report.plots import BLACK, BLUE, GREY, VERMILLION
 from driftwatch.report.text import top_screen
+from driftwatch.service.history import keep_history
 from driftwatch.service.report_material import gather, rules_of
 from driftwatch.store.store import Store
 
@@ -247,14 +247,36 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_text_stands_out_from_white() -> None:
-    style = (Path(plots.__file__).parent / "templates" / "style.css").read_text()
-    texts = set(re.findall(r"[{;]color:(#[0-9a-f]{6})", style)) | {BLUE, BLACK, GREY}
-    assert texts >= {"#1a1a1a", "#595959"}
-    for colour in texts:
+def test_text_and_lines_stand_out_from_white() -> None:
+    style = re.search(r"<style>(.*?)</style>", as_html(week_document(_nasty())), re.DOTALL)
+    assert style is not None
+    colours = set(re.findall(r"[{;](?:color|--text|--c\d):(#[0-9a-f]{6})", style[1]))
+    assert len(colours) > 6
+    for colour in colours:
         assert 1.05 / (_luminance(colour) + 0.05) >= 4.5, colour
-    # a line of a plot, with a marker and a style of its own, needs 3:1 (WCAG 1.4.11)
-    assert 1.05 / (_luminance(VERMILLION) + 0.05) >= 3
+
+
+def test_the_drawn_week_shows_when_a_server_was_slower(document: dict[str, Any]) -> None:
+    (timeline,) = document["timelines"]
+    assert len(timeline["speed_lowest_ratio"]) == len(timeline["tokens_per_second"]) == 336
+    hour = fleet_hour(SLOW_FROM), fleet_hour(SLOW_TO)
+    slow = [v for v in timeline["speed_lowest_ratio"][hour[0] + 2 : hour[1]] if v is not None]
+    assert slow and max(slow) < 0.9
+    assert timeline["tokens_per_second"][0] is None, "nothing was recorded, which is no 0"
+    (span,) = timeline["incidents"]
+    assert span["subject"] == "chat-8b-1"
+    html = as_html(document)
+    assert html.count('<svg class="plot"') >= 3
+    titles = re.findall(r"<figcaption>(.*?)</figcaption>", html)
+    assert titles[0].startswith("chat-8b: lowest speed at equal load 7")
+    assert "Mon 2 Mar 2" in titles[0]
+    for drawing in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
+        assert len(drawing) <= 10_000
+
+
+def fleet_hour(hours: float) -> int:
+    """Half hour of the recording's week."""
+    return round(2 * (14 + hours))
 
 
 def test_the_hash_changes_with_a_rule_and_not_with_its_file(fleet_plan: Plan) -> None:
@@ -274,16 +296,13 @@ def test_the_top_screen_of_the_recorded_week(document: dict[str, Any]) -> None:
     lines = top_screen(document)
     assert lines[0] == "Week 10, Mon 2 – Sun 8 Mar 2026 UTC. 1 pool, 2 servers"
     assert max(map(len, lines)) <= 80
-    assert lines[1] == "FOR YOU  nothing"
+    assert lines[1] == "data from Mon 2 Mar 14:00 to Tue 3 Mar 02:00 UTC only"
+    assert lines[2] == "FOR YOU  nothing"
     assert any(line.startswith("chat-8b-1: 2") and "GPU-hours" in line for line in lines)
 
 
-def test_without_targets_twice_the_pins_p95_marked_derived(
-    fleet_store: Store, fleet_plan: Plan
-) -> None:
-    unsaid = replace(fleet_plan, pools=(replace(fleet_plan.pools[0], slo=Slo()),))
-    without = week_document(gather(fleet_store, unsaid, FLEET_WEEK, price=None))
-    assert without["cost"]["requests_over_target_reason"] == "no SLO"
+def _pin() -> Baseline:
+    """Eight hours of the recording as the pool's baseline."""
     row = dict.fromkeys(REFERENCE_SCHEMA) | {
         "instance": "chat-8b",
         "engine": "",
@@ -293,7 +312,7 @@ def test_without_targets_twice_the_pins_p95_marked_derived(
         "reference_ttft_seconds_p95": 0.05,
         "reference_prompt_tokens_mean": 600.0,
     }
-    pin = Baseline(
+    return Baseline(
         id="abcd1234",
         scope="pool",
         instance=None,
@@ -306,6 +325,15 @@ def test_without_targets_twice_the_pins_p95_marked_derived(
         why="quiet",
         reference=pl.DataFrame([row], schema=REFERENCE_SCHEMA, orient="row"),
     )
+
+
+def test_without_targets_twice_the_pins_p95_marked_derived(
+    fleet_store: Store, fleet_plan: Plan
+) -> None:
+    unsaid = replace(fleet_plan, pools=(replace(fleet_plan.pools[0], slo=Slo()),))
+    without = week_document(gather(fleet_store, unsaid, FLEET_WEEK, price=None))
+    assert without["cost"]["requests_over_target_reason"] == "no SLO"
+    pin = _pin()
     fleet_store.add_baselines([row_of(pin)])
     document = week_document(gather(fleet_store, unsaid, FLEET_WEEK, price=None))
     pool = document["pools"][0]
@@ -320,3 +348,19 @@ def test_without_targets_twice_the_pins_p95_marked_derived(
     assert pool["tuned_for"] == "baseline 2026-03-02 8 h"
     assert pool["prompt_tokens"]["ratio"] == pytest.approx(pool["prompt_tokens"]["mean"] / 600)
     assert "missed twice the baseline's p95" in cost_text({**document["cost"], "kind": "requests"})
+
+
+def test_baselines_that_a_command_names_hold_in_all_of_its_recording(
+    fleet_database: Path, fleet_plan: Plan, tmp_path: Path
+) -> None:
+    """Whenever they were accepted: the recording may be older than its baseline."""
+    late = Baselines((replace(_pin(), accepted_at=FLEET_WEEK.end + timedelta(days=30)),))
+    recording = open_recording(fleet_database.parent / "fleet")
+    began = recording.span()[0]
+    with Store.open(tmp_path / "pinned.db") as store:
+        span = began, began + timedelta(minutes=15)
+        keep_history(store, [recording], span, fleet_plan, baselines=late)
+        material = gather(store, fleet_plan, FLEET_WEEK, until=span[1], price=None)
+    (pool,) = week_document(material)["pools"]
+    assert pool["tuned_for"] == "baseline 2026-03-02 8 h"
+    assert pool["prompt_tokens"]["ratio"] is not None

@@ -14,13 +14,16 @@ from report_cases import FLEET_WEEK
 
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
-from driftwatch.notify.slack import SlackSender
-from driftwatch.notify.stdout import StdoutSender
-from driftwatch.notify.webhook import WebhookSender
 from driftwatch.pipeline.plan import Plan
+from driftwatch.receivers.http import Limits
+from driftwatch.receivers.slack import SlackSender
+from driftwatch.receivers.stdout import StdoutSender
+from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.report.material import Price
 from driftwatch.report.week import Week
-from driftwatch.service.outbox import Attempt, deliver_due
+from driftwatch.service.outbox import Outbox
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.report_schedule import (
     Schedule,
     due_weeks,
@@ -97,13 +100,16 @@ def test_names_sort_over_the_year() -> None:
 
 
 def _deliver(store: Store, senders: dict[str, Any], at: Any) -> list[Attempt]:
-    return deliver_due(store, senders, at)
+    outbox = Outbox(store, ManualClock(at), OwnMetrics().deliveries)
+    outbox.adopt(senders)
+    return outbox.deliver_once()
 
 
 def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan, tmp_path: Path) -> None:
     schema = json.loads((ROOT / "docs" / "report.schema.json").read_text())
     said = io.StringIO()
-    schedule = Schedule(receivers=SCHEDULE.receivers, directory=tmp_path / "reports")
+    folder, web = tmp_path / "reports", "https://ops.example/"
+    schedule = Schedule(receivers=SCHEDULE.receivers, directory=folder, external_url=web)
     with SlackServer() as slack, WebhookServer(schema) as hook:
         senders = {
             "desk": SlackSender("desk", slack.url),
@@ -131,6 +137,7 @@ def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan, tmp_p
     assert "*MOVED* chat-8b-1: 2" in body and "*BLIND*" in body
     told = json.loads(said.getvalue())
     assert told == dict(posted)
+    assert told["links"]["driftwatch"] == f"https://ops.example/reports/{FLEET_WEEK.name}"
     assert told["links"]["command"] == f"driftwatch report --week {FLEET_WEEK.name}"
     assert fleet_store.report(FLEET_WEEK.name) == told
 
@@ -144,7 +151,7 @@ def test_a_receiver_that_is_down_gets_it_later_and_holds_nobody_up(
     with WebhookServer(schema) as hook:
         url = hook.url
     senders: dict[str, Any] = {
-        "hook": WebhookSender("hook", url, connect_seconds=0.5, read_seconds=0.5),
+        "hook": WebhookSender("hook", url, limits=Limits(seconds=0.5)),
         "out": StdoutSender("out", json=True, stream=said),
     }
     first = _deliver(fleet_store, senders, AT_SEVEN)

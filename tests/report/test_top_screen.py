@@ -18,11 +18,18 @@ from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html, as_markdown
 from driftwatch.report.material import AdviceGiven, Marked, Material, Price, Proposed
 from driftwatch.report.text import top_screen
-from driftwatch.report.week import Week, last_whole, week_named
+from driftwatch.report.week import Week, last_whole, week_held, week_named, weeks_held
 from driftwatch.store.minute_columns import STORED_SCHEMA
 
 STORY: dict[str, Any] = {
-    "week": {"title": WEEK.title, "whole": True},
+    "week": {
+        "title": WEEK.title,
+        "from": "2026-11-16T00:00:00Z",
+        "to": "2026-11-23T00:00:00Z",
+        "until": "2026-11-23T00:00:00Z",
+        "data_from": "2026-11-16T00:00:00Z",
+        "whole": True,
+    },
     "fleet": {"pools": 3, "servers": 46},
     "for_you": [{"subject": "chat-8b", "text": "re-tune max_num_seqs 64 → 128, open 4 d"}],
     "drift": [
@@ -53,6 +60,7 @@ STORY: dict[str, Any] = {
         "marked_not_useful": 1,
         "silenced": 0,
         "budget_false_episodes": 1.06,
+        "over_budget": False,
     },
     "advice": {
         "weeks": 8,
@@ -83,7 +91,7 @@ def test_the_top_screen_reads_as_recorded(golden: Callable[[str, str], None]) ->
 
 def test_piped_rows_are_whole_and_nothing_is_wrapped() -> None:
     lines = top_screen(STORY, piped=True)
-    assert "rag-8b: prompts ×2.3\t414k missed a target\tbudget 2048\tworked, 1 → 100 %" in lines
+    assert "rag-8b: prompts ×2.3\t414k requests missed\tbudget 2048\tworked, 1 → 100 %" in lines
     assert [line.split("\t")[0] for line in lines[1:]][-3:] == ["PAGES", "ADVICE", "BLIND"]
 
 
@@ -357,7 +365,7 @@ def test_a_quiet_week_is_the_top_screen_alone() -> None:
     document = week_document(_material())
     assert document["quiet"]
     lines = top_screen(document)
-    assert lines[1:3] == ["FOR YOU  nothing", "MOVED    none"]
+    assert lines[2:4] == ["FOR YOU  nothing", "MOVED    none"]
     assert "<h2>" not in as_html(document)
     assert "\n## " not in as_markdown(document)
     assert document["pools"], "the JSON holds everything all the same"
@@ -389,3 +397,14 @@ def test_weeks_follow_each_other_over_the_year() -> None:
     assert Week(2027, 1).before == Week(2026, 53)
     assert last_whole(WEEK.end) == WEEK
     assert last_whole(WEEK.end - timedelta(microseconds=1)) == Week(2026, 46)
+
+
+@pytest.mark.parametrize(
+    ("days", "name"),
+    [((0, 8), "2026-W47"), ((-1, 7), "2026-W47"), ((-5, 3), "2026-W46"), ((-4, 4), "2026-W47")],
+)
+def test_a_stretch_is_reported_by_the_week_that_it_holds(days: tuple[int, int], name: str) -> None:
+    """The last whole one, else the one with most of it: never that of one day of eight."""
+    first, last = (WEEK.start + timedelta(days=n, seconds=30) for n in days)
+    assert week_held(first, last).name == name
+    assert sum(share for _, share in weeks_held(first, last)) == pytest.approx(8 / 7)

@@ -32,6 +32,10 @@ QUIET = {
     "binding_limit": "none",
     "prefix_cache_hit_ratio": 0.5,
     "gpus_lost": 0.0,
+    "running_requests": 5.0,
+    "requests_per_second": 8.0,
+    "rejected_requests_per_second": 0.0,
+    "reference_batch_assembly_wait_seconds": 0.01,
 }
 REFERENCE = {
     "prompt_tokens_mean_ratio": 1.0,
@@ -86,6 +90,13 @@ PAST = {
     "traffic_uneven": False,
     "traffic_uneven_over": True,
     "pin_lengths_moved": False,
+    "reference_prefix_cache_hit_ratio": 0.5,
+    "lost_prefix_hits_prefill_ratio": 1.0,
+    "lost_prefix_hits_share_ratio": 0.0,
+    "spec_decode_acceptance_ratio": 0.7,
+    "reference_spec_decode_acceptance_ratio": 0.7,
+    "tokens_per_output": 3.0,
+    "reference_tokens_per_output": 3.0,
 }
 COVERAGE = {
     "coverage_missing_seconds": 0.0,

@@ -16,6 +16,13 @@ groups:
     rules:
       - {alert: A, when: scrapes > 1, severity: page, receivers: [oncall]}
 """
+CLEAN = """\
+groups:
+  - name: g
+    rules:
+      # the SLO of the configuration
+      - {alert: A, when: slo_missed, severity: ticket, annotations: {summary: slow}}
+"""
 
 
 def check(*arguments: str | Path) -> Result:
@@ -30,14 +37,14 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 def test_the_shipped_rules_are_clean() -> None:
     result = check()
-    assert (result.return_value, result.output) == (0, "0 errors in 13 files, 18 rules\n")
+    assert (result.return_value, result.output) == (0, "0 errors in 15 files, 25 rules\n")
 
 
 def test_a_clean_configuration(tmp_path: Path) -> None:
-    config, rule = write(tmp_path, "c.yaml", CONFIG), write(tmp_path, "r.yaml", RULE)
+    config, rule = write(tmp_path, "c.yaml", CONFIG), write(tmp_path, "r.yaml", CLEAN)
     result = check("--config", config, rule)
     assert (result.return_value, result.output) == (0, "0 errors in 2 files, 1 rule\n")
-    assert check("--config", config).output == "0 errors in 14 files, 18 rules\n"
+    assert check("--config", config).output == "0 errors in 16 files, 25 rules\n"
     own = write(tmp_path, "own.yaml", CONFIG + "rules: ['r*.yaml']\n")
     assert check("-c", own).output == "0 errors in 2 files, 1 rule\n"
 
@@ -107,9 +114,9 @@ def test_a_configuration_that_does_nothing_is_warned_of(
     assert result.output.splitlines() == [
         "driftwatch.yaml: warning[no-sources] no sources: nothing is watched",
         " help: sources: [{pages: [http://host:8000/metrics]}]",
-        "driftwatch.yaml: warning[no-receivers] no receivers: nobody is told",
+        "driftwatch.yaml: warning[no-receivers] no receivers: nobody gets a page",
         " help: receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
-        "2 warnings in 14 files, 18 rules",
+        "2 warnings in 16 files, 25 rules",
     ]
 
 
@@ -131,6 +138,7 @@ def test_json(tmp_path: Path) -> None:
         "code": "unknown-column",
         "message": "scrape",
         "help": "did you mean scrapes?",
+        "docs": "docs/sre/checks.md#unknown-column",
     }
     clean = json.loads(check("--json").output)
     assert (clean["ok"], clean["problems"]) == (True, [])

@@ -69,3 +69,18 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 def test_a_caret_beyond_the_line() -> None:
     lines = render_problems([Problem("a", 1, 5, "x", "m", None, "abcd", 9)]).splitlines()
     assert lines[2] == "   |     ^"
+
+
+def test_a_terminal_has_eighty_columns() -> None:
+    words = "line 1 of its page does not say what is wrong, and nobody knows why it came"
+    problem = Problem("a.yaml", 7, 301, "x", words, words * 2, "a" * 300 + "BAD" + "c" * 300, 3)
+    lines = render_problems([problem], terminal=True).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[:2] == [
+        "a.yaml:7:301: error[x] line 1 of its page does not say what is wrong, and nobody",
+        "   knows why it came",
+    ]
+    column = lines[3].index("^")
+    assert lines[2][column : column + 3] == "BAD"
+    text = render_problems([problem])  # piped: each text on its own line
+    assert f" help: {words * 2}\n" in text

@@ -7,6 +7,7 @@ import pytest
 from driftwatch.durations import parse_duration
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.rulebook.book import Rulebook, load_rulebook, read_rulebook
+from driftwatch.settings import Settings
 
 RULE = """\
 groups:
@@ -84,7 +85,7 @@ def test_two_rules_that_cannot_be_told_apart(tmp_path: Path) -> None:
     path = rules(tmp_path, *["alert: A, when: restarted, severity: page"] * 2)
     (problem,) = problems(path)
     assert (problem.code, problem.line) == ("duplicate", 5)
-    assert f"first in {path}:4" in problem.message
+    assert f"the first is in {path}:4" in problem.message
 
 
 def test_every_problem_of_every_file_at_once(tmp_path: Path) -> None:
@@ -132,13 +133,30 @@ def test_folders_globs_and_files_that_are_not_there(tmp_path: Path) -> None:
     assert [p.code for p in problems(empty)] == ["no-files"]
 
 
-def test_receivers_are_checked_where_they_are_known(tmp_path: Path) -> None:
-    path = rules(tmp_path, "alert: A, when: restarted, severity: page, receivers: [ana, oncal]")
+CONFIGURED = Settings.model_validate(
+    {
+        "receivers": [{"name": name, "stdout": {}} for name in ("oncall", "ana")],
+        "time_intervals": [{"name": "nights", "time_intervals": [{"weekdays": ["saturday"]}]}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "hint"),
+    [
+        ("receivers: [ana, oncal]", "unknown-receiver", "did you mean oncall?"),
+        ("mute_time_intervals: [nigths]", "unknown-time-interval", "did you mean nights?"),
+    ],
+)
+def test_names_of_the_configuration_are_checked_where_they_are_known(
+    tmp_path: Path, key: str, code: str, hint: str
+) -> None:
+    path = rules(tmp_path, f"alert: A, when: restarted, severity: page, {key}")
     assert read_rulebook([path]).problems == ()
-    (problem,) = read_rulebook([path], receivers=["oncall", "ana"]).problems
-    assert (problem.code, problem.help_text) == ("unknown-receiver", "did you mean oncall?")
+    (problem,) = read_rulebook([path], configured=CONFIGURED).problems
+    assert (problem.code, problem.help_text) == (code, hint)
     assert problem.source_line is not None and problem.column is not None
-    assert problem.source_line[problem.column - 1 :].startswith("oncal]")
+    assert problem.source_line[problem.column - 1 :].rstrip("}\n") in key.replace("ana, ", "")
 
 
 @pytest.mark.parametrize(
@@ -177,13 +195,12 @@ def test_hysteresis_inhibition_and_grouping(tmp_path: Path) -> None:
     path = rules(
         tmp_path,
         "alert: A, when: scrapes > 1, until: scrapes < 1, severity: page, inhibited_by: [B],"
-        " group: {share: 0.5, at_least: 4, within: 1h}",
+        " group: {wait: 1m, within: 1h}",
         "alert: B, when: scrapes > 1, severity: page, inhibited_by: [A], group: {}",
     )
     a, b = load_rulebook([path]).rules
     assert a.until is not None and a.columns == {"scrapes"}
     assert (a.inhibited_by, b.inhibited_by) == (("B",), ("A",))
     assert a.together is not None and b.together is not None
-    assert (a.together.share, a.together.at_least, a.together.within_seconds) == (0.5, 4, 3600.0)
-    assert (b.together.share, b.together.at_least, b.together.within_seconds) == (0.3, 3, 1800.0)
-    assert [b.together.needed(n) for n in (2, 10, 11, 100)] == [3, 3, 4, 30]
+    assert (a.together.wait_seconds, a.together.within_seconds) == (60.0, 3600.0)
+    assert (b.together.wait_seconds, b.together.within_seconds) == (180.0, 1800.0)

@@ -40,14 +40,32 @@ RULES = [
     RULE + "inhibited_by: [Bigger]",
     RULE + "inhibited_by: [A]",
     RULE + "until: scrapes_ < 1",
-    RULE + "group: {share: 1.2}",
-    RULE + "group: {at_least: 1}",
-    RULE + "group: {at_least: two}",
+    RULE + "group: {share: 0.3}",
+    RULE + "group: {wait: soon}",
     RULE + "group: {within: soon}",
     RULE + "group: {many: 3}",
     RULE + "group: 3",
-    RULE + "per: pool, group: {share: 0.3}",
+    RULE + "per: pool, group: {wait: 3m}",
+    RULE + "overrides: [{pool: a, when: scraps > 2}]",
+    RULE + "overrides: [{when: scrapes > 2}]",
+    RULE + "overrides: [{pool: [], when: scrapes > 2}]",
+    RULE + "overrides: [{pool: a}]",
+    RULE + "overrides: [{pool: a, enabled: false}]",
+    RULE + "overrides: [{pools: a, when: scrapes > 2}]",
+    RULE + "overrides: [{match: {tier: dev}, when: scrapes > 2}]",
+    RULE + "overrides: [{pool: a, labels: {x: y}}]",
+    RULE + "overrides: {pool: a, when: scrapes > 2}",
 ]
+TWINS = """\
+groups:
+  - name: g
+    rules:
+      - {alert: A, when: scrapes > 1, severity: ticket}
+      - alert: A
+        when: scrapes > 2
+        severity: page
+        overrides: [{pool: a, severity: notice}]
+"""
 SHAPES = [
     "",
     "- a\n",
@@ -102,7 +120,7 @@ def test_wrong_rules(
     monkeypatch.chdir(tmp_path)
     big = "      - {alert: Big, when: scrapes > 1, severity: page}\n"
     texts = [f"groups:\n  - name: g\n    rules:\n      - {{{body}}}\n{big}" for body in RULES]
-    golden("rulebook/wrong-rules.txt", _problems("r.yaml", texts + SHAPES))
+    golden("rulebook/wrong-rules.txt", _problems("r.yaml", [*texts, *SHAPES, TWINS]))
 
 
 def test_wrong_trees(

@@ -17,11 +17,11 @@ from service_cases import FrameSource, shipped_plan
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey, Transition
 from driftwatch.notify.body import lines
-from driftwatch.notify.slack import blocks
-from driftwatch.pipeline.pages import asked_again
+from driftwatch.pipeline.page_updates import OpenPages
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import tick
+from driftwatch.receivers.slack_blocks import blocks
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Gate, Question
 
@@ -208,18 +208,18 @@ def test_an_answer_that_is_not_the_last_does_not_use_up_the_one_update(
     answers = iter(then)
     target = Target(TargetKey("host:8000", "0"))
 
-    def ask(asking: Sequence[Transition]) -> tuple[dict[str, Finding], list[TargetAdvice]]:
-        said, again = next(answers)
-        finding = Finding(incident.rule, target, asking[0].at, {}, recommendation=said)
-        answer = TargetAdvice(target, asking[0].at, Advice(asking[0].at, said), incident.id)
-        return {incident.id: replace(finding, asked_again=again)}, [answer]
-
-    span = (fired.at, fired.at + timedelta(minutes=30))
-    later = asked_again({incident.id: incident}, [], [], span, 3, ask)
-    sent = [(t.incident.page or {})["recommendation"]["action"] for t in later.transitions]
-    assert sent == told_of
-    page = later.pages[incident.id]
-    assert page["recommendation"]["action"] == at_last  # type: ignore[index]
+    pages, sent = OpenPages({incident.id: incident}, {}, 3), []
+    for minute in range(1, 31):
+        at = fired.at + timedelta(minutes=minute)
+        for asking in pages.waiting(at):
+            said, again = next(answers)
+            finding = Finding(incident.rule, target, at, {}, recommendation=said)
+            found = {incident.id: replace(finding, asked_again=again)}
+            answer = TargetAdvice(target, at, Advice(at, said), incident.id)
+            sent += pages.asked_again([asking], at, found, [answer])
+    assert [(t.incident.page or {})["recommendation"]["action"] for t in sent] == told_of
+    page = pages.latest[incident.id]
+    assert page["recommendation"]["action"] == at_last
     assert "asked_again_at" not in page
 
 

@@ -54,11 +54,16 @@ def _trouble(found: Checkup) -> list[Check]:
     return [c for c in found.checks if c.status in ("MISSING", "WARNING")]
 
 
+OF_BASELINES = ("AcceptanceFell", "PrefixHitsFell", "QueueSpike")
+PHASE_MIX = tuple(f'PhaseMixShift{{direction="{phase}"}}' for phase in ("prefill", "decode"))
+
+
 def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     found = _checked(_page(shared_data))
     assert _trouble(found) == []
     assert found.ready
     later = {"SlowerAtEqualLoad", "LatencyCreep", "TrafficShift", "RetuneAdvised", *LENGTH_DRIFT}
+    later |= {*OF_BASELINES, *PHASE_MIX}
     assert (found.learning, found.off) == (later, {"ReplicaSlow", "UnevenTraffic"})
     assert {rule for rule, able in found.rules.items() if not able} == found.learning | found.off
 
@@ -69,7 +74,14 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     told = "15 of 20 minutes, load spread 2.1x of 3x, not before 11:34 UTC"
     found = checkup(frame, targets, plan, Inputs(waits={KEY: told}))
     later = {(c.status, c.what): c.disables for c in found.checks}
-    assert later["LEARNING", told] == (*LENGTH_DRIFT, "SlowerAtEqualLoad")
+    assert later["LEARNING", told] == (
+        *LENGTH_DRIFT,
+        *OF_BASELINES,
+        "SlowerAtEqualLoad",
+        *PHASE_MIX,
+    )
+    drafts = "drafts no tokens (speculative decoding)"
+    assert later["OFF", drafts] == ("AcceptanceFell",)
     peers = ("ReplicaSlow", "UnevenTraffic")
     assert later["OFF", "has 1 server, a comparison needs 3"] == peers
     assert later["LEARNING", "needs 7 days of history"] == ("LatencyCreep",)
@@ -107,13 +119,14 @@ def test_a_family_that_one_side_of_an_or_does_without_disables_only_that_side(
     queue = r"^vllm:request_queue_time_seconds(_bucket|_sum|_count|_created)?\{.*\n"
     found = _checked(_page(shared_data, queue))
     (check,) = _trouble(found)
-    assert check.status == "WARNING"
+    assert check.status == "MISSING"
     assert set(check.disables) == {
+        "QueueSpike",
         "a part of BatchDrift",
         "a part of BatchLimitBinding",
         'a part of DeferredAdmission{severity="page"}',
     }
-    assert found.ready
+    assert found.rules["BatchLimitBinding"]
 
 
 def test_without_the_waiting_gauge_a_stuck_engine_is_still_seen(shared_data: Path) -> None:
@@ -133,6 +146,7 @@ def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_dat
     ] == [
         "BatchDrift",
         *LENGTH_DRIFT,
+        *PHASE_MIX,
     ]
     assert _checked(_page(shared_data), pool, baseline=True).ready
 

@@ -21,7 +21,7 @@ from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.doctor.needs import can_be_true
+from driftwatch.doctor.needs import FEATURES, can_be_true
 from driftwatch.evidence import BY_NAME, DETECTED, Need
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
@@ -161,7 +161,7 @@ SOURCES = sorted(
         BY_COLUMN[s].wire_name
         for c in BY_NAME.values()
         for s in c.sources
-        if s in BY_COLUMN and c.name not in DETECTED
+        if s in BY_COLUMN and c.name not in DETECTED and s not in FEATURES
     }
 )
 # never NULL without it, and never true either
@@ -205,8 +205,7 @@ def test_needs_are_those_of_the_columns_and_not_of_a_rules_name(shared_data: Pat
     check = _told_of(scrapes, _plan(NOTHING, longer), "no reference for the lengths")
     assert (check.status, check.disables) == ("MISSING", ("Longer",))
     slower = _rule("Slower", "tokens_per_second_per_gpu_ratio <= 0.85")
-    check = _told_of(scrapes, _plan(WHOLE, slower), "no baseline")
-    assert (check.status, check.disables) == ("MISSING", ("Slower",))
+    assert _doctor(scrapes, _gpus(scrapes), _plan(WHOLE, slower)).learning == {"Slower"}
     lonely = _rule("Lonely", "pool_idle_ratio > 0.5")
     check = _told_of(scrapes, _plan(WHOLE, lonely), "its only target")
     assert (check.status, check.disables) == ("MISSING", ("Lonely",))

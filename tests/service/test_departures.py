@@ -67,7 +67,6 @@ def test_half_vanish_with_their_traffic_and_it_is_one_ticket() -> None:
         "targets": 4,
         "of_targets": 8,
         "first": [f"s{i}:8000" for i in range(4)],
-        "told_before": [],
     }
     assert "(not listed by fleet)" in page["summary"]
     # 5 min gone on a tenth of the pool: told 5 to 9 min after the last scrape

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +13,8 @@ import requests
 from prometheus_client import CollectorRegistry, Gauge
 
 from driftwatch.errors import UsageError
-from driftwatch.service.endpoint import Endpoint
+from driftwatch.service import endpoint as module
+from driftwatch.service.endpoint import MOST_CLIENTS, Endpoint
 
 
 @contextmanager
@@ -76,3 +79,102 @@ def test_a_client_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -
         # and the next one is served as before
         assert len(requests.get(f"{url}/metrics", timeout=10).content) > 2_000_000
     assert capfd.readouterr().err == ""
+
+
+def _port(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])
+
+
+def _sent(url: str, request: bytes) -> bytes:
+    """What comes back, to the end of the connection; a reset ends it too."""
+    parts = []
+    with socket.create_connection(("127.0.0.1", _port(url)), timeout=10) as client:
+        try:
+            client.sendall(request)
+            while part := client.recv(65536):
+                parts.append(part)
+        except ConnectionError:
+            pass
+    return b"".join(parts)
+
+
+HOST = b"Host: <script>alert(1)</script>\r\n"
+REQUESTS = {
+    "an unknown method": (b"BREW /metrics HTTP/1.1\r\n" + HOST + b"\r\n", b"405"),
+    "a method to change": (b"DELETE /metrics HTTP/1.1\r\n\r\n", b"405"),
+    "a method with signs": (b"<b>\xff /metrics HTTP/1.1\r\n\r\n", b"405"),
+    "path traversal": (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", b"404"),
+    "traversal in percent": (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n\r\n", b"404"),
+    "a proxy's address": (b"GET http://169.254.169.254/ HTTP/1.1\r\n\r\n", b"404"),
+    "a hostile host": (b"GET /-/ready HTTP/1.1\r\n" + HOST + b"\r\n", b"200"),
+    "two hosts": (b"GET /-/ready HTTP/1.1\r\n" + 2 * HOST + b"\r\n", b"200"),
+    "no words": (b"\x16\x03\x01\x02\x00 \x01 \x02 \x03\r\n\r\n", b"400"),
+    "a version that is none": (b"GET /metrics HTTP/9.9.9\r\n\r\n", b"400"),
+    "10 MB of path": (b"GET /" + b"x" * 10_000_000 + b" HTTP/1.1\r\n\r\n", b""),
+    "10 MB of a header": (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 10_000_000 + b"\r\n\r\n", b""),
+    "10 MB of headers": (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 2_000_000 + b"\r\n", b""),
+    "10 MB of body": (
+        b"GET /-/ready HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n" + b"x" * 10_000_000,
+        b"",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    registry = CollectorRegistry()
+    Gauge("x", "An x.", registry=registry).set(3)
+    with _endpoint("127.0.0.1", registry) as url:
+        yield url
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_nothing_of_a_hostile_request_comes_back(
+    served: str, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request, status = REQUESTS[name]
+    answer = _sent(served, request)
+    assert len(answer) < 300
+    if status:
+        assert answer.split()[1] == status
+    for sign in (b"<", b"root:", b"passwd", b"BREW", b"169.254", b"xxxx"):
+        assert sign not in answer
+    assert b"x 3.0" in _sent(served, b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert capfd.readouterr() == ("", "")
+
+
+def _serving() -> int:
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+def test_clients_that_never_end_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """100 that send nothing more: whoever comes is answered, in a bounded number of threads."""
+    monkeypatch.setattr(module, "CLIENT_SECONDS", 60.0)
+    before = _serving()
+    with _endpoint("127.0.0.1") as url:
+        clients = [socket.create_connection(("127.0.0.1", _port(url))) for _ in range(100)]
+        try:
+            for client in clients:
+                client.sendall(b"GET /-/ready HTTP/1.1\r\nX: ")
+            assert requests.get(f"{url}/-/ready", timeout=5).text == "ok\n"
+            assert _serving() - before <= MOST_CLIENTS
+        finally:
+            for client in clients:
+                client.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_one_that_drips_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, the request never."""
+    monkeypatch.setattr(module, "CLIENT_SECONDS", 0.3)
+    with (
+        _endpoint("127.0.0.1") as url,
+        socket.create_connection(("127.0.0.1", _port(url))) as client,
+    ):
+        end = time.monotonic() + 10
+        with pytest.raises(ConnectionError):
+            while time.monotonic() < end:
+                client.sendall(b"G")
+                time.sleep(0.02)

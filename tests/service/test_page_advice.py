@@ -24,7 +24,6 @@ from driftwatch.model import (
     TargetKey,
     Transition,
 )
-from driftwatch.pipeline import advice as pipeline_advice
 from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import PastMinutes
@@ -228,9 +227,7 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     assert 0.3 < drained.peers["utilization_ratio"] < 3.0
 
 
-def test_pages_before_tickets_long_waits_first_and_notices_never(
-    cap: FrameSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSource) -> None:
     (outcome,) = told(cap, simulations=0)
     (key,) = cap.targets
     at = outcome.rows["end"].max()
@@ -242,7 +239,6 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(
         said = Recommendation("no_action", reason=Reason("other", "in target"))
         return TargetAdvice(cap.targets[key], at, Advice(at, said), incident_id)
 
-    monkeypatch.setattr(pipeline_advice, "target_advice", replay)
     row = outcome.rows.row(-1, named=True)
     firing, found = [], {}
     for name, severity, wait in (
@@ -269,7 +265,8 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(
             {**row, "queue_wait_estimate_10m_seconds": wait},
         )
         firing.append(Transition(incident, "firing", at))
-    said, _ = advised(evaluated(outcome.rows, cap.targets, 2), firing, found)
+    evaluation = replace(evaluated(outcome.rows, cap.targets, 2), ask=replay)
+    said, _ = advised(evaluation, firing, found)
     assert asked == ["long", "short"]
     assert said["ticket"].asked_again
     assert (said["ticket"].recommendation or CHANGE_NOTHING).action == "insufficient"

@@ -120,7 +120,7 @@ def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident
     [
         ([_page(A, AT - timedelta(minutes=2), CHANGE)], True),
         ([_page(C, AT - timedelta(minutes=2), CHANGE)], False),  # not of those asked about
-        ([_page(A, AT - timedelta(minutes=20), CHANGE)], False),  # asked again by now
+        ([_page(A, AT - timedelta(minutes=20), CHANGE)], True),  # as long as that page is open
         ([_page(A, AT - timedelta(minutes=2), replace(CHANGE, basis=None))], False),
         ([_page(A, AT - timedelta(minutes=2), None)], False),
         ([replace(_page(A, AT - timedelta(minutes=2), CHANGE), state="pending")], False),
@@ -131,7 +131,7 @@ def test_a_page_says_what_its_twins_page_said_minutes_before(
     before: Sequence[Incident], same: bool
 ) -> None:
     found = answer_of_pool({A, B}, AT, {}, (), before, {})
-    assert found == (CHANGE if same else None)
+    assert found == ((CHANGE, before[0]) if same else None)
 
 
 def test_a_change_that_was_made_meanwhile_is_not_said_again() -> None:
@@ -139,14 +139,14 @@ def test_a_change_that_was_made_meanwhile_is_not_said_again() -> None:
     assert CHANGE.knob is not None
     assert answer_of_pool({A, B}, AT, {}, (), before, {CHANGE.knob: CHANGE.to_value}) is None
     same = {CHANGE.knob: CHANGE.from_value}
-    assert answer_of_pool({A, B}, AT, {}, (), before, same) == CHANGE
+    assert answer_of_pool({A, B}, AT, {}, (), before, same) == (CHANGE, before[0])
 
 
 def test_pages_of_one_minute_share_an_answer() -> None:
     incident = _page(A, AT, None)
     told = {incident.id: Finding("r", _fleet(A)[A], AT, {}, recommendation=CHANGE)}
     firing = [Transition(incident, "firing", AT)]
-    assert answer_of_pool({A, B}, AT, told, firing, (), {}) == CHANGE
+    assert answer_of_pool({A, B}, AT, told, firing, (), {}) == (CHANGE, incident)
     assert answer_of_pool((), AT, told, firing, (), {}) is None
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from service_cases import shipped_plan
+from structlog.testing import capture_logs
 
+from driftwatch.cli.incidents import state_word
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.errors import DeliveryError
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
+from driftwatch.receivers.sender import Message
 from driftwatch.service.run import Receiver, Service
+from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.store.store import Store
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 
@@ -30,10 +34,10 @@ class Inbox:
         self.pages: list[dict[str, Any]] = []
         self.refuse: DeliveryError | None = None
 
-    def send(self, page: Any) -> None:
+    def send(self, message: Message) -> None:
         if self.refuse is not None:
             raise self.refuse
-        self.pages.append(dict(page))
+        self.pages.append(dict(message.payload))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def server(
 
 def _service(server: ReplayedExposition, store: Store, clock: ManualClock, inbox: Inbox) -> Service:
     source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
-    receivers = [Receiver("inbox", ("page", "ticket", "notice"), inbox)]
+    receivers = [Receiver("inbox", ("page", "ticket", "notice"), inbox, "each")]
     return Service([source], PLAN, store, receivers, clock)
 
 
@@ -76,29 +80,45 @@ def _until(
             service.deliver_once()
 
 
-def test_live_pages_equal_replayed_pages(
-    server: ReplayedExposition,
-    clock: ManualClock,
-    tmp_path: Path,
-    shared_data: Path,
-    recorded: list[tuple[float, str | None]],
-) -> None:
-    from driftwatch.collect.recordings.text import RecordingSource
+class Night(NamedTuple):
+    """The whole recording, watched once."""
 
+    pages: list[dict[str, Any]]
+    logs: Sequence[Mapping[str, Any]]
+    failed_scrapes: float | None
+
+
+@pytest.fixture(scope="module")
+def night(
+    recorded: list[tuple[float, str | None]], tmp_path_factory: pytest.TempPathFactory
+) -> Night:
     inbox = Inbox()
-    with Store.open(tmp_path / "d.db") as store:
+    clock = ManualClock(datetime.fromtimestamp(recorded[0][0], UTC))
+    with (
+        Store.open(tmp_path_factory.mktemp("night") / "d.db") as store,
+        ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as server,
+        capture_logs() as logs,
+    ):
         service = _service(server, store, clock, inbox)
         _until(service, clock, recorded, 29)
         service.stop()
+    failed = {"result": "failed"}
+    count = service.metrics.registry.get_sample_value("driftwatch_scrapes_total", failed)
+    return Night(inbox.pages, logs, count)
+
+
+def test_live_pages_equal_replayed_pages(night: Night, shared_data: Path) -> None:
+    from driftwatch.collect.recordings.text import RecordingSource
+
     source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
     replayed = [
         t.incident.page for o in replay([source], source.span(), PLAN) for t in o.transitions
     ]
-    assert [(p["event"], p["alert"]) for p in inbox.pages] == [
+    assert [(p["event"], p["alert"]) for p in night.pages] == [
         ("firing", "BatchLimitBinding"),
         ("resolved", "BatchLimitBinding"),
     ]
-    for live, past in zip(inbox.pages, replayed, strict=True):
+    for live, past in zip(night.pages, replayed, strict=True):
         assert live == past
 
 
@@ -134,10 +154,63 @@ def test_the_receivers_that_a_rule_names_get_its_pages_and_no_other(
     receivers = [Receiver("gpu-team", (), chosen), Receiver("oncall", ("page", "ticket"), other)]
     with Store.open(tmp_path / "d.db") as store:
         service = Service([source], replace(PLAN, rules=rules), store, receivers, clock)
-        _until(service, clock, recorded, 29)
+        _until(service, clock, recorded, 13)
         service.stop()
-    assert [p["event"] for p in chosen.pages] == ["firing", "resolved"]
+    assert [p["event"] for p in chosen.pages] == ["firing"]
     assert other.pages == []
+
+
+def test_a_muted_page_waits_over_a_restart_for_the_end_of_its_interval(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+) -> None:
+    """It fires in minute 11 inside the interval, which ends five minutes later."""
+    inbox, end = Inbox(), clock.now() + timedelta(minutes=17)
+    fields = {"times": [{"start_time": "00:00", "end_time": f"{end:%H:%M}"}]}
+    named = NamedIntervals.model_validate({"name": "early", "time_intervals": [fields]})
+    rules = tuple(replace(rule, mute_time_intervals=("early",)) for rule in PLAN.rules)
+    plan = replace(PLAN, rules=rules, time_intervals={"early": named})
+    receivers = [Receiver("inbox", ("page",), inbox)]
+    for begin, until in ((0, 14), (14, 29)):
+        with Store.open(tmp_path / "d.db") as store:
+            source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
+            service = Service([source], plan, store, receivers, clock)
+            _until(service, clock, recorded, until, begin)
+            service.stop()
+            if until == 14:
+                (held,) = store.incidents()
+    assert (held.state, held.muted_by, state_word(held)) == ("firing", "early", "muted")
+    with Store.open(tmp_path / "d.db") as store:
+        (over,) = store.incidents()
+        sent = [(one.event, one.reason, one.planned_at) for one in store.deliveries(over.id)]
+    assert [(p["event"], p["alert"]) for p in inbox.pages] == [
+        ("firing", "BatchLimitBinding"),
+        ("resolved", "BatchLimitBinding"),
+    ]
+    assert (over.state, over.muted_by) == ("resolved", None)
+    assert [one[:2] for one in sent] == [("firing", "mute ended"), ("resolved", "resolved")]
+    assert timedelta(0) <= sent[0][2] - end.replace(second=0, microsecond=0) < timedelta(minutes=1)
+
+
+def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
+    server: ReplayedExposition,
+    clock: ManualClock,
+    tmp_path: Path,
+    recorded: list[tuple[float, str | None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inbox = Inbox()
+
+    def broken(planned: object) -> None:
+        raise KeyError("times")
+
+    monkeypatch.setattr("driftwatch.service.planning.payload_of", broken)
+    with Store.open(tmp_path / "d.db") as store:
+        _until(_service(server, store, clock, inbox), clock, recorded, 13)
+    assert [page["event"] for page in inbox.pages][:1] == ["firing"]
+    assert all(page["summary"] for page in inbox.pages)
 
 
 def test_a_page_that_is_refused_is_kept_and_sent_later(
@@ -226,28 +299,15 @@ def test_the_key_names_the_engine_not_the_model() -> None:
 
 
 def test_a_server_that_fails_is_said_when_it_begins_and_when_it_ends(
-    server: ReplayedExposition,
-    clock: ManualClock,
-    tmp_path: Path,
-    recorded: list[tuple[float, str | None]],
+    night: Night, recorded: list[tuple[float, str | None]]
 ) -> None:
     """run_cap's server is restarted once: it answers nothing for a while."""
-    from structlog.testing import capture_logs
-
-    with Store.open(tmp_path / "d.db") as store:
-        service = _service(server, store, clock, Inbox())
-        with capture_logs() as logs:
-            _until(service, clock, recorded, 29)
-        service.stop()
-    said = [entry for entry in logs if entry["event"] in ("no data", "answers again")]
-    assert [entry["event"] for entry in said] == ["no data", "answers again"]
-    assert said[0]["target"] == said[1]["target"] == "host:8000"
-    assert said[0]["reason"]
-    failed = service.metrics.registry.get_sample_value(
-        "driftwatch_scrapes_total", {"result": "failed"}
-    )
-    assert failed == sum(body is None for _, body in recorded)
-    sent = [entry for entry in logs if entry["event"] == "page sent"]
+    states = [entry for entry in night.logs if entry["event"] in ("no data", "answers again")]
+    assert [entry["event"] for entry in states] == ["no data", "answers again"]
+    assert states[0]["target"] == states[1]["target"] == "host:8000"
+    assert states[0]["reason"]
+    assert night.failed_scrapes == sum(body is None for _, body in recorded)
+    sent = [entry for entry in night.logs if entry["event"] == "page sent"]
     assert [(entry["rule"], entry["about"]) for entry in sent] == [
         ("BatchLimitBinding", "firing"),
         ("BatchLimitBinding", "resolved"),

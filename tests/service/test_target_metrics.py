@@ -23,10 +23,13 @@ from driftwatch.pipeline.tick import tick
 from driftwatch.service import target_metrics
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.target_metrics import (
+    DEPARTING,
+    EVERY_TARGET,
     LEFT_OUT,
     LIMIT_BINDS,
     LIMITS,
     PREFIX,
+    RULES_LEFT_OUT,
     TARGET_COLUMNS,
     TargetMetrics,
 )
@@ -65,7 +68,8 @@ def test_what_is_known_is_served_and_what_is_not_has_no_series() -> None:
     binds = {limit: _value(registry, LIMIT_BINDS, "a:1", limit=limit) for limit in LIMITS}
     assert binds == {**dict.fromkeys(LIMITS, 0.0), "kv_cache": 1.0}
     assert _value(registry, LIMIT_BINDS, "b:1", limit="kv_cache") is None
-    assert "b:1" not in generate_latest(registry).decode()
+    assert _value(registry, EVERY_TARGET, "b:1") == 1.0
+    assert generate_latest(registry).decode().count('"b:1"') == 2  # and departing
 
 
 def test_no_limit_binds_is_known_too() -> None:
@@ -124,6 +128,49 @@ def test_above_the_bound_none_is_served_and_a_metric_says_so(more: int) -> None:
     assert served == (None if more else 1.0)
 
 
+def test_the_columns_of_rules_are_served_beside_the_dashboards() -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    types = {"slo_missed": pl.Boolean, "engine_kind": pl.String, "scrapes": pl.Float64}
+    full = {"instance": "a:1", "slo_missed": False, "engine_kind": "generate", "scrapes": 4.0}
+    none = {"instance": "b:1", "scrapes": float("inf"), "running_requests": float("nan")}
+    rows = evidence_rows({"end": END, **full}, {"end": END, **none}, **types)
+    metrics.note(rows, _targets("a:1", "b:1"), of_rules=[*types, "running_requests"])
+    assert _value(registry, f"{PREFIX}slo_missed", "a:1") == 0.0
+    assert _value(registry, f"{PREFIX}engine_kind", "a:1", value="generate") == 1.0
+    assert _value(registry, f"{PREFIX}scrapes", "a:1") == 4.0
+    # no number is unknown, and unknown has no series
+    page = generate_latest(registry).decode()
+    lines = [line for line in page.splitlines() if '"b:1"' in line]
+    assert [line.partition("{")[0] for line in lines] == [EVERY_TARGET, DEPARTING]
+
+
+def test_who_never_answered_and_who_may_have_been_scaled_down() -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    silent = {"instance": "a:1", "ever_seen": False}
+    metrics.note(_rows(silent, {"instance": "b:1", "inputs_missing": True}), _targets("a:1", "b:1"))
+    assert _value(registry, EVERY_TARGET, "a:1") == 0.0
+    assert _value(registry, EVERY_TARGET, "b:1") == 1.0
+    assert _value(registry, DEPARTING, "a:1") == 0.0
+    assert _value(registry, DEPARTING, "b:1") == 1.0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_columns_of_rules_give_way_first(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_metrics, "MOST_VALUES", len(TARGET_COLUMNS) + 1)
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    types = {"scrapes": pl.Float64, "finished_requests": pl.Float64}
+    columns = list(types)[: 1 + more]
+    row = {"instance": "a:1", "end": END, "running_requests": 1.0, "scrapes": 4.0}
+    metrics.note(evidence_rows(row, **types), _targets("a:1"), of_rules=columns)
+    assert _value(registry, f"{PREFIX}running_requests", "a:1") == 1.0
+    assert _value(registry, f"{PREFIX}scrapes", "a:1") == (None if more else 4.0)
+    assert registry.get_sample_value(RULES_LEFT_OUT) == more
+    assert registry.get_sample_value(LEFT_OUT) == 0
+
+
 def test_every_column_is_a_number_of_the_evidence_table() -> None:
     assert len(set(TARGET_COLUMNS)) == len(TARGET_COLUMNS)
     assert {BY_NAME[column].dtype for column in TARGET_COLUMNS} == {"float"}
@@ -144,7 +191,7 @@ def test_a_recorded_server_in_the_eyes_of_promtool(shared_data: Path) -> None:
     _, end = source.span()
     state, outcome = tick([source], State(), end, shipped_plan())
     own = OwnMetrics(lambda: end)
-    own.per_target.note(outcome.rows, state.targets)
+    own.note_minute(outcome, state, shipped_plan().enabled)
     (row,) = outcome.rows.filter(pl.col("end") == outcome.rows["end"].max()).to_dicts()
     (target,) = state.targets.values()
     labels = {"instance": row["instance"], "engine": row["engine"], "pool": target.pool}
@@ -154,6 +201,8 @@ def test_a_recorded_server_in_the_eyes_of_promtool(shared_data: Path) -> None:
     assert served == {column: row[column] for column in TARGET_COLUMNS}
     assert served["requests_per_forward_pass"] is not None
     assert served["gpu_power_watts"] is None
+    of_rules = own.registry.get_sample_value(f"{PREFIX}observed_10m_seconds", labels)
+    assert of_rules == row["observed_10m_seconds"] is not None
     text = generate_latest(own.registry)
     ran = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, b"")

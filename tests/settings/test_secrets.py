@@ -136,3 +136,12 @@ def test_a_tenant_is_what_a_header_can_hold(tmp_path: Path, tenant: str) -> None
     found = problems(tmp_path, f'sources: [{{prometheus: "http://p:9090", tenant: "{tenant}"}}]\n')
     assert "a header cannot" in repr(found)
     assert "CANARY" not in repr(found)
+
+
+@pytest.mark.parametrize("key", ['""', '"  "'])
+def test_an_empty_secret_is_none(tmp_path: Path, key: str) -> None:
+    """An empty key would sign every page with a key that everybody knows."""
+    text = "sources: [{pages: [http://h/metrics]}]\n"
+    text += f"receivers: [{{name: hook, webhook: {{url: 'http://h/x', secret: {key}}}}}]\n"
+    (problem,) = problems(tmp_path, text)
+    assert "secret is empty" in problem.message

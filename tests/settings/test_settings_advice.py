@@ -64,7 +64,7 @@ def test_every_wrong_value_is_named_at_its_line(tmp_path: Path) -> None:
         "tpot_seconds 50 is above 10 seconds, beyond which vLLM's buckets tell nothing: are these",
         "a currency has 1 to 8 characters",
         "one of monday, tuesday",
-        "no receiver 'mial' (mail)",
+        "there is no receiver mial",
         "named twice: mail",
     ):
         assert words in said

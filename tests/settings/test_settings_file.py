@@ -89,7 +89,7 @@ def test_the_smallest_file(tmp_path: Path) -> None:
     assert (pool.serving.max_num_seqs, pool.serving.max_num_batched_tokens) == (256, 512)
     assert pool.slo is not None and (pool.slo.ttft_seconds, pool.slo.share) == (1.0, 0.95)
     (receiver,) = settings.receivers
-    assert receiver.severities == ("page", "ticket", "notice")
+    assert receiver.severities == ("page", "ticket")
     assert receiver.slack is not None
     assert receiver.slack.webhook_url_file == tmp_path / "slack.url"
     assert settings.pool_by == ("namespace", "model_name")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driftwatch.lab.intensity import (
+from driftwatch.simulate.hardware import gpu, model, shipped_hardware
+from driftwatch.simulate.intensity import (
     COMPUTE,
     MEMORY,
     compute_bound_batch,
@@ -12,7 +13,6 @@ from driftwatch.lab.intensity import (
     prefill,
     ridge,
 )
-from driftwatch.simulate.hardware import gpu, model, shipped_hardware
 
 H100, EIGHT = gpu("H100-80GB"), model("llama-3.1-8b")
 

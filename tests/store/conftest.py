@@ -17,8 +17,22 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
+def store(database: str) -> Iterator[Store]:
+    with Store.open(database) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite_store(path: Path) -> Iterator[Store]:
+    """For what only SQLite does so."""
     with Store.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def postgres_store(postgres_url: str) -> Iterator[Store]:
+    """For what only PostgreSQL does so."""
+    with Store.open(postgres_url) as opened:
         yield opened
 
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.schema import scrape_frame
+from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
-from driftwatch.notify.plan import PlannedDelivery
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.advice import AdviceRow, VerificationRow
 from driftwatch.store.history import Checkpoint

@@ -12,9 +12,9 @@ from polars.testing import assert_frame_equal
 from store_cases import NOW, pending, readings, rows
 
 from driftwatch.collect.schema import SCRAPE_SCHEMA, empty_scrapes
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Transition
-from driftwatch.notify.plan import PlannedDelivery
-from driftwatch.notify.silence import parse_matchers
 from driftwatch.store import Store
 from driftwatch.store.frames import PARQUET_FROM_ROWS, decode, encode
 
@@ -92,11 +92,10 @@ def test_gpu_readings_lie_beside_the_scrapes(store: Store, commit: Commit, count
 
 def test_prune_drops_old_gpu_readings_too(store: Store, commit: Commit) -> None:
     commit(gpus=readings(4))
-    commit(scrapes=rows(4), gpus=readings(4, NOW + timedelta(hours=1)))
-    store.prune(NOW + timedelta(minutes=2))
-    assert_frame_equal(
-        store.gpus(NOW, NOW + timedelta(days=1)), readings(4, NOW + timedelta(hours=1))
-    )
+    later = NOW + timedelta(days=1)
+    commit(scrapes=rows(4), gpus=readings(4, later))
+    store.prune(NOW + timedelta(hours=13))
+    assert_frame_equal(store.gpus(NOW, later + timedelta(days=1)), readings(4, later))
 
 
 def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:
@@ -108,9 +107,9 @@ def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:
 def test_prune_drops_old_scrapes_only(store: Store, commit: Commit) -> None:
     gone = replace(pending(), state="resolved", firing_at=NOW, resolved_at=NOW - timedelta(days=9))
     commit(gone, scrapes=rows(4))
-    commit(scrapes=rows(4, NOW + timedelta(hours=1)))
-    assert store.prune(NOW + timedelta(minutes=2)) == 1
-    assert store.scrapes(NOW - MINUTE, NOW + timedelta(days=1)).height == 4
+    commit(scrapes=rows(4, NOW + timedelta(days=1)))
+    assert store.prune(NOW + timedelta(hours=13)) == 1
+    assert store.scrapes(NOW - MINUTE, NOW + timedelta(days=2)).height == 4
     assert store.incidents() == [gone]
 
 

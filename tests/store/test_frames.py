@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from minute_cases import real_minutes
 from polars.testing import assert_frame_equal
+from recorded_minute_cases import real_minutes
 
 from driftwatch.errors import StoreError
 from driftwatch.signals.minutes import BUCKETED

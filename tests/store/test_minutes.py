@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from minute_cases import copies, real_minutes
 from polars.testing import assert_frame_equal
+from recorded_minute_cases import copies, real_minutes
 from sqlalchemy import select
 from store_cases import NOW, committer, pending
 
@@ -19,7 +19,7 @@ from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
 from driftwatch.store.compaction import jobs
 from driftwatch.store.history import Checkpoint
-from driftwatch.store.migrate import upgrade_file
+from driftwatch.store.migrate import upgrade_database
 from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
 from driftwatch.store.tables import SCHEMA_REVISION, minute_batches
 
@@ -169,7 +169,10 @@ def test_parts_of_a_rolled_up_span_add_up_and_later_minutes_replace_packed_ones(
     )
 
 
-def test_a_batch_stays_while_a_minute_of_it_is_wanted(store: Store, minutes: pl.DataFrame) -> None:
+def test_a_batch_stays_while_a_minute_of_it_is_wanted(
+    sqlite_store: Store, minutes: pl.DataFrame
+) -> None:
+    store = sqlite_store
     hours = copies(minutes, hours=2)
     start = first_of(hours)
     ticked(store, hours, 2 * HOUR)
@@ -260,10 +263,10 @@ def test_a_database_of_the_second_schema_keeps_what_it_holds(
     with monkeypatch.context() as then:
         then.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
         then.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0002")
-        upgrade_file(path)
+        upgrade_database(path)
         with Store.open(path) as store, store._writing() as connection:
             _insert_as_0002(connection)
-    assert upgrade_file(path) == ("0002", SCHEMA_REVISION)
+    assert upgrade_database(path) == ("0002", SCHEMA_REVISION)
     with Store.open(path, migrate=False) as store:
         assert [i.id for i in store.open_incidents().values()] == [pending().id]
         assert store.scrapes(NOW, NOW + DAY).is_empty()  # a form that is not read any more

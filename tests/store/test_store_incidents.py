@@ -6,18 +6,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.exc import IntegrityError, StatementError
 from store_cases import NOW, committer, pending
 
 from driftwatch.errors import StoreError, UsageError
+from driftwatch.incidents.life_cycle import Observation, RuleTiming, identity, step
 from driftwatch.model import Incident, Transition
-from driftwatch.notify.incidents import Observation, RuleTiming, identity, step
 from driftwatch.store import Store
 from driftwatch.store.database import reading
 from driftwatch.store.tables import transitions
@@ -121,6 +120,23 @@ def test_a_page_once_rendered_is_kept_where_the_tick_brings_none(
     assert store.incident("a") == replace(firing(), true_seconds=600.0)
 
 
+def test_a_page_that_did_not_change_is_not_written_again(store: Store, commit: Commit) -> None:
+    commit(firing(), firing(pending("b")))
+    written: list[str] = []
+    listener = (store._engine, "before_cursor_execute", lambda c, u, text, *_: written.append(text))
+    event.listen(*listener)
+    commit(
+        replace(firing(), page=None),
+        replace(firing(pending("b")), page=None, true_seconds=600.0),
+    )
+    event.remove(*listener)
+    (update,) = [text for text in written if text.startswith("UPDATE incidents")]
+    assert "true_seconds" in update and "page" not in update
+    commit(firing(), firing(pending("b")), happened=(Transition(resolved(), "resolved", NOW),))
+    assert store.incident("a").page == firing().page
+    assert store.incident("b").true_seconds == 60.0
+
+
 def test_transitions_are_noted_once(store: Store, commit: Commit) -> None:
     told = Transition(firing(), "firing", NOW)
     commit(firing(), happened=(told,))
@@ -167,9 +183,14 @@ def test_what_is_no_id_is_refused(store: Store, commit: Commit, text: str) -> No
 
 def test_acknowledging(store: Store, commit: Commit) -> None:
     commit(firing())
-    taken = store.acknowledge("aaa", "Ana", NOW)
-    assert taken == replace(firing(), acknowledged_at=NOW, acknowledged_by="Ana")
-    assert store.acknowledge("aaa", "Bob", NOW + timedelta(hours=1)) == taken
+    taken = store.acknowledge("aaa", "Ana", NOW).incident
+    assert taken == replace(
+        firing(),
+        acknowledged_at=NOW,
+        acknowledged_by="Ana",
+        acknowledged_until=NOW + timedelta(hours=24),
+    )
+    assert store.acknowledge("aaa", "Bob", NOW + timedelta(hours=1)) == (taken, False, None)
 
 
 def test_only_what_fires_can_be_acknowledged(store: Store, commit: Commit) -> None:
@@ -183,11 +204,11 @@ def test_only_what_fires_can_be_acknowledged(store: Store, commit: Commit) -> No
 
 
 def test_an_acknowledgement_made_during_a_tick_is_not_lost(
-    store: Store, commit: Commit, path: Path
+    store: Store, commit: Commit, database: str
 ) -> None:
     commit(firing())
     read_by_the_tick = store.open_incidents()
-    with Store.open(path, migrate=False) as beside:
+    with Store.open(database, migrate=False) as beside:
         beside.acknowledge("a", "Ana", NOW)
     commit(*(replace(i, true_seconds=999.0) for i in read_by_the_tick.values()))
     found = store.incident("a")
@@ -196,21 +217,21 @@ def test_an_acknowledgement_made_during_a_tick_is_not_lost(
     assert store.incident("a").acknowledged_by == "Ana"
 
 
-def test_acknowledging_beside_a_ticking_thread_loses_nothing(path: Path) -> None:
+def test_acknowledging_beside_a_ticking_thread_loses_nothing(database: str) -> None:
     digits = "0123456789abcdef"
 
     def tick() -> None:
-        with Store.open(path, migrate=False) as mine:
+        with Store.open(database, migrate=False) as mine:
             for round_ in range(20):
                 read = mine.open_incidents().values()
                 committer(mine)(*(replace(i, true_seconds=float(round_)) for i in read))
 
     def take() -> None:
-        with Store.open(path, migrate=False) as mine:
+        with Store.open(database, migrate=False) as mine:
             for digit in digits:
                 mine.acknowledge(digit, digit, NOW)
 
-    with Store.open(path) as store:
+    with Store.open(database) as store:
         committer(store)(*(firing(pending(digit)) for digit in digits))
         with ThreadPoolExecutor(2) as pool:
             for work in [pool.submit(tick), pool.submit(take)]:

@@ -12,13 +12,14 @@ from alembic.config import Config
 from sqlalchemy import inspect, text
 from store_cases import NOW, committer, pending
 
+from driftwatch.database_place import SqliteFile
 from driftwatch.errors import UsageError
 from driftwatch.installation import shipped
 from driftwatch.model import Incident
 from driftwatch.store import Store
 from driftwatch.store.database import open_engine, writing
 from driftwatch.store.incidents import LONGEST_BECAUSE, Mark
-from driftwatch.store.migrate import upgrade_file
+from driftwatch.store.migrate import upgrade_database
 from driftwatch.store.tables import SCHEMA_REVISION
 
 
@@ -68,7 +69,7 @@ def test_the_migration_goes_both_ways(path: Path) -> None:
     with Store.open(path) as store:
         committer(store)(fired())
         store.mark("a", "useful", by="Ana", at=NOW)
-    engine = open_engine(path)
+    engine = open_engine(SqliteFile(path))
     with writing(engine) as connection:
         config = Config()
         config.set_main_option("script_location", str(shipped("migrations")))
@@ -78,7 +79,7 @@ def test_the_migration_goes_both_ways(path: Path) -> None:
         assert "marks" not in inspect(connection).get_table_names()
         assert connection.execute(text("SELECT count(*) FROM incidents")).scalar() == 1
     engine.dispose()
-    assert upgrade_file(path) == ("0004", SCHEMA_REVISION)
+    assert upgrade_database(path) == ("0004", SCHEMA_REVISION)
     with Store.open(path, migrate=False) as store:
         assert store.marks(["a" * 12]) == {}
         assert store.incident("a").state == "firing"

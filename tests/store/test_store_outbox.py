@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 from store_cases import NOW, pending
 
 from driftwatch.errors import StoreError
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.outbox_history import OutboxRecord
+from driftwatch.incidents.planner import plan_deliveries
+from driftwatch.incidents.routing import Routes, Subscription
+from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Event, Incident, Transition
-from driftwatch.notify.plan import PlannedDelivery, plan_deliveries
-from driftwatch.notify.silence import parse_matchers
 from driftwatch.store import Store, TickRecord
+from driftwatch.store.tables import payloads
 
 Commit = Callable[..., None]
 SOON = NOW + timedelta(minutes=1)
+LATE = NOW + timedelta(minutes=15)
 FIRING = replace(pending(), state="firing", firing_at=NOW, page={"n": 1})
 RESOLVED = replace(FIRING, state="resolved", resolved_at=SOON)
 
@@ -50,14 +55,46 @@ def test_planned_twice_is_sent_once(store: Store, commit: Commit) -> None:
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent"]
 
 
+def test_a_page_is_stored_once_and_forgotten_after_it_was_sent(
+    store: Store, commit: Commit
+) -> None:
+    names = ("boss", "desk", "log", "oncall")
+    commit(FIRING, deliveries=tuple(planned(receiver=name) for name in names))
+    assert payload_count(store) == 1
+    boss, desk, *rest = store.due_deliveries(NOW)
+    for one in rest:
+        store.mark_sent(one, SOON)
+    store.mark_failed(desk, SOON, "404", None)
+    store.prune(NOW, payloads_before=SOON)
+    assert {one.payload == boss.payload for one in store.deliveries("a" * 12)} == {True}
+    store.prune(NOW, payloads_before=LATE)
+    sent = {one.receiver: (one.status, one.payload) for one in store.deliveries("a" * 12)}
+    assert sent == {
+        "boss": ("pending", boss.payload),  # still to be sent, however long it waits
+        "desk": ("dead", None),
+        "log": ("sent", None),
+        "oncall": ("sent", None),
+    }
+    (waiting,) = store.due_deliveries(LATE)
+    store.mark_sent(waiting, LATE)
+    store.prune(NOW, payloads_before=LATE + timedelta(days=7))
+    assert payload_count(store) == 0
+    assert [one.status for one in store.deliveries("a" * 12)].count("sent") == 3
+
+
+def payload_count(store: Store) -> int:
+    with store._reading() as connection:
+        return len(connection.execute(select(payloads)).all())
+
+
 def test_a_storm_is_sent_in_the_order_in_which_it_was_planned(store: Store, commit: Commit) -> None:
     storm = [replace(FIRING, id=f"{n:012x}", key=f"k{n}") for n in range(1201)]
-    pages = [replace(planned(), incident_id=incident.id) for incident in reversed(storm)]
+    pages = [replace(planned(), subject=incident.id) for incident in reversed(storm)]
     happened = tuple(Transition(incident, "firing", NOW) for incident in storm)
     for _ in range(2):
         commit(*storm, happened=happened, deliveries=tuple(pages))
     due = store.due_deliveries(NOW)
-    assert [d.incident_id for d in due] == [page.incident_id for page in pages]
+    assert [d.incident_id for d in due] == [page.subject for page in pages]
     assert store.undelivered_count() == len(storm) == len(store.open_incidents())
 
 
@@ -96,27 +133,58 @@ def test_a_success_clears_the_error(store: Store, commit: Commit) -> None:
     assert (found.attempts, found.last_error) == (2, None)
 
 
-def test_a_resolve_waits_for_its_firing_page(store: Store, commit: Commit) -> None:
+def test_a_resolve_says_as_well_what_its_receiver_was_not_sent(
+    store: Store, commit: Commit
+) -> None:
     commit(FIRING, deliveries=(planned(), planned(receiver="log")))
+    (page,) = (d for d in store.due_deliveries(SOON) if d.receiver == "log")
+    store.mark_sent(page, SOON)
     commit(
-        happened=(Transition(RESOLVED, "resolved", SOON),),
-        deliveries=(planned("resolved"), planned("resolved", "log")),
+        happened=(Transition(RESOLVED, "resolved", LATE),),
+        deliveries=(
+            replace(planned("resolved"), planned_at=LATE),
+            replace(planned("resolved", "log"), planned_at=LATE),
+        ),
     )
-    due = store.due_deliveries(SOON)
-    assert [(d.event, d.receiver) for d in due] == [("firing", "oncall"), ("firing", "log")]
-    store.mark_sent(due[1], SOON)
-    store.mark_failed(due[0], SOON, "503", SOON + timedelta(hours=1))
-    # one slow receiver does not hold up the other
-    assert [(d.event, d.receiver) for d in store.due_deliveries(SOON)] == [("resolved", "log")]
+    assert [(d.event, d.receiver) for d in store.due_deliveries(LATE)] == [
+        ("resolved", "oncall"),
+        ("resolved", "log"),
+    ]
+    assert [(d.event, d.receiver, d.status) for d in store.deliveries("a" * 12)] == [
+        ("firing", "oncall", "withdrawn"),
+        ("firing", "log", "sent"),
+        ("resolved", "oncall", "pending"),
+        ("resolved", "log", "pending"),
+    ]
 
 
-def test_a_resolve_of_a_page_that_was_given_up_is_taken_back(store: Store, commit: Commit) -> None:
+def test_a_page_of_a_few_minutes_is_sent_before_its_resolve(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
+    (page,) = store.due_deliveries(SOON)
+    assert page.event == "firing"
+    store.mark_sent(page, SOON)
+    assert [d.event for d in store.due_deliveries(SOON)] == ["resolved"]
+
+
+def test_a_receiver_that_gets_no_resolve_keeps_its_page(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(), planned(receiver="gone")))
+    resolve = replace(planned("resolved"), planned_at=LATE)
+    commit(happened=(Transition(RESOLVED, "resolved", LATE),), deliveries=(resolve,))
+    waiting = [(d.event, d.receiver) for d in store.due_deliveries(LATE)]
+    assert waiting == [("firing", "gone"), ("resolved", "oncall")]
+
+
+def test_follow_ups_of_a_page_that_was_given_up_are_withdrawn(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    commit(FIRING, deliveries=(_follow_up("verified"),))
     (due,) = store.due_deliveries(SOON)
     store.mark_failed(due, SOON, "gone", None)
     assert store.due_deliveries(SOON) == []
-    assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [("firing", "dead")]
+    assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [
+        ("firing", "dead"),
+        ("verified", "withdrawn"),
+    ]
     assert store.undelivered_count() == 1
 
 
@@ -151,7 +219,11 @@ def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end
     over = (Transition(RESOLVED, "resolved", SOON),)
     commit(happened=over, deliveries=(planned("resolved"), _follow_up("advised")))
     assert [d.event for d in store.due_deliveries(SOON)] == ["resolved"]
-    assert [d.event for d in store.deliveries("a" * 12)] == ["firing", "resolved"]
+    assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [
+        ("firing", "sent"),
+        ("advised", "withdrawn"),
+        ("resolved", "pending"),
+    ]
 
 
 def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
@@ -161,17 +233,18 @@ def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
     dead = next(d for d in store.due_deliveries(NOW) if d.receiver == "dead")
     store.mark_failed(dead, NOW, "404", None)
     commit(happened=(Transition(RESOLVED, "resolved", SOON),))
-    assert store.notified() == frozenset()
-    assert store.notified({"a" * 12}) == {("a" * 12, "oncall")}
+    assert store.outbox_records(NOW) == []
+    sent = {one.receiver: one.is_dead for one in store.outbox_records(NOW, {"a" * 12})}
+    assert sent == {"oncall": False, "dead": True}
     verdict = {"verification": {"verdict": "PASS"}}
     told = Transition(replace(RESOLVED, page={**verdict, "event": "verified"}), "verified", SOON)
     plan = plan_deliveries(
         [told],
-        [("oncall", ()), ("dead", ("page",))],
+        Routes((Subscription("oncall", ()), Subscription("dead"))),
         (),
         SOON,
         open_incidents={},
-        notified=store.notified({"a" * 12}),
+        records=store.outbox_records(NOW, {"a" * 12}),
     )
     commit(happened=plan.transitions, deliveries=plan.deliveries)
     assert [(d.event, d.receiver) for d in store.deliveries("a" * 12)][-1] == ("verified", "oncall")
@@ -187,22 +260,46 @@ def test_advice_waits_for_nobody_while_it_is_silenced(store: Store) -> None:
     for event, expected in (("advised", 0), ("verified", 1)):
         plan = plan_deliveries(
             [Transition(FIRING, event, NOW)],
-            [("oncall", ("page",))],
+            Routes((Subscription("oncall"),)),
             [silence],
             NOW,  # type: ignore[arg-type]
             open_incidents={},
-            notified={(FIRING.id, "oncall")},
+            records=[
+                OutboxRecord("incident", FIRING.id, "oncall", "firing", "first", 0, NOW, NOW, NOW)
+            ],
         )
         assert len(plan.deliveries) == expected
 
 
-def test_who_was_notified(store: Store, commit: Commit) -> None:
+def test_what_the_outbox_holds_is_counted_a_receiver(store: Store, commit: Commit) -> None:
     names = ("sent", "waiting", "dead")
     commit(FIRING, deliveries=tuple(planned(receiver=name) for name in names))
     by_name = {d.receiver: d for d in store.due_deliveries(NOW)}
     store.mark_sent(by_name["sent"], NOW)
     store.mark_failed(by_name["dead"], NOW, "404", None)
-    assert store.notified() == {("a" * 12, "sent"), ("a" * 12, "waiting")}
+    again = replace(planned(receiver="sent"), reason="repeat", planned_at=SOON)
+    commit(FIRING, deliveries=(replace(again, number=1), replace(again, number=2)))
+    later = next(d for d in store.due_deliveries(SOON) if d.number == 1)
+    store.mark_sent(later, SOON + timedelta(minutes=5))
+
+    def record(name: str, reason: str = "first", **values: object) -> OutboxRecord:
+        one = OutboxRecord("incident", "a" * 12, name, "firing", reason, 0, NOW, NOW, NOW)
+        return replace(one, **values)  # type: ignore[arg-type]
+
+    records = sorted(store.outbox_records(NOW), key=lambda one: (one.receiver, one.reason))
+    assert records == [
+        record("dead", is_dead=True),
+        record("sent"),
+        record(
+            *("sent", "repeat"),
+            number=2,
+            first_at=SOON,
+            planned_at=SOON,
+            last_at=SOON + timedelta(minutes=5),
+            is_pending=True,
+        ),
+        record("waiting", is_pending=True),
+    ]
 
 
 def test_a_delivery_of_no_incident_is_refused_and_the_tick_is_kept_out_whole(
@@ -222,23 +319,23 @@ def test_a_page_with_nan_is_refused_and_the_tick_is_kept_out_whole(
     assert store.open_incidents() == {}
 
 
-def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(path: Path) -> None:
+def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(database: str) -> None:
     """Plan, commit, end the process, plan again: the promise needs nothing but the database."""
 
     def tick(*happened: Transition, minutes: int) -> None:
         now = NOW + timedelta(minutes=minutes)
-        with Store.open(path) as store:
+        with Store.open(database) as store:
             known: dict[str, Incident] = {
                 **store.open_incidents(),
                 **{t.incident.key: t.incident for t in happened},
             }
             plan = plan_deliveries(
                 happened,
-                [("oncall", ("page",))],
+                Routes((Subscription("oncall"),)),
                 store.silences(now),
                 now,
                 open_incidents=known,
-                notified=store.notified(),
+                records=store.outbox_records(now),
             )
             store.commit_tick(
                 TickRecord(
@@ -250,7 +347,7 @@ def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(path: P
                 )
             )
 
-    with Store.open(path) as store:
+    with Store.open(database) as store:
         silence = store.add_silence(
             parse_matchers(["alert=Alert"]),
             until=NOW + timedelta(hours=1),
@@ -260,12 +357,39 @@ def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(path: P
         )
     tick(Transition(FIRING, "firing", SOON), minutes=1)
     tick(minutes=59)
-    with Store.open(path) as store:
-        assert store.due_deliveries(NOW + timedelta(hours=9)) == []
+    with Store.open(database) as store:
+        (notice,) = store.due_deliveries(NOW + timedelta(hours=9))
+        assert (notice.kind, notice.reason) == ("silence", "silence ends")
         assert store.incident("a").silenced_by == silence.id
     tick(minutes=60)
     tick(minutes=61)
-    with Store.open(path) as store:
-        (due,) = store.due_deliveries(NOW + timedelta(hours=9))
+    with Store.open(database) as store:
+        _, due = store.due_deliveries(NOW + timedelta(hours=9))
         assert (due.reason, due.payload) == ("silence ended", FIRING.page)
         assert store.incident("a").silenced_by is None
+
+
+def test_the_queue_of_a_receiver(store: Store, commit: Commit) -> None:
+    storm = [replace(FIRING, id=f"{n:012x}", key=f"k{n}") for n in range(4)]
+    names = ("oncall", "log")
+    pages = [replace(planned(receiver=r), subject=i.id) for i in storm for r in names]
+    commit(*storm, deliveries=tuple(pages))
+    assert store.waiting_receivers() == {"oncall", "log"}
+    first = store.next_delivery("oncall", NOW)
+    assert first is not None and first.subject == storm[0].id
+    store.mark_failed(first, NOW, "503", SOON)
+    second = store.next_delivery("oncall", SOON)
+    assert second is not None and second.subject == storm[1].id
+    store.mark_failed(second, NOW, "404", None)
+    assert store.backlog(NOW) == {"log": (4, NOW, 0), "oncall": (3, NOW, 1)}
+    assert store.backlog(SOON)["oncall"].dead == 0
+    for _ in range(2):
+        fresh = store.next_delivery("oncall", NOW)
+        assert fresh is not None and fresh.attempts == 0
+        store.mark_sent(fresh, NOW)
+    assert store.next_delivery("oncall", NOW) is None
+    assert store.next_attempt_at("oncall") == SOON
+    assert store.next_delivery("oncall", SOON) == replace(
+        first, attempts=1, last_error="503", last_attempt_at=NOW, next_attempt_at=SOON
+    )
+    assert store.next_attempt_at("nobody") is None

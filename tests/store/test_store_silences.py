@@ -9,7 +9,7 @@ import pytest
 from store_cases import NOW
 
 from driftwatch.errors import UsageError
-from driftwatch.notify.silence import Silence, parse_matchers
+from driftwatch.incidents.silence import Silence, parse_matchers
 from driftwatch.store import Store
 
 HOUR = timedelta(hours=1)

@@ -15,6 +15,13 @@ from driftwatch.errors import StoreError
 from driftwatch.store import Store
 from driftwatch.store.lock import lock_path
 
+
+@pytest.fixture
+def database(path: Path) -> str:
+    """On PostgreSQL the lease says who ticks."""
+    return str(path)
+
+
 HOLDER = """
 import sys
 from driftwatch.store import Store
@@ -69,4 +76,4 @@ def test_another_name_of_the_same_database_is_no_way_around(store: Store, path: 
 
 def test_two_databases_in_one_folder_do_not_meet(store: Store, path: Path) -> None:
     with Store.open(path.with_name("other.db")) as other, store.tick_lock(), other.tick_lock():
-        assert lock_path(other.path) != lock_path(store.path)
+        assert lock_path(path.with_name("other.db")) != lock_path(path)

@@ -18,8 +18,9 @@ from verify_cases import DATA
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.model import Reason, Recommendation
-from driftwatch.notify.slack import blocks
 from driftwatch.notify.terminal import render
+from driftwatch.receivers.sender import Message
+from driftwatch.receivers.slack_blocks import blocks
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.service import verifications as verifying
@@ -36,8 +37,8 @@ class _Kept:
     def __init__(self) -> None:
         self.pages: list[Mapping[str, Any]] = []
 
-    def send(self, page: Mapping[str, Any]) -> None:
-        self.pages.append(page)
+    def send(self, message: Message) -> None:
+        self.pages.append(message.payload)
 
 
 def _advise(question: Question, **_: Any) -> Advice:

@@ -21,7 +21,7 @@ from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import duration
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import Candidate, Subject
+    from driftwatch.baselines.candidates import Subject
     from driftwatch.baselines.material import Material
     from driftwatch.detect.baselines import Baseline
     from driftwatch.pipeline.explain import Window
@@ -59,8 +59,7 @@ def command(
     The new baseline replaces the old one. Exit code 1: the window has an incident, a restart or
     too few scrapes in it, and nothing was pinned.
     """
-    from driftwatch.baselines.candidates import candidate
-    from driftwatch.baselines.windows import Acceptance
+    from driftwatch.baselines.candidates import accepted, candidate
 
     wrong = _contradictions(names, history)
     written(why, "--why")
@@ -76,15 +75,11 @@ def command(
     refusals: list[tuple[str, str]] = []
     for one in _wanted(material, names, history):
         window = candidate(material, one.subject, one.window)
-        reasons, accepted = window.refusals, None
-        if anyway or not reasons:
-            texts = (why or _good(window), *(f"pinned although {r}" for r in reasons))
-            why_good = "; ".join(filter(None, texts))[:1000]
-            accepted = window.baseline(Acceptance(who, at, why_good), anyway=anyway)
-        if accepted is None:
-            refusals += [(one.subject.name, reason) for reason in reasons]
+        baseline = accepted(window, who, at, why, anyway=anyway)
+        if baseline is None:
+            refusals += [(one.subject.name, reason) for reason in window.refusals]
         else:
-            pins.append(accepted)
+            pins.append(baseline)
     if not refusals:
         _keep(pins, history)
     _print([] if refusals else pins, refusals, as_json)
@@ -140,14 +135,6 @@ def _wanted(material: Material, names: tuple[str, ...], history: History) -> lis
         window = Window(parse_time(chosen[0]["since"]), parse_time(chosen[0]["until"]))
         wanted += [_Wanted(s, window) for s in subjects(material, chosen[0]["name"])[:1]]
     return wanted
-
-
-def _good(window: Candidate) -> str:
-    """Why the window is good, as a proposal would say it."""
-    from driftwatch.cli.baseline.propose import good_because
-
-    proposal = window.proposal
-    return "" if proposal is None else good_because(proposal)
 
 
 def _keep(new_pins: list[Baseline], history: History) -> None:

@@ -20,7 +20,6 @@ from driftwatch.notify.numbers import duration, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Offer
-    from driftwatch.detect.proposals import Proposal
 
 _LEFT_OUT = 6  # stretches that are named on a terminal
 _UNFIT = "no minute is fit for a baseline"
@@ -66,19 +65,9 @@ def command(name: str | None, as_json: bool, history: History) -> int:
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
 
-def good_because(proposal: Proposal) -> str:
-    """Why a stretch is good, in a line that is kept with the pin."""
-    parts = [duration(proposal.length.total_seconds()), "no restart, no incident"]
-    if proposal.slo_kept_ratio is not None:
-        parts.append(f"SLO kept in {100 * proposal.slo_kept_ratio:.3g} % of its minutes")
-    if proposal.requests_low is not None and proposal.requests_high is not None:
-        parts.append(f"{proposal.requests_low:.3g}-{proposal.requests_high:.3g} requests a step")
-    parts.append(f"{proposal.finished_requests:,} requests finished")
-    return ", ".join(parts)
-
-
 def as_data(one: Offer) -> dict[str, Any]:
     """An offer as JSON values; unknown is null."""
+    from driftwatch.baselines.candidates import proposal_text
     from driftwatch.detect.proposals import LONG_ENOUGH
     from driftwatch.pipeline.explain import Window
 
@@ -106,7 +95,7 @@ def as_data(one: Offer) -> dict[str, Any]:
         "to": utc_text(proposal.until),
         "length_seconds": proposal.length.total_seconds(),
         "is_long_enough": proposal.length >= LONG_ENOUGH,
-        "why": good_because(proposal),
+        "why": proposal_text(proposal),
         "scrapes": proposal.scrapes,
         "seen_ratio": proposal.seen_ratio,
         "requests_per_forward_pass_q05": proposal.requests_low,

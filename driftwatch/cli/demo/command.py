@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.demo.scenario import FORMATS
+from driftwatch.cli.main import EXIT_PROBLEM
 from driftwatch.cli.options import Duration
 from driftwatch.cli.output import encodable
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.pipeline.question import TargetAdvice
+    from driftwatch.pipeline.state import Outcome
 
 _STORY = """\
 A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
@@ -31,6 +33,7 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
          driftwatch recommend HOST:8000                 what to change there
          driftwatch evidence queue                      what the words mean
 """
+_TO_OPEN = "         driftwatch demo --web                          this incident in a browser\n"
 
 
 @click.command(name="demo")
@@ -61,7 +64,14 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
     "promtool).",
 )
 @click.option("--live", is_flag=True, help="Serve the scenario's /metrics over HTTP until it ends.")
-@click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
+@click.option(
+    "--web/--no-web",
+    "web",
+    default=None,
+    help="Serve pages of what was played until Ctrl-C, and print the incident's address (default: "
+    "of the recorded server, on a terminal).",
+)
+@click.option("--for", "length", type=Duration(), help="With --live or --web: end after this long.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Processes that simulate (default: one per core)."
 )
@@ -73,13 +83,15 @@ def command(
     folder: Path | None,
     form: str | None,
     live: bool,
+    web: bool | None,
     length: timedelta | None,
     jobs: int | None,
 ) -> None:
     """Play a recorded server, minute by minute, and show the page on-call gets.
 
     With --scenario, simulate servers with a known fault, replay their scrapes,
-    and print the injected fault beside driftwatch's findings.
+    and print the injected fault beside driftwatch's findings. Exit code 1: an
+    expected page, ticket, notice or advice was MISSED.
     """
     _check(click.get_current_context().params)
     if listed:
@@ -87,10 +99,12 @@ def command(
 
         list_scenarios()
         return
+    seconds = None if length is None else length.total_seconds()
     if scenario is None:
-        _play_recorded(fast)
+        _play_recorded(fast, web, seconds)
         return
     from driftwatch.cli.demo.scenario import play_scenario, processes, write_scenario
+    from driftwatch.cli.demo.web import kept_for_web
     from driftwatch.fleet.scenario.file import scenario_named
 
     chosen = scenario_named(scenario)
@@ -103,11 +117,15 @@ def command(
     elif live:
         from driftwatch.cli.demo.live import serve_scenario
 
-        seconds = None if length is None else length.total_seconds()
         serve_scenario(chosen, seed, for_seconds=seconds)
     else:
         pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
-        play_scenario(chosen, scenario, seed, jobs=jobs, pause=pause)
+        with kept_for_web(wanted=bool(web)) as keeper:
+            fulfilled = play_scenario(chosen, scenario, seed, jobs=jobs, pause=pause, keeper=keeper)
+            if keeper is not None:
+                keeper.serve(seconds)
+        if not fulfilled:
+            click.get_current_context().exit(EXIT_PROBLEM)
 
 
 def _check(options: Mapping[str, Any]) -> None:
@@ -140,55 +158,78 @@ def _check(options: Mapping[str, Any]) -> None:
             f"--write DIR --format {form}",
         ),
         (
-            not options["live"] and options["length"] is not None,
-            "--for needs --live",
-            "add --live",
+            bool(options["web"]) and (options["live"] or options["folder"] is not None),
+            "give --web alone, without --live or --write",
+            "--web plays and serves pages",
+        ),
+        (
+            not options["live"] and not options["web"] and options["length"] is not None,
+            "--for needs --live or --web",
+            "add --live or --web",
         ),
     )
     if wrong := [(what, fix) for holds, what, fix in contradictions if holds]:
         raise UsageError("; ".join(w for w, _ in wrong), help_text="; ".join(f for _, f in wrong))
 
 
-def _play_recorded(fast: bool) -> None:
-    """The recorded server."""
+def _play_recorded(fast: bool, web: bool | None, seconds: float | None) -> None:
+    """The recorded server; ``seconds``: how long its pages are served, None = until Ctrl-C."""
     import textwrap
-    import time
 
+    from driftwatch.cli.demo.web import is_for_web, kept_for_web
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
-    from driftwatch.notify.minute_line import minute_line
-    from driftwatch.notify.stdout import StdoutSender
     from driftwatch.pipeline.replay import replay
 
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
-    sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()
+    proposals, stride = TakenProposals(), timedelta(minutes=1)
     click.echo(textwrap.fill(_STORY, 80) + "\n")
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
-    with as_file(recording) as path:
+    with (
+        kept_for_web(wanted=is_for_web(web, sys.stdout), until_resolved=True) as keeper,
+        as_file(recording) as path,
+    ):
         source = RecordingSource(path)
         span = source.span()
         plan = with_proposals(plan_from(None))
-        for outcome in replay([source], span, plan, stride=timedelta(minutes=1)):
+        play = replay if keeper is None else keeper.replay
+        for outcome in play([source], span, plan, stride=stride):
             proposals.note(outcome.rows)
-            for row in outcome.rows.iter_rows(named=True):
-                click.echo(encodable(minute_line(row)))
-            for transition in outcome.transitions:
-                if transition.incident.page is not None:
-                    click.echo("-" * 80)
-                    sender.send(transition.incident.page)
-                    click.echo("-" * 80)
-            for answer in outcome.advices:
-                _show_basis(answer)
-            time.sleep(pause)
-    click.echo("\n" + _END, nl=False)
-    proposals.tell()
+            _show_outcome(outcome, pause)
+        click.echo("\n" + _END, nl=False)
+        if keeper is None:
+            click.echo(_TO_OPEN, nl=False)
+        proposals.tell()
+        if keeper is not None:
+            keeper.serve(seconds)
+
+
+def _show_outcome(outcome: Outcome, pause: float) -> None:
+    """A line a minute, pages as they are sent, what an advice rests on."""
+    import time
+
+    from driftwatch.notify.minute_line import minute_line
+    from driftwatch.receivers.sender import message_of
+    from driftwatch.receivers.stdout import StdoutSender
+
+    sender = StdoutSender(mark=True, stored=False)
+    for row in outcome.rows.iter_rows(named=True):
+        click.echo(encodable(minute_line(row)))
+    for transition in outcome.transitions:
+        if transition.incident.page is not None:
+            click.echo("-" * 80)
+            sender.send(message_of(transition.incident.page))
+            click.echo("-" * 80)
+    for answer in outcome.advices:
+        _show_basis(answer)
+    time.sleep(pause)
 
 
 def _show_basis(answer: TargetAdvice) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
     from driftwatch.cli.recommend.text import AdviceContext, basis, change_lines
-    from driftwatch.notify.stdout import needs_ascii
+    from driftwatch.notify.layout import needs_ascii
 
     context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
     click.echo("What its advice rests on (driftwatch recommend):\n")

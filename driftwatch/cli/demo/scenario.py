@@ -22,12 +22,13 @@ from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import utc_text
 
 if TYPE_CHECKING:
+    from driftwatch.cli.demo.web import KeptReplay
     from driftwatch.fleet.scenario.model import Effect, Scenario
     from driftwatch.fleet.truth import Line
     from driftwatch.pipeline.explain import Window
 
 FORMATS = ("recording", "compact", "openmetrics")
-NOBODY = "nobody is told"
+NOBODY = "no page, ticket or notice"
 _PAGES_IN_FULL = 3  # pages in full
 
 
@@ -124,19 +125,30 @@ def _next_commands(scenario: Scenario, folder: Path, recording: str, form: str) 
     )
 
 
-def play_scenario(scenario: Scenario, typed: str, seed: int, *, jobs: int, pause: float) -> None:
-    """Make it, run driftwatch over it, print what was injected beside what was said.
+def play_scenario(
+    scenario: Scenario,
+    typed: str,
+    seed: int,
+    *,
+    jobs: int,
+    pause: float,
+    keeper: KeptReplay | None = None,
+) -> bool:
+    """Make it, run driftwatch over it, print what was injected beside what was said; whether
+    nothing that was expected was missed.
 
     Args:
         pause: seconds after each page.
+        keeper: keeps what is played for the web; None = nobody does.
     """
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.fleet.generate import generate_compact
     from driftwatch.fleet.truth import CONFIGURATION, Fired, fired_incident, write_truth
-    from driftwatch.notify.stdout import StdoutSender
     from driftwatch.pipeline.replay import replay
+    from driftwatch.receivers.sender import message_of
+    from driftwatch.receivers.stdout import StdoutSender
 
     _print_story(scenario, seed)
     sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()
@@ -158,7 +170,8 @@ def play_scenario(scenario: Scenario, typed: str, seed: int, *, jobs: int, pause
         def advance(now: datetime) -> None:
             reading((now - span[0]).total_seconds(), whole)
 
-        for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=advance):
+        play = replay if keeper is None else keeper.replay
+        for outcome in play([source], span, plan, baseline=_baseline(scenario), progress=advance):
             proposals.note(outcome.rows)
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
@@ -171,7 +184,7 @@ def play_scenario(scenario: Scenario, typed: str, seed: int, *, jobs: int, pause
                 pages[incident] = fired_incident(page)
                 if len(pages) <= _PAGES_IN_FULL:
                     click.echo("-" * 80)
-                    sender.send(page)
+                    sender.send(message_of(page))
                     time.sleep(pause)
         reading.close()
         source.close()
@@ -180,18 +193,25 @@ def play_scenario(scenario: Scenario, typed: str, seed: int, *, jobs: int, pause
         more = f"{len(pages) - _PAGES_IN_FULL} more" if len(pages) > _PAGES_IN_FULL else ""
         click.echo(f"and {', '.join(filter(None, (more, later)))}")
     click.echo("-" * 80)
-    for line in _verdict(scenario, [*pages.values()], {rule.alert for rule in plan.enabled}):
-        click.echo(encodable(line))
+    fulfilled = _print_verdict(scenario, [*pages.values()], {rule.alert for rule in plan.enabled})
     again = f"driftwatch demo --scenario {_word(typed)} --seed {seed} --write DIR"
     click.echo(f"next:    {again}")
     proposals.tell()
+    return fulfilled
 
 
-def _verdict(scenario: Scenario, pages: Sequence[Any], rules: set[str]) -> Iterator[str]:
-    """Injected beside said."""
+def _print_verdict(scenario: Scenario, pages: Sequence[Any], rules: set[str]) -> bool:
+    """Print injected beside said; whether nothing was missed."""
     from driftwatch.fleet.truth import compared
 
-    *effects, rest = compared(scenario, pages, rules)
+    comparison = compared(scenario, pages, rules)
+    for line in _verdict(scenario, comparison):
+        click.echo(encodable(line))
+    return all(line.word != "MISSED" for lines in comparison for line in lines)
+
+
+def _verdict(scenario: Scenario, comparison: Sequence[Sequence[Line]]) -> Iterator[str]:
+    *effects, rest = comparison
     for effect, lines in zip(scenario.truth.effects, effects, strict=True):
         yield from textwrap.wrap(_happened(scenario, effect), 80, subsequent_indent="  ")
         for line in lines:

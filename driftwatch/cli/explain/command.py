@@ -107,7 +107,8 @@ def _print_page(
     """The page on stdout; commands that it names look at the moment ``at``."""
     from driftwatch.cli.history_options import repeat_options
     from driftwatch.notify.explanation import render_explained
-    from driftwatch.notify.stdout import needs_ascii, wants_colour
+    from driftwatch.notify.layout import needs_ascii
+    from driftwatch.receivers.stdout import wants_colour
 
     click.echo(
         render_explained(

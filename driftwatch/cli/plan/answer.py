@@ -8,8 +8,9 @@ from typing import Any
 from driftwatch.cli.plan.demand import under_demand
 from driftwatch.cli.plan.question import Question
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.lab import intensity, planning
+from driftwatch.lab import planning
 from driftwatch.lab.planning import Fits, Mix
+from driftwatch.simulate import intensity
 from driftwatch.simulate.kv_cache import MemoryPlan
 from driftwatch.simulate.step_time import StepTime, describe
 

@@ -12,10 +12,14 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
+from driftwatch.cli.output import encodable
 from driftwatch.cli.recommend.options import check_plot, parse_what_ifs, recommend_options
 from driftwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.cli.recommend.patch import PatchFile
+    from driftwatch.cli.recommend.pull_request import PullRequest
+    from driftwatch.cli.recommend.text import AdviceContext
     from driftwatch.cli.target_window import Evaluated, TargetWindow
     from driftwatch.recommend.advice import Advice, Question
 
@@ -35,6 +39,7 @@ def command(
     hardware: Path | None,
     as_json: bool,
     what_if: tuple[str, ...],
+    patch: str | None,
     history: History,
     **rest: Any,
 ) -> None:
@@ -45,15 +50,17 @@ def command(
 
     driftwatch rebuilds the requests (from --recording, else --prometheus, else the database of
     driftwatch run), fits the step time of the server, and simulates vLLM's scheduler with other
-    settings. It never changes a server: it prints the change. Exit code 0: answered, also where
-    nothing is to be changed; 4: no advice, and the output names the check that failed and what
-    would settle it.
+    settings. It never changes a server: it prints the change, or writes it into the file of
+    --patch. Exit code 0: answered, also where nothing is to be changed; 4: no advice, and the
+    output names the check that failed and what would settle it.
     """
+    from driftwatch.cli.recommend.patch import patch_file
     from driftwatch.recommend.advise import advise
     from driftwatch.simulate.hardware import with_hardware
 
     values = parse_what_ifs(what_if)
     check_plot(plot)
+    file = None if patch is None else patch_file(patch)
     with history.as_recording() as source:
         scope = _target_window(target, length, source, with_log=rest["log"] is not None)
         evaluated = scope.evaluated(finding_needed=False)
@@ -61,8 +68,11 @@ def command(
         advice = advise(question, hardware=with_hardware(hardware))
     if plot is not None:
         _draw(plot, advice, scope)
+    request = None if file is None else _patched(file, advice, scope)
     if as_json:
-        _print_json(advice, scope)
+        _print_json(advice, scope, request)
+    elif request is not None:
+        click.echo(encodable(request.text))
     else:
         _print(advice, scope)
     refused = advice.recommendation.action == "insufficient"
@@ -134,7 +144,22 @@ def _draw(path: Path, advice: Advice, scope: TargetWindow) -> None:
         raise UsageError(f"--plot {path}: {error.strerror}") from error
 
 
-def _print_json(advice: Advice, scope: TargetWindow) -> None:
+def _patched(file: PatchFile, advice: Advice, scope: TargetWindow) -> PullRequest | None:
+    """The change in its file; None where there is none."""
+    from driftwatch.cli.recommend.pull_request import pull_request
+
+    moves = advice.recommendation.moves
+    if not moves:
+        click.echo(f"{file.path}: nothing written, no setting is to be changed", err=True)
+        return None
+    edits = file.write(moves).edits
+    for one in edits:
+        place = f"{file.path}:{one.place.line}:{one.place.column}"
+        click.echo(encodable(f"{place}: {one.knob} {one.before} → {one.after}"), err=True)
+    return pull_request(advice, _context(advice, scope), file.path, edits)
+
+
+def _print_json(advice: Advice, scope: TargetWindow, request: PullRequest | None) -> None:
     """The advice with whose it is and the change as people type it."""
     import orjson
 
@@ -157,22 +182,28 @@ def _print_json(advice: Advice, scope: TargetWindow) -> None:
             "helm_values_diff": list(helm_values_diff(moves, _model(scope))),
             "pod_args_diff": list(pod_args_diff(moves)),
         },
+        "patch": None if request is None else request.document,
     }
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
     click.echo(orjson.dumps(document, option=option).decode())
 
 
 def _print(advice: Advice, window: TargetWindow) -> None:
-    from driftwatch.cli.recommend.text import AdviceContext, rendered
-    from driftwatch.clock import SystemClock
-    from driftwatch.notify.layout import paint
-    from driftwatch.notify.stdout import needs_ascii, wants_colour
+    from driftwatch.cli.recommend.text import rendered
+    from driftwatch.notify.layout import needs_ascii, paint
+    from driftwatch.receivers.stdout import wants_colour
 
-    context = AdviceContext(
-        window.target.key.text, _model(window), SystemClock().now().date(), _next(advice, window)
-    )
+    context = _context(advice, window)
     text = rendered(advice, context, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
     click.echo(paint(text, wants_colour(sys.stdout)))
+
+
+def _context(advice: Advice, scope: TargetWindow) -> AdviceContext:
+    from driftwatch.cli.recommend.text import AdviceContext
+    from driftwatch.clock import SystemClock
+
+    today = SystemClock().now().date()
+    return AdviceContext(scope.target.key.text, _model(scope), today, _next(advice, scope))
 
 
 def _model(scope: TargetWindow) -> str | None:

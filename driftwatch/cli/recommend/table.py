@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from driftwatch.notify.numbers import figure, knob
 from driftwatch.recommend.advice import Advice, Candidate
-from driftwatch.recommend.words import gain_bounds, span
+from driftwatch.recommend.words import gain_bounds, span, what_if_text
 from driftwatch.report.advice_plot import Axis, Point, axis_of, by_knobs
 
 _KNOB = 15  # columns of the knob's name, which may take two lines
@@ -198,7 +198,7 @@ def _capacity(candidate: Candidate) -> float:
 
 def _what_if(c: Candidate) -> str:
     """``With 50 % of the prompt tokens cached: capacity 27.0 req/s``."""
-    named = [_knob_text(name, value) for name, value in sorted(c.knobs.items())]
+    named = [what_if_text(name, value) for name, value in sorted(c.knobs.items())]
     label = f"With {', '.join(named)}" if named else "Today"
     if c.refused is not None:
         return f"{label}: refused: {c.refused}"
@@ -210,15 +210,3 @@ def _what_if(c: Candidate) -> str:
         figures.append(f"capacity {figure(c.capacity_requests_per_second)} req/s{each}")
     whys = "; ".join(dict.fromkeys(c.reasons.values()))
     return f"{label}: {', '.join(figures) or 'unknown' + (f' ({whys})' if whys else '')}"
-
-
-def _knob_text(name: str, value: float) -> str:
-    if name == "replicas":
-        return f"{knob(value)} {'replica' if value == 1 else 'replicas'}"
-    if name == "prefix_hit_ratio":
-        return f"{100 * value:.0f} % of the prompt tokens cached"
-    if name == "kv_cache_dtype_fp8":
-        return "an fp8 KV cache"
-    if name == "max_num_queued_tokens":
-        return f"load turned away (max_num_queued_tokens {knob(value)})"
-    return f"{name} {knob(value)}"

@@ -12,9 +12,8 @@ import click
 
 from driftwatch.cli.output import encodable, lines
 from driftwatch.errors import UsageError
-from driftwatch.notify.layout import spell, wrap
+from driftwatch.notify.layout import needs_ascii, spell, wrap
 from driftwatch.notify.numbers import clean, figure
-from driftwatch.notify.stdout import needs_ascii
 
 
 def echo(text: str = "") -> None:

@@ -92,6 +92,7 @@ class DcgmPrometheusSource:
         self._queries.append(("lost", select((LOST_NAME,), matching)))
         names = dict.fromkeys(name for one in GPU_FIELDS for name in names_of(one))
         self._any = select((*names, LOST_NAME), matching)
+        self._selector = dict(selector or {})
         self._nothing = False  # there was no series of any field when it was asked last
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
         self._own: dict[Exporter, frozenset[str]] = {}  # pods of the exporters themselves
@@ -107,6 +108,15 @@ class DcgmPrometheusSource:
         self._last: dict[str, LastSeries] = {}  # query → the series of its last answer
         self._last_count: int = 0  # how many there are
         self._unsure: bool = False  # whose pods they are could not be asked
+
+    def identity(self) -> dict[str, object]:
+        """What is asked of whom; no secret is in it."""
+        return {
+            "dcgm": self._asker.address,
+            "tenant": self._asker.tenant,
+            "match": self._selector,
+            "step_seconds": self._step_ms / 1000,
+        }
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """GPU readings with since <= time < until, at the grid's times.

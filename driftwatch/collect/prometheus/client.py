@@ -13,6 +13,7 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
+from driftwatch.collect.http import without_secrets
 from driftwatch.collect.prometheus.answer import LastSeries, Points
 from driftwatch.collect.prometheus.numbers import RangeAnswer, numbered
 from driftwatch.collect.prometheus.query import Grid, labels_of, short_name, time_of
@@ -40,8 +41,9 @@ class PrometheusAsker:
     example); ``bearer_token``: sent as ``Authorization: Bearer``; a callable is asked before each
     question, so that a token that was exchanged is used at once; ``verify``: check TLS
     certificates: True, or a file of authorities.
-    ``host``: host:port of the address; ``warnings``: of the last answer; with any, some of what was
-    asked for is missing.
+    ``host``: host:port of the address; ``address``: all of it, without secrets; ``tenant``: whose
+    data is asked for, None = nobody's in particular; ``warnings``: of the last answer; with any,
+    some of what was asked for is missing.
     Raises UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
     credentials.
     """
@@ -57,6 +59,8 @@ class PrometheusAsker:
         verify: bool | str = True,
     ) -> None:
         self.host = _host(url)
+        self.address = without_secrets(url.rstrip("/"))
+        self.tenant = (headers or {}).get("X-Scope-OrgID")
         if not timeout_seconds >= 0.001:
             raise UsageError(f"the time-out must be at least 1 ms, not {timeout_seconds:g} s")
         if bearer_token is not None and basic_auth is not None:
@@ -79,6 +83,11 @@ class PrometheusAsker:
     def warnings(self) -> tuple[str, ...]:
         """What the last answer warned of."""
         return tuple(self._redacted(warning) for warning in self._session.warnings)
+
+    @property
+    def date(self) -> datetime | None:
+        """The server's time of the last answer, to the second; None where it did not say."""
+        return self._session.date
 
     def instant(self, text: str, at: datetime) -> list[tuple[dict[str, str], float]]:
         """Labels and value of each series at one time, in the API's order.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -72,8 +74,9 @@ class CheckedResponse(requests.Response):
 class PrometheusSession(EndableSession):
     """One API server: bounded requests, no redirects, no retries, nothing from the environment.
 
-    One request at a time. ``warnings`` holds what the last answer warned of; ``last_series`` those
-    whose labels the next range answer need not bring again.
+    One request at a time. ``warnings`` holds what the last answer warned of; ``date`` the server's
+    time of it, None where it did not say; ``last_series`` series whose labels the next range answer
+    need not bring again.
 
     ``total_seconds``: for one request from its start to the last byte, however it drips;
     ``body_bytes``: largest answer that is read, unpacked; ``verify``: check TLS certificates: True,
@@ -92,6 +95,7 @@ class PrometheusSession(EndableSession):
         self.verify = verify
         self.headers["Accept"] = "application/json"
         self.warnings: tuple[str, ...] = ()
+        self.date: datetime | None = None
         self.last_series: LastSeries | None = None
         self._connect_seconds = min(connect_seconds, total_seconds)
         self._total_seconds = total_seconds
@@ -188,6 +192,7 @@ class PrometheusSession(EndableSession):
         if 300 <= status < 400:
             to = answer.headers.get("Location", "nowhere")
             raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
+        self.date = _date(answer.headers.get("Date"))
         parsed = _json(answer.content) if answer.scan is None else answer.scan.finish()
         if status != 200:
             raise _refusal(status, parsed)
@@ -212,6 +217,14 @@ class PrometheusSession(EndableSession):
         self.warnings = tuple(str(w)[:_TOLD_CHARACTERS] for w in listed)
         answer.parsed = parsed
         return answer
+
+
+def _date(text: str | None) -> datetime | None:
+    """A time as headers write it; None where it is none."""
+    try:
+        return parsedate_to_datetime(text or "").astimezone(UTC)
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _refusal(status: int, parsed: object) -> SourceError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,15 @@ from driftwatch.collect.prometheus.query import (
     queries,
     select,
     time_of,
+    unix_ms,
 )
 from driftwatch.collect.prometheus.rows import QueryResult, failed_rows, scrape_rows
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.errors import BadPage, Partial, SourceError, UsageError
 from driftwatch.model import Target, TargetKey
+
+REACH_DAYS = 400
+_DAY = timedelta(days=1)
 
 # a query and its errors → the one of them because of which there is no answer
 Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
@@ -122,6 +126,9 @@ class PrometheusSource:
             earlier_targets=self._targets,
             unclocked=None if unclocked is None else error_text(unclocked),
         )
+        nobody = doubt or self._behind(until)
+        if collected.scrapes.is_empty() and nobody is not None:
+            return self._lost(nobody, at, problems)
         problems += [SourceProblem(p.where, p.reason, at) for p in collected.problems]
         # an answer about `up` of which some is missing does not say who left
         there = dict(collected.targets) if doubt is None else {**self._targets, **collected.targets}
@@ -129,6 +136,29 @@ class PrometheusSource:
         self._placements.prune()
         scrapes = self._with_what_they_are(collected.scrapes)
         return Collected(scrapes, dict(self._targets), folded(problems), silent=doubt)
+
+    def identity(self) -> dict[str, object]:
+        """What is asked of whom; no secret is in it."""
+        return {
+            "prometheus": self._asker.address,
+            "tenant": self._asker.tenant,
+            "match": self._selector,
+            "step_seconds": self._step_seconds,
+        }
+
+    def reach(self, now: datetime) -> tuple[datetime, datetime] | None:
+        """From when to when the API has scrapes of a vLLM server, to the day; None = of none.
+
+        Looked for in the :data:`REACH_DAYS` before ``now``.
+        """
+        day, end = round(_DAY.total_seconds() * 1000), unix_ms(now)
+        series = select(("vllm:num_requests_running",), matchers(self._selector))
+        self._ranges.begin()
+        days = Grid(end - REACH_DAYS * day, end, day)
+        answer, _ = self._ranges.range(f"count(count_over_time({series}[1d]))", days)
+        if not len(answer.times):
+            return None
+        return time_of(int(answer.times.min())) - _DAY, time_of(int(answer.times.max()))
 
     def _images_of(self, failed: Failed) -> Ask:
         """Labels of the series at one time; errors are problems."""
@@ -175,6 +205,14 @@ class PrometheusSource:
     def close(self) -> None:
         """Give back the connection."""
         self._asker.close()
+
+    def _behind(self, until: datetime) -> str | None:
+        """Why the API cannot have scrapes up to there yet: its clock is behind this machine's."""
+        date, settle = self._asker.date, timedelta(seconds=self.settle_seconds)
+        behind = timedelta() if date is None else until + settle - date
+        if not settle < behind < _DAY:  # a day: the past is read, or the time is none
+            return None
+        return f"its clock is {behind.total_seconds():.0f} s behind"
 
     def _lost(
         self, failure: SourceError | str, at: datetime, problems: list[SourceProblem]

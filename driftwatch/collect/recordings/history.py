@@ -64,6 +64,17 @@ class RetryingSource:
         self._answered = True
         return collected
 
+    def identity(self) -> Mapping[str, object]:
+        """That of the source; empty where it has none."""
+        describe = getattr(self._source, "identity", dict)
+        answer: Mapping[str, object] = describe()
+        return answer
+
+    def reach(self, now: datetime) -> tuple[datetime, datetime] | None:
+        """From when to when it has scrapes; None = of none, or it does not know."""
+        look = getattr(self._source, "reach", None)
+        return None if look is None else look(now)
+
     def close(self) -> None:
         """Give back connections."""
         self._source.close()

@@ -1,0 +1,1 @@
+"""Cases for ``bench/calibrate.py``: recorded GPU runs, recorded CPU runs, hidden engines."""

@@ -1,0 +1,86 @@
+"""kill -9 at every point of a tick and of a delivery: what is lost, doubled, or resolved falsely.
+
+    PYTHONPATH=.:bench python bench/kills.py --rounds 500
+
+Each round runs the service of :mod:`kill_rounds.world` on a new database, kills it one to three
+times, and lets the last life go on to the end. What two receivers got is held against what they get
+undisturbed: the same keys, the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from kill_rounds.judge import Verdict, play, random_kills, undisturbed
+
+from driftwatch.testing.postgres_server import PostgresServer
+
+
+def main() -> int:
+    """Play the rounds on each database; 1 where a promise was broken."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--rounds", type=int, default=250, help="on each database")
+    options.add_argument("--database", choices=["sqlite", "postgres", "both"], default="both")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--jobs", type=int, default=2)
+    asked = options.parse_args()
+    kinds = ("sqlite", "postgres") if asked.database == "both" else (asked.database,)
+    broken = sum(not _played(kind, asked) for kind in kinds)
+    return int(broken > 0)
+
+
+def _played(kind: str, asked: argparse.Namespace) -> bool:
+    """Whether every promise was kept in all rounds on one kind of database."""
+    chance, began = random.Random(asked.seed), time.monotonic()
+    drawn = [random_kills(chance) for _ in range(asked.rounds)]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        server = stack.enter_context(PostgresServer()) if kind == "postgres" else None
+
+        def database(folder: Path) -> str:
+            if server is None:
+                return str(folder / "d.db")
+            return server.url(server.new_database())
+
+        folder = Path(name) / "undisturbed"
+        expected = undisturbed(folder, database(folder))
+
+        def one(number: int) -> Verdict:
+            folder, seed = Path(name) / str(number), asked.seed + number
+            verdict = play(folder, database(folder), drawn[number], seed, expected)
+            shutil.rmtree(folder)
+            return verdict
+
+        pool = stack.enter_context(ThreadPoolExecutor(asked.jobs))
+        verdicts: list[Verdict] = []
+        for verdict in pool.map(one, range(asked.rounds)):
+            if not verdict.is_kept:
+                print(f"round {len(verdicts)}: {verdict}")
+            verdicts.append(verdict)
+            if len(verdicts) % 10 == 0:
+                print(f"{kind}: {len(verdicts)} rounds", file=sys.stderr)
+    kills = Counter(point for verdict in verdicts for point in verdict.kills)
+    print(f"{kind}: {asked.rounds} rounds, {kills.total()} kills, {time.monotonic() - began:.0f} s")
+    for point, count in sorted(kills.items()):
+        print(f"  {point}: {count}")
+    counts = {
+        name: sum(len(getattr(verdict, name)) for verdict in verdicts)
+        for name in ("lost", "false_resolves", "unequal", "unpromised")
+    }
+    counts["duplicates"] = sum(verdict.duplicates for verdict in verdicts)
+    print("  " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
+    return all(verdict.is_kept for verdict in verdicts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

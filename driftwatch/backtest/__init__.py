@@ -1,0 +1,1 @@
+"""Rules over history: evidence computed once and kept, any number of rule sets over it."""

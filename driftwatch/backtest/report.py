@@ -1,0 +1,325 @@
+"""What a backtest prints: data of the report, the same for text, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from driftwatch.backtest.compare import Comparison, Pair
+from driftwatch.backtest.grid import Axis, Cell
+from driftwatch.backtest.outcome import Backtest, History, RuleCount
+from driftwatch.backtest.pages import PastPage
+from driftwatch.backtest.score import Score, document_of_score
+from driftwatch.model import Severity
+from driftwatch.notify.numbers import brief, duration, figure, moment, plural, utc_text
+
+SCHEMA_VERSION = 1
+_DARK = 0.5  # a rule without a verdict in so many of the minutes is named
+_TENTHS_FROM = 9.995  # pages a server-month: two decimals below, three digits from here on
+_PLURALS = {"page": "pages", "ticket": "tickets", "notice": "notices"}
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """The version that is compared with."""
+
+    name: str  # as typed: main, or a folder
+    result: Backtest
+    comparison: Comparison
+    useful_lost: tuple[PastPage, ...] = ()  # of those that are gone, what on-call marked useful
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestReport:
+    """Everything that was asked for."""
+
+    result: Backtest
+    severities: tuple[Severity, ...]
+    against: Against | None = None
+    # what it was judged by → the score: "marks", or the truth file's name
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    # rules over their budget, with their rate and what they may, both a server-month
+    over_budget: tuple[tuple[RuleCount, float, float], ...] = ()
+    unjudged_budgets: tuple[str, ...] = ()  # rules with a budget and without a verdict throughout
+    axes: tuple[Axis, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    cell_scores: tuple[Score, ...] = ()  # of the cells, where there is a truth file
+    silent: tuple[str, ...] = ()  # sentences: which rules could not be judged, and why
+
+
+Row = tuple[str, ...]
+
+
+def summary_line(history: History) -> str:
+    """``46 servers, 30 d, data in 97.2 % of minutes``."""
+    ratio = history.data_ratio
+    data = "no minute" if ratio is None else f"data in {_share(ratio)} of minutes"
+    return f"{plural(history.servers, 'server')}, {_days(history.days)}, {data}"
+
+
+def _share(ratio: float) -> str:
+    """97.2 %; a share that is not whole is never printed as whole."""
+    text = f"{100 * ratio:.3g}"
+    return "99.9 %" if ratio < 1 and float(text) >= 100 else f"{text} %"
+
+
+def _days(days: float) -> str:
+    return duration(86400 * days) if days < 2 else f"{brief(days)} d"
+
+
+def rule_rows(report: BacktestReport, severity: Severity) -> tuple[Row, list[Row]]:
+    """Header and rows of the table of a severity; without rows where nothing was sent."""
+    result, against = report.result, report.against
+    noun = _PLURALS[severity]
+    before = {} if against is None else {c.rule: c for c in against.result.counts(severity)}
+    now = {count.rule: count for count in result.counts(severity)}
+    rules = sorted(
+        {*now, *before},
+        key=lambda r: (-_pages(now.get(r)), -_pages(before.get(r)), r),
+    )
+    header: Row = ("rule", noun, "per server-month")
+    header += () if against is None else (against.name,)
+    rows = []
+    for rule in rules:
+        pages = _pages(now.get(rule))
+        row: Row = (f" {rule}", str(pages), _rate(result.per_server_month(pages)))
+        row += () if against is None else (str(_pages(before.get(rule))),)
+        rows.append(row)
+    return header, rows
+
+
+def _pages(count: RuleCount | None) -> int:
+    return 0 if count is None else count.pages
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "unknown"
+    return f"{rate:.2f}" if rate < _TENTHS_FROM else figure(rate)
+
+
+def verdict_line(report: BacktestReport) -> str:
+    """``6 gone, 0 new, 1 that was marked useful lost``; of one rule set how much it sent."""
+    against = report.against
+    if against is None:
+        counts = [
+            plural(len(report.result.of(severity)), severity) for severity in report.severities
+        ]
+        return ", ".join([*counts, *_muted(report)])
+    comparison = against.comparison
+    parts = [f"{len(comparison.dropped)} gone", f"{len(comparison.new)} new"]
+    if moved := comparison.moved:
+        parts.append(f"{len(moved)} moved by {_minutes(moved)}")
+    if others := [pair for pair in comparison.pairs if pair.before.rule != pair.now.rule]:
+        parts.append(f"{len(others)} by another rule")
+    if lost := len(against.useful_lost):
+        parts.append(f"{lost} that {'was' if lost == 1 else 'were'} marked useful lost")
+    return ", ".join([*parts, *_muted(report)])
+
+
+def _muted(report: BacktestReport) -> list[str]:
+    """How many a time interval mutes from beginning to end."""
+    muted = [page for page in report.result.muted if page.severity in report.severities]
+    return [f"{len(muted)} muted"] if muted else []
+
+
+def _minutes(pairs: Sequence[Pair]) -> str:
+    minutes = sorted({round(pair.later / timedelta(minutes=1)) for pair in pairs})
+    ends = f"{minutes[0]:+d}" if len(minutes) == 1 else f"{minutes[0]:+d} to {minutes[-1]:+d}"
+    return f"{ends} min"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One page of the list."""
+
+    page: PastPage
+    sign: str = ""  # + new, - gone, empty = in both, or there is one rule set
+    changes: tuple[str, ...] = ()  # what is not as before
+
+
+def listed(report: BacktestReport) -> list[Listed]:
+    """Every page in order of time, what is gone and new among them."""
+    if report.against is None:
+        return [Listed(page) for page in report.result.pages]
+    comparison = report.against.comparison
+    every = [
+        *(Listed(page, "-") for page in comparison.dropped),
+        *(Listed(page, "+") for page in comparison.new),
+        *(Listed(pair.now, "", pair.changes) for pair in comparison.pairs),
+    ]
+    return sorted(every, key=lambda one: (one.page.fired_at, one.page.rule, one.page.where))
+
+
+def lasted(page: PastPage, until: datetime) -> str:
+    """``71 min``, or how long it had fired at the end of the history."""
+    if page.resolved_at is None:
+        return f"{_lasted(until - page.fired_at)} or longer"
+    return _lasted(page.resolved_at - page.fired_at)
+
+
+def _lasted(length: timedelta) -> str:
+    return duration(max(length.total_seconds(), 60.0))
+
+
+def score_lines(report: BacktestReport) -> Iterator[str]:
+    """What people and truth files say of the pages."""
+    months = report.result.history.server_months
+    for name, score in report.scores.items():
+        count = len(score.right) + len(score.wrong)
+        due = len(score.delays) + len(score.missed)
+        late = score.median_delay
+        after = "" if late is None else f", after {_lasted(late)} (median)"
+        marked = name == "marks"
+        noun, verb = ("useful page", "sent") if marked else ("episode", "paged")
+        yield (
+            f"{name}: {len(score.delays)} of {plural(due, noun)} {verb}{after}"
+            if due
+            else (f"{name}: no {noun} was due")
+        )
+        often = f" ({_rate(len(score.wrong) / months)} per server-month)" if months else ""
+        kind = "marked not useful" if marked else "false"
+        if count:
+            yield f" {len(score.wrong)} of {plural(count, 'judged page')} {kind}{often}"
+        for one in score.missed:
+            yield f" missed: {one}"
+        if score.unjudged:
+            yield f" {plural(len(score.unjudged), 'page')} not judged: nobody says anything of them"
+
+
+def budget_lines(report: BacktestReport) -> Iterator[str]:
+    """Rules that page more often than they may."""
+    for rule, rate, most in report.over_budget:
+        yield (
+            f"OVER BUDGET {rule.rule}: {_rate(rate)} pages per server-month, {_rate(most)} allowed"
+        )
+    for name in report.unjudged_budgets:
+        yield f"NO VERDICT on the budget of {name}: it had no verdict in any minute"
+
+
+def undetermined_lines(report: BacktestReport) -> Iterator[str]:
+    """Rules without a verdict in half of the minutes with data or more, and why."""
+    by_share: dict[str, list[str]] = {}
+    for rule, share in report.result.undetermined_ratio.items():
+        if _DARK <= share < 1.0:  # in all of them: the sentences below say why
+            by_share.setdefault(_share(share), []).append(rule)
+    for text, rules in by_share.items():
+        has = "has" if len(rules) == 1 else "have"
+        yield f"{', '.join(rules)} {has} no verdict in {text} of minutes with data"
+    yield from report.silent
+
+
+def grid_rows(report: BacktestReport) -> tuple[Row, list[Row]]:
+    """Header and rows of the grid: of the varied rules; pages of all, where others page too."""
+    has_score = bool(report.cell_scores)
+    counts = [cell.pages_of(report.axes) for cell in report.cells]
+    every = [len(cell.result.of("page")) for cell in report.cells]
+    has_others = any(every) and counts != every
+    names = (axis.name for axis in report.axes)
+    header: Row = (*names, grid_noun(report.axes), "per server-month")
+    header += ("pages of all rules",) if has_others else ()
+    header += ("missed", "false") if has_score else ()
+    header += ("",)
+    rows = []
+    for number, cell in enumerate(report.cells):
+        count = counts[number]
+        row: Row = (*cell.values, str(count), _rate(cell.result.per_server_month(count)))
+        row += (str(every[number]),) if has_others else ()
+        if has_score:
+            score = report.cell_scores[number]
+            row += (str(len(score.missed)), str(len(score.wrong)))
+        rows.append((*row, "as now" if cell.is_now else ""))
+    return header, rows
+
+
+def grid_noun(axes: Sequence[Axis]) -> str:
+    """What the varied rules send: ``pages``, or ``tickets``."""
+    severities = {axis.severity for axis in axes}
+    return f"{severities.pop()}s" if len(severities) == 1 else "alerts"
+
+
+def document(report: BacktestReport) -> dict[str, Any]:
+    """The whole report as JSON values."""
+    result, history = report.result, report.result.history
+    against = report.against
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "since": utc_text(history.since),
+        "until": utc_text(history.until),
+        "servers": history.servers,
+        "server_months": history.server_months,
+        "data_ratio": history.data_ratio,
+        "rules": [
+            {
+                "rule": count.rule,
+                "severity": count.severity,
+                "pages": count.pages,
+                "per_server_month": result.per_server_month(count.pages),
+                "leaf": count.leaf,
+            }
+            for severity in report.severities
+            for count in result.counts(severity)
+        ],
+        "pages": [_page(one) for one in listed(report)],
+        "muted": len(result.muted),
+        "undetermined_ratio": dict(result.undetermined_ratio),
+        "against": None
+        if against is None
+        else {
+            "name": against.name,
+            "gone": len(against.comparison.dropped),
+            "new": len(against.comparison.new),
+            "moved": len(against.comparison.moved),
+            "useful_lost": [page.id for page in against.useful_lost],
+        },
+        "scores": {name: document_of_score(score) for name, score in report.scores.items()},
+        "over_budget": [
+            {"rule": count.rule, "per_server_month": rate, "allowed_per_server_month": most}
+            for count, rate, most in report.over_budget
+        ],
+        "unjudged_budgets": list(report.unjudged_budgets),
+        "grid": _grid(report),
+    }
+
+
+def _page(one: Listed) -> dict[str, Any]:
+    page = one.page
+    return {
+        "id": page.id,
+        "rule": page.rule,
+        "severity": page.severity,
+        "target": dict(sorted(page.target.items())),
+        "targets": list(page.targets),
+        "started_at": utc_text(page.started_at),
+        "fired_at": utc_text(page.fired_at),
+        "resolved_at": None if page.resolved_at is None else utc_text(page.resolved_at),
+        "closed": page.closed,
+        "leaf": page.leaf,
+        "advice": page.advice,
+        "knob": page.knob,
+        "headline": page.headline,
+        "compared": {"+": "new", "-": "gone"}.get(one.sign),
+        "changes": list(one.changes),
+    }
+
+
+def _grid(report: BacktestReport) -> list[dict[str, Any]]:
+    names = [axis.name for axis in report.axes]
+    return [
+        {
+            "values": dict(zip(names, cell.values, strict=True)),
+            "is_now": cell.is_now,
+            "pages": cell.pages_of(report.axes),
+            "per_server_month": cell.result.per_server_month(cell.pages_of(report.axes)),
+            "pages_of_all_rules": len(cell.result.of("page")),
+            "score": document_of_score(report.cell_scores[n]) if report.cell_scores else None,
+        }
+        for n, cell in enumerate(report.cells)
+    ]
+
+
+def when(page: PastPage) -> str:
+    """The minute it fires, with its day."""
+    return moment(page.fired_at, None)

@@ -1,0 +1,162 @@
+"""A backtest as a person reads it: on a terminal, and as Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from driftwatch.backtest.report import (
+    BacktestReport,
+    Listed,
+    Row,
+    budget_lines,
+    grid_rows,
+    lasted,
+    listed,
+    rule_rows,
+    score_lines,
+    summary_line,
+    undetermined_lines,
+    verdict_line,
+    when,
+)
+from driftwatch.notify.layout import wrap
+from driftwatch.notify.numbers import clean, plural
+
+_WIDTH = 80
+_LIST_HINT = "--list: when, how long, leaf, advice"
+
+
+def text_lines(report: BacktestReport, *, with_list: bool, piped: bool) -> Iterator[str]:
+    """The answer first, then what qualifies it, the verdict last.
+
+    ``piped``: tabs between the cells, and no line is wrapped.
+    """
+    yield summary_line(report.result.history)
+    if report.cells:
+        yield from _rows(*grid_rows(report), piped=piped)
+        return
+    for severity in report.severities:
+        header, rows = rule_rows(report, severity)
+        if rows:
+            yield from _rows(header, rows, piped=piped)
+    if with_list:
+        yield from _list(report, piped=piped)
+    for line in (*undetermined_lines(report), *score_lines(report)):
+        yield from [line] if piped else wrap(line, _WIDTH, f"{_indent(line)}  ")
+    verdict = verdict_line(report)
+    yield verdict if with_list or not listed(report) else f"{verdict} ({_LIST_HINT})"
+    yield from budget_lines(report)
+
+
+def _list(report: BacktestReport, *, piped: bool) -> Iterator[str]:
+    """Every page: some lines each, or a row of ten cells."""
+    if piped:
+        yield from ("\t".join(map(clean, _cells(one, report))) for one in listed(report))
+        return
+    for one in listed(report):
+        yield ""
+        first, *more = _listed(one, report)
+        yield from wrap(first, _WIDTH, "  ")
+        for line in more:
+            yield from wrap(f"  {clean(line)}", _WIDTH, "    ")
+    if listed(report):
+        yield ""
+
+
+def _listed(one: Listed, report: BacktestReport) -> Iterator[str]:
+    page = one.page
+    sign = f"{one.sign} " if one.sign else ""
+    length = lasted(page, report.result.history.until)
+    leaf = f", leaf {page.leaf}" if page.leaf else ""
+    yield f"{sign}{when(page)}, {length}: {page.rule} on {page.where}{leaf}"
+    if page.headline:
+        yield page.headline
+    if page.advice and page.advice not in page.headline:
+        yield f"advice: {page.advice}"
+    if one.changes:
+        name = report.against.name if report.against else ""
+        yield f"compared with {name}: {', '.join(one.changes)}"
+    if page.closed:
+        yield f"closed: {page.closed}"
+
+
+def _cells(one: Listed, report: BacktestReport) -> Row:
+    """Sign, fired at, lasted, rule, severity, where, leaf, line 1, advice, what changed."""
+    page = one.page
+    length = lasted(page, report.result.history.until)
+    head = (one.sign, when(page), length, page.rule, page.severity, page.where, page.leaf or "")
+    return (*head, page.headline, page.advice or "", ", ".join(one.changes))
+
+
+def _rows(header: Row, rows: Sequence[Row], *, piped: bool) -> Iterator[str]:
+    if piped:
+        yield from ("\t".join(cell.strip() for cell in row) for row in (header, *rows))
+    else:
+        yield from _aligned(header, rows)
+
+
+def _aligned(header: Row, rows: Sequence[Row]) -> Iterator[str]:
+    """Names to the left, numbers to the right."""
+    table = [header, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]
+    for row in table:
+        cells = [
+            cell.rjust(width) if number and i else cell.ljust(width)
+            for i, (cell, width, number) in enumerate(zip(row, widths, numeric, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "unknown" or cell.replace(",", "").replace(".", "", 1).isdecimal()
+
+
+def markdown_lines(report: BacktestReport, *, with_list: bool) -> Iterator[str]:
+    """The same as Markdown: tables, and the pages folded."""
+    yield f"**{verdict_line(report)}**"
+    yield ""
+    yield summary_line(report.result.history)
+    tables = [grid_rows(report)] if report.cells else []
+    if not report.cells:
+        tables = [rule_rows(report, severity) for severity in report.severities]
+    for header, rows in tables:
+        if rows:
+            yield ""
+            yield from _table(header, rows)
+    remarks = [*budget_lines(report), *undetermined_lines(report), *score_lines(report)]
+    if remarks:
+        yield ""
+        yield from (f"{_indent(line)}- {_escaped(line.strip())}" for line in remarks)
+    pages = listed(report) if with_list else [one for one in listed(report) if one.sign]
+    if pages and not report.cells:
+        yield ""
+        yield f"<details><summary>{plural(len(pages), 'page')}</summary>"
+        yield ""
+        header = ("", "fired at", "lasted", "rule", "where", "leaf", "line 1")
+        yield from _table(header, [_page_row(one, report) for one in pages])
+        yield ""
+        yield "</details>"
+
+
+def _indent(line: str) -> str:
+    return " " * (len(line) - len(line.lstrip()))
+
+
+def _page_row(one: Listed, report: BacktestReport) -> Row:
+    page = one.page
+    length = lasted(page, report.result.history.until)
+    sign = {"+": "new", "-": "gone"}.get(one.sign, ", ".join(one.changes))
+    return (sign, when(page), length, page.rule, page.where, page.leaf or "", page.headline)
+
+
+def _table(header: Row, rows: Sequence[Row]) -> Iterator[str]:
+    numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(header))]
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'|'.join('---:' if number else '---' for number in numeric)}|"
+    for row in rows:
+        yield f"| {' | '.join(_escaped(cell.strip()) for cell in row)} |"
+
+
+def _escaped(cell: str) -> str:
+    return clean(cell).replace("|", "\\|").replace("<", "&lt;")

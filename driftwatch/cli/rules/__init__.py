@@ -1,0 +1,1 @@
+"""``driftwatch rules``."""

@@ -1,0 +1,381 @@
+"""``driftwatch rules backtest``: the pages that rules would have sent over a history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driftwatch.cli.history import History
+from driftwatch.cli.history_options import history_options
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
+from driftwatch.cli.options import Progress, print_note, print_problems
+from driftwatch.cli.output import encodable, print_json
+from driftwatch.cli.rules.budgets import budgets_of, unjudged
+from driftwatch.errors import NoVerdict, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.backtest.archive import Archive
+    from driftwatch.backtest.grid import Axis
+    from driftwatch.backtest.outcome import Backtest
+    from driftwatch.backtest.report import Against, BacktestReport
+    from driftwatch.backtest.score import Marked, Score, Truth
+    from driftwatch.model import Severity
+    from driftwatch.pipeline.plan import Plan
+
+FORMATS = ("text", "json", "markdown")
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options ask for, besides the history.
+
+    Attributes:
+        rules: files, folders or globs; empty = the configuration's, else the shipped ones.
+        against: a folder or a git ref; None = nothing is compared.
+        budgets: what each rule, or one rule, may page a server-month.
+        axes: ``RULE.for=0s,5m``.
+    """
+
+    rules: tuple[Path, ...]
+    against: str | None
+    truth: Path | None
+    severities: tuple[Severity, ...]
+    budgets: tuple[str, ...]
+    axes: tuple[str, ...]
+    advice: bool
+    folder: Path | None
+    plot: Path | None
+
+
+@click.command("backtest")
+@click.argument("rules", nargs=-1, type=click.Path(path_type=Path), metavar="[RULES]...")
+@click.option(
+    "--against",
+    metavar="REF|DIR",
+    help="Compare with the rules of this folder, or of this git ref of the rules' repository.",
+)
+@click.option("--list", "with_list", is_flag=True, help="List every page.")
+@click.option("--notices", is_flag=True, help="Count notices too.")
+@click.option("--no-advice", is_flag=True, help="Simulate no change: faster, pages without advice.")
+@click.option(
+    "--truth",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Score the pages against what really happened, as in a scenario's truth.json.",
+)
+@click.option(
+    "--max-pages-per-server-month",
+    "budgets",
+    multiple=True,
+    metavar="[RULE=]NUMBER",
+    help="Exit 1 if a rule sends more; RULE=NUMBER for one rule.",
+)
+@click.option(
+    "--grid",
+    "axes",
+    multiple=True,
+    metavar="RULE.PART=V,V",
+    help="Try values of a rule's for, keep_firing_for or threshold: SlowerAtEqualLoad.for=0s,5m or "
+    "BatchDrift.capacity_ratio=0.8,0.9; at most twice.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --grid: draw it; .svg or .png.",
+)
+@click.option(
+    "--keep",
+    "folder",
+    type=_FOLDER,
+    metavar="FOLDER",
+    help="Keep evidence here; default: beside the database, else the user's cache.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
+@history_options("recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
+def command(
+    rules: tuple[Path, ...],
+    against: str | None,
+    with_list: bool,
+    notices: bool,
+    no_advice: bool,
+    truth: Path | None,
+    budgets: tuple[str, ...],
+    axes: tuple[str, ...],
+    plot: Path | None,
+    folder: Path | None,
+    form: str,
+    history: History,
+) -> int:
+    """Count and list the pages that rules would have sent over a history.
+
+    RULES are files, folders or globs; without any the configuration's, else the shipped ones.
+    The history is a Prometheus, recordings, or the database. The evidence is computed once and
+    kept: another rule set over it takes seconds. Exit: 0 answered, 1 a rule is over its budget,
+    2 usage or configuration, 4 no data, no answer, or no verdict of a rule with a budget.
+    """
+    from driftwatch.backtest.report import document
+    from driftwatch.backtest.text import markdown_lines, text_lines
+    from driftwatch.cli.simulate.chart import check_plot
+
+    if plot is not None:
+        if not axes:
+            raise UsageError("--plot needs --grid", help_text="give --grid RULE.for=0s,5m,10m")
+        check_plot(plot)
+    severities: tuple[Severity, ...] = ("page", "ticket")
+    wanted = Wanted(
+        rules=rules,
+        against=against,
+        truth=truth,
+        severities=(*severities, "notice") if notices else severities,
+        budgets=budgets,
+        axes=axes,
+        advice=not no_advice,
+        folder=folder,
+        plot=plot,
+    )
+    report = report_of(history, wanted)
+    if form == "json":
+        print_json(document(report))
+    else:
+        if form == "markdown":
+            lines = markdown_lines(report, with_list=with_list)
+        else:
+            lines = text_lines(report, with_list=with_list, piped=not sys.stdout.isatty())
+        for line in lines:
+            click.echo(encodable(line))
+    if report.over_budget:
+        return EXIT_PROBLEM
+    return EXIT_NO_VERDICT if report.unjudged_budgets else EXIT_ANSWERED
+
+
+def report_of(history: History, wanted: Wanted) -> BacktestReport:
+    """Everything that the options ask for.
+
+    Raises:
+        ConfigError: a rule file or the configuration is wrong.
+        NoVerdict: the range holds no data, or the API stopped answering.
+        UsageError: options that do not go together.
+    """
+    from driftwatch.backtest.grid import axis_of
+    from driftwatch.backtest.score import read_truth
+
+    plan = _plan(history, wanted.rules)
+    axes = tuple(axis_of(text, plan.rules) for text in wanted.axes)
+    most, most_of_rule = budgets_of(wanted.budgets, plan.rules)
+    if axes and (wanted.against is not None or wanted.budgets):
+        other = "--against" if wanted.against is not None else "--max-pages-per-server-month"
+        help_text = "run the command twice: a grid has a result for each value"
+        raise UsageError(f"--grid and {other} exclude each other", help_text=help_text)
+    truth = None if wanted.truth is None else read_truth(wanted.truth)
+    marks = _marks(history)
+    progress = Progress("reading")
+    with _how_to_go_on():
+        archive = _archive(history, plan, wanted.folder, progress)
+    print_problems(archive.problems)
+    for note in archive.notes:
+        print_note(note)
+    if truth is not None:
+        truth = truth.within(archive.span)
+    if axes:
+        return _of_grid(archive, plan, axes, wanted, truth, progress)
+    return _of_rules(archive, plan, wanted, truth, marks, (most, most_of_rule), progress)
+
+
+def _of_rules(
+    archive: Archive,
+    plan: Plan,
+    wanted: Wanted,
+    truth: Truth | None,
+    marks: Sequence[Marked],
+    budget: tuple[float | None, Mapping[str, float]],
+    progress: Progress,
+) -> BacktestReport:
+    from driftwatch.backtest.outcome import backtest, over_budget
+    from driftwatch.backtest.report import BacktestReport
+    from driftwatch.backtest.score import marks_within, score_of_marks, score_of_truth
+    from driftwatch.cli.replay_summary import SilentRules
+
+    silent = SilentRules(plan.enabled)
+    progress.begin("judging")
+    result = backtest(
+        archive,
+        plan,
+        advice=wanted.advice,
+        progress=progress,
+        each=lambda one: silent.note(one.rows, one.verdicts),
+    )
+    result = _of_severities(result, wanted.severities)
+    against = None
+    if wanted.against is not None:
+        against = _against(archive, plan, wanted, result, marks, progress)
+    progress.close()
+    scores = {}
+    if truth is not None and wanted.truth is not None:
+        scores[wanted.truth.name] = score_of_truth(result.pages, truth, wanted.severities)
+    if due := marks_within(marks, archive.span):
+        until = archive.span[1]
+        scores["marks"] = score_of_marks(result.pages, due, plan.rules, until)
+    return BacktestReport(
+        result,
+        wanted.severities,
+        against=against,
+        scores=scores,
+        over_budget=tuple(over_budget(result, *budget)),
+        unjudged_budgets=tuple(unjudged(budget[1], plan.rules, result.undetermined_ratio)),
+        silent=tuple(silent.lines()),
+    )
+
+
+def _against(
+    archive: Archive,
+    plan: Plan,
+    wanted: Wanted,
+    result: Backtest,
+    marks: Sequence[Marked],
+    progress: Progress,
+) -> Against:
+    from driftwatch.backtest.compare import compare
+    from driftwatch.backtest.outcome import backtest
+    from driftwatch.backtest.report import Against
+    from driftwatch.backtest.score import useful_lost
+    from driftwatch.backtest.versions import rulebook_of
+    from driftwatch.installation import shipped
+
+    name = wanted.against or ""
+    paths = sorted({Path(rule.path) for rule in plan.rules}) or [shipped("rules")]
+    with rulebook_of(name, wanted.rules or _parents(paths)) as book:
+        other = replace(plan, rules=book.rules, trees=book.trees)
+        progress.begin(f"judging {name}")
+        before = backtest(archive, other, advice=wanted.advice, progress=progress)
+    before = _of_severities(before, wanted.severities)
+    rules, until = [*plan.rules, *other.rules], archive.span[1]
+    comparison = compare(before.pages, result.pages, rules, until)
+    lost = tuple(useful_lost(comparison.dropped, marks, rules, until))
+    return Against(_heading(name, wanted.rules), before, comparison, lost)
+
+
+def _heading(version: str, rules: Sequence[Path]) -> str:
+    """The last name of a folder or ref; with its parent's, where the rules' own is the same."""
+    path = Path(version)
+    if not path.exists():
+        return path.name
+    path = path.resolve()
+    own = {one.resolve().name for one in rules or [Path("rules")]}
+    return str(Path(path.parent.name, path.name)) if path.name in own else path.name
+
+
+def _of_grid(
+    archive: Archive,
+    plan: Plan,
+    axes: Sequence[Axis],
+    wanted: Wanted,
+    truth: Truth | None,
+    progress: Progress,
+) -> BacktestReport:
+    from driftwatch.backtest.grid import grid
+    from driftwatch.backtest.report import BacktestReport
+    from driftwatch.backtest.score import score_of_truth
+
+    progress.begin("judging")
+    cells = tuple(grid(archive, plan, axes, progress=progress))
+    progress.close()
+    scores: tuple[Score, ...] = ()
+    if truth is not None:
+        scores = tuple(score_of_truth(c.result.of("page"), truth, ("page",)) for c in cells)
+    report = BacktestReport(
+        cells[0].result, wanted.severities, axes=tuple(axes), cells=cells, cell_scores=scores
+    )
+    if wanted.plot is not None:
+        from driftwatch.cli.rules.backtest_plot import draw_grid
+
+        draw_grid(wanted.plot, report)
+    return report
+
+
+def _of_severities(result: Backtest, severities: Sequence[Severity]) -> Backtest:
+    pages = tuple(page for page in result.pages if page.severity in severities)
+    return replace(result, pages=pages)
+
+
+def _plan(history: History, paths: Sequence[Path]) -> Plan:
+    from driftwatch.cli.proposal_notice import with_proposals
+    from driftwatch.rulebook.book import load_rulebook
+
+    plan = with_proposals(history.plan)
+    if not paths:
+        return plan
+    book = load_rulebook(paths)
+    return replace(plan, rules=book.rules, trees=book.trees)
+
+
+def _parents(paths: Sequence[Path]) -> list[Path]:
+    """The folders that rule files stand in: a version of a folder has its trees too."""
+    return sorted({path.parent for path in paths})
+
+
+def _marks(history: History) -> list[Marked]:
+    """What on-call marked, where a database is named or read."""
+    from driftwatch.backtest.score import marked_pages
+
+    if history.db is None and not history.is_stored:
+        return []
+    with replace(history, pins=None).store() as store:
+        incidents = store.incidents(limit=1_000_000)
+        return marked_pages(incidents, store.marks([one.id for one in incidents]))
+
+
+def _archive(history: History, plan: Plan, folder: Path | None, progress: Progress) -> Archive:
+    from driftwatch.backtest.archive import default_folder
+    from driftwatch.backtest.archive_writer import keep
+    from driftwatch.cli.replay import reference_of
+
+    if history.is_stored:
+        return _of_store(history, plan, folder, progress)
+    folder = folder or default_folder(history.db)
+    with history.sources(progress) as sources:
+        reference, baselines = reference_of(history, sources, plan)
+        return keep(
+            sources,
+            history.span(sources),
+            plan,
+            folder,
+            baselines=baselines,
+            reference=reference,
+            progress=progress,
+        )
+
+
+def _of_store(history: History, plan: Plan, folder: Path | None, progress: Progress) -> Archive:
+    from driftwatch.backtest.archive import default_folder
+    from driftwatch.backtest.stored_archive import keep_stored
+    from driftwatch.cli.database import database_of
+
+    database = database_of(history.db, history.config_file)
+    with history.store() as store:
+        span = history.stored_span(store)
+        place = folder or default_folder(database)
+        return keep_stored(store, span, plan, place, progress=progress)
+
+
+_GO_ON = "the same command goes on with the next day"
+
+
+@contextmanager
+def _how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"stopped: the days that are whole are kept; {_GO_ON}", err=True)
+        raise
+    except Unavailable as error:
+        why = error.help_text or ""
+        help_text = why if "the same command" in why else "; ".join(filter(None, (why, _GO_ON)))
+        raise NoVerdict(error.message, help_text=help_text) from error

@@ -1,0 +1,35 @@
+"""``driftwatch rules``: rules as code."""
+
+from __future__ import annotations
+
+import click
+
+from driftwatch.cli.lazy import LazyGroup
+
+SUBCOMMANDS = {
+    "check": "driftwatch.cli.rules.check",
+    "test": "driftwatch.cli.rules.test",
+    "backtest": "driftwatch.cli.rules.backtest",
+    "explain": "driftwatch.cli.rules.explain",
+    "schema": "driftwatch.cli.rules.schema",
+    "export": "driftwatch.cli.rules.export",
+}
+
+
+_HELPS = {
+    "check": "Check rules, trees and vLLM's arguments; every problem at once.",
+    "test": "Test rules and trees; prints only what differs.",
+    "backtest": "List the pages that rules would have sent over a history.",
+    "explain": "Explain a rule: what it asks, how often it held, how near.",
+    "schema": "Print the JSON Schema of rule, tree, test or config files.",
+    "export": "Write rules as alerts for Prometheus, Kubernetes, Grafana.",
+}
+
+
+@click.command(cls=LazyGroup, modules=SUBCOMMANDS, helps=_HELPS)
+def command() -> None:
+    """Check, test, backtest, explain and export rules.
+
+    A change of a rule takes three commands: check finds what is wrong with it, test shows that it
+    does what its author means, backtest lists the pages that it would have sent.
+    """

@@ -1,0 +1,166 @@
+"""``driftwatch rules test``: what rules say of evidence, scenarios and recordings."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE
+from driftwatch.cli.options import Progress, print_note
+from driftwatch.cli.output import encodable, print_json
+from driftwatch.cli.rules.check import SHIPPED
+from driftwatch.errors import UsageError
+from driftwatch.notify.layout import needs_ascii
+
+if TYPE_CHECKING:
+    from driftwatch.ruletests.coverage import Table
+    from driftwatch.ruletests.reader import PlacedTest
+    from driftwatch.ruletests.runner import Result, Runner
+
+FORMATS = ("text", "json", "junit")
+
+
+@click.command("test")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration whose rules are tested, by the tests beside them.",
+)
+@click.option("--run", "pattern", metavar="REGEX", help="Run only tests whose name matches.")
+@click.option("--verbose", is_flag=True, help="List every test with its time.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
+@click.option("--coverage", is_flag=True, help="Print which rules, leaves and edges are tested.")
+@click.option(
+    "--min-coverage",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit 1 where less of the rules, leaves or edges is tested.",
+)
+def command(
+    files: tuple[Path, ...],
+    config: Path | None,
+    pattern: str | None,
+    verbose: bool,
+    form: str,
+    coverage: bool,
+    min_coverage: float | None,
+) -> int:
+    """Test rules and trees; prints only what differs.
+
+    FILES are test files, folders or globs; without any those in tests/ beside the rules of
+    ./driftwatch.yaml, else the shipped ones. A test gives evidence a minute, a scenario or a
+    recording, and expects alerts, a leaf, advice or line 1 of the page. Exit: 0 all pass, 1 some
+    fail or the coverage is low, 2 a test cannot be run.
+    """
+    from driftwatch.ruletests.files import files_of
+    from driftwatch.ruletests.reader import read_tests
+    from driftwatch.ruletests.runner import Runner
+
+    rules = _rules(config)
+    if not files and not rules:
+        print_note(SHIPPED)
+    reading = read_tests(files_of(files, rules), rules)
+    if reading.problems:
+        from driftwatch.rulebook.render import render_problems
+
+        text = render_problems(
+            reading.problems,
+            files=reading.files,
+            ascii_only=needs_ascii(sys.stdout),
+            terminal=sys.stdout.isatty(),
+        )
+        click.echo(text)
+        return EXIT_USAGE
+    tests = _chosen(reading.tests, pattern)
+    runner = Runner(time.monotonic)
+    results = _run(tests, runner, verbose=verbose and form == "text", quiet=form != "text")
+    tables = _tables(runner) if coverage or min_coverage is not None else None
+    _print(results, tables if coverage else None, form)
+    low = _low(tables or (), min_coverage)
+    for text in low:
+        click.echo(encodable(text), err=form != "text")
+    if any(result.error is not None for result in results):
+        return EXIT_USAGE
+    return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
+
+
+def _rules(config: Path | None) -> Sequence[Path]:
+    """The rules of the configuration; none = the shipped ones."""
+    from driftwatch.cli.database import config_here
+    from driftwatch.settings import load_settings
+
+    config = config or config_here()
+    return () if config is None else load_settings(config).rules
+
+
+def _chosen(tests: Sequence[PlacedTest], pattern: str | None) -> Sequence[PlacedTest]:
+    if pattern is None:
+        return tests
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--run {pattern!r} is no regular expression: {error}") from error
+    chosen = [one for one in tests if wanted.search(one.test.name)]
+    if not chosen:
+        raise UsageError(f"--run {pattern!r}: none of {len(tests)} tests has such a name")
+    return chosen
+
+
+def _run(
+    tests: Sequence[PlacedTest], runner: Runner, *, verbose: bool, quiet: bool
+) -> list[Result]:
+    """Run them; failures are printed as they come."""
+    from driftwatch.ruletests.text import failure_lines, passed_line
+
+    progress = Progress("testing")
+    results = []
+    for number, one in enumerate(tests):
+        progress(number, len(tests))
+        result = runner.run(one)
+        results.append(result)
+        lines = [] if quiet else list(failure_lines(result))
+        if verbose and result.passed:
+            lines.append(passed_line(result))
+        for line in lines:
+            click.echo(encodable(line))
+    progress.close()
+    return results
+
+
+def _print(results: Sequence[Result], tables: Sequence[Table] | None, form: str) -> None:
+    from driftwatch.ruletests.documents import json_document, junit_document
+    from driftwatch.ruletests.text import coverage_lines, verdict
+
+    if form == "json":
+        print_json(json_document(results, tables))
+    elif form == "junit":
+        click.echo(junit_document(results))
+    else:
+        for line in coverage_lines(tables) if tables is not None else ():
+            click.echo(encodable(line))
+        click.echo(verdict(results))
+
+
+def _tables(runner: Runner) -> Sequence[Table]:
+    """The coverage of every rule set that was tested."""
+    return [table for book, reached in runner.coverages for table in reached.tables(book)]
+
+
+def _low(tables: Sequence[Table], least: float | None) -> list[str]:
+    if least is None:
+        return []
+    return [
+        f"LOW COVERAGE {one.kind}: {one.percent:.4g} % tested, {least:g} % required; no test: "
+        f"{', '.join(one.missing)}"
+        for one in tables
+        if one.percent < least
+    ]

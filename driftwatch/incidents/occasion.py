@@ -1,0 +1,61 @@
+"""What a message says beside the page that it is about. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from driftwatch.incidents.actions import Action
+from driftwatch.incidents.silence import Silence
+from driftwatch.model import Incident
+
+# where an acknowledgement that ran out ended: nobody's click
+EXPIRY = "expiry"
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """Who took an incident, or gave it back."""
+
+    by: str
+    at: datetime
+    until: datetime | None  # when it ends by itself, None = when the incident resolves
+    comment: str  # empty = none
+    via: str | None  # command line, a receiver's name, or expiry; None = not kept
+
+    @classmethod
+    def of_action(cls, action: Action) -> Acknowledgement:
+        """What a person did."""
+        return cls(action.by, action.at, action.until, action.comment, action.via)
+
+    @classmethod
+    def of_incident(cls, incident: Incident) -> Acknowledgement | None:
+        """The one in force; None where nobody has it."""
+        if incident.acknowledged_at is None:
+            return None
+        return cls(
+            incident.acknowledged_by or "",
+            incident.acknowledged_at,
+            incident.acknowledged_until,
+            incident.acknowledged_comment or "",
+            None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """Nobody acknowledged it in time."""
+
+    after_seconds: float  # of firing without an acknowledgement
+    sent_before: tuple[tuple[str, datetime], ...]  # (receiver, when its page was planned)
+
+
+@dataclass(frozen=True, slots=True)
+class EndingSilence:
+    """A silence ends soon, and alerts that it holds back still fire."""
+
+    silence: Silence
+    incidents: tuple[Incident, ...]  # those that this receiver is sent when it ends
+
+
+Occasion = Acknowledgement | Escalation | EndingSilence

@@ -1,0 +1,358 @@
+"""Who is sent what, and why: one pure function from what happened to planned deliveries.
+
+* A firing incident goes to the receivers that it is routed to
+  (:mod:`driftwatch.incidents.routing`): reason ``first``. Whom it is owed is read from the outbox,
+  so a route that a reload adds is sent what fires (``route changed``).
+* While a silence matches (of a pool's incident: it, or each of its servers), or a time interval of
+  its rule or pool mutes it, nothing that asks for something is planned: no page, repeat,
+  escalation, advice or reminder. What was held back goes out when neither holds any more:
+  ``silence ended`` or ``mute ended``.
+* An acknowledgement and its end go to who got the page; while it holds, nothing is repeated,
+  escalated or sent to somebody new. A quarter of an hour before it ends there is a reminder. It
+  does not end while the incident is quiet.
+* Until somebody acknowledges it the page is repeated and escalated as its route says.
+* A resolve goes to who got a page, also while pages are held back, so that nothing stays open at
+  a receiver. So does the verdict on a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from driftwatch.incidents.actions import Action
+from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
+from driftwatch.incidents.mute import NOTHING_MUTED, Mutes
+from driftwatch.incidents.occasion import (
+    EXPIRY,
+    Acknowledgement,
+    EndingSilence,
+    Escalation,
+    Occasion,
+)
+from driftwatch.incidents.outbox_history import OutboxHistory, OutboxRecord
+from driftwatch.incidents.routing import Routed, Routes
+from driftwatch.incidents.silence import Silence, labels_of, matches, silenced_by
+from driftwatch.model import Incident, Transition
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the planner decided."""
+
+    # the incidents it was given, each naming what holds its page back; acknowledgements that ended
+    # are gone from them
+    open_incidents: Mapping[str, Incident]
+    transitions: tuple[Transition, ...]  # the same for the transitions it was given
+    deliveries: tuple[PlannedDelivery, ...]  # what to send, in order
+    planned_actions: tuple[int, ...] = ()  # numbers of the actions whose messages are among them
+    # (incident id, until when it held) of the acknowledgements that ended
+    ended_acknowledgements: tuple[tuple[str, datetime], ...] = ()
+
+
+# before an acknowledgement or a silence ends; one that lasts less than twice this has no reminder
+REMINDER = timedelta(minutes=15)
+_MINUTE = timedelta(minutes=1)
+
+
+class _Quiet(NamedTuple):
+    """What holds an incident's messages back."""
+
+    silenced_by: str | None = None
+    muted_by: str | None = None
+
+
+_NOTHING = _Quiet()
+
+
+def plan_deliveries(
+    transitions: Iterable[Transition],
+    routes: Routes,
+    silences: Iterable[Silence],
+    now: datetime,
+    *,
+    open_incidents: Mapping[str, Incident],
+    records: Iterable[OutboxRecord] = (),
+    actions: Iterable[Action] = (),
+    mutes: Mutes = NOTHING_MUTED,
+) -> Plan:
+    """Plan the deliveries of one tick, or of what people did between two.
+
+    ``transitions``: in order, each incident with its page; ``routes``: who is sent what;
+    ``silences``: those that hold or held, with when they ended; ``open_incidents``: key → incident
+    after the tick, acknowledged as the store has it; ``records``: what the outbox holds of these
+    incidents, of those of the transitions, and of silences; ``actions``: what people did that
+    nobody was told of; ``mutes``: the time intervals of rules and pools.
+    Raises ValueError: an incident of a transition has no page.
+    """
+    members: dict[str, list[Incident]] = {}
+    for one in open_incidents.values():
+        if one.part_of is not None:
+            members.setdefault(one.part_of, []).append(one)
+    by_end = sorted(silences, key=lambda silence: (silence.ends_at, silence.id))
+    draft = _Draft(routes, by_end, now, OutboxHistory(records), mutes, members)
+    marked = [draft.follow(transition) for transition in transitions]
+    by_id = {incident.id: incident for incident in open_incidents.values()}
+    planned_actions = [draft.act(action, by_id.get(action.incident_id or "")) for action in actions]
+    fresh = {t.incident.id for t in marked if t.event == "firing"}
+    after = {
+        key: draft.advance(incident, is_fresh=incident.id in fresh)
+        for key, incident in sorted(open_incidents.items())
+    }
+    draft.announce_endings(after.values())
+    return Plan(
+        open_incidents=after,
+        transitions=tuple(marked),
+        deliveries=tuple(draft.deliveries),
+        planned_actions=tuple(planned_actions),
+        ended_acknowledgements=tuple(draft.ended),
+    )
+
+
+class _Draft:
+    """A plan in the making."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        silences: Sequence[Silence],
+        now: datetime,
+        history: OutboxHistory,
+        mutes: Mutes,
+        members: Mapping[str, Sequence[Incident]],
+    ) -> None:
+        self._routes, self._silences, self._now = routes, silences, now
+        self._history, self._mutes = history, mutes
+        # key of a pool's incident → the incidents of servers that it speaks for
+        self._members = members
+        self._names = frozenset(routes.names)
+        self._held: dict[
+            str, _Quiet
+        ] = {}  # incident id → what held the page that fired in this plan
+        self._routed: dict[str, Routed] = {}
+        self.deliveries: list[PlannedDelivery] = []
+        self.ended: list[tuple[str, datetime]] = []
+
+    def follow(self, transition: Transition) -> Transition:
+        """What happened to one incident; gives it back, naming what holds its page back."""
+        incident, event = transition.incident, transition.event
+        quiet = self._quiet(incident, self._now)
+        if event == "firing":
+            self._held[incident.id] = quiet
+            if quiet == _NOTHING:
+                self._send(self._route(incident).receivers, incident, "firing", "first")
+        elif event != "advised" or quiet == _NOTHING:
+            state = Acknowledgement.of_incident(incident)
+            self._send(self._reached(incident), incident, event, event, state)
+        if event != "firing":
+            before = _Quiet(incident.silenced_by, incident.muted_by)
+            quiet = self._held.get(incident.id, before)
+        return replace(transition, incident=replace(incident, **quiet._asdict()))
+
+    def act(self, action: Action, incident: Incident | None) -> int:
+        """Tell who got the page; of an incident that is over there is nothing to tell."""
+        if incident is not None and incident.page is not None:
+            name: Literal["acknowledged", "unacknowledged"] = f"{action.action}d"  # type: ignore[assignment]
+            occasion = Acknowledgement.of_action(action)
+            self._send(self._reached(incident), incident, name, name, occasion)
+        return action.id
+
+    def advance(self, incident: Incident, *, is_fresh: bool) -> Incident:
+        """What the time that passed brings to one open incident."""
+        if incident.state != "firing":
+            return replace(incident, **_NOTHING._asdict())
+        quiet = self._quiet(incident, self._now)
+        self._held[incident.id] = quiet
+        if quiet == _NOTHING and incident.page is not None:
+            incident = self._watch_acknowledgement(incident)
+            if incident.acknowledged_at is None:
+                self._send_owed(incident, is_fresh=is_fresh)
+                self._escalate(incident)
+                self._repeat(incident)
+        # one that was sent before is not marked: nothing of it is owed when the silence ends
+        is_held = is_fresh or incident.is_quiet
+        return replace(incident, **(quiet if is_held else _NOTHING)._asdict())
+
+    def announce_endings(self, incidents: Iterable[Incident]) -> None:
+        """Tell of silences that end soon while what they hold back still fires."""
+        by_silence: dict[str, list[Incident]] = {}
+        for incident in incidents:
+            by = self._held.get(incident.id, _NOTHING).silenced_by
+            if by is not None and incident.acknowledged_at is None:
+                by_silence.setdefault(by, []).append(incident)
+        for silence in self._silences:
+            begins = silence.until - REMINDER
+            lasting = silence.until - silence.starts_at > 2 * REMINDER
+            if silence.id not in by_silence or not lasting or self._now < begins:
+                continue
+            of_receiver: dict[str, list[Incident]] = {}
+            for incident in by_silence[silence.id]:
+                for name in {*self._route(incident).receivers, *self._reached(incident)}:
+                    of_receiver.setdefault(name, []).append(incident)
+            for name, firing in sorted(of_receiver.items()):
+                before = self._history.planned_at(silence.id, "silence ends", name)
+                if before is None or before < begins:
+                    self._announce(name, EndingSilence(silence, tuple(firing)))
+
+    def _watch_acknowledgement(self, incident: Incident) -> Incident:
+        """Remind of its end, and end it."""
+        state, until = Acknowledgement.of_incident(incident), incident.acknowledged_until
+        if state is None or until is None:
+            return incident
+        if self._now >= until:
+            ended = replace(state, at=until, via=EXPIRY)
+            reached = self._reached(incident)
+            self._send(reached, incident, "unacknowledged", "acknowledgement ended", ended)
+            self.ended.append((incident.id, until))
+            return replace(
+                incident,
+                acknowledged_at=None,
+                acknowledged_by=None,
+                acknowledged_until=None,
+                acknowledged_comment=None,
+            )
+        if self._now >= until - REMINDER and until - state.at > 2 * REMINDER:
+            reason: Reason = "acknowledgement expires"
+            reminded = [self._history.planned_at(incident.id, reason, n) for n in self._names]
+            if all(at is None or at < until - REMINDER for at in reminded):
+                self._send(self._reached(incident), incident, "acknowledged", reason, state)
+        return incident
+
+    def _send_owed(self, incident: Incident, *, is_fresh: bool) -> None:
+        """The page, to whom it was never sent."""
+        if is_fresh:
+            return
+        history = self._history
+        names = [
+            name
+            for name in self._route(incident).receivers
+            if not history.is_planned_for(incident.id, name)
+        ]
+        reason: Reason = "first"
+        if incident.is_quiet:
+            reason = "mute ended" if incident.silenced_by is None else "silence ended"
+        elif history.first_page_at(incident.id) is not None:
+            reason = "route changed"
+        self._send(names, incident, "firing", reason)
+
+    def _escalate(self, incident: Incident) -> None:
+        history = self._history
+        first = history.first_page_at(incident.id)
+        if first is None:
+            return
+        begins = max(first, history.given_back_at(incident.id) or first)
+        for after_seconds, names in self._route(incident).escalations:
+            new = [name for name in names if not history.is_planned_for(incident.id, name)]
+            since = self._now - timedelta(seconds=after_seconds)
+            if new and begins <= since and not self._was_quiet(incident, since):
+                occasion = Escalation(after_seconds, tuple(history.pages_at(incident.id)))
+                self._send(new, incident, "firing", "escalated", occasion)
+
+    def _repeat(self, incident: Incident) -> None:
+        seconds = self._route(incident).repeat_seconds
+        if seconds is None:
+            return
+        history = self._history
+        given_back = history.given_back_at(incident.id)
+        due = []
+        for name in sorted(self._names):
+            last = history.last_page_at(incident.id, name)
+            if last is None or history.is_pending(incident.id, name):
+                continue
+            begins = last if given_back is None else max(last, given_back)
+            if self._now - begins >= timedelta(seconds=seconds):
+                due.append(name)
+        self._send(due, incident, "firing", "repeat")
+
+    def _reached(self, incident: Incident) -> list[str]:
+        """Who got its page, of those that there are."""
+        return [name for name in self._history.receivers_of(incident.id) if name in self._names]
+
+    def _route(self, incident: Incident) -> Routed:
+        if incident.id not in self._routed:
+            self._routed[incident.id] = self._routes.of(incident)
+        return self._routed[incident.id]
+
+    def _quiet(self, incident: Incident, at: datetime) -> _Quiet:
+        return _Quiet(self._silenced_by(incident, at), self._mutes.muted_by(incident, at))
+
+    def _silenced_by(self, incident: Incident, at: datetime) -> str | None:
+        """Id of the silence of an incident, or of the first to end where each server has one."""
+        by = silenced_by(incident, self._silences, at)
+        members = self._members.get(incident.key, ())
+        if by is not None or not members:
+            return by
+        each = {silenced_by(one, self._silences, at) for one in members}
+        ids = (one.id for one in self._silences if one.id in each)
+        return None if None in each else next(ids)
+
+    def _was_quiet(self, incident: Incident, since: datetime) -> bool:
+        """Whether something held it back since then; mutes are looked up minute by minute."""
+        recent = [
+            one for one in self._silences if one.starts_at < self._now and one.ends_at > since
+        ]
+        members = self._members.get(incident.key, ())
+        if recent and (
+            _matched(incident, recent) or (members and all(_matched(m, recent) for m in members))
+        ):
+            return True
+        at = self._now
+        while self._mutes.intervals and at > since:
+            at = max(since, at - _MINUTE)
+            if self._mutes.muted_by(incident, at) is not None:
+                return True
+        return False
+
+    def _send(
+        self,
+        names: Iterable[str],
+        incident: Incident,
+        event: MessageEvent,
+        reason: Reason,
+        occasion: Occasion | None = None,
+    ) -> None:
+        if incident.page is None:
+            raise ValueError(f"incident {incident.id} is to be sent and its page is not rendered")
+        for name in sorted(names):
+            number = self._history.next_number(incident.id, name, event)
+            self._add(
+                PlannedDelivery(
+                    subject=incident.id,
+                    event=event,
+                    receiver=name,
+                    reason=reason,
+                    payload=incident.page,
+                    planned_at=self._now,
+                    number=number,
+                    occasion=occasion,
+                )
+            )
+
+    def _announce(self, receiver: str, ending: EndingSilence) -> None:
+        id_ = ending.silence.id
+        number = self._history.next_number(id_, receiver, "ending")
+        self._add(
+            PlannedDelivery(
+                *(id_, "ending", receiver, "silence ends", {}, self._now),
+                kind="silence",
+                number=number,
+                occasion=ending,
+            )
+        )
+
+    def _add(self, one: PlannedDelivery) -> None:
+        self.deliveries.append(one)
+        at = one.planned_at
+        self._history.add(
+            OutboxRecord(
+                *(one.kind, one.subject, one.receiver, one.event, one.reason),
+                *(one.number, at, at, at),
+                is_pending=True,
+            )
+        )
+
+
+def _matched(incident: Incident, silences: Iterable[Silence]) -> bool:
+    return any(matches(one, labels_of(incident)) for one in silences)

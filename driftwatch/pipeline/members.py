@@ -1,0 +1,29 @@
+"""Incidents of single targets that are part of an incident of their pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from driftwatch.model import Incident, TargetKey
+
+
+def members_of(incidents: Mapping[str, Incident]) -> dict[str, list[Incident]]:
+    """Key of an incident of a pool → the open incidents of targets that it speaks for."""
+    members: dict[str, list[Incident]] = {}
+    for one in incidents.values():
+        if one.part_of is not None:
+            members.setdefault(one.part_of, []).append(one)
+    return members
+
+
+def instance_of(incident: Incident) -> str | None:
+    """The instance that it is about; None of a pool."""
+    return incident.target.get("instance") or None
+
+
+def target_of(incident: Incident) -> TargetKey:
+    """The target that it is about.
+
+    Raises KeyError: it is about a pool.
+    """
+    return TargetKey(incident.target["instance"], incident.target.get("engine", "0"))

@@ -1,0 +1,155 @@
+"""The pages of incidents that fire, minute after minute: what is sent after the first. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from driftwatch.model import Finding, Incident, Transition
+from driftwatch.notify.follow_up import (
+    AGAIN,
+    follow_up,
+    later,
+    says_less,
+    what_changed,
+    who_changed,
+    with_answer,
+)
+from driftwatch.notify.page import EVERY, next_time
+from driftwatch.pipeline.question import TargetAdvice
+
+
+class OpenPages:
+    """The pages of open incidents as of a minute; minutes come in order.
+
+    Args:
+        before: open incidents before the first minute.
+        ended: incident id → when it resolves.
+        simulations: at most so many questions a minute.
+    """
+
+    def __init__(
+        self, before: Mapping[str, Incident], ended: Mapping[str, datetime], simulations: int
+    ) -> None:
+        self.advices: list[TargetAdvice] = []
+        # incident id → its page as it is now, where a minute made or changed it
+        self.latest: dict[str, Mapping[str, Any]] = {}
+        self._ended = ended
+        self._simulations = simulations
+        self._used = Counter[datetime]()
+        self._open = {
+            one.id: one for one in before.values() if one.state == "firing" and one.page is not None
+        }
+        self._since: dict[str, datetime] = {}  # when its page was made, where that is known
+
+    def firing(self, at: datetime) -> list[Incident]:
+        """Those whose page was out before the minute and that had not ended by then."""
+        return [one for one in self._open.values() if not self._ended.get(one.id, at) < at]
+
+    def opened(
+        self,
+        paged: Sequence[Transition],
+        findings: Mapping[str, Finding],
+        answers: Sequence[TargetAdvice],
+    ) -> list[Transition]:
+        """What fired, and the pages of what grew as follow-ups."""
+        self._note(answers)
+        sent = []
+        for one in paged:
+            incident = one.incident
+            if one.event == "firing" or (old := self._open.get(incident.id)) is None:
+                self._keep(incident, one.at)
+                sent.append(one)
+                continue
+            page, changed = _grown(old.page or {}, incident.page or {}, findings.get(incident.id))
+            self._keep(replace(incident, page=page), one.at)
+            page = follow_up(page, "advised", one.at, changed)
+            sent.append(replace(one, incident=replace(incident, page=page)))
+        return sent
+
+    def waiting(self, at: datetime) -> list[Transition]:
+        """Those that ask again in a minute of the grid: pages first, then who waits for longest."""
+        if not self._simulations or next_time(at - EVERY) != at:
+            return []
+        asking = [
+            one
+            for one in self._open.values()
+            if (one.page or {}).get(AGAIN) is not None
+            and self._since.get(one.id, at - EVERY) < at
+            and not self._ended.get(one.id, at + EVERY) <= at
+        ]
+        asking.sort(key=lambda i: (i.severity != "page", str((i.page or {})[AGAIN]), i.key))
+        room = max(0, self._simulations - self._used[at])
+        return [Transition(one, "advised", at) for one in asking[:room]]
+
+    def asked_again(
+        self,
+        waiting: Sequence[Transition],
+        at: datetime,
+        findings: Mapping[str, Finding],
+        answers: Sequence[TargetAdvice],
+    ) -> list[Transition]:
+        """The answers that pages waited for, where their receivers are told of them."""
+        self._note(answers)
+        by_id = {answer.incident_id for answer in answers}
+        sent = []
+        for one in waiting:
+            incident = one.incident
+            finding = findings.get(incident.id)
+            if finding is not None and incident.id not in by_id and finding.answered_by is None:
+                finding = None
+            page, changed = _updated(incident, finding, at)
+            self._keep(replace(incident, page=page), self._since.get(incident.id, at))
+            if changed is not None:
+                page = follow_up(page, "advised", at, changed)
+                sent.append(Transition(replace(incident, page=page), "advised", at))
+        return sent
+
+    def _keep(self, incident: Incident, since: datetime) -> None:
+        if incident.page is None:
+            return
+        self._open[incident.id] = incident
+        self._since[incident.id] = since
+        self.latest[incident.id] = incident.page
+
+    def _note(self, answers: Sequence[TargetAdvice]) -> None:
+        self.advices += answers
+        self._used.update(answer.at for answer in answers)
+
+
+def _updated(
+    incident: Incident, finding: Finding | None, at: datetime
+) -> tuple[Mapping[str, Any], str | None]:
+    """The page after an answer, None where there was none; and what its receivers are told of it.
+
+    They are sent one other answer only: one that more minutes may change waits for the next time,
+    and that no knob helps by the first minutes of a drift would use it up.
+    """
+    page, advice = incident.page or {}, None if finding is None else finding.recommendation
+    stays = advice is not None and advice.action not in ("insufficient", "none")
+    if finding is None or (finding.asked_again and not stays):
+        return later(page, next_time(at)), None
+    changed = what_changed(page.get("recommendation"), advice)
+    if says_less(page.get("recommendation"), advice):
+        return later(page, None), changed
+    return with_answer(page, finding, incident, at), changed
+
+
+def _grown(
+    old: Mapping[str, Any], new: Mapping[str, Any], finding: Finding | None
+) -> tuple[Mapping[str, Any], str]:
+    """The new page of an incident that speaks for more, and what is otherwise than on the old one.
+
+    An answer that people have stays where the new page has none.
+    """
+    before, advice = old.get("recommendation"), None if finding is None else finding.recommendation
+    changed = who_changed(old, new)
+    has_answer = before is not None and before["action"] != "insufficient"
+    lacks_one = advice is None or advice.action == "insufficient" or says_less(before, advice)
+    if has_answer and lacks_one:
+        return later({**new, "recommendation": before}, None), f"{changed}; the advice stands"
+    words = what_changed(before, advice)
+    return new, changed if words.startswith("nothing") else f"{changed}; {words}"

@@ -1,0 +1,1 @@
+"""Small drawings by hand, for the web and the weekly report."""

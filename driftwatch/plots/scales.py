@@ -1,0 +1,118 @@
+"""Axes of a plot: round ends around the numbers, labels, numbers into pixels. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from driftwatch.notify.numbers import brief
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: what it is of, its unit, and where it begins and ends."""
+
+    title: str  # with the unit: "prompt tokens, log scale"
+    low: float | None = None  # None = by the numbers; a rate begins at zero
+    high: float | None = None
+    is_log: bool = False
+    is_time: bool = False  # numbers are seconds since 1970, UTC
+    is_robust: bool = False  # a few values far above all others do not stretch it
+
+
+class Scale:
+    """Numbers of an axis → pixels."""
+
+    def __init__(self, axis: Axis, first: float, last: float) -> None:
+        assert axis.low is not None and axis.high is not None  # noqa: S101 - fitted
+        self.axis, self.first, self.last = axis, first, last
+        self._low, self._high = self._of(axis.low), self._of(axis.high)
+
+    def _of(self, value: float) -> float:
+        return math.log10(max(value, 1e-12)) if self.axis.is_log else value
+
+    def __call__(self, value: float) -> float:
+        """Where a number lies, in pixels; beyond an end it lies on the end."""
+        share = (self._of(value) - self._low) / (self._high - self._low)
+        return self.first + min(max(share, 0.0), 1.0) * (self.last - self.first)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """(value, its text) of the labels."""
+        assert self.axis.low is not None and self.axis.high is not None  # noqa: S101 - fitted
+        low, high = self.axis.low, self.axis.high
+        if self.axis.is_time:
+            return _time_ticks(low, high)
+        if self.axis.is_log:
+            return [(one, brief(one)) for one in _log_ticks(low, high)]
+        step = _step(high - low, 5)
+        first = math.ceil(low / step - 1e-9)
+        values = [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+        return [(one, brief(one) if one else "0") for one in values]
+
+
+def fitted(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> Axis:
+    """The axis with both ends: as they were given, else round ones around the numbers."""
+    if axis.is_log:
+        values = [value for value in values if value > 0]
+    low = min(values, default=1.0) if axis.low is None else axis.low
+    high = max(values, default=low + 1.0) if axis.high is None else axis.high
+    if axis.is_robust and axis.high is None:
+        high = robust_high(values) or high
+    if axis.low is None and from_zero:
+        low = min(0.0, low)
+    if high <= low:
+        high = low * 10 if axis.is_log else low + 1.0
+    if axis.is_log:
+        low, high = max(low, 1e-12), max(high, 2e-12)
+    elif axis.high is None and not axis.is_time and from_zero:
+        step = _step(high - low, 5)
+        high = math.ceil(high / step - 1e-9) * step
+    return replace(axis, low=low, high=high)
+
+
+def robust_high(values: Sequence[float]) -> float | None:
+    """Where an axis ends that leaves out at most 2 % of the values, and always one; None: nowhere.
+
+    It leaves out only what lies above three times the highest of the others.
+    """
+    ordered = sorted(value for value in values if math.isfinite(value))
+    if len(ordered) < 3:
+        return None
+    usual = ordered[min(math.floor(0.98 * (len(ordered) - 1)), len(ordered) - 2)]
+    return 1.2 * usual if 0 < 3 * usual < ordered[-1] else None
+
+
+def _step(span: float, most: int) -> float:
+    """A round step (1, 2 or 5 times a power of ten) of which at most so many fit."""
+    raw = span / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next((f * power for f in (1, 2, 5, 10) if f * power >= raw * (1 - 1e-9)), 10 * power)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    factors: tuple[float, ...] = (1.0, 2.0, 5.0) if last - first <= 3 else (1.0,)
+    if high < 5 * low:
+        factors = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+    values = [f * 10.0**n for n in range(first, last + 1) for f in factors]
+    within = [one for one in values if low * (1 - 1e-9) <= one <= high * (1 + 1e-9)]
+    return within or [low, high]
+
+
+_TIME_STEPS = (60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)
+
+
+def _day(at: datetime, step: float) -> str:
+    return f"{at:%a} {at.day}" if step == 86_400 else f"{at.day} {at:%b}"
+
+
+def _time_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    step = next((one for one in _TIME_STEPS if (high - low) / one <= 7), (high - low) / 5)
+    first, epoch = math.ceil(low / step), datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    ticks = []
+    for number in range(first, math.floor(high / step) + 1):
+        at = epoch + timedelta(seconds=number * step)
+        ticks.append((number * step, f"{at:%H:%M}" if step < 86_400 else _day(at, step)))
+    return ticks

@@ -1,0 +1,1 @@
+"""Receivers: each takes pages to one service of the outside."""

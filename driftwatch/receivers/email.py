@@ -1,0 +1,290 @@
+"""Mail over SMTP: one conversation an incident, plain text and HTML, the whole report attached.
+
+The exchange has one deadline and one number of bytes (:mod:`driftwatch.receivers.bounded_socket`);
+``smtplib`` alone bounds each read. Headers are made by ``email.message``: no label can end a line.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.headerregistry import HeaderRegistry, MessageIDHeader
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import structlog
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+from driftwatch.address_guard import REFUSED, AddressRefused
+from driftwatch.clock import SystemClock
+from driftwatch.errors import DeliveryError
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.receivers.bounded_socket import Bounds, TlsSocket, TooManyBytes, open_socket
+from driftwatch.receivers.letter import Letter, letter_of
+from driftwatch.receivers.sender import Conversation, Message
+from driftwatch.report.forms import as_html
+from driftwatch.settings.receivers.email import EmailReceiver
+from driftwatch.settings.values import redact
+
+SECONDS = 30.0
+_CONNECT_SECONDS = 10.0
+_ANSWER_BYTES = 256 * 1024
+_SUBJECT_LIMIT, _REASON_LIMIT = 150, 120
+# an id stays whole: folded it would be encoded, and no program would find the mail that it answers
+_HEADERS = HeaderRegistry()
+_MESSAGE_ID: Any = MessageIDHeader  # typeshed knows no header class that may be mapped
+_HEADERS.map_to_type("in-reply-to", _MESSAGE_ID)
+_HEADERS.map_to_type("references", _MESSAGE_ID)
+# 7 bits: a relay need not take more, and one without 8BITMIME may spoil what has 8 (RFC 6152)
+_POLICY = SMTP.clone(cte_type="7bit", header_factory=_HEADERS)
+_STATE_WORDS = ("FIRING ", "TICKET ", "NOTICE ", "UPDATE ")
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Where mail is handed over."""
+
+    host: str
+    port: int
+    tls: str  # starttls, tls or none
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    allow_link_local: bool = False  # permit link-local and metadata addresses
+    seconds: float = SECONDS  # of everything together
+
+
+@dataclass(frozen=True, slots=True)
+class EmailSender:
+    """Hands mail to a relay."""
+
+    name: str  # receiver name
+    relay: Relay
+    sender: str  # whom it is from
+    to: Sequence[str]  # who gets it
+    now: Callable[[], datetime] = SystemClock().now
+
+    def send(self, message: Message) -> Conversation:
+        """Send one mail to all recipients; those that the relay refuses are logged.
+
+        Raises DeliveryError: no recipient was taken, or the relay took no mail.
+        """
+        mail = mail_of(message, self.sender, self.to, self.now())
+        outcome = self._hand_over(mail)
+        if isinstance(outcome, DeliveryError):
+            raise outcome
+        for recipient, (code, text) in sorted(outcome.items()):
+            log = structlog.get_logger()
+            reason = f"{code} {self._plain(text)}"
+            log.warning("recipient refused", receiver=self.name, to=recipient, reason=reason)
+        first = (message.conversation or {}).get("subject") or subject(message)
+        refused = {"refused": ", ".join(sorted(outcome))} if outcome else {}
+        return {"subject": first, **refused}
+
+    def _hand_over(self, mail: EmailMessage) -> dict[str, tuple[int, bytes]] | DeliveryError:
+        """The recipients that were refused, with the relay's answers; an error where all were."""
+        bounds = Bounds(self.relay.seconds, _ANSWER_BYTES)
+        try:
+            smtp = _connected(self.relay, bounds)
+            with closing(smtp):
+                bounds.missing = "no answer to the mail"
+                outcome = smtp.send_message(mail, self.sender, list(self.to))
+                with suppress(smtplib.SMTPException, OSError, ValueError):
+                    smtp.quit()  # the mail is taken, whatever becomes of the farewell
+                return outcome
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = [code for code, _ in error.recipients.values()]
+            worst = error.recipients[min(error.recipients)]
+            return self._reply_error(*worst, permanent=min(codes) >= 500)
+        except smtplib.SMTPResponseException as error:
+            return self._reply_error(error.smtp_code, error.smtp_error)
+        except smtplib.SMTPNotSupportedError:
+            why = f"{self.name}: the relay offers no STARTTLS, or no way to log in"
+            return DeliveryError(why, permanent=True)
+        except AddressRefused:
+            return DeliveryError(f"{self.name}: {REFUSED}", permanent=True)
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            return DeliveryError(f"{self.name}: {_trouble(error, bounds)}", permanent=False)
+
+    def _reply_error(self, code: int, text: Any, permanent: bool | None = None) -> DeliveryError:
+        """What the relay's answer means: 4xx may pass, 5xx does not (RFC 5321, 4.2.1)."""
+        reason = f"{self.name} answered {code}: {self._plain(text)}"
+        return DeliveryError(reason, permanent=code >= 500 if permanent is None else permanent)
+
+    def _plain(self, text: Any) -> str:
+        raw = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        secrets = (self.relay.password or "",)
+        return cut(clean(redact(" ".join(raw.split()), secrets)), _REASON_LIMIT)
+
+
+def _trouble(error: BaseException, bounds: Bounds) -> str:
+    # smtplib hides what became of a read behind this one
+    if isinstance(error, smtplib.SMTPServerDisconnected) and error.__context__ is not None:
+        error = error.__context__
+    if isinstance(error, TimeoutError):
+        return f"timed out: {bounds.missing}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate was not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return "it speaks no TLS that can be used"
+    if isinstance(error, TooManyBytes):
+        return "its answers are too long"
+    if isinstance(error, smtplib.SMTPServerDisconnected):
+        return "it closed the connection"
+    return "no connection"
+
+
+class _Smtp(smtplib.SMTP):
+    """``smtplib`` over a socket that is open and bounded already."""
+
+    def __init__(self, opened: socket.socket, host: str) -> None:
+        self._opened = opened
+        # EHLO with the address, and not with a name that a resolver may take long to find
+        super().__init__(host, local_hostname=f"[{opened.getsockname()[0]}]")
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return self._opened
+
+
+def _connected(relay: Relay, bounds: Bounds) -> _Smtp:
+    """A session that is encrypted and logged in as the settings say."""
+    opened: socket.socket = open_socket(
+        relay.host.strip("[]"),
+        relay.port,
+        bounds,
+        _CONNECT_SECONDS,
+        allow_link_local=relay.allow_link_local,
+    )
+    try:
+        if relay.tls == "tls":
+            opened = _with_tls(opened, relay, bounds)
+        bounds.missing = "no greeting"
+        smtp = _Smtp(opened, relay.host)
+        try:
+            if relay.tls == "starttls":
+                smtp.ehlo_or_helo_if_needed()
+                _start_tls(smtp, relay, bounds)
+            if relay.user is not None:
+                bounds.missing = "no answer to the login"
+                smtp.login(relay.user, relay.password or "")
+        except BaseException:
+            smtp.close()
+            raise
+        return smtp
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _start_tls(smtp: _Smtp, relay: Relay, bounds: Bounds) -> None:
+    """STARTTLS, or nothing is sent: a relay that lost it must not get a password."""
+    if not smtp.has_extn("starttls"):
+        raise smtplib.SMTPNotSupportedError
+    code, answer = smtp.docmd("STARTTLS")
+    if code != 220:
+        raise smtplib.SMTPResponseException(code, answer)
+    smtp.sock = _with_tls(smtp.sock, relay, bounds)
+    # what the relay said before it is encrypted counts no more (RFC 3207, 4.2)
+    smtp.file = smtp.helo_resp = smtp.ehlo_resp = None
+    smtp.esmtp_features = {}
+    smtp.does_esmtp = False
+    smtp.ehlo()
+
+
+def _with_tls(opened: Any, relay: Relay, bounds: Bounds) -> TlsSocket:
+    bounds.missing = "no TLS handshake"
+    context = ssl.create_default_context(cafile=relay.ca_file)
+    if relay.ca_file is None:
+        context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
+    context.sslsocket_class = TlsSocket
+    opened.settimeout(bounds.seconds())
+    wrapped = context.wrap_socket(opened, server_hostname=relay.host.strip("[]"))
+    if not isinstance(wrapped, TlsSocket):
+        raise TypeError("not a TlsSocket")
+    wrapped.bounds = bounds
+    return wrapped
+
+
+def subject(message: Message) -> str:
+    """Of the first mail; those after it answer it, with the same one, so that they stay together.
+
+    It names no state: a resolve that answers "FIRING" would be read as a page.
+    """
+    # of a page that is sent again what it says of that stands before the dot
+    text = letter_of(message).title.rpartition(" · ")[2]
+    for word in _STATE_WORDS:
+        text = text.removeprefix(word)
+    return cut(text, _SUBJECT_LIMIT)
+
+
+def mail_of(message: Message, sender: str, to: Sequence[str], at: datetime) -> EmailMessage:
+    """The mail of a message; ``at``: its date."""
+    letter = letter_of(message)
+    mail = EmailMessage(policy=_POLICY)
+    mail["From"], mail["To"] = f"driftwatch <{sender}>", ", ".join(to)
+    mail["Date"] = format_datetime(at)
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's holiday answers it
+    domain = sender.rpartition("@")[2]
+    first = f"<{_local(message.subject)}.{message.kind}@{domain}>"
+    if message.kind == "incident" and message.idempotency_key != f"{message.subject}-firing":
+        own = f"<{_local(message.idempotency_key)}.incident@{domain}>"
+        mail["Message-ID"] = own
+        mail["In-Reply-To"] = mail["References"] = first
+        before = (message.conversation or {}).get("subject")
+        mail["Subject"] = f"Re: {before or subject(message)}"
+    else:
+        mail["Message-ID"] = first
+        mail["Subject"] = subject(message)
+    mail.set_content(letter.text + "\n")
+    mail.add_alternative(html_of(letter), subtype="html")
+    if message.kind == "report":
+        name = f"driftwatch-{_local(message.subject)}.html"
+        mail.add_attachment(as_html(message.payload), subtype="html", filename=name)
+    return mail
+
+
+def _local(text: str) -> str:
+    """As the left side of a message id: nothing but letters, digits and -."""
+    return "".join(ch if ch.isascii() and (ch.isalnum() or ch == "-") else "-" for ch in text)
+
+
+def html_of(letter: Letter) -> str:
+    """The letter as HTML; every text from outside is escaped, only http(s) becomes a link."""
+    rows = [f"<p><b>{escape(letter.title)}</b></p>"]
+    body = [
+        f"<b>{escape(label)}</b> {escape(text)}" if label else f"&nbsp; {escape(text)}"
+        for label, text in letter.lines
+    ]
+    rows += [f"<p>{'<br>'.join(body)}</p>"] if body else []
+    rows += [f"<p><code>{escape(command)}</code></p>" for command in letter.commands]
+    for word, address in letter.links:
+        is_address = address.startswith(("http://", "https://"))
+        link = f'<a href="{escape(address)}">{escape(word)}</a>'
+        rows.append(f"<p>{link if is_address else escape(f'{word}: {address}')}</p>")
+    return "<html><body>\n" + "\n".join(rows) + "\n</body></html>\n"
+
+
+def sender_of(name: str, settings: EmailReceiver) -> EmailSender:
+    """The sender of a receiver.
+
+    Raises ConfigError: the password cannot be read.
+    """
+    relay = Relay(
+        settings.host,
+        settings.relay_port,
+        settings.tls,
+        settings.user,
+        settings.read_password(),
+        settings.ca_file,
+        settings.allow_link_local,
+    )
+    return EmailSender(name, relay, settings.sender, settings.to)

@@ -1,0 +1,188 @@
+"""PagerDuty, through the Events API v2: alerts with their life, and change events.
+
+The deduplication key is the incident's identity and its id: a resolve that is late, because
+PagerDuty did not answer, must not close the next incident of the same server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from driftwatch.errors import ConfigError, DeliveryError, Problem
+from driftwatch.notify.advice import imperatives
+from driftwatch.notify.headline import complaints, where
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.notify.page_values import Page, instant, public
+from driftwatch.receivers.answers import json_answer
+from driftwatch.receivers.http import Limits, post
+from driftwatch.receivers.sender import Message
+from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
+
+# developer.pagerduty.com, Events API v2: "Send an alert event", "Size limits" (512 KB)
+SUMMARY_LIMIT, DEDUP_LIMIT = 1024, 255
+BODY_LIMIT = 500_000
+ALERTS_PATH, CHANGES_PATH = "/v2/enqueue", "/v2/change/enqueue"
+ROUTING_KEY_LENGTH = 32
+
+_LIMITS = Limits(seconds=15.0)
+_FIELD_LIMIT, _LINK_LIMIT, _HASH_DIGITS = 255, 2048, 16
+_SEVERITY = {"page": "critical", "ticket": "warning", "notice": "info"}
+_LINKS = (("runbook", "Runbook"), ("driftwatch", "Open driftwatch"), ("report", "Report"))
+# what a person reads first is given up last; names of the page's JSON
+_LAST_SHED = ("incident", "schema_version", "event", "summary", "times", "target", "alert")
+
+Action = Literal["trigger", "acknowledge", "resolve"]
+# every other event that the table lets through is a trigger: a line in the alert's log
+_ACTIONS: Mapping[str, Action] = {"acknowledged": "acknowledge", "resolved": "resolve"}
+
+
+@dataclass(frozen=True, slots=True)
+class PagerdutySender:
+    """Sends events to one integration."""
+
+    name: str  # receiver name, the only thing of it that errors print
+    base_url: str  # without the path
+    routing_key: str = field(repr=False)  # the integration key, a secret
+
+    def send(self, message: Message) -> None:
+        """Send one event; PagerDuty takes the same one twice for one.
+
+        Raises DeliveryError: PagerDuty did not take it.
+        """
+        if message.event == "change":
+            path, event = CHANGES_PATH, change_event(message.payload)
+        else:
+            path, event = ALERTS_PATH, alert_event(message)
+        failure = self._post(path, event)
+        if failure is not None:
+            raise failure
+
+    def _post(self, path: str, event: dict[str, Any]) -> DeliveryError | None:
+        body = fitted({"routing_key": self.routing_key, **event})
+        headers = {"Content-Type": "application/json"}
+        url, hidden = self.base_url + path, (self.routing_key,)
+        answer = post(self.name, url, body, headers, _LIMITS, secrets=hidden)
+        if isinstance(answer, DeliveryError):
+            return answer
+        document = json_answer(self.name, answer, "PagerDuty")
+        if isinstance(document, DeliveryError):
+            return document
+        if document.get("status") != "success":
+            return DeliveryError(f"{self.name} answered, but took no event", permanent=False)
+        return None
+
+
+def dedup_key(page: Page) -> str:
+    """Identity and incident id, at most 255 characters; no value is in it.
+
+    >>> dedup_key({"incident": {"key": 'GpuLost{instance="a:1"}', "id": "3f9c1a7be204"}})
+    'GpuLost{instance="a:1"}/3f9c1a7be204'
+    """
+    key, id_ = str(page["incident"]["key"]), str(page["incident"]["id"])
+    if len(key) + len(id_) + 1 > DEDUP_LIMIT:
+        digest = hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
+        key = f"{key[: DEDUP_LIMIT - len(id_) - _HASH_DIGITS - 2]}~{digest}"
+    # the id of a test page holds its time: of many tests one alert is enough
+    return key if page["test"] else f"{key}/{id_}"
+
+
+def alert_event(message: Message) -> dict[str, Any]:
+    """The event of an incident's message, without the routing key."""
+    page = message.payload
+    action = _ACTIONS.get(message.event, "trigger")
+    event: dict[str, Any] = {"event_action": action, "dedup_key": dedup_key(page)}
+    if action != "trigger":
+        return event
+    event["payload"] = {
+        "summary": summary(message),
+        "source": cut(where(page), _FIELD_LIMIT),
+        "severity": _SEVERITY[page["severity"]],
+        "timestamp": page["times"]["evaluated_at"],
+        "component": "vllm",
+        "class": cut(clean(page["alert"]), _FIELD_LIMIT),
+        "custom_details": public(page),
+    }
+    if pool := page["target"].get("pool"):
+        event["payload"]["group"] = cut(clean(pool), _FIELD_LIMIT)
+    event["client"] = "driftwatch"
+    if page["links"].get("driftwatch"):
+        event["client_url"] = page["links"]["driftwatch"]
+    return event | _links(page["links"])
+
+
+def change_event(change: Mapping[str, Any]) -> dict[str, Any]:
+    """The change event of a change as JSON (:mod:`driftwatch.notify.change`)."""
+    return {
+        "payload": {
+            "summary": cut(_ascii(clean(change["summary"])), SUMMARY_LIMIT),
+            "source": cut(clean(change["pool"]), _FIELD_LIMIT),
+            "timestamp": change["at"],
+            "custom_details": dict(change),
+        },
+        **_links(change["links"]),
+    }
+
+
+def summary(message: Message) -> str:
+    """Where, how bad, since when; do what: one line, for a list and a voice on the phone."""
+    page = message.payload
+    if page["test"] or message.event == "unacknowledged":
+        return cut(_ascii(clean(page["summary"])), SUMMARY_LIMIT)
+    bad, began = complaints(page)[0], instant(page, "started_at")
+    since = "" if began is None or "since " in bad else f" since {began:%H:%M} UTC"
+    what = next(iter(imperatives(page)), "")
+    word = "update, " if message.event == "advised" else ""
+    do = f"; {what[:1].lower()}{what[1:]}" if what else ""
+    text = f"{word}{where(page)}: {bad}{since}{do}"
+    return cut(_ascii(text), SUMMARY_LIMIT)
+
+
+def _ascii(text: str) -> str:
+    """Arrows as a phone's voice and an SMS can have them."""
+    return text.replace("→", "->")
+
+
+def _links(links: Mapping[str, str | None]) -> dict[str, Any]:
+    rows = [
+        {"href": href, "text": text}
+        for name, text in _LINKS
+        if (href := links.get(name)) and href.startswith("http") and len(href) <= _LINK_LIMIT
+    ]
+    return {"links": rows} if rows else {}
+
+
+def fitted(event: dict[str, Any]) -> bytes:
+    """The event as bytes within PagerDuty's limit; ``left_out`` names what had no room."""
+    body = orjson.dumps(event)
+    if len(body) <= BODY_LIMIT:
+        return body
+    details = dict(event["payload"]["custom_details"])
+    sizes = {name: len(orjson.dumps(part)) for name, part in details.items()}
+    left_out: list[str] = []
+    for name in sorted(sizes, key=lambda name: (name in _LAST_SHED, -sizes[name])):
+        left_out.append(name)
+        del details[name]
+        shed = {**event["payload"], "custom_details": {**details, "left_out": left_out}}
+        body = orjson.dumps({**event, "payload": shed})
+        if len(body) <= BODY_LIMIT:
+            break
+    return body
+
+
+def sender_of(name: str, settings: PagerdutyReceiver) -> PagerdutySender:
+    """The sender of a receiver.
+
+    Raises ConfigError: the integration key cannot be read, or is none.
+    """
+    key = settings.read_routing_key()
+    plain = set(key) <= {*string.ascii_letters, *string.digits}
+    if len(key) != ROUTING_KEY_LENGTH or not plain:
+        text = f"an integration key has {ROUTING_KEY_LENGTH} letters and digits"
+        raise ConfigError((Problem(f"receiver {name}", None, None, "value", text),))
+    return PagerdutySender(name, settings.base_url, key)

@@ -1,0 +1,125 @@
+"""Receiver name → sender, from the configuration; the page of `driftwatch notify test`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+from driftwatch.errors import ConfigError, DeliveryError, Problem
+from driftwatch.model import Incident
+from driftwatch.notify.numbers import clean, cut, utc_text
+from driftwatch.notify.page import build_page
+from driftwatch.notify.page_values import Page
+from driftwatch.receivers.alertmanager import AlertmanagerSender
+from driftwatch.receivers.sender import Conversation, Message, Sender
+from driftwatch.settings import ReceiverSettings
+from driftwatch.settings.receivers.event_table import handling, row_of
+
+
+@dataclass(frozen=True, slots=True)
+class FreshSender:
+    """Makes its sender anew for each page, so that a changed secret file counts at once."""
+
+    name: str  # receiver name
+    make: Callable[[], Sender] = field(repr=False)  # reads the secrets and makes the sender
+    form: str  # row in the table of what receivers do with each event
+
+    def send(self, message: Message) -> Conversation | None:
+        """Deliver the message, unless a receiver of its form ignores it.
+
+        Raises DeliveryError: it was not taken, or a secret cannot be read just now.
+        """
+        row = row_of(message.event, message.number, message.reason, message.payload)
+        if handling(self.form, row) == "ignores":
+            return None
+        return self._sender().send(message)
+
+    def keep(
+        self, pages: Iterable[Page], *, over: bool = False
+    ) -> Mapping[str, DeliveryError | None]:
+        """Post again what fires, of a receiver that forgets it; of another nothing happens.
+
+        Raises DeliveryError: a secret cannot be read just now.
+        """
+        sender = self._sender()
+        return sender.keep(pages, over=over) if isinstance(sender, AlertmanagerSender) else {}
+
+    def _sender(self) -> Sender:
+        try:
+            return self.make()
+        except ConfigError as error:
+            text = f"{self.name}: {error.problems[0].message}"
+            raise DeliveryError(text, permanent=False) from None
+
+
+def build_senders(receivers: Iterable[ReceiverSettings]) -> dict[str, FreshSender]:
+    """One sender a receiver, by name, in the order of the configuration.
+
+    Every secret is read once, so that a missing file is an error at the start.
+
+    Raises ConfigError: secrets that cannot be read, all of them.
+    """
+    senders: dict[str, FreshSender] = {}
+    problems: list[Problem] = []
+    for receiver in receivers:
+        fresh = FreshSender(receiver.name, _maker(receiver), receiver.form)
+        try:
+            fresh.make()
+        except ConfigError as error:
+            problems += error.problems
+        senders[receiver.name] = fresh
+    if problems:
+        raise ConfigError(tuple(problems))
+    return senders
+
+
+def _maker(receiver: ReceiverSettings) -> Callable[[], Sender]:
+    """What makes its sender: ``sender_of`` of the module that is named as its kind."""
+    module = import_module(f"driftwatch.receivers.{receiver.kind}")
+    settings = getattr(receiver, receiver.kind)
+    return lambda: module.sender_of(receiver.name, settings)
+
+
+def shortcomings_of(receiver: ReceiverSettings) -> list[str]:
+    """What of a receiver will not work, as its service says; of most kinds nothing is known."""
+    if receiver.slack is None:
+        return []
+    from driftwatch.receivers.slack_checkup import shortcomings
+
+    return shortcomings(receiver.name, receiver.slack)
+
+
+_NAME_LIMIT = 40
+
+
+def sample_page(receiver: str, at: datetime) -> dict[str, Any]:
+    """A valid page with ``test`` true; its id holds the time, so that no two are one delivery."""
+    return sample_pages(receiver, at)[0]
+
+
+def sample_pages(receiver: str, at: datetime) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The page of a test, and its resolve."""
+    firing = Incident(
+        id=f"test-{utc_text(at)}",
+        key='Test{instance="driftwatch"}',
+        rule="Test",
+        alert="Test",
+        severity="notice",
+        target={"instance": "driftwatch"},
+        state="firing",
+        started_at=at,
+        firing_at=at,
+        last_true_at=at,
+    )
+    name = cut(clean(receiver), _NAME_LIMIT)
+    page = build_page(None, firing, "firing", at)
+    ended = build_page(None, replace(firing, state="resolved", resolved_at=at), "resolved", at)
+    page["summary"] = f"TEST driftwatch: a test page for {name}; nothing is wrong, do nothing"
+    ended["summary"] = f"TEST driftwatch: the test page for {name} is resolved"
+    for one in (page, ended):
+        one["test"] = True
+        one["links"] = dict.fromkeys(one["links"])
+    return page, ended

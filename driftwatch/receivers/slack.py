@@ -1,0 +1,70 @@
+"""Slack: pages through an incoming webhook, or through an app (:mod:`.slack_app`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from driftwatch.errors import DeliveryError
+from driftwatch.receivers.http import Limits, post
+from driftwatch.receivers.sender import Message, Sender
+from driftwatch.receivers.slack_api import SlackApi
+from driftwatch.receivers.slack_app import SlackAppSender
+from driftwatch.receivers.slack_blocks import blocks, document_of
+from driftwatch.settings.receivers.slack import SlackReceiver
+
+_LIMITS = Limits(whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SlackSender:
+    """Posts to an incoming webhook."""
+
+    name: str  # receiver name, the only thing of it that errors print
+    url: str = field(repr=False)  # the webhook's URL, a secret
+    limits: Limits = _LIMITS
+    allow_link_local: bool = False  # permit link-local and metadata addresses
+
+    def send(self, message: Message) -> None:
+        """Post the page, or a weekly report, once; retries are the outbox's business.
+
+        Raises DeliveryError: Slack did not take it.
+        """
+        about_incident = message.kind == "incident"
+        failure = self._post(blocks(message.payload) if about_incident else document_of(message))
+        if failure is not None:
+            # raised here, outside every handler: a library's error text holds the URL
+            raise failure
+
+    def _post(self, document: dict[str, Any]) -> DeliveryError | None:
+        headers = {"Content-Type": "application/json;charset=utf-8"}
+        body = orjson.dumps(document)
+        answer = post(self.name, self.url, body, headers, self.limits, self.allow_link_local)
+        if isinstance(answer, DeliveryError):
+            return answer
+        if answer.strip() != "ok":
+            # a login page or a wrong address answers 200 too
+            text = f"{self.name} answered 200, but not as Slack does"
+            return DeliveryError(text, permanent=True)
+        return None
+
+
+def sender_of(name: str, settings: SlackReceiver) -> Sender:
+    """The sender of a receiver: a webhook, or an app.
+
+    Raises ConfigError: a secret cannot be read.
+    """
+    if not settings.is_app:
+        return SlackSender(name, settings.read_url())
+    clicks = settings.read_app_token() is not None
+    return SlackAppSender(app_of(name, settings), settings.channel or "", clicks)
+
+
+def app_of(name: str, settings: SlackReceiver) -> SlackApi:
+    """The Web API with the app's bot token.
+
+    Raises ConfigError: the token cannot be read.
+    """
+    return SlackApi(name, settings.read_bot_token(), settings.api_url.rstrip("/") + "/")

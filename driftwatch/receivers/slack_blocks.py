@@ -1,0 +1,132 @@
+"""Pages and reports as Slack messages: line 1, a short body, commands or buttons. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from slack_sdk.models.blocks import ActionsBlock, ButtonElement, ContextBlock, SectionBlock
+
+from driftwatch.notify.body import lines
+from driftwatch.notify.headline import marked
+from driftwatch.notify.numbers import clean, cut, moment
+from driftwatch.notify.page_values import Line, Page, evaluated
+from driftwatch.receivers.sender import Message
+from driftwatch.receivers.slack_digest import digest_blocks
+from driftwatch.receivers.slack_text import escape, harmless, mrkdwn, top
+
+BODY_LIMIT = 900
+# of a weekly report; Slack takes 3,000 characters in a section
+_REPORT_LIMIT, _REPORT_LINE_LIMIT, _TITLE_LIMIT = 2900, 300, 150
+_COMMAND_LIMIT, _URL_LIMIT = 300, 3000
+_LINKS = (("driftwatch", "Open"), ("runbook", "Runbook"))
+
+Button = tuple[str, str]  # action id and word
+
+
+def blocks(page: Page) -> dict[str, Any]:
+    """The message for an incoming webhook: line 1 on top, a short body, commands, links.
+
+    Returns ``text`` (phone preview) and ``blocks``: at most four, the body at most 900 characters.
+    """
+    line = marked(page, page["summary"])
+    return message_of_line(line, [*body_parts(page), *command_parts(page), *button_parts(page)])
+
+
+def message_of_line(line: str, parts: Sequence[Any]) -> dict[str, Any]:
+    """A message under its first line, which is its preview too; nothing in it unfurls."""
+    return {
+        "text": harmless(line),
+        "blocks": [part.to_dict() for part in (top(escape(line)), *parts)],
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
+
+
+def body_parts(page: Page) -> list[Any]:
+    """The lines under line 1; the lightest ones go where there are too many."""
+    body = "\n".join(_shed([_line(page, line) for line in lines(page)], BODY_LIMIT))
+    return [SectionBlock(text=mrkdwn(body), expand=True)] if body else []
+
+
+def command_parts(page: Page) -> list[Any]:
+    """Commands to copy, where there is something to do."""
+    if page["test"] or page["event"] not in ("firing", "advised"):
+        return []
+    texts = [page["links"][name] for name in ("ack", "silence", "explain")]
+    usable = [clean(text) for text in texts if text and len(text) <= _COMMAND_LIMIT]
+    written = [harmless(text) if "`" in text else f"`{escape(text)}`" for text in usable]
+    return [ContextBlock(elements=[mrkdwn("\n".join(written))])] if written else []
+
+
+def button_parts(page: Page, clickable: Sequence[Button] = (), value: str = "") -> list[Any]:
+    """A row of buttons: those that act, then links; none without any.
+
+    ``value``: what a click on one that acts brings back.
+    """
+    elements = [
+        ButtonElement(action_id=action, text=word, value=value) for action, word in clickable
+    ]
+    elements += [
+        ButtonElement(action_id=f"open_{name}", text=word, url=page["links"][name])
+        for name, word in _LINKS
+        if page["links"].get(name) and len(page["links"][name]) <= _URL_LIMIT
+    ]
+    return [ActionsBlock(elements=elements)] if elements else []
+
+
+def slack_time(at: datetime, today: datetime) -> str:
+    """A time on the reader's own clock; UTC where Slack cannot."""
+    same_day = at.date() == today.date()
+    pattern = "{time}" if same_day else "{date_short_pretty} {time}"
+    return f"<!date^{int(at.timestamp())}^{pattern}|{moment(at, today.date())}>"
+
+
+def _line(page: Page, line: Line) -> tuple[int, str]:
+    parts = [] if line.at is None else [slack_time(line.at, evaluated(page))]
+    if line.text:
+        parts.append(harmless(line.text))
+    return line.weight, f"*{line.label}* {': '.join(parts)}"
+
+
+def _shed(weighed: list[tuple[int, str]], room: int) -> list[str]:
+    """The lines, in order, without the lightest ones that do not fit."""
+    staying = list(weighed)
+    while staying and sum(len(text) + 1 for _, text in staying) > room:
+        staying.remove(min(staying, key=lambda pair: pair[0]))
+    return [text for _, text in staying]
+
+
+def document_of(message: Message) -> dict[str, Any]:
+    """A message about something else than an incident: a day's notices, a week, a change."""
+    about = message.payload
+    if message.kind == "digest":
+        return digest_blocks(about, harmless)
+    if "lines" not in about:
+        return message_of_line(clean(str(about["summary"])), [])
+    return report_blocks(about)
+
+
+def report_blocks(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A weekly report, or a silence that ends: title, lines, what to do next.
+
+    ``document``: as JSON, with ``links``.
+    """
+    title = cut(clean((document.get("week") or document)["title"]), _TITLE_LIMIT)
+    rows, room = [], _REPORT_LIMIT
+    for line in document["lines"]:
+        label = f"*{line['label']}* " if line["label"] else "    "
+        text = label + harmless(cut(clean(line["text"]), _REPORT_LINE_LIMIT))
+        if len(text) + 1 > room:
+            break
+        rows.append(text)
+        room -= len(text) + 1
+    links = document.get("links") or {}
+    where = [f"whole report: {links['report']}"] if links.get("report") else []
+    where += [links["command"]] if links.get("command") else []
+    parts: list[Any] = [SectionBlock(text=mrkdwn("\n".join(rows)), expand=True)]
+    if where:
+        text = harmless(cut(clean("; ".join(where)), _REPORT_LINE_LIMIT))
+        parts.append(ContextBlock(elements=[mrkdwn(text)]))
+    return {**message_of_line(title, parts), "text": harmless(clean(document["summary"]))}

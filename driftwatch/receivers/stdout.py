@@ -1,0 +1,74 @@
+"""The page on an output: as on-call sees it, or as one line of JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import orjson
+
+from driftwatch.errors import DeliveryError
+from driftwatch.notify.digest_text import render_digest
+from driftwatch.notify.layout import needs_ascii
+from driftwatch.notify.occasion import render_ending
+from driftwatch.notify.page_values import public
+from driftwatch.notify.terminal import render
+from driftwatch.receivers.sender import Message
+from driftwatch.settings.receivers.stdout import StdoutReceiver
+
+
+@dataclass(frozen=True, slots=True)
+class StdoutSender:
+    """Writes pages to a stream."""
+
+    name: str = "stdout"  # receiver name
+    json: bool = False  # one line of JSON a page instead of the terminal's form
+    stream: TextIO | None = None  # where to; None = standard output, looked up at each page
+    mark: bool = False  # put Slack's state mark before line 1 (``demo`` shows it as the phone does)
+    stored: bool = True  # a database holds the incidents; False for pages of history
+    # of a page, instead of its ``explain`` command; terminal's form only
+    next_command: Callable[[Mapping[str, Any]], str | None] | None = None
+
+    def send(self, message: Message) -> None:
+        """Write the page and flush.
+
+        Raises DeliveryError: the output is closed or full.
+        """
+        page = message.payload
+        stream = sys.stdout if self.stream is None else self.stream
+        try:
+            if self.json:
+                text = orjson.dumps(public(page)).decode()
+            elif message.kind == "digest":
+                colour, ascii = wants_colour(stream), needs_ascii(stream)
+                text = render_digest(page, colour=colour, ascii=ascii) + "\n"
+            elif message.kind == "silence":
+                text = render_ending(page, ascii=needs_ascii(stream)) + "\n"
+            else:
+                colour, ascii = wants_colour(stream), needs_ascii(stream)
+                text = render(
+                    page,
+                    colour=colour,
+                    ascii=ascii,
+                    mark=self.mark,
+                    stored=self.stored,
+                    next_command=None if self.next_command is None else self.next_command(page),
+                )
+                text += "\n"
+            stream.write(text + "\n")
+            stream.flush()
+        except (OSError, ValueError) as error:
+            raise DeliveryError(f"{self.name}: {error}", permanent=False) from error
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal, and nobody said NO_COLOR."""
+    return not os.environ.get("NO_COLOR") and stream.isatty()
+
+
+def sender_of(name: str, _settings: StdoutReceiver) -> StdoutSender:
+    """The sender of a receiver."""
+    return StdoutSender(name, json=True)

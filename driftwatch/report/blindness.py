@@ -1,0 +1,106 @@
+"""BLIND: minutes without a verdict on an engine, by reason and server; what they hide. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import polars as pl
+
+from driftwatch.model import TargetKey
+from driftwatch.report.cells import CELL_LENGTH, MINUTE_SECONDS, REASONS
+from driftwatch.report.incidents import short_names, targets_of
+from driftwatch.report.material import Material
+
+# a doubling of lengths is what the reports promise to show
+DOUBLED = 2.0
+MOST_SERVERS = 20
+# a server is named that was not judged for so much of its time
+_BLIND = 0.05
+_STEMS = ("prompt_tokens", "generation_tokens")
+
+
+def blind(material: Material) -> dict[str, Any]:
+    """Server-minutes without a verdict on the engine, by reason; who cannot show a doubling."""
+    cells = material.cells
+    seconds = {r: float(cells[f"{r.replace(' ', '_')}_seconds"].sum()) for r in REASONS}
+    missed = _nobody_watched(material)
+    seconds["no data"] += missed
+    total = float(cells["seconds"].sum()) + missed
+    servers = _servers(cells)
+    names = short_names(targets_of(material))
+    return {
+        "server_minutes": total / MINUTE_SECONDS,
+        "without_verdict_ratio": sum(seconds.values()) / total if total else None,
+        "without_verdict_reason": None if total else "no minute of the week is kept",
+        "by_reason": {r: s / total if total else None for r, s in seconds.items()},
+        "cannot_show_doubled_lengths": _cannot_show(servers, names),
+        "by_server": _by_server(servers, names),
+        "servers": len(targets_of(material)),
+        "longest_gap_hours": max((b - a for a, b in _gaps(material)), default=timedelta(0))
+        / timedelta(hours=1),
+    }
+
+
+def _gaps(material: Material) -> list[tuple[datetime, datetime]]:
+    """Stretches of whole cells of which no target has a row: nobody watched."""
+    ends = material.cells["end"].unique().sort().to_list()
+    return [(a, b - CELL_LENGTH) for a, b in pairwise(ends) if b - a > CELL_LENGTH]
+
+
+def _nobody_watched(material: Material) -> float:
+    """Server-seconds of those stretches, of the servers that were there before and after."""
+    spans = material.cells.group_by("instance", "engine").agg(
+        first=pl.col("end").min(), last=pl.col("end").max()
+    )
+    total = 0.0
+    for began, ended in _gaps(material):
+        there = spans.filter((pl.col("first") <= began) & (pl.col("last") > ended)).height
+        total += there * (ended - began).total_seconds()
+    return total
+
+
+def _servers(cells: pl.DataFrame) -> pl.DataFrame:
+    """A row a server: seconds by reason, and whether a doubling of a length would not show."""
+    seconds = {reason: pl.col(f"{reason.replace(' ', '_')}_seconds").sum() for reason in REASONS}
+    least = {s: pl.col(f"{s}_smallest_detectable_ratio").drop_nulls().last() for s in _STEMS}
+    return (
+        cells.group_by("instance", "engine")
+        .agg(
+            pl.col("pool").last(),
+            pl.col("seconds").sum(),
+            **seconds,
+            **{stem: (ratio > DOUBLED).fill_null(True) for stem, ratio in least.items()},
+        )
+        .with_columns(
+            either=pl.any_horizontal(*_STEMS), blind=pl.sum_horizontal(*REASONS) / pl.col("seconds")
+        )
+        .sort(pl.col("blind"), "instance", "engine", descending=[True, False, False])
+    )
+
+
+def _cannot_show(servers: pl.DataFrame, names: Mapping[TargetKey, str]) -> dict[str, Any]:
+    """Servers whose lengths would not show a doubling, or of which that is not known."""
+    cannot = servers.filter("either").select("instance", "engine").sort("instance", "engine")
+    return {
+        **{name: int(servers[name].sum()) for name in (*_STEMS, "either")},
+        "servers": [names[TargetKey(*key)] for key in cannot.head(MOST_SERVERS).iter_rows()],
+    }
+
+
+def _by_server(servers: pl.DataFrame, names: Mapping[TargetKey, str]) -> list[dict[str, Any]]:
+    """The servers that were blind longest, or whose lengths could double without a word."""
+    listed_servers = servers.filter((pl.col("blind") >= _BLIND) | pl.col("either"))
+    return [
+        {
+            "server": names[TargetKey(row["instance"], row["engine"])],
+            "pool": row["pool"],
+            "without_verdict_ratio": row["blind"],
+            "without_verdict_hours": row["blind"] * row["seconds"] / 3600.0,
+            "main_reason": max(REASONS, key=lambda reason: row[reason]) if row["blind"] else None,
+            "doubled_lengths_missed": [stem for stem in _STEMS if row[stem]],
+        }
+        for row in listed_servers.head(MOST_SERVERS).iter_rows(named=True)
+    ]

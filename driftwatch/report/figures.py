@@ -1,0 +1,254 @@
+"""Drawings of the report: the week of a pool, lengths by day, latency by batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from driftwatch.notify.numbers import (
+    clean,
+    figure,
+    milliseconds,
+    percent,
+    times,
+    tokens,
+)
+from driftwatch.plots.plot import Plot, Series, plot
+from driftwatch.plots.scales import Axis
+from driftwatch.report.drift import compact
+from driftwatch.report.tables import UNKNOWN, Document, speed_text
+
+Row = Mapping[str, Any]
+WIDTH, HEIGHT = 420.0, 170.0  # of a drawing, in pixels of a phone
+# a batch that ran for less than half an hour stands in the table alone
+_LEAST_HOURS = 0.5
+_SPAN, _GREY = 3, 4  # colours of incidents and of a baseline
+
+
+class _Signal(NamedTuple):
+    """One signal of a timeline and how it is drawn."""
+
+    name: str  # of the timeline's list, and of the baseline's band
+    label: str
+    axis: Axis
+    factor: float = 1.0  # of the list's unit in the axis' unit
+
+
+_SPEED = _Signal(
+    "speed_median_ratio",
+    "median server",
+    Axis("speed, %", is_robust=True),
+    100.0,
+)
+_IN_TARGET = _Signal(
+    "in_target_ratio", "requests in target", Axis("in target, %", high=100.0), 100.0
+)
+_RATE = _Signal("tokens_per_second", "tokens/s", Axis("tokens/s", low=0.0, is_robust=True))
+
+
+def week_plots(timeline: Row) -> Iterator[Plot]:
+    """Speed, requests in target and throughput of a pool over the week; those with a value."""
+    for signal, finding in (
+        (_SPEED, _speed_finding), (_IN_TARGET, _target_finding), (_RATE, _rate_finding),
+    ):  # fmt: skip
+        if any(value is not None for value in timeline[signal.name]):
+            title = f"{clean(timeline['pool'])}: {finding(timeline)}"
+            yield _over_the_week(timeline, signal, title)
+
+
+def _over_the_week(timeline: Row, signal: _Signal, title: str) -> Plot:
+    start, step = _start(timeline), timeline["step_seconds"]
+    values = timeline[signal.name]
+    at = [start + step * (number + 0.5) for number in range(len(values))]
+    ends = [start, start + step * len(values)]
+    series = [*_background(timeline, signal, ends)]
+    if signal is _SPEED and timeline["speed_lowest_ratio"] != values:
+        lowest = _scaled(timeline["speed_lowest_ratio"], signal)
+        series.append(Series("line", "slowest server", at, lowest, colour=1))
+    series.append(Series("line", signal.label, at, _scaled(values, signal), colour=0))
+    # without the midnight that ends it, whose day is not in the week
+    across = Axis("", low=ends[0], high=ends[1] - 1.0, is_time=True)
+    up = signal.axis
+    if up.low is None:
+        lines = [one.y for one in series if one.kind in ("line", "level")]
+        up = replace(up, low=_share_low([v for values in lines for v in values if v is not None]))
+    return plot(title, series, across, up, width=WIDTH, height=HEIGHT)
+
+
+def _share_low(percents: Sequence[float]) -> float:
+    """Where the axis of a share begins: no lower than the values need, in steps that read well."""
+    lowest = min(percents)
+    return next((low for low in (90.0, 80.0, 60.0, 40.0, 20.0) if lowest >= low), 0.0)
+
+
+def _start(timeline: Row) -> float:
+    return datetime.fromisoformat(timeline["from"]).timestamp()
+
+
+def _scaled(values: Sequence[float | None], signal: _Signal) -> list[float | None]:
+    return [None if value is None else value * signal.factor for value in values]
+
+
+def _background(timeline: Row, signal: _Signal, ends: Sequence[float]) -> Iterator[Series]:
+    """Incidents, the baseline's band, the target's share, changes and restarts."""
+    spans = timeline["incidents"]
+    if spans:
+        first, last = ([_stamp(one[name]) for one in spans] for name in ("from", "to"))
+        yield Series("hatch", "page or ticket", first, last, colour=_SPAN)
+    band = (timeline["baseline"] or {}).get(signal.name)
+    if band:
+        low, high = ([value * signal.factor] * 2 for value in band)
+        yield Series("band", "usual in the baseline", ends, high, low, colour=_GREY)
+    if signal is _IN_TARGET and timeline["target_share"]:
+        yield Series("level", "required", y=[100.0 * timeline["target_share"]], colour=2)
+    events = timeline["events"]
+    if events:
+        at, names = [_stamp(one["at"]) for one in events], [one["text"] for one in events]
+        yield Series("ticks", "change or restart", at, names=names, colour=1)
+
+
+def _stamp(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _lowest(timeline: Row, name: str) -> tuple[float, str] | None:
+    """The lowest value of a signal and when it was."""
+    values = [(v, n) for n, v in enumerate(timeline[name]) if v is not None]
+    if not values:
+        return None
+    value, number = min(values)
+    at = datetime.fromisoformat(timeline["from"]) + number * timedelta(
+        seconds=timeline["step_seconds"]
+    )
+    return value, f"{at:%a} {at.day} {at:%b %H:%M} UTC"
+
+
+def _speed_finding(timeline: Row) -> str:
+    lowest = _lowest(timeline, "speed_lowest_ratio")
+    if lowest is None:
+        return "speed unknown"
+    return f"lowest speed at equal load {speed_text(lowest[0])}, {lowest[1]}"
+
+
+def _target_finding(timeline: Row) -> str:
+    lowest = _lowest(timeline, "in_target_ratio")
+    if lowest is None:
+        return "requests in target unknown"
+    if lowest[0] == 1.0:
+        return "all requests in target in every half hour"
+    return f"fewest requests in target {percent(lowest[0])}, {lowest[1]}"
+
+
+def _rate_finding(timeline: Row) -> str:
+    values = [value for value in timeline["tokens_per_second"] if value is not None]
+    return f"{compact(min(values))} to {compact(max(values))} tokens/s"
+
+
+def week_rows(timeline: Row) -> Iterator[dict[str, str]]:
+    """The numbers of a timeline by day: medians, lowest values, what happened."""
+    start, step = datetime.fromisoformat(timeline["from"]), timeline["step_seconds"]
+    each = round(86_400 / step)
+    for first in range(0, len(timeline["tokens_per_second"]), each):
+        day = start + timedelta(seconds=step * first)
+
+        def of(
+            name: str, pick: Callable[[list[float]], float], write: Callable[[float], str],
+            first: int = first,
+        ) -> str:  # fmt: skip
+            values = [v for v in timeline[name][first : first + each] if v is not None]
+            return write(pick(values)) if values else UNKNOWN
+
+        yield {
+            "pool": clean(timeline["pool"]),
+            "day": f"{day:%a} {day.day} {day:%b}",
+            "speed": of("speed_median_ratio", _median, speed_text),
+            "slowest": of("speed_lowest_ratio", min, speed_text),
+            "in target": of("in_target_ratio", _median, percent),
+            "fewest in target": of("in_target_ratio", min, percent),
+            "tokens/s": of("tokens_per_second", _median, compact),
+            "what happened": _happened(timeline, day),
+        }
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _happened(timeline: Row, day: datetime) -> str:
+    after = day + timedelta(days=1)
+    words = [
+        f"{one['alert']} {one['subject']}"
+        for one in timeline["incidents"]
+        if datetime.fromisoformat(one["from"]) < after and datetime.fromisoformat(one["to"]) > day
+    ]
+    words += [
+        one["text"]
+        for one in timeline["events"]
+        if day <= datetime.fromisoformat(one["at"]) < after
+    ]
+    several = list(dict.fromkeys(words))
+    more = f", {len(several) - 4} more" if len(several) > 4 else ""
+    return ", ".join(several[:4]) + more
+
+
+def length_plots(document: Document, pool: Row) -> Iterator[Plot]:
+    """Mean lengths of a pool over the days of four weeks, what it was tuned for dashed."""
+    days = [row for row in document["days"] if row["pool"] == pool["pool"]]
+    if sum(1 for row in days if row["prompt_tokens_mean"]) < 2:
+        return  # one day is a number, and no line
+    words, series = [], []
+    at = [_stamp(f"{row['day']}T12:00:00+00:00") for row in days]
+    stems = ("prompt_tokens", "generation_tokens")
+    for colour, (stem, word) in enumerate(zip(stems, ("prompts", "generations"), strict=True)):
+        length = pool[stem]
+        if length["ratio"] is not None:
+            words.append(f"{word} {times(length['ratio'], 3)} of what it was tuned for")
+        elif length["mean"] is not None:
+            words.append(f"{word} {figure(length['mean'])} tokens, no baseline")
+        values = [row[f"{stem}_mean"] for row in days]
+        series.append(Series("line", word, at, values, colour=colour))
+        if length["reference_mean"] is not None:
+            name = f"{word}, tuned for"
+            series.append(Series("level", name, y=[length["reference_mean"]], colour=colour + 2))
+    numbers = [(row["day"], *(_tokens(row[f"{stem}_mean"]) for stem in stems)) for row in days]
+    yield plot(
+        f"{clean(pool['pool'])}: {', '.join(words) or 'no finished request'}",
+        series,
+        Axis("", is_time=True),
+        Axis("tokens, mean", low=0.0, is_robust=True),
+        width=WIDTH,
+        height=HEIGHT,
+        header=("day", "prompt tokens", "generation tokens"),
+        rows=numbers,
+    )
+
+
+def _tokens(mean: float | None) -> str:
+    return UNKNOWN if mean is None else tokens(mean)
+
+
+def latency_plots(pool: Row) -> Iterator[Plot]:
+    """Inter-token latency over requests per forward pass, at the mean of each power of two."""
+    bands = [
+        band
+        for band in pool["bands"]
+        if band["itl_seconds_mean"] is not None and band["hours"] >= _LEAST_HOURS
+    ]
+    if len(bands) < 2:
+        return
+    ends = [bands[0], bands[-1]]
+    itl = " → ".join(milliseconds(band["itl_seconds_mean"]) for band in ends)
+    batch = " to ".join(figure(band["requests_mean"]) for band in ends)
+    at = [band["requests_mean"] for band in bands]
+    yield plot(
+        f"{clean(pool['pool'])}: ITL {itl} from {batch} requests a forward pass",
+        [Series("line", "", at, [1000 * band["itl_seconds_mean"] for band in bands])],
+        Axis("requests a forward pass, mean", is_log=True),
+        Axis("ITL mean, ms", low=0.0, is_robust=True),
+        width=WIDTH,
+        height=HEIGHT,
+        header=("requests a forward pass, mean", "ITL mean"),
+        rows=[(figure(b["requests_mean"]), milliseconds(b["itl_seconds_mean"])) for b in bands],
+    )

@@ -1,0 +1,41 @@
+"""The lints: what `driftwatch check` finds in rules and trees that can be read.
+
+Every code has a heading of its name in docs/sre/checks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+LINTS: Mapping[str, Literal["error", "warning"]] = {
+    # conditions
+    "never-holds": "error",
+    "always-holds": "error",
+    "until-never": "error",
+    "unit": "warning",
+    "no-source": "warning",
+    "demand-alone": "warning",
+    # times
+    "for-rounded": "warning",
+    "for-long": "warning",
+    # rules beside each other
+    "duplicate-rule": "warning",
+    "shadowed": "warning",
+    "contradictory": "warning",
+    "never-fires": "error",
+    # inhibition
+    "weaker-inhibitor": "error",
+    "dead-inhibitor": "warning",
+    "pool-inhibited": "error",
+    "inhibition-circle": "error",
+    # what on-call reads
+    "no-summary": "warning",
+    "annotation": "warning",
+    "template": "error",
+    "runbook-url": "error",
+    "no-runbook": "warning",
+    # trees
+    "unknown-knob": "error",
+    "unreachable-leaf": "error",
+}

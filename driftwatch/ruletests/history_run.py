@@ -1,0 +1,120 @@
+"""A scenario or a recording of a test through the whole pipeline, as ``driftwatch replay``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.schema import Source
+from driftwatch.durations import parse_duration
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario.file import SUFFIX, scenario_named
+from driftwatch.fleet.truth import CONFIGURATION, write_truth
+from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.replay import replay
+from driftwatch.rulebook.book import Rulebook
+from driftwatch.ruletests.cases import RuleTest
+from driftwatch.ruletests.timeline import Timeline
+from driftwatch.service.configuration import plan_of, plan_of_rules
+
+_SHIPPED = Path(__file__).resolve().parent.parent / "_demo"
+_SHIPPED_SUFFIX = ".jsonl.gz"
+
+
+def scenario_name(text: str, folder: Path) -> str:
+    """A shipped scenario's name, or the path of a file beside the test."""
+    return str(folder / text) if text.endswith((SUFFIX, ".yml")) else text
+
+
+def recording_path(text: str, folder: Path) -> Path:
+    """A recording beside the test, or a shipped one by its name (run_cap)."""
+    shipped = _SHIPPED / f"{text}{_SHIPPED_SUFFIX}"
+    return shipped if "/" not in text and shipped.exists() else folder / text
+
+
+def window_of(text: str) -> tuple[float, float] | None:
+    """Seconds from and to of ``10m..95m``; None where it is none."""
+    first, _, last = text.partition("..")
+    with suppress(ValueError):
+        start, end = parse_duration(first), parse_duration(last)
+        if start < end:
+            return start, end
+    return None
+
+
+def scenario_played(name: str, seed: int | None, book: Rulebook) -> Timeline:
+    """A scenario's simulated servers; `at: 0m` is where it begins."""
+    scenario = scenario_named(name)
+    seed = scenario.seed if seed is None else seed
+    start = scenario.start
+    truth = scenario.truth.baseline
+    with tempfile.TemporaryDirectory(prefix="driftwatch-test-") as place:
+        folder = Path(place)
+        generate_compact(scenario, seed, folder)
+        write_truth(scenario, seed, folder, ".")
+        plan = _with_rules(plan_of(folder / CONFIGURATION), book)
+        source = open_recording(folder)
+        baseline = None if truth is None else _window(start, truth.at, truth.until)
+        try:
+            return _replayed([source], source.span(), start, plan, book, baseline)
+        finally:
+            source.close()
+
+
+def recording_played(test: RuleTest, folder: Path, book: Rulebook) -> Timeline:
+    """A recording; `at: 0m` is the minute of its first scrape.
+
+    Raises:
+        ConfigError: its configuration has problems.
+        RecordingError: it cannot be read.
+        UsageError: the baseline holds no two scrapes.
+    """
+    base = plan_of_rules(()) if test.config is None else plan_of(folder / test.config)
+    source = open_recording(recording_path(test.recording or "", folder))
+    try:
+        span = source.span()
+        start = span[0].replace(second=0, microsecond=0)
+        seconds = None if test.baseline is None else window_of(test.baseline)
+        baseline = None if seconds is None else _window(start, *seconds)
+        return _replayed([source], span, start, _with_rules(base, book), book, baseline)
+    finally:
+        source.close()
+
+
+def _window(start: datetime, first: float, last: float) -> Window:
+    return Window(start + timedelta(seconds=first), start + timedelta(seconds=last))
+
+
+def _with_rules(plan: Plan, book: Rulebook) -> Plan:
+    return replace(plan, rules=book.rules, trees=book.trees)
+
+
+def _replayed(
+    sources: Sequence[Source],
+    span: tuple[datetime, datetime],
+    start: datetime,
+    plan: Plan,
+    book: Rulebook,
+    baseline: Window | None,
+) -> Timeline:
+    outcomes = list(replay(sources, span, plan, baseline=baseline))
+    with_rows = [outcome for outcome in outcomes if outcome.rows.width]
+    rows = pl.concat([outcome.rows for outcome in with_rows])
+    minutes = int((span[1] - start).total_seconds() // 60) + 1
+    return Timeline(
+        start,
+        book,
+        rows,
+        pl.concat([outcome.verdicts for outcome in with_rows]),
+        tuple(t for outcome in outcomes for t in outcome.transitions),
+        minutes,
+        has_windows=True,
+    )

@@ -1,0 +1,149 @@
+"""Whether targets, alerts, trees and leaves that a test names exist, and its times do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from driftwatch.diagnose.tree import UNDETERMINED, Tree
+from driftwatch.errors import ConfigError, UsageError
+from driftwatch.fleet.scenario.file import scenario_named
+from driftwatch.fleet.servers import instance_of
+from driftwatch.rulebook.book import Rulebook
+from driftwatch.ruletests.cases import Expectation, RuleTest
+from driftwatch.ruletests.history_run import recording_path, scenario_name, window_of
+from driftwatch.ruletests.places import Places
+from driftwatch.ruletests.series import Evidence
+from driftwatch.yaml_models import Location, near
+
+
+def note_wrong_names(
+    test: RuleTest, book: Rulebook, evidence: Evidence | None, places: Places, folder: Path
+) -> None:
+    """Note every name that there is not, and every time outside of the series."""
+    targets: Collection[str] | None = None
+    pools: Collection[str] = ()
+    minutes: int | None = None
+    if evidence is not None:
+        targets, pools, minutes = evidence.columns, set(evidence.pools.values()), evidence.minutes
+    elif test.scenario is not None:
+        targets, pools, minutes = _of_scenario(test.scenario, folder, places)
+    else:
+        _note_files(test, folder, places)
+    for number, one in enumerate(test.expect):
+        here = Places(places.file, places.root, (*places.begin, "expect", number))
+        if minutes is not None and one.at is not None and one.at >= 60 * minutes:
+            message = f"the test ends at {minutes - 1}m"
+            here.add(("at",), "time", message, "one more value of a series is one more minute")
+        if targets is not None:
+            _note_subject(one, targets, pools, here)
+        _note_alerts(one, book, here)
+        _note_tree(test, one, book, here)
+
+
+def tree_of(one: Expectation, book: Rulebook) -> str | None:
+    """The tree that an expectation is about.
+
+    The one that it names; else that of its alerts; else the only one that rules name.
+    """
+    if one.tree is not None:
+        return one.tree
+    named = {*(one.alerts or ()), *one.alerts_include}
+    of_alerts = {r.tree for r in book.rules if named & {r.alert, r.id} and r.tree is not None}
+    trees = of_alerts or {rule.tree for rule in book.rules if rule.tree is not None}
+    return trees.pop() if len(trees) == 1 else None
+
+
+def _of_scenario(
+    name: str, folder: Path, places: Places
+) -> tuple[Collection[str] | None, Collection[str], int | None]:
+    """Its targets, its pool, and how many minutes it has."""
+    try:
+        scenario = scenario_named(scenario_name(name, folder))
+    except UsageError as error:
+        places.add(("scenario",), "unknown-scenario", error.message, error.help_text)
+    except ConfigError as error:
+        places.file.problems += error.problems
+    else:
+        targets = [instance_of(scenario, number) for number in range(scenario.servers)]
+        return targets, (scenario.pool.name,), int(scenario.duration // 60) + 1
+    return None, (), None
+
+
+def _note_files(test: RuleTest, folder: Path, places: Places) -> None:
+    if not recording_path(test.recording or "", folder).exists():
+        message = f"there is no recording {test.recording} beside this file"
+        places.add(("recording",), "no-files", message)
+    if test.config is not None and not (folder / test.config).exists():
+        places.add(("config",), "no-files", f"there is no {test.config} beside this file")
+    if test.baseline is not None and window_of(test.baseline) is None:
+        places.add(("baseline",), "value", f"{test.baseline} is no FROM..TO", "write 10m..95m")
+
+
+def _note_subject(
+    one: Expectation, targets: Collection[str], pools: Collection[str], here: Places
+) -> None:
+    if one.pool is not None and one.pool not in pools:
+        message = f"there is no pool {one.pool} in this test"
+        here.add(("pool",), "unknown-pool", message, near(one.pool, pools))
+    if one.target is not None and one.target not in targets:
+        message = f"there is no target {one.target} in this test"
+        here.add(("target",), "unknown-target", message, near(one.target, targets))
+    if one.pool is None and one.target is None and len(targets) > 1:
+        help_text = f"target: one of {', '.join(sorted(targets)[:4])}; or pool:"
+        here.add((), "missing-key", "which target? The test has several", help_text)
+
+
+def _note_alerts(one: Expectation, book: Rulebook, here: Places) -> None:
+    names = {name for rule in book.rules if rule.enabled for name in (rule.alert, rule.id)}
+    off = {name for rule in book.rules for name in (rule.alert, rule.id)} - names
+    for key in ("alerts", "alerts_include"):
+        for number, name in enumerate(getattr(one, key) or ()):
+            location: Location = (key, number)
+            if name in off:
+                here.add(location, "disabled", f"{name} is off (enabled: false): it never fires")
+            elif name not in names:
+                message = f"there is no alert {name} in the rules"
+                here.add(location, "unknown-alert", message, near(name, names))
+
+
+def _note_tree(test: RuleTest, one: Expectation, book: Rulebook, here: Places) -> None:
+    if test.series is not None and one.advice is not None:
+        for key in ("action", "value"):
+            if getattr(one.advice, key) is not None:
+                message = f"{key} needs a simulation"
+                help_text = "scenario: or recording: in place of series:"
+                here.add(("advice", key), "value", message, help_text)
+    if one.tree is not None and test.series is None:
+        message = "a page walks the tree of its rule"
+        here.add(("tree",), "value", message, "leave out tree:, or test it with series:")
+        return
+    if one.tree is not None and one.tree not in book.trees:
+        message = f"there is no tree {one.tree} in the rules"
+        here.add(("tree",), "unknown-tree", message, near(one.tree, book.trees))
+        return
+    if one.pool is not None and test.series is not None and (one.leaf or one.path):
+        here.add(("pool",), "value", "only a target has a path, a pool has none", "target: …")
+    name = tree_of(one, book)
+    if name is None and test.series is not None and (one.leaf or one.path or one.missing):
+        if book.trees:
+            message = "which tree? The rules name several"
+            here.add((), "missing-key", message, f"tree: one of {', '.join(sorted(book.trees))}")
+        else:
+            here.add((), "unknown-tree", "no rule here has a tree", "tree: is a key of a rule")
+        return
+    trees = [book.trees[name]] if name is not None else list(book.trees.values())
+    _note_leaf_and_path(one, trees, here)
+
+
+def _note_leaf_and_path(one: Expectation, trees: Collection[Tree], here: Places) -> None:
+    leaves = {UNDETERMINED, *(leaf for tree in trees for leaf in tree.leaves)}
+    where = f" in tree {next(iter(trees)).name}" if len(trees) == 1 else ""
+    if one.leaf is not None and one.leaf not in leaves:
+        message = f"there is no leaf {one.leaf}{where}"
+        here.add(("leaf",), "unknown-leaf", message, near(one.leaf, leaves))
+    nodes = {node for tree in trees for node in tree.nodes}
+    for node in one.path:
+        if node not in nodes:
+            message = f"there is no node {node}{where}"
+            here.add_to_key(("path", node), "unknown-node", message, near(node, nodes))

@@ -1,0 +1,127 @@
+"""Test files → tests that can be run, or every problem at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from glob import has_magic
+from pathlib import Path
+
+from driftwatch.errors import Problem
+from driftwatch.rulebook.book import Rulebook, read_rulebook, resolved
+from driftwatch.ruletests.cases import RuleTest, RuleTestFile
+from driftwatch.ruletests.files import FOLDER
+from driftwatch.ruletests.names import note_wrong_names
+from driftwatch.ruletests.places import Places
+from driftwatch.ruletests.series import Evidence, evidence_of
+from driftwatch.yaml_models import note_duplicates, read_model
+from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedTest:
+    """A test that can be run, and where it stands."""
+
+    test: RuleTest
+    path: str  # of its file, as the user named it
+    folder: Path  # that its file lies in
+    line: int  # of its name
+    lines: tuple[int, ...]  # of its expectations
+    book: Rulebook  # the rules it tests
+    evidence: Evidence | None  # of a test with series
+    places: Places = field(repr=False)  # for problems that only a run brings
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading test files gave."""
+
+    tests: tuple[PlacedTest, ...]
+    problems: tuple[Problem, ...]  # of the test files and of the rules that they test
+    files: int
+
+
+def read_tests(paths: Sequence[Path], rules: Sequence[Path] = ()) -> Reading:
+    """Every test of the files; nothing is raised.
+
+    Args:
+        rules: what a file tests that names no ``rule_files`` and lies in no folder ``tests``;
+            empty = the shipped ones.
+    """
+    tests: list[PlacedTest] = []
+    problems: list[Problem] = []
+    for path in paths:
+        file = read_yaml(path)
+        file.path = display(path)
+        file.problems = [replace(p, path=file.path) for p in file.problems]
+        tests += _tests(file, path, rules, problems)
+        problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
+    return Reading(tuple(tests), tuple(dict.fromkeys(problems)), len(paths))
+
+
+def display(path: Path) -> str:
+    """As short as it stays true: relative to here where it lies below."""
+    try:
+        return str(resolved(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _tests(
+    file: YamlFile, path: Path, rules: Sequence[Path], problems: list[Problem]
+) -> Iterator[PlacedTest]:
+    root = file.root
+    if not isinstance(root, Entries):
+        if not file.problems:
+            message = "no test is here (tests: …)"
+            file.problems.append(Problem(file.path, None, None, "empty", message))
+        return
+    whole = read_model(file, root, RuleTestFile)
+    note_duplicates(file, root, "tests")
+    if whole is None:
+        return
+    paths = _rule_paths(file, root, whole, path.parent, rules)
+    book = None if paths is None else _book(paths, problems)
+    if book is None:
+        return
+    before = len(file.problems)
+    placed = []
+    for index, test in enumerate(whole.tests):
+        places = Places(file, root, ("tests", index))
+        evidence = evidence_of(whole, test, Places(file, root, ()), places)
+        note_wrong_names(test, book, evidence, places, path.parent)
+        line = places.at("name").line
+        lines = tuple(places.line_of("expect", number) for number in range(len(test.expect)))
+        placed.append(PlacedTest(test, file.path, path.parent, line, lines, book, evidence, places))
+    if len(file.problems) == before:
+        yield from placed
+
+
+def _rule_paths(
+    file: YamlFile, root: Entries, whole: RuleTestFile, folder: Path, rules: Sequence[Path]
+) -> tuple[Path, ...] | None:
+    """The rules that a file tests; None where it names some that there are not."""
+    if not whole.rule_files:
+        return (resolved(folder).parent,) if resolved(folder).name == FOLDER else tuple(rules)
+    paths = tuple(resolved(folder / name) for name in whole.rule_files)
+    before, places = len(file.problems), Places(file, root, ())
+    for number, path in enumerate(paths):
+        if not path.exists() and not has_magic(str(path)):
+            message = f"there is no {whole.rule_files[number]} beside this file"
+            places.add(("rule_files", number), "no-files", message)
+    return paths if len(file.problems) == before else None
+
+
+def _book(paths: tuple[Path, ...], problems: list[Problem]) -> Rulebook | None:
+    """The rules; None where they have problems, which are added."""
+    book, wrong = _read_book(paths)
+    problems += wrong
+    return None if wrong else book
+
+
+@cache
+def _read_book(paths: tuple[Path, ...]) -> tuple[Rulebook, tuple[Problem, ...]]:
+    reading = read_rulebook(paths)
+    errors = tuple(p for p in reading.problems if p.severity == "error")
+    return reading.book, errors

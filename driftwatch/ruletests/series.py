@@ -1,0 +1,215 @@
+"""Series of a test → evidence rows, a row per target and minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from driftwatch.collect.schema import empty_scrapes
+from driftwatch.diagnose.evidence_order import in_schema_order
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.evidence import BY_NAME, Column
+from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.ruletests.cases import INHERITS, RuleTest, RuleTestFile
+from driftwatch.ruletests.notation import NotationError, Value, holds_throughout, values_of
+from driftwatch.ruletests.places import Places
+from driftwatch.signals.rows import SERVING_SCHEMA
+from driftwatch.yaml_models import Location, near
+from driftwatch.yaml_positions import Entries, Place, Scalar, read_yaml
+
+# A Monday; the row at `at: 0m` ends then.
+START = datetime(2026, 1, 5, tzinfo=UTC)
+SHIPPED_BASES = Path(__file__).with_name("bases.yaml")
+Row = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The evidence of a test."""
+
+    columns: Mapping[str, Mapping[str, list[Value]]]  # target → column → a value a minute
+    pools: Mapping[str, str]  # target → pool
+    minutes: int  # how many minutes its series have
+    slo: Slo = field(default_factory=Slo)  # latency targets of its pools
+
+    @property
+    def targets(self) -> dict[TargetKey, Target]:
+        """Its targets with their pools."""
+        keys = {name: TargetKey(name, "0") for name in self.columns}
+        return {key: Target(key, {}, self.pools[name]) for name, key in keys.items()}
+
+    def rows(self) -> pl.DataFrame:
+        """Evidence rows by end and target; what no series names is unknown."""
+        frames = [self._rows(name, columns) for name, columns in self.columns.items()]
+        return pl.concat(frames).sort("end", "instance")
+
+    def _rows(self, name: str, columns: Mapping[str, list[Value]]) -> pl.DataFrame:
+        schema = _row_schema()
+        ends = [START + timedelta(minutes=minute) for minute in range(self.minutes)]
+        head = {
+            "instance": [name] * self.minutes,
+            "engine": ["0"] * self.minutes,
+            "pool": [self.pools[name]] * self.minutes,
+            "start": [end - timedelta(minutes=1) for end in ends],
+            "end": ends,
+        }
+        series: dict[str, Any] = {**head, **columns}
+        frame = pl.DataFrame(
+            {n: pl.Series(n, v, schema[n], strict=False) for n, v in series.items()}
+        )
+        unknown = [pl.lit(None, dtype).alias(n) for n, dtype in schema.items() if n not in series]
+        return frame.with_columns(unknown).select(list(schema))
+
+
+@cache
+def _row_schema() -> Mapping[str, pl.DataType]:
+    """The columns of an evidence row, those that only pages read among them."""
+    serving = pl.DataFrame(schema=SERVING_SCHEMA)
+    windows = pl.DataFrame(schema=WINDOW_SCHEMA)
+    table = evidence_table(empty_scrapes(), windows, kind="chained", cut=False, serving=serving)
+    return dict(in_schema_order(table.rows).schema)
+
+
+def evidence_of(
+    whole: RuleTestFile, test: RuleTest, of_file: Places, of_test: Places
+) -> Evidence | None:
+    """The evidence of a test with series; what is wrong with it is noted."""
+    if test.series is None:
+        return None
+    base = _base(whole, test.base, of_file, of_test, ("base",), ())
+    pools = _pools(test, of_test)
+    columns: dict[str, dict[str, list[Value]]] = {target: {} for target in pools}
+    constants: dict[str, Row] = {target: dict(base) for target in pools}
+    for target, series in test.series.items():
+        for name in series:
+            parsed = _notation(of_test, ("series", target, name), name)
+            if parsed is not None and parsed[1]:
+                constants[target][name] = parsed[0][0]
+            elif parsed is not None:
+                columns[target][name] = parsed[0]
+    lengths = [len(values) for one in columns.values() for values in one.values()]
+    last = max((one.at or 0.0 for one in test.expect), default=0.0)
+    minutes = max(lengths, default=int(last // 60) + 1)
+    for target, of_target in columns.items():
+        for values in of_target.values():
+            values += [None] * (minutes - len(values))
+        for name, value in constants[target].items():
+            of_target.setdefault(name, [value] * minutes)
+    slo = Slo() if test.slo is None else Slo(**test.slo.model_dump())
+    return Evidence(columns, pools, minutes, slo)
+
+
+def _notation(places: Places, location: Location, column: str) -> tuple[list[Value], bool] | None:
+    """The values, and whether the one of them holds throughout."""
+    node = places.node(*location)
+    if not isinstance(node, Scalar):
+        return None
+    # as it is written: YAML takes 0x4 for a number in hexadecimal
+    text = node.value if isinstance(node.value, str) else node.raw
+    if text in ("", "~", "null"):
+        return [None], True
+    try:
+        values = values_of(text, BY_NAME[column].dtype)
+    except NotationError as error:
+        span = (error.start, error.length)
+        places.add_inside(location, span, "notation", str(error), error.help_text)
+        return None
+    for value in values:
+        if (wrong := _out_of_range(value, BY_NAME[column])) is not None:
+            places.add(location, "value", *wrong)
+            break
+    return values, holds_throughout(text)
+
+
+def _out_of_range(value: Value, column: Column) -> tuple[str, str | None] | None:
+    """What is wrong with a value that no row can have, and what would be right."""
+    if isinstance(value, str) and column.words and value not in column.words:
+        message = f"{column.name} is {', '.join(column.words[:-1])} or {column.words[-1]}"
+        return message, near(value, column.words)
+    if not isinstance(value, float):
+        return None
+    if column.high is not None and value > column.high:
+        is_percent = column.high == 1.0 and value <= 100.0
+        help_text = f"write {value / 100:g}" if is_percent else None
+        return f"{column.name} is at most {column.high:g}", help_text
+    if column.low is not None and value < column.low:
+        return f"{column.name} is at least {column.low:g}", None
+    return None
+
+
+def _pools(test: RuleTest, places: Places) -> dict[str, str]:
+    """target → pool; one that no pool names is a pool of its own."""
+    pools: dict[str, str] = {}
+    for pool, targets in test.pools.items():
+        for number, target in enumerate(targets):
+            if target in pools:
+                message = f"{target} is in pool {pools[target]} already"
+                places.add(("pools", pool, number), "duplicate", message)
+            pools.setdefault(target, pool)
+    return {target: target for target in test.series or {}} | pools
+
+
+def _base(
+    whole: RuleTestFile,
+    name: str | None,
+    places: Places,
+    named_in: Places,
+    location: Location,
+    above: tuple[str, ...],
+) -> Row:
+    """The columns of a base with those of the base that it begins with."""
+    if name is None:
+        return {}
+    if name in above:
+        circle = " → ".join([*above, name])
+        named_in.add(location, "circle", f"a base that begins with itself: {circle}")
+        return {}
+    if name not in whole.bases:
+        shipped = shipped_bases()
+        if name not in shipped:
+            hint = near(name, {*whole.bases, *shipped})
+            named_in.add(location, "unknown-base", f"there is no base {name}", hint)
+        return dict(shipped.get(name, {}))
+    columns = whole.bases[name]
+    inherits = columns.get(INHERITS)
+    inner = ("bases", name, INHERITS)
+    row = _base(
+        whole, None if inherits is None else str(inherits), places, places, inner, (*above, name)
+    )
+    for column in columns:
+        if column != INHERITS:
+            row |= _constant(places, ("bases", name, column), column)
+    return row
+
+
+def _constant(places: Places, location: Location, column: str) -> Row:
+    parsed = _notation(places, location, column)
+    if parsed is None:
+        return {}
+    if len(parsed[0]) > 1:
+        places.add(location, "notation", "a base has one value a column", "series belong in a test")
+    return {column: parsed[0][0]}
+
+
+@cache
+def shipped_bases() -> Mapping[str, Row]:
+    """The shipped rows by name."""
+    file = read_yaml(SHIPPED_BASES)
+    root = file.root if isinstance(file.root, Entries) else Entries(Place(1, 1))
+    places = Places(file, root, ())
+    return {
+        name: dict(_shipped_columns(places, name, node))
+        for name, (_, node) in root.entries.items()
+        if isinstance(node, Entries)
+    }
+
+
+def _shipped_columns(places: Places, name: str, node: Entries) -> Iterator[tuple[str, Value]]:
+    for column in node.entries:
+        yield from _constant(places, (name, column), column).items()

@@ -1,0 +1,150 @@
+"""What driftwatch said over the time of a test: evidence, verdicts, and pages as they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import polars as pl
+
+from driftwatch.condition import Condition
+from driftwatch.diagnose.tree import walk
+from driftwatch.model import Diagnosis, Incident, TargetKey, Transition
+from driftwatch.rulebook.book import Rulebook
+from driftwatch.rulebook.comparisons import nearly, parts_of
+from driftwatch.rulebook.rules import Rule
+
+NEAR_SHARE = 0.1  # how far from a threshold a test still looks at it
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One target, or a pool with its own incidents."""
+
+    target: str | None = None
+    pool: str | None = None
+
+    @property
+    def text(self) -> str:
+        """How a person calls it."""
+        return self.target or self.pool or ""
+
+    def holds(self, incident: Incident) -> bool:
+        """The incident is its own."""
+        labels = incident.target
+        if self.target is None:
+            return "instance" not in labels and labels.get("pool") == self.pool
+        instance, engine = labels.get("instance"), labels.get("engine", "0")
+        return instance is not None and TargetKey(instance, engine).text == self.target
+
+    @property
+    def rows(self) -> pl.Expr:
+        """Its evidence rows."""
+        if self.target is None:
+            return pl.col("pool") == self.pool
+        one = pl.when(pl.col("engine") == "0").then("instance")
+        return one.otherwise(pl.format("{}/{}", "instance", "engine")) == self.target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """One played test."""
+
+    start: datetime  # `at: 0m`
+    book: Rulebook
+    rows: pl.DataFrame  # evidence rows; `end` is the time at which they are looked at
+    verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
+    transitions: tuple[Transition, ...]  # with their pages, in order
+    minutes: int  # how many minutes it has
+    # its rows are minutes and its pages speak about ten of them; False: a row is both
+    has_windows: bool
+    looked_at: frozenset[datetime] = frozenset()  # times of which diagnoses are wanted
+    _diagnoses: dict[str, Mapping[tuple[str, datetime], Diagnosis]] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """Every target's name."""
+        keys = self.rows.select("instance", "engine").unique().iter_rows()
+        return frozenset(TargetKey(*key).text for key in keys)
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Every pool's name."""
+        return frozenset(self.rows["pool"].unique().drop_nulls())
+
+    def time(self, at_seconds: float | None) -> datetime:
+        """The moment of an ``at``; without one the last minute."""
+        seconds = 60.0 * (self.minutes - 1) if at_seconds is None else at_seconds
+        return self.start + timedelta(seconds=seconds)
+
+    def firing(self, subject: Subject, at: datetime) -> dict[str, Incident]:
+        """rule id → incident that fires then."""
+        firing: dict[str, Incident] = {}
+        for transition in self._until(subject, at):
+            if transition.event == "firing":
+                firing[transition.incident.rule] = transition.incident
+            elif transition.event == "resolved":
+                firing.pop(transition.incident.rule, None)
+        return firing
+
+    def false_rules(self, subject: Subject, at: datetime) -> frozenset[str]:
+        """Rules whose condition is false for all of its rows of the minute, none unknown."""
+        mask = self.rows.select(mask=subject.rows & (pl.col("end") == at))["mask"]
+        here = self.verdicts.filter(mask)
+        if here.is_empty():
+            return frozenset()
+        return frozenset(
+            name for name in here.columns if here[name].eq(False).all(ignore_nulls=False)
+        )
+
+    def nearly_true_rules(self, subject: Subject, at: datetime) -> frozenset[str]:
+        """Rules that would be true in a row of the minute, their thresholds moved a little.
+
+        By at most :data:`NEAR_SHARE` of each.
+        """
+        here = self.rows.filter(subject.rows, pl.col("end") == at)
+        if here.is_empty():
+            return frozenset()
+        rows = here.select(**{rule.id: _nearly_true(rule) for rule in self.book.rules})
+        return frozenset(name for name in rows.columns if rows[name].any())
+
+    def pages(self, subject: Subject, at: datetime) -> Iterator[Mapping[str, Any]]:
+        """Pages that were sent by then, the newest first."""
+        for transition in reversed(list(self._until(subject, at))):
+            if transition.incident.page is not None:
+                yield transition.incident.page
+
+    def diagnosis(self, target: str, at: datetime, tree: str) -> Diagnosis | None:
+        """The walk over the row of a target's minute; None where it has no row."""
+        if tree not in self._diagnoses:
+            rows = self.rows.filter(pl.col("end").is_in(self.looked_at))
+            keys = rows.select("instance", "end").iter_rows()
+            walks = zip(keys, walk(self.book.trees[tree], rows), strict=True)
+            self._diagnoses[tree] = {(instance, end): one for (instance, end), one in walks}
+        return self._diagnoses[tree].get((target, at))
+
+    def row(self, subject: Subject, at: datetime) -> Mapping[str, Any]:
+        """Its evidence of the minute; empty where there is none."""
+        here = self.rows.filter(subject.rows, pl.col("end") == at)
+        return {} if here.is_empty() else here.row(0, named=True)
+
+    def _until(self, subject: Subject, at: datetime) -> Iterator[Transition]:
+        for transition in self.transitions:
+            if transition.at <= at and subject.holds(transition.incident):
+                yield transition
+
+
+def _nearly_true(rule: Rule) -> pl.Expr:
+    """Whether the rule, as it is in the row's pool, would be true with its thresholds moved."""
+    expression = _nearly(rule.when)
+    for override in reversed(rule.overrides):
+        expression = pl.when(override.fits).then(_nearly(override.rule.when)).otherwise(expression)
+    return expression
+
+
+@lru_cache(maxsize=1024)
+def _nearly(condition: Condition) -> pl.Expr:
+    return nearly(parts_of(condition), NEAR_SHARE)

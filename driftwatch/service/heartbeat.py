@@ -1,0 +1,230 @@
+"""The heartbeat: something outside hears of each complete tick, and tells people when it stops.
+
+A tick is complete when it is committed and every source has answered. A failed scrape of a server
+is an answer, as a coverage alert tells of it; a source that cannot say which servers exist gives
+none. No heartbeat is sent either while an incident is open that no receiver has taken.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import orjson
+import structlog
+from prometheus_client import Counter, Gauge
+
+from driftwatch.clock import Clock
+from driftwatch.errors import ConfigError, DeliveryError
+from driftwatch.receivers.http import LIMITS, post
+from driftwatch.service.source_threads import Gathered
+from driftwatch.settings.heartbeat import HeartbeatSettings
+
+ALERT = "DriftwatchWatchdog"
+# An Alertmanager lets the alert end when this many heartbeats in a row have not come.
+MISSED = 4
+# A page that no receiver has taken for this long withholds the heartbeat.
+UNDELIVERED = timedelta(minutes=10)
+
+
+class Target(Protocol):
+    """Who hears the heartbeat."""
+
+    @property
+    def name(self) -> str:
+        """In log and metrics."""
+
+    def send(self, now: datetime, every: timedelta) -> DeliveryError | None:
+        """Tell it once; what went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """A URL of a dead man's switch, such as a check of healthchecks.io: GET, any 2xx."""
+
+    read_url: Callable[[], str] = field(repr=False)  # read for each ping: it may be changed
+    allow_link_local: bool = False
+    name: str = "url"
+
+    def send(self, now: datetime, every: timedelta) -> DeliveryError | None:
+        """Ask for the URL."""
+        try:
+            url = self.read_url()
+        except ConfigError as error:
+            return DeliveryError(f"heartbeat: {error.problems[0].message}", permanent=True)
+        answer = post(
+            "heartbeat", url, b"", {}, method="GET", allow_link_local=self.allow_link_local
+        )
+        return answer if isinstance(answer, DeliveryError) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog:
+    """An alert that fires in an Alertmanager as long as it is posted again (its API v2)."""
+
+    url: str  # of the Alertmanager, with its route prefix
+    labels: Mapping[str, str] = field(default_factory=dict)  # which of several driftwatches it is
+    allow_link_local: bool = False
+    name: str = "alertmanager"
+
+    def send(self, now: datetime, every: timedelta) -> DeliveryError | None:
+        """Post the alert with a later end."""
+        alert = {
+            "labels": {**self.labels, "alertname": ALERT, "severity": "heartbeat"},
+            "annotations": {
+                "summary": "driftwatch watches",
+                "description": "Nothing to do. If this ends, driftwatch stopped or sees nothing.",
+            },
+            "startsAt": now.isoformat(),  # Alertmanager keeps the earliest
+            "endsAt": (now + MISSED * every).isoformat(),
+        }
+        answer = post(
+            "heartbeat",
+            f"{self.url.rstrip('/')}/api/v2/alerts",
+            orjson.dumps([alert]),
+            {"Content-Type": "application/json"},
+            allow_link_local=self.allow_link_local,
+        )
+        return answer if isinstance(answer, DeliveryError) else None
+
+
+def targets_of(settings: HeartbeatSettings | None) -> list[Target]:
+    """Who hears the heartbeat of a configuration.
+
+    Raises ConfigError: the URL cannot be read.
+    """
+    if settings is None:
+        return []
+    targets: list[Target] = []
+    if settings.pings:
+        settings.read_url()
+        targets.append(Ping(settings.read_url, settings.allow_link_local))
+    if settings.alertmanager is not None:
+        targets.append(Watchdog(settings.alertmanager, settings.labels, settings.allow_link_local))
+    return targets
+
+
+class Answering:
+    """Which sources have answered last."""
+
+    def __init__(self) -> None:
+        self._silent: dict[str, str] = {}
+
+    def why_incomplete(self, gathered: Gathered) -> str | None:
+        """Why a tick with these answers tells nothing of some source; None = all have answered."""
+        for name in gathered.names:
+            self._silent.pop(name, None)
+        # one that was not asked again since it failed is as silent as before
+        self._silent |= {name: f"{name} cannot answer" for name in gathered.failed}
+        silent = {**self._silent, **gathered.late}
+        return next((silent[name] for name in sorted(silent)), None)
+
+
+class Heartbeat:
+    """Sends in a thread of its own; a tick only leaves word.
+
+    ``counts``: labels ``to`` and ``result`` (sent, failed, withheld); ``succeeded``: label ``to``,
+    when one was last taken; ``may_send``: False while this process must send nothing.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        every_seconds: float,
+        clock: Clock,
+        counts: Counter,
+        succeeded: Gauge,
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._targets, self._clock, self._may_send = tuple(targets), clock, may_send
+        self._every_seconds = every_seconds
+        self._counts, self._succeeded = counts, succeeded
+        self._log: Any = structlog.get_logger()
+        self._left = threading.Event()  # there is word for the thread
+        self._due = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._work, name="driftwatch heartbeat", daemon=True)
+        self._withheld: str | None = None
+        self._taken_at: dict[str, float] = {}  # monotonic
+        self._failing: dict[str, str] = {}
+        for target in self._targets:
+            for result in ("sent", "failed", "withheld"):
+                counts.labels(target.name, result)
+        if self._targets:
+            self._thread.start()
+
+    def ticked(self, why_withheld: str | None) -> None:
+        """A tick is committed; ``why_withheld``: why nobody is told of it, None = they are."""
+        if not self._targets:
+            return
+        if why_withheld is not None:
+            for target in self._targets:
+                self._counts.labels(target.name, "withheld").inc()
+            if why_withheld != self._withheld:
+                self._log.warning("heartbeat withheld", reason=why_withheld)
+        elif self._withheld is not None:
+            self._log.info("heartbeat goes on")
+        self._withheld = why_withheld
+        if why_withheld is None:
+            self._due = True
+            self._left.set()
+
+    def end(self) -> None:
+        """Send what the last tick left word of, then no more."""
+        self._ended = True
+        if self._thread.is_alive():
+            self._left.set()
+            self._thread.join(LIMITS.seconds * len(self._targets))
+
+    def send_due(self) -> None:
+        """Tell who has not been told for long enough."""
+        for target in self._targets:
+            began = time.monotonic()
+            if not self._may_send() or not due(
+                self._taken_at.get(target.name), began, self._every_seconds
+            ):
+                continue
+            failure = target.send(self._clock.now(), timedelta(seconds=self._every_seconds))
+            self._note(target.name, failure, began)
+
+    def _note(self, name: str, failure: DeliveryError | None, began: float) -> None:
+        if failure is None:
+            self._taken_at[name] = began
+            self._counts.labels(name, "sent").inc()
+            self._succeeded.labels(name).set(self._clock.now().timestamp())
+            if self._failing.pop(name, None) is not None:
+                self._log.info("heartbeat taken again", to=name)
+            return
+        self._counts.labels(name, "failed").inc()
+        if self._failing.get(name) != failure.message:
+            self._log.warning("heartbeat not taken", to=name, reason=failure.message)
+        self._failing[name] = failure.message
+
+    def _work(self) -> None:
+        while True:
+            self._left.wait()
+            self._left.clear()
+            ended, wanted, self._due = self._ended, self._due, False
+            if wanted:
+                try:
+                    self.send_due()
+                except Exception as error:  # noqa: BLE001 - one that fails ends no other
+                    self._log.error("heartbeat failed", reason=f"{type(error).__name__}: {error}")
+            if ended:
+                return
+
+
+def due(taken_at: float | None, now: float, every_seconds: float) -> bool:
+    """Whether the next heartbeat is due at a tick; seconds of one monotonic clock.
+
+    A tick comes a little early or late: a twentieth early is on time. One that was not taken is
+    tried again at the next tick.
+
+    >>> due(None, 5.0, 60.0), due(5.0, 50.0, 60.0), due(5.0, 62.5, 60.0)
+    (True, False, True)
+    """
+    return taken_at is None or now - taken_at >= 0.95 * every_seconds

@@ -1,0 +1,108 @@
+"""What is to be sent: the planner's inputs from the store, its messages' texts, one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.digest import MEMORY, plan_digests
+from driftwatch.incidents.planner import plan_deliveries
+from driftwatch.model import Incident, Transition
+from driftwatch.notify.occasion import payload_of
+from driftwatch.pipeline.plan import Plan
+from driftwatch.service.receivers import Receiver, without_ignored
+from driftwatch.store.store import Store, TickRecord
+
+# How far back a silence that is over can still keep an incident from being escalated.
+_SILENCES_REMEMBERED = timedelta(days=7)
+
+
+def commit_planned(
+    store: Store,
+    configured: Plan,
+    receivers: Sequence[Receiver],
+    tick: TickRecord,
+    before: Mapping[str, Incident],
+    after: Mapping[str, Incident],
+    happened: Sequence[Transition] = (),
+) -> Mapping[str, Incident]:
+    """Plan what is to be sent now, and commit it with a tick, or with nothing between two.
+
+    ``before``, ``after``: key → open incident before and after the tick; acknowledgements are read
+    from the store, where people write them; ``happened``: each incident with its page.
+    Returns the open incidents as committed.
+    """
+    now, reach = tick.until, store.minutes_reach()
+    routes = configured.routes_to(one.subscription for one in receivers)
+    routes = replace(routes, watched_since=now if reach is None else reach[0])
+    acknowledged = store.acknowledged_incidents()
+    plan = plan_deliveries(
+        [replace(t, incident=_acknowledged(t.incident, acknowledged)) for t in happened],
+        routes,
+        [one for one in store.silences() if one.ends_at > now - _SILENCES_REMEMBERED],
+        now,
+        open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
+        records=store.outbox_records(now, also={t.incident.id for t in happened}),
+        actions=store.unplanned_actions(),
+        mutes=configured.mutes,
+    )
+    digests = plan_digests(store.remembered(MEMORY), plan, before, routes, now)
+    pages = [page for one in plan.deliveries for page in _rendered(one)]
+    deliveries = without_ignored((*pages, *digests.deliveries, *tick.deliveries), receivers)
+    store.commit_tick(
+        replace(
+            tick,
+            incidents=_without_stored_pages(plan.open_incidents, before),
+            transitions=plan.transitions,
+            deliveries=deliveries,
+            planned_actions=plan.planned_actions,
+            ended_acknowledgements=plan.ended_acknowledgements,
+            memory={**tick.memory, **digests.memory},
+        )
+    )
+    return plan.open_incidents
+
+
+def _rendered(planned: PlannedDelivery) -> list[PlannedDelivery]:
+    """With the JSON that is sent. One that cannot be made holds up no other, nor the tick.
+
+    A page goes out as it was first made then; a silence's notice, that has none, does not.
+    """
+    try:
+        return [replace(planned, payload=payload_of(planned))]
+    except Exception as error:  # noqa: BLE001 - see above
+        structlog.get_logger().error(
+            "page sent as first made" if planned.payload else "notice not sent",
+            id=planned.subject,
+            receiver=planned.receiver,
+            about=planned.event,
+            reason=f"{type(error).__name__}: {error}",
+        )
+        return [planned] if planned.payload else []
+
+
+def _without_stored_pages(
+    incidents: Mapping[str, Incident], before: Mapping[str, Incident]
+) -> list[Incident]:
+    """The incidents to write: a page that was committed is kept where none is brought."""
+    return [
+        replace(one, page=None)
+        if key in before and (before[key].id, before[key].page) == (one.id, one.page)
+        else one
+        for key, one in incidents.items()
+    ]
+
+
+def _acknowledged(incident: Incident, acknowledged: Mapping[str, Incident]) -> Incident:
+    stored = acknowledged.get(incident.id)
+    return replace(
+        incident,
+        acknowledged_at=None if stored is None else stored.acknowledged_at,
+        acknowledged_by=None if stored is None else stored.acknowledged_by,
+        acknowledged_until=None if stored is None else stored.acknowledged_until,
+        acknowledged_comment=None if stored is None else stored.acknowledged_comment,
+    )

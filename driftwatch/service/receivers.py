@@ -1,0 +1,110 @@
+"""Receivers as the service plans and sends for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.routing import Notices, Subscription
+from driftwatch.model import Severity
+from driftwatch.notify.change import ServerChange, change_documents
+from driftwatch.receivers.registry import FreshSender, build_senders
+from driftwatch.receivers.sender import Sender
+from driftwatch.settings import ReceiverSettings, Settings
+from driftwatch.settings.receivers.event_table import handling, row_of
+from driftwatch.settings.receivers.slack import SlackReceiver
+
+
+@dataclass(frozen=True, slots=True)
+class Reposts:
+    """How a receiver that forgets what fires is posted it again."""
+
+    sender: FreshSender
+    every_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A receiver as the planner sees it."""
+
+    name: str
+    severities: tuple[Severity, ...]
+    sender: Sender
+    notices: Notices = "off"
+    reposts: Reposts | None = None  # None: it is posted a page once
+    changes: bool = False  # whether it is sent changes of settings and releases
+    form: str = "stdout"  # its row in the table of what receivers do with each event
+    slack: SlackReceiver | None = None  # of Slack: its buttons
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it takes."""
+        return Subscription(self.name, self.severities, self.notices)
+
+
+def subscriptions_of(settings: Settings) -> list[Subscription]:
+    """What the receivers of a configuration take; no secret is read."""
+    return [Subscription(r.name, r.severities, r.takes_notices) for r in settings.receivers]
+
+
+def receivers_of(settings: Settings) -> list[Receiver]:
+    """The receivers of a configuration, in its order.
+
+    Raises ConfigError: secrets that cannot be read, all of them.
+    """
+    senders = build_senders(settings.receivers)
+    return [
+        Receiver(
+            one.name,
+            one.severities,
+            senders[one.name],
+            notices=one.takes_notices,
+            reposts=_reposts(one, senders[one.name]),
+            changes=one.changes,
+            form=one.form,
+            slack=one.slack,
+        )
+        for one in settings.receivers
+    ]
+
+
+def _reposts(receiver: ReceiverSettings, sender: FreshSender) -> Reposts | None:
+    """An Alertmanager forgets what is not posted to it again."""
+    part = receiver.alertmanager
+    return None if part is None else Reposts(sender, part.interval)
+
+
+def planned_changes(
+    changes: Iterable[ServerChange],
+    receivers: Iterable[Receiver],
+    external_url: str | None,
+    now: datetime,
+) -> list[PlannedDelivery]:
+    """Changes of servers for the receivers that want them; the same change is the same subject."""
+    wanting = sorted(one.name for one in receivers if one.changes)
+    if not wanting:
+        return []
+    documents = change_documents(changes, external_url)
+    return [
+        PlannedDelivery(id_, "change", name, "first", document, now, kind="change")
+        for id_, document in documents.items()
+        for name in wanting
+    ]
+
+
+def without_ignored(
+    planned: Iterable[PlannedDelivery], receivers: Iterable[Receiver]
+) -> list[PlannedDelivery]:
+    """What is planned, without what its receiver would ignore: the outbox holds what is sent."""
+    forms = {one.name: one.form for one in receivers}
+    return [
+        one
+        for one in planned
+        if handling(
+            forms.get(one.receiver, "stdout"),
+            row_of(one.event, one.number, one.reason, one.payload),
+        )
+        != "ignores"
+    ]

@@ -1,0 +1,90 @@
+"""What a complete tick leaves in the metrics and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+import structlog
+
+from driftwatch.collect.schema import Source
+from driftwatch.model import Transition
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.rulebook.rules import Rule
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.scrape_failures import ScrapeFailures
+from driftwatch.service.source_threads import Gathered
+
+
+class TickNotes:
+    """Notes ticks; remembers which servers fail, so that each is named once."""
+
+    def __init__(self, metrics: OwnMetrics) -> None:
+        self._metrics = metrics
+        self._failures = ScrapeFailures()
+        self._log: Any = structlog.get_logger()
+
+    def sources(self, sources: Iterable[Source], gathered: Gathered) -> None:
+        """Metrics of what was asked."""
+        metrics = self._metrics
+        for name, seconds in gathered.seconds.items():
+            metrics.source_seconds.labels(name).set(seconds)
+        for source in sources:
+            metrics.source_failures.labels(source.name).inc(source.name in gathered.failed)
+            until = gathered.collected_until.get(source.name)
+            if until is not None:
+                metrics.source_until.labels(source.name).set(until.timestamp())
+
+    def tick(
+        self, outcome: Outcome, state: State, rules: Sequence[Rule], seconds: float, now: datetime
+    ) -> None:
+        """Metrics and log lines of one complete tick; ``seconds``: how long it took."""
+        metrics = self._metrics
+        metrics.ticks.labels("complete").inc()
+        metrics.tick_seconds.observe(seconds)
+        metrics.last_tick.set(now.timestamp())
+        if state.evaluated_until is not None:
+            metrics.evaluated_until.set(state.evaluated_until.timestamp())
+        metrics.targets.set(len(state.targets))
+        metrics.note_minute(outcome, state, rules)
+        good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
+        metrics.scrapes.labels("ok").inc(good)
+        metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
+        metrics.problems.inc(len(outcome.problems))
+        metrics.incidents.note(state.incidents.values())
+        if len(outcome.rows):
+            latest = outcome.rows["end"] == outcome.rows["end"].max()
+            for rule in outcome.verdicts.columns:
+                unknown = outcome.verdicts[rule].filter(latest).null_count()
+                metrics.unknown.labels(rule).set(unknown)
+        metrics.retired.inc(len(outcome.retired))
+        for key, why in sorted(outcome.retired.items()):
+            self._log.info("target retired", target=key.text, reason=why)
+        rows = pl.concat([outcome.scrapes, outcome.unseen])
+        for change in self._failures.changes(rows):
+            if change.reason is None:
+                self._log.info("answers again", target=change.instance)
+            else:
+                self._log.warning("no data", target=change.instance, reason=change.reason)
+        for instance, why in outcome.not_evaluated.items():
+            self._log.error("not evaluated", target=instance, why=why)
+        for problem in outcome.problems:
+            self._log.warning("source", where=problem.where, reason=problem.reason)
+
+    def events(
+        self, happened: Sequence[Transition], outcome: Outcome, verifications_failed: Sequence[str]
+    ) -> None:
+        """What people are told, and the tracebacks of what must not happen."""
+        for answer in outcome.advices:
+            if answer.failed is not None:
+                self._log.error(
+                    "simulation failed", target=answer.target.key.text, why=answer.failed
+                )
+        for traceback in verifications_failed:
+            self._log.error("verification failed", why=traceback)
+        for transition in happened:
+            incident = transition.incident
+            summary = (incident.page or {}).get("summary")
+            self._log.info(transition.event, id=incident.id, rule=incident.rule, summary=summary)

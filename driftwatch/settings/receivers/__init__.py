@@ -1,0 +1,1 @@
+"""The settings of receivers: one module a kind, as in ``driftwatch/receivers``."""

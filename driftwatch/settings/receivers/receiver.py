@@ -1,0 +1,98 @@
+"""Who gets pages, and of which severities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from driftwatch.model import Severity
+from driftwatch.settings.receivers.alertmanager import AlertmanagerReceiver
+from driftwatch.settings.receivers.apprise import AppriseReceiver
+from driftwatch.settings.receivers.email import EmailReceiver
+from driftwatch.settings.receivers.event_table import PAGES_ONLY, handling
+from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
+from driftwatch.settings.receivers.slack import SlackReceiver
+from driftwatch.settings.receivers.stdout import StdoutReceiver
+from driftwatch.settings.receivers.webhook import WebhookReceiver
+from driftwatch.settings.values import Name, one_of
+from driftwatch.yaml_models import Part, fault
+
+# a kind is a field of ReceiverSettings, a module here, and one in driftwatch/receivers
+KINDS = ("slack", "pagerduty", "alertmanager", "email", "apprise", "webhook", "stdout")
+
+
+class ReceiverSettings(Part):
+    """Who gets pages, and of which severities."""
+
+    name: Name = Field(description="name that rules and commands use")
+    slack: SlackReceiver | None = Field(None, description="a Slack incoming webhook, or an app")
+    pagerduty: PagerdutyReceiver | None = Field(None, description="a PagerDuty service")
+    alertmanager: AlertmanagerReceiver | None = Field(None, description="an Alertmanager cluster")
+    email: EmailReceiver | None = Field(None, description="mail through a relay")
+    apprise: AppriseReceiver | None = Field(None, description="a service that Apprise knows")
+    webhook: WebhookReceiver | None = Field(None, description="a generic webhook")
+    stdout: StdoutReceiver | None = Field(None, description="standard output: {}")
+    severities: tuple[Severity, ...] = Field(
+        ("page", "ticket"), min_length=1, description="severities it takes"
+    )
+    notices: Literal["each", "daily", "off"] | None = Field(
+        None,
+        description="notices: each at once, a daily digest, or none; daily unless it takes pages "
+        "alone or is of a kind that takes no digest",
+    )
+    changes: bool = Field(False, description="tell it of changed settings and releases of servers")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _severities_of_kind(cls, raw: object) -> object:
+        if isinstance(raw, Mapping) and "severities" not in raw and PAGES_ONLY & raw.keys():
+            return {**raw, "severities": ("page",)}
+        return raw
+
+    @field_validator("stdout", mode="before")
+    @classmethod
+    def _bare(cls, value: object) -> object:
+        return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        one_of(self, *KINDS)
+        if self.notices == "daily" and not self.takes_digests:
+            message = f"{self.kind} takes alerts alone, no digest"
+            raise fault("not-allowed", message, "write each or off", inner=("notices",))
+        if self.notices == "off" and "notice" in self.severities:
+            message = "severities has notice, and notices is off"
+            raise fault("not-allowed", message, "leave one of them out", inner=("notices",))
+        if self.changes and handling(self.form, "change") == "ignores":
+            message = f"{self.kind} takes no changes"
+            raise fault("not-allowed", message, "leave it out", inner=("changes",))
+        return self
+
+    @property
+    def takes_digests(self) -> bool:
+        """Whether its form takes messages that are no alert."""
+        return handling(self.form, "digest") != "ignores"
+
+    @property
+    def takes_notices(self) -> Literal["each", "daily", "off"]:
+        """How it takes notices."""
+        if self.notices is not None:
+            return self.notices
+        if not self.takes_digests:
+            return "each" if "notice" in self.severities else "off"
+        return "off" if self.severities == ("page",) else "daily"
+
+    @property
+    def kind(self) -> str:
+        """Which one of :data:`KINDS` it is."""
+        return next(name for name in KINDS if getattr(self, name) is not None)
+
+    @property
+    def form(self) -> str:
+        """Its row in the table of what a receiver does with each event."""
+        is_other = self.webhook is not None and self.webhook.format == "alertmanager"
+        if self.slack is not None and self.slack.is_app:
+            return "slack, app"
+        return "webhook, format alertmanager" if is_other else self.kind

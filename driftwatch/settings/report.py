@@ -1,0 +1,39 @@
+"""When the weekly report is made and who gets it, and what a GPU costs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from driftwatch.settings.values import File, Name, Number
+from driftwatch.yaml_models import Part
+
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+Currency = Annotated[str, Field(pattern=r"^[^\s\d<>&\"']{1,8}$")]
+
+
+class GpuHourPrice(Part):
+    """What an hour of one GPU costs."""
+
+    amount: Number = Field(description="price of one GPU for one hour")
+    currency: Currency = Field(description="its currency, as it is printed: EUR, $")
+
+
+class ReportSettings(Part):
+    """When the weekly report is made, and who gets it."""
+
+    weekday: Weekday = Field("monday", description="the day on which it is made")
+    hour: int = Field(7, ge=0, le=23, strict=True, description="the hour, UTC")
+    receivers: tuple[Name, ...] = Field(
+        (), description="names of the receivers that get it; without any all of them"
+    )
+    directory: File | None = Field(None, description="folder that the HTML file is written into")
+
+    @field_validator("receivers")
+    @classmethod
+    def _check_receivers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"named twice: {', '.join(twice)}")
+        return names

@@ -1,0 +1,62 @@
+"""What the outbox holds of what is open, for the planner: a few rows a receiver, no payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, case, func, select
+
+from driftwatch.incidents.outbox_history import OutboxRecord
+from driftwatch.store.database import Database, chunks
+from driftwatch.store.tables import deliveries, incidents, silences
+
+
+class OutboxRecords(Database):
+    """Part of the store: what was sent so far."""
+
+    def outbox_records(
+        self, silences_until: datetime, also: Iterable[str] = ()
+    ) -> list[OutboxRecord]:
+        """Of open incidents, of silences that end after a time, and of incidents by id."""
+        of_open = _query().join(incidents, incidents.c.id == deliveries.c.incident_id)
+        of_silences = _query().join(silences, silences.c.id == deliveries.c.subject)
+        queries = [
+            of_open.where(incidents.c.state != "resolved"),
+            of_silences.where(deliveries.c.kind == "silence", silences.c.until > silences_until),
+        ]
+        for ids in chunks(sorted(also)):
+            queries.append(of_open.where(incidents.c.state == "resolved", incidents.c.id.in_(ids)))
+        with self._reading() as connection:
+            return [
+                OutboxRecord(
+                    **{
+                        **row,
+                        "is_pending": bool(row["is_pending"]),
+                        "is_dead": bool(row["is_dead"]),
+                    }
+                )
+                for query in queries
+                for row in connection.execute(query).mappings()
+            ]
+
+
+def _query() -> Select[Any]:
+    table = deliveries.c
+    # max() of a coalesce loses the column's type, which gives SQLite's text its zone back
+    sent_at, planned_at = func.max(table.sent_at), func.max(table.planned_at)
+    last_at = case((sent_at > planned_at, sent_at), else_=planned_at)
+    return select(
+        table.kind,
+        table.subject,
+        table.receiver,
+        table.event,
+        table.reason,
+        func.max(table.number).label("number"),
+        func.min(table.planned_at).label("first_at"),
+        planned_at.label("planned_at"),
+        last_at.label("last_at"),
+        func.max(case((table.status == "pending", 1), else_=0)).label("is_pending"),
+        func.min(case((table.status == "dead", 1), else_=0)).label("is_dead"),
+    ).group_by(table.kind, table.subject, table.receiver, table.event, table.reason)

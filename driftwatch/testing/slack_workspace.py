@@ -1,0 +1,348 @@
+"""Slack's Web API and Socket Mode on the loopback, for an app with a bot token.
+
+Sources: docs.slack.dev/reference/methods (arguments, answers, error tables of each method below),
+/apis/events-api/using-socket-mode (hello, envelopes, disconnect), /reference/interaction-payloads
+(block_actions), /apis/web-api/rate-limits. slack-sdk's own clients are run against it in tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import parse_qsl
+
+from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from driftwatch.testing.slack_blocks import mentions, refusal
+from driftwatch.testing.slack_socket import SlackSocket
+
+BOT_TOKEN = "xoxb-canary-bot-token"  # noqa: S105 - of a server in a test
+APP_TOKEN = "xapp-canary-app-token"  # noqa: S105
+TEAM, APP, BOT = "T0000TEAM", "A0000APP", "B0000BOT"
+ALL_SCOPES = (
+    *("channels:history", "channels:read", "chat:write", "files:write"),
+    *("usergroups:read", "users:read"),
+)
+# method → the scope that it needs, of those for public channels
+_SCOPES = {
+    "chat.postMessage": "chat:write",
+    "chat.update": "chat:write",
+    "conversations.history": "channels:history",
+    "conversations.members": "channels:read",
+    "files.completeUploadExternal": "files:write",
+    "files.getUploadURLExternal": "files:write",
+    "usergroups.users.list": "usergroups:read",
+    "users.info": "users:read",
+}
+# these take JSON; others read and take forms
+_JSON = frozenset(("chat.postMessage", "chat.update", "files.completeUploadExternal"))
+# in a form these are JSON
+_OBJECTS = frozenset(("blocks", "files", "metadata"))
+_LONGEST_ALT_TEXT = 1000
+
+
+@dataclass(slots=True)
+class Posted:
+    """One message as it stands."""
+
+    channel: str
+    ts: str
+    payload: dict[str, Any]
+    thread_ts: str | None = None
+    edits: int = 0
+    files: list[str] = field(default_factory=list)  # titles
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """One file that was shared."""
+
+    name: str
+    alt_text: str
+    content: bytes
+    title: str
+    channel: str
+    thread_ts: str | None
+
+
+class SlackWorkspace(LoopbackServer):
+    """One workspace with one app; the API is at :attr:`api_url`.
+
+    Args:
+        members: channel → user ids; the app is in all of them.
+        names: user id → display name.
+        groups: user group id → user ids.
+
+    Attributes:
+        scopes: what the bot token may do.
+        messages: by (channel, ts), threads too; a deleted one is not there.
+        files: what was shared, in order.
+        answers: what was posted to a ``response_url``, in order.
+        calls: method names, in order.
+        failing: answers per method, given before any judging, first in first out.
+        silent: methods whose next calls are done and never answered, one entry a call.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, tuple[str, ...]],
+        names: Mapping[str, str] | None = None,
+        groups: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.members, self.names, self.groups = dict(members), dict(names or {}), dict(groups or {})
+        self.scopes = set(ALL_SCOPES)
+        self.archived: set[str] = set()
+        self.messages: dict[tuple[str, str], Posted] = {}
+        self.mentions: list[str] = []
+        self.files: list[Uploaded] = []
+        self.answers: list[dict[str, Any]] = []
+        self.calls: list[str] = []
+        self.failing: dict[str, deque[Answer]] = {}
+        self.silent: list[str] = []
+        self.socket = SlackSocket()
+        self._waiting: dict[str, dict[str, Any]] = {}
+        self._numbers = itertools.count(1)
+        self._judging = threading.Lock()
+
+    @property
+    def api_url(self) -> str:
+        """What ``api_url`` of the settings is."""
+        return f"{self.address}/api/"
+
+    def top(self, channel: str) -> list[Posted]:
+        """The messages of a channel that are in no thread, oldest first."""
+        every = [one for one in self.messages.values() if one.channel == channel]
+        return [one for one in every if one.thread_ts is None]
+
+    def thread(self, message: Posted) -> list[Posted]:
+        """What stands under a message."""
+        return [one for one in self.messages.values() if one.thread_ts == message.ts]
+
+    def fail_call(self, method: str, error: str, status: int = 200, **rest: str) -> None:
+        """Answer the method's next call with ``ok: false``, or with another status."""
+        headers = {n.replace("_", "-"): t for n, t in rest.items() if n == "Retry_After"}
+        body = {"ok": False, "error": error, **{n: t for n, t in rest.items() if n not in headers}}
+        answer = Answer(status, json.dumps(body), headers)
+        self.failing.setdefault(method, deque()).append(answer)
+
+    def click(self, message: Posted, action_id: str, user: str, at: float, **rest: Any) -> str:
+        """Somebody clicks a button of a message; returns the envelope's id.
+
+        ``at``: when, seconds of the epoch; ``rest``: fields of the payload that are otherwise.
+        """
+        buttons = [
+            one
+            for block in message.payload["blocks"]
+            if block["type"] == "actions"
+            for one in block["elements"]
+            if one["action_id"] == action_id
+        ]
+        if not buttons and "actions" not in rest:
+            raise LookupError(f"the message has no button {action_id}")
+        payload = {
+            "type": "block_actions",
+            "team": {"id": TEAM, "domain": "example"},
+            "user": {"id": user, "username": user.lower(), "name": user.lower(), "team_id": TEAM},
+            "api_app_id": APP,
+            "container": {
+                "type": "message",
+                "message_ts": message.ts,
+                "channel_id": message.channel,
+                "is_ephemeral": False,
+            },
+            "trigger_id": f"{next(self._numbers)}.1.1",
+            "channel": {"id": message.channel, "name": "oncall"},
+            "message": {"type": "message", "ts": message.ts, "text": message.payload["text"]},
+            "response_url": f"{self.address}/actions/{TEAM}/{next(self._numbers)}",
+            "actions": [
+                {
+                    "type": "button",
+                    "action_id": action_id,
+                    "block_id": "b1",
+                    "text": button["text"],
+                    "value": button.get("value"),
+                    "action_ts": f"{at:.6f}",
+                }
+                for button in buttons
+            ],
+            **rest,
+        }
+        return self.socket.push("interactive", payload)
+
+    def judge(self, request: Request) -> Answer:
+        """What Slack answers."""
+        with self._judging:
+            if request.path.startswith("/actions/"):
+                self.answers.append(json.loads(request.body))
+                return Answer(200, "ok")
+            if request.path.startswith("/upload/"):
+                return self._receive(request)
+            return self._method(request)
+
+    def _method(self, request: Request) -> Answer:
+        method = request.path.removeprefix("/api/")
+        self.calls.append(method)
+        if planned := self.failing.get(method):
+            return planned.popleft()
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        wanted = APP_TOKEN if method == "apps.connections.open" else BOT_TOKEN
+        if token != wanted:
+            return _answer({"ok": False, "error": "invalid_auth" if token else "not_authed"})
+        scope = _SCOPES.get(method)
+        if scope is not None and scope not in self.scopes:
+            provided = ",".join(sorted(self.scopes))
+            document = {"error": "missing_scope", "needed": scope, "provided": provided}
+            return self._scoped({"ok": False, **document})
+        handler = getattr(self, "_" + method.replace(".", "_"), None)
+        if handler is None:
+            return _answer({"ok": False, "error": "unknown_method"})
+        arguments = _arguments(request, as_json=method in _JSON)
+        if arguments is None:
+            return _answer({"ok": False, "error": "invalid_arguments"})
+        answer = self._scoped(handler(arguments))
+        if method in self.silent:
+            self.silent.remove(method)
+            return Answer(0, hang=True)
+        return answer
+
+    def _scoped(self, document: Mapping[str, Any]) -> Answer:
+        headers = {"X-OAuth-Scopes": ",".join(sorted(self.scopes))}
+        return _answer({"ok": True, **document}, headers)
+
+    def _channel_error(self, channel: Any) -> str | None:
+        if channel not in self.members:
+            return "channel_not_found"
+        return "is_archived" if channel in self.archived else None
+
+    def _auth_test(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        return {"team": "example", "team_id": TEAM, "user": "driftwatch", "bot_id": BOT}
+
+    def _apps_connections_open(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        return {"url": self.socket.url}
+
+    def _chat_postMessage(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        channel, thread = arguments.get("channel"), arguments.get("thread_ts")
+        wrong = self._channel_error(channel) or refusal(arguments)
+        if wrong is None and thread is not None and (channel, thread) not in self.messages:
+            wrong = "thread_not_found"
+        if wrong is not None or not isinstance(channel, str):
+            return {"ok": False, "error": wrong}
+        ts = f"{1_794_970_000 + next(self._numbers)}.000100"
+        self.messages[channel, ts] = Posted(channel, ts, arguments, thread)
+        self.mentions += mentions(arguments)
+        return {"channel": channel, "ts": ts, "message": {"type": "message", "ts": ts}}
+
+    def _chat_update(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        channel, ts = arguments.get("channel"), arguments.get("ts")
+        wrong = self._channel_error(channel)
+        if wrong == "is_archived":
+            wrong = "is_inactive"
+        posted = self.messages.get((str(channel), str(ts)))
+        wrong = wrong or ("message_not_found" if posted is None else refusal(arguments))
+        if wrong is not None or posted is None:
+            return {"ok": False, "error": wrong}
+        metadata = {name: posted.payload[name] for name in ("metadata",) if name in posted.payload}
+        posted.payload, posted.edits = {**metadata, **arguments}, posted.edits + 1
+        self.mentions += mentions(arguments)
+        return {"channel": channel, "ts": ts, "text": arguments.get("text", "")}
+
+    def _conversations_history(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        channel, oldest = arguments.get("channel"), float(arguments.get("oldest") or 0)
+        if channel not in self.members:
+            return {"ok": False, "error": "channel_not_found"}
+        entries = []
+        for one in reversed(self.top(str(channel))):
+            if float(one.ts) > oldest:
+                entry = {"type": "message", "ts": one.ts, "text": one.payload.get("text", "")}
+                if arguments.get("include_all_metadata") and "metadata" in one.payload:
+                    entry["metadata"] = one.payload["metadata"]
+                entries.append(entry)
+        limit = int(arguments.get("limit") or 100)
+        return {"messages": entries[:limit], "has_more": len(entries) > limit}
+
+    def _conversations_members(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if arguments.get("channel") not in self.members:
+            return {"ok": False, "error": "channel_not_found"}
+        every = self.members[arguments["channel"]]
+        limit, start = int(arguments.get("limit") or 100), int(arguments.get("cursor") or 0)
+        following = str(start + limit) if start + limit < len(every) else ""
+        page = list(every[start : start + limit])
+        return {"members": page, "response_metadata": {"next_cursor": following}}
+
+    def _usergroups_users_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        users = self.groups.get(str(arguments.get("usergroup")))
+        if users is None:
+            return {"ok": False, "error": "no_such_subteam"}
+        return {"users": list(users)}
+
+    def _users_info(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        user = str(arguments.get("user"))
+        if user not in self.names:
+            return {"ok": False, "error": "user_not_found"}
+        profile = {"display_name": self.names[user], "real_name": self.names[user]}
+        return {"user": {"id": user, "name": user.lower(), "profile": profile}}
+
+    def _files_getUploadURLExternal(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        if not str(arguments.get("length", "")).isdigit() or not arguments.get("filename"):
+            return {"ok": False, "error": "invalid_arguments"}
+        if len(arguments.get("alt_txt", "")) > _LONGEST_ALT_TEXT:
+            return {"ok": False, "error": "alt_txt_too_large"}
+        number = f"F{next(self._numbers):07d}"
+        self._waiting[number] = dict(arguments)
+        return {"upload_url": f"{self.address}/upload/{number}", "file_id": number}
+
+    def _receive(self, request: Request) -> Answer:
+        file = self._waiting.get(request.path.removeprefix("/upload/"))
+        if file is None or len(request.body) != int(file["length"]):
+            return Answer(400, "bad upload")
+        if "authorization" in request.headers:
+            return Answer(400, "a token was sent to an upload")
+        file["content"] = request.body
+        return Answer(200, f"OK - {len(request.body)}")
+
+    def _files_completeUploadExternal(  # noqa: N802
+        self, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        entries = []
+        for one in arguments.get("files") or ():
+            file = self._waiting.pop(one["id"], {})
+            if "content" not in file:
+                return {"ok": False, "error": "file_not_found"}
+            channel, thread = arguments.get("channel_id", ""), arguments.get("thread_ts")
+            shared = (one.get("title", ""), channel, thread)
+            alt = file.get("alt_txt", "")
+            self.files.append(Uploaded(file["filename"], alt, file["content"], *shared))
+            entries.append({"id": one["id"], "title": one.get("title", "")})
+        return {"files": entries}
+
+    def __enter__(self) -> Self:
+        self.socket.start()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.socket.stop()
+        super().__exit__(*error)
+
+
+def _arguments(request: Request, *, as_json: bool) -> dict[str, Any] | None:
+    kind = request.headers.get("content-type", "")
+    try:
+        if as_json and "application/json" in kind:
+            document = json.loads(request.body)
+            return document if isinstance(document, dict) else None
+        if "application/x-www-form-urlencoded" in kind or not request.body:
+            form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
+            return {n: json.loads(t) if n in _OBJECTS else t for n, t in form.items()}
+    except ValueError:
+        return None
+    return None
+
+
+def _answer(document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
+    kind = {"Content-Type": "application/json; charset=utf-8"}
+    return Answer(200, json.dumps(document), {**kind, **(headers or {})})

@@ -1,0 +1,1 @@
+"""The web: pages that a page's link opens; HTML and JSON of the same view, no script."""

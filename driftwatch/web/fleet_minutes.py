@@ -1,0 +1,171 @@
+"""The newest minute of every target, kept in memory: the fleet page must not read a fleet's rows.
+
+A batch of minutes is decoded once, whoever looks; a thread looks for new ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import structlog
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.slo import slo_columns
+from driftwatch.errors import DriftwatchError
+from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.stored_state import stored_targets
+from driftwatch.store.minute_columns import LAST, STORED_SCHEMA
+from driftwatch.web.database import Batch, WebStore
+
+LOOKED_BACK = timedelta(minutes=10)
+EACH_SECONDS = 5.0
+_KEY = list(KEY_COLUMNS)
+_HISTOGRAMS = ("ttft_seconds", "tpot_seconds")
+# Counted in each minute: what means of several servers over the same minutes are made of.
+COUNTS = (
+    *("duration_seconds", "forward_passes", "generation_tokens_total", "itl_seconds_count"),
+    *("queue_seconds_sum", "queue_seconds_count", "prompt_tokens_sum", "prompt_tokens_count"),
+    *("generation_tokens_sum", "generation_tokens_count"),
+)
+_SUMMED = tuple(f"{name}_{part}" for name in _HISTOGRAMS for part in ("sum", "count"))
+_LISTS = tuple(f"{name}_{part}" for name in _HISTOGRAMS for part in ("buckets", "edges"))
+_TARGETS = ("slo_ttft_seconds", "slo_tpot_seconds", "slo_share")
+_GAUGES = (
+    *("pool", "scrapes", "restarted", "configuration_changed", "slo_missed"),
+    *("running_requests", "waiting_requests", "kv_cache_usage_ratio", "max_num_seqs"),
+    *("max_num_seqs_inferred", "max_num_batched_tokens", "gpu_count"),
+    "limit_binding_share_10m_ratio",
+)
+# Of a minute what the fleet page may show.
+SCHEMA = {
+    name: dtype
+    for name, dtype in STORED_SCHEMA.items()
+    if name in (*_KEY, "end", *_GAUGES, *COUNTS, *_SUMMED, *_LISTS) or name in LAST
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """Every target's newest minute, and its latencies of the last ten."""
+
+    end: datetime | None = None  # of the newest minute of any target, None = there is none
+    targets: Mapping[TargetKey, Target] = field(default_factory=dict)  # in order, with their pools
+    # row for row with them: columns of a stored minute, `end` NULL where ten minutes have none,
+    # and those of :func:`driftwatch.detect.slo.slo_columns`
+    rows: pl.DataFrame = field(default_factory=pl.DataFrame)
+    # the last ten minutes of each: key, end, scrapes, restarted, GPUs, :data:`COUNTS` and the sum
+    # and count of each latency
+    minutes: pl.DataFrame = field(default_factory=pl.DataFrame)
+
+
+class FleetMinutes:
+    """The fleet of one database, read anew where there are new minutes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._fleet = Fleet()
+        self._frames: dict[tuple[int, datetime], pl.DataFrame] = {}
+        self._reading = threading.Lock()
+        self._is_kept = threading.Event()
+
+    def current(self, store: WebStore) -> Fleet:
+        """The fleet; at most :data:`EACH_SECONDS` old where a thread keeps it, else as stored."""
+        if not self._is_kept.is_set():
+            self.refresh(store)
+        return self._fleet
+
+    def refresh(self, store: WebStore) -> None:
+        """Read the minutes that are new.
+
+        Raises StoreError: the database does not serve.
+        """
+        with self._reading:
+            frames = store.newest_minutes(LOOKED_BACK, SCHEMA, self._frames)
+            if frames.keys() != self._frames.keys():
+                targets = self._plan.assign(stored_targets(store))
+                self._frames, self._fleet = frames, fleet_of(frames, targets, self._plan)
+
+    @contextmanager
+    def kept_fresh(self, opened: Callable[[], WebStore]) -> Iterator[None]:
+        """Refresh in a thread while the context lasts."""
+        ending = threading.Event()
+
+        def keep() -> None:
+            while True:
+                try:
+                    self.refresh(opened())
+                    self._is_kept.set()
+                except DriftwatchError as error:
+                    # who asks for a page is told; here it is only not fresh
+                    self._is_kept.clear()
+                    structlog.get_logger().warning("fleet not read", reason=error.message)
+                if ending.wait(EACH_SECONDS):
+                    return
+
+        thread = threading.Thread(target=keep, name="driftwatch-fleet", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join(EACH_SECONDS)
+            self._is_kept.clear()
+
+
+def fleet_of(
+    frames: Mapping[Batch, pl.DataFrame], targets: Mapping[TargetKey, Target], plan: Plan
+) -> Fleet:
+    """The newest minute of each target in these frames, with its latencies of ten."""
+    if not frames or not targets:
+        return Fleet(targets=targets)
+    minutes = pl.concat(frames.values()).sort([*_KEY, "end"])
+    end = minutes["end"].max()
+    assert isinstance(end, datetime)  # noqa: S101 - a frame has rows
+    minutes = minutes.filter(pl.col("end") > end - LOOKED_BACK)
+    newest = minutes.unique(_KEY, keep="last", maintain_order=True)
+    newest = newest.drop(*COUNTS, *_SUMMED, *_LISTS)
+    keys = [tuple(key) for key in targets]
+    rows = pl.DataFrame(keys, dict.fromkeys(_KEY, pl.String), orient="row")
+    for frame in (newest, _latencies(minutes, newest)):
+        rows = rows.join(frame, on=_KEY, how="left", maintain_order="left")
+    serving = plan.serving_frame(targets.values())
+    judged = slo_columns(rows, serving)
+    rows = rows.drop(*_SUMMED, *_LISTS).with_columns(*judged, *serving.select(_TARGETS))
+    beside = ("scrapes", "restarted", "configuration_changed", "gpu_count")
+    counted = minutes.select(*_KEY, "end", *beside, *COUNTS, *_SUMMED)
+    return Fleet(end.astimezone(UTC), targets, rows, counted)
+
+
+def _latencies(rows: pl.DataFrame, newest: pl.DataFrame) -> pl.DataFrame:
+    """Ten minutes of each target added up, cut at restarts and where bucket edges changed."""
+    changed = pl.col("restarted").fill_null(False) | pl.col("configuration_changed").fill_null(
+        False
+    )
+    last = pl.col("end").filter(changed).max().over(_KEY)
+    rows = rows.filter(last.is_null() | (pl.col("end") >= last))
+    out = newest.select(*_KEY)
+    for name in _HISTOGRAMS:
+        edges, buckets = f"{name}_edges", f"{name}_buckets"
+        own = rows.filter(pl.col(buckets).list.len() > 0)
+        own = own.filter(pl.col(edges) == pl.col(edges).last().over(_KEY))
+        whole = own.group_by(_KEY, maintain_order=True).agg(
+            pl.col(edges).last(), pl.col(f"{name}_sum").sum(), pl.col(f"{name}_count").sum()
+        )
+        cells = own.select(*_KEY, buckets, cell=pl.int_ranges(pl.col(buckets).list.len()))
+        added = (
+            cells.explode(buckets, "cell")
+            .group_by(*_KEY, "cell")
+            .agg(pl.col(buckets).sum())
+            .sort(*_KEY, "cell")
+            .group_by(_KEY, maintain_order=True)
+            .agg(pl.col(buckets))
+        )
+        both = whole.join(added, on=_KEY, how="left", maintain_order="left")
+        out = out.join(both, on=_KEY, how="left", maintain_order="left")
+    return out

@@ -1,0 +1,97 @@
+"""What one word says of each target, worst first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from driftwatch.model import Incident, Target, TargetKey
+
+# Worst first: the rank of a state is its place.
+STATES = (
+    *("firing", "no data", "taken", "silenced", "target missed", "slower", "limit full"),
+    *("ticket", "pending", "not judged", "notice", "in target", "as its baseline"),
+)
+RANK = {state: rank for rank, state in enumerate(STATES)}
+UNKNOWN = ("no data", "not judged")
+# Of these one minute says more than an incident that is milder.
+_MILD = ("ticket", "pending", "notice")
+_SILENT = "nothing scraped in the last 10 min"
+
+
+class TargetState(NamedTuple):
+    """One target's state."""
+
+    state: str
+    incident: Incident | None  # what it is in the hands of, None = it has none
+    reason: str | None  # why it is unknown, None = it is not
+
+
+def incident_state(incident: Incident) -> str:
+    """The word of an open incident."""
+    if incident.state == "pending":
+        return "pending"
+    if incident.severity != "page":
+        return incident.severity
+    if incident.acknowledged_at is not None:
+        return "taken"
+    return "silenced" if incident.is_quiet else "firing"
+
+
+def worst_incidents(
+    incidents: Iterable[Incident], targets: Mapping[TargetKey, Target]
+) -> dict[TargetKey, Incident]:
+    """Target → its worst open incident, its own or that of its pool."""
+    every = list(incidents)
+    speakers = {one.key: one for one in every}
+    worst: dict[TargetKey, Incident] = {}
+    by_text = {key.text: key for key in targets}
+    for one in every:
+        for key in _concerned(one, by_text):
+            # what is part of a pool's incident is in the hands of who has that
+            speaks = speakers.get(one.part_of or "", one)
+            before = worst.get(key)
+            if before is None or _order(speaks) < _order(before):
+                worst[key] = speaks
+    return worst
+
+
+def _order(incident: Incident) -> tuple[int, str, str]:
+    return RANK[incident_state(incident)], incident.started_at.isoformat(), incident.id
+
+
+def _concerned(incident: Incident, by_text: Mapping[str, TargetKey]) -> Iterator[TargetKey]:
+    instance = incident.target.get("instance")
+    if instance is not None:
+        yield TargetKey(instance, incident.target.get("engine", "0"))
+        return
+    named = ((incident.page or {}).get("concerned") or {}).get("first") or ()
+    yield from (by_text[text] for text in named if text in by_text)
+
+
+def target_state(row: Mapping[str, Any], incident: Incident | None) -> TargetState:
+    """The state of one target; ``row``: of :attr:`driftwatch.web.fleet_minutes.Fleet.rows`."""
+    of_minute, reason = _of_minute(row)
+    if incident is None:
+        return TargetState(of_minute, None, reason)
+    of_incident = incident_state(incident)
+    if of_incident in _MILD and RANK[of_minute] < RANK[of_incident]:
+        return TargetState(of_minute, incident, reason)
+    return TargetState(of_incident, incident, None)
+
+
+def _of_minute(row: Mapping[str, Any]) -> tuple[str, str | None]:
+    if row["end"] is None or not row["scrapes"]:
+        missing = row["coverage_missing_inputs"]
+        return "no data", f"gone: {missing}" if missing else _SILENT
+    if row["slo_missed"]:
+        return "target missed", None
+    if row["slower_at_equal_load"]:
+        return "slower", None
+    if row["binding_limit"] not in (None, "none"):
+        return "limit full", None
+    if row["slo_missed"] is False:
+        return "in target", None
+    if row["slower_at_equal_load"] is False:
+        return "as its baseline", None
+    return "not judged", row["speed_unknown_reason"] or "neither targets nor a baseline"

@@ -1,0 +1,132 @@
+"""What a page of the web is: a path, a typed view, and the pure function that makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from driftwatch.plots.plot import Plot
+    from driftwatch.web.context import Web
+    from driftwatch.web.database import WebStore
+    from driftwatch.web.people import Person
+
+
+class Part(BaseModel):
+    """A part of a view: what is unknown is null beside its reason."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class View(Part):
+    """What a page shows, as a template draws it and as its JSON."""
+
+    schema_version: Literal[1] = 1
+    title: str = Field(description="what the page is about, in a few words")
+
+
+class Query(BaseModel):
+    """Parameters of a page's URL; another one is refused with its nearest name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request for a page: all that its view may be made of."""
+
+    web: Web
+    store: WebStore  # reads only; every statement sees what is committed
+    now: datetime
+    path: Mapping[str, str]  # the variable parts of the path
+    query: Any  # of the page's own class
+    person: Person | None = None  # who looks, None = nobody that may act
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page. ``load`` decides nothing but by its visit; it runs in a thread.
+
+    Raises NotFound, UsageError (a 400), NoVerdict or StoreError: each becomes a page.
+    """
+
+    path: str  # /incidents/{incident_id}; the same with .json is its JSON
+    title: str  # in the navigation and in the OpenAPI document
+    template: str  # in templates/, extends base.html
+    view: type[View]
+    load: Callable[[Visit], View]
+    query: type[Query] = Query
+    place: int | None = None  # in the navigation, None = not there
+    # what the template draws besides, by name; numbers stay in the view
+    plots: Callable[[Any], Mapping[str, Plot]] = field(default=lambda view: {})
+
+
+class Fields(BaseModel):
+    """Fields of a form, besides those that every form has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One form that somebody sent."""
+
+    web: Web
+    store: WebStore  # may be written to
+    path: Mapping[str, str]
+    person: Person
+    # when the form was drawn, or the request came from a program: of a form sent twice it is
+    # the same, as is the next one
+    at: datetime
+    request_id: str
+    now: datetime
+
+
+class Done(Part):
+    """What came of a form."""
+
+    schema_version: Literal[1] = 1
+    done: bool = Field(description="whether this request did it; false: it was done before")
+    text: str = Field(description="what holds now, in a sentence")
+    location: str = Field(description="path of the page that shows it")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a page posts; ``act`` is audited by what it writes, and sent twice it is done once.
+
+    Raises UsageError (a 409: it cannot be done as things stand), NotFound or StoreError.
+    """
+
+    path: str  # /incidents/{incident_id}/acknowledge
+    title: str
+    fields: type[Fields]
+    act: Callable[[Deed, Any], Done]
+
+
+class Link(Part):
+    """A text that leads to a page."""
+
+    text: str
+    path: str
+
+
+class Refused(View):
+    """A page that says what is wrong, and what helps."""
+
+    status: int
+    message: str
+    help: str | None = None
+    near: tuple[Link, ...] = ()
+
+
+class NotFound(Exception):
+    """There is no such thing; ``near``: links to things of a name like it."""
+
+    def __init__(self, message: str, near: tuple[Link, ...] = (), help_text: str | None = None):
+        super().__init__(message)
+        self.message, self.near, self.help_text = message, near, help_text

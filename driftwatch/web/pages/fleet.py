@@ -1,0 +1,264 @@
+"""The fleet: every target, worst first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from driftwatch.errors import UsageError
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.pipeline.unknown_reasons import reasons
+from driftwatch.web.fleet_minutes import Fleet
+from driftwatch.web.fleet_states import RANK, STATES, UNKNOWN, target_state, worst_incidents
+from driftwatch.web.page import Page, Part, View, Visit
+from driftwatch.web.paging import Paged, Slice, address, part_of
+from driftwatch.web.paths import pool_path, target_path
+
+PATH = "/fleet"
+_REASONS, _POOLS, _REASON_LENGTH = 5, 200, 160
+_COLUMNS = (
+    *("end", "scrapes", "coverage_missing_inputs", "slo_missed", "slower_at_equal_load"),
+    *("binding_limit", "speed_unknown_reason", "speed_at_equal_load_ratio"),
+    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
+    *("binding_margin_ratio", "utilization_ratio"),
+)
+
+
+class FleetQuery(Paged):
+    """What of the fleet is listed, and in which order."""
+
+    q: Annotated[str, Field(max_length=200, description="part of a target's or pool's name")] = ""
+    pool: Annotated[str, Field(max_length=300)] = ""
+    state: Annotated[str, Field(description="one of the states, or unknown")] = ""
+    sort: Literal["state", "target", "pool", "speed", "in_target", "margin", "load", "since"] = (
+        "state"
+    )
+    order: Literal["worst", "best"] = "worst"
+
+
+class Measurement(Part):
+    """A number, or why it is unknown."""
+
+    value: float | None
+    reason: str | None = None
+    upper: float | None = None  # where the number is a lower bound
+
+
+class FleetRow(Part):
+    """One target."""
+
+    target: str
+    target_path: str
+    pool: str
+    pool_path: str
+    state: str
+    why: str | None = Field(description="why the state is unknown")
+    since: datetime | None = Field(description="of its incident; null: it has none")
+    incident: str | None
+    alert: str | None
+    severity: str | None
+    taken_by: str | None
+    speed_at_equal_load_ratio: Measurement
+    in_target_ratio: Measurement = Field(
+        description="share of requests of 10 min, the worse of both"
+    )
+    limit: str | None = Field(description="which is full; none; null: unknown")
+    margin_ratio: Measurement
+    load_of_capacity_ratio: Measurement
+
+
+class Count(Part):
+    """How many targets."""
+
+    name: str
+    targets: int
+    path: str
+
+
+class FleetView(View):
+    """The fleet, worst first; what is unknown is counted apart."""
+
+    end: datetime | None = Field(description="of the newest minute; null: there is none")
+    is_stale: bool = Field(description="whether that is more than 5 minutes ago")
+    targets: int
+    states: tuple[Count, ...]
+    unknown: tuple[Count, ...] = Field(description="targets of unknown state, by reason")
+    pools: tuple[str, ...]
+    rows: tuple[FleetRow, ...]
+    part: Slice
+    query: FleetQuery
+    is_narrowed: bool = Field(description="whether the query leaves out or reorders anything")
+    load_computed: str = Field(description="when the load of capacity is computed")
+    sorts: dict[str, str] = Field(description="address of the list in another order")
+
+
+class Entry(NamedTuple):
+    """A target before it is drawn."""
+
+    key: TargetKey
+    target: Target
+    state: str
+    incident: Incident | None
+    why: str | None
+    row: Mapping[str, Any]
+    at: int  # its row
+
+
+def load(visit: Visit) -> FleetView:
+    """The part of the fleet that the query asks for."""
+    query: FleetQuery = visit.query
+    if query.state and query.state != "unknown" and query.state not in RANK:
+        raise UsageError(
+            f"there is no state {clean(query.state)[:40]!r}",
+            help_text=f"one of: {', '.join(STATES)}; unknown: {' and '.join(UNKNOWN)}",
+        )
+    fleet = visit.web.fleet.current(visit.store)
+    entries = entries_of(fleet, visit.store.open_incidents().values())
+    listed = sorted(filter(_wanted(query), entries), key=_key(query))
+    rows, part = part_of(listed, query, PATH)
+    counts = Counter(one.state for one in entries)
+    whys = Counter(cut(clean(one.why), _REASON_LENGTH) for one in entries if one.why)
+    age = None if fleet.end is None else (visit.now - fleet.end).total_seconds()
+    base = query.model_copy(update={"page": 1})
+    return FleetView(
+        title="Fleet",
+        end=fleet.end,
+        is_stale=age is None or age > 300,
+        targets=len(entries),
+        states=tuple(
+            Count(name=state, targets=counts[state], path=address(PATH, FleetQuery(), state=state))
+            for state in STATES
+            if counts[state]
+        ),
+        unknown=_by_reason(whys),
+        pools=tuple(sorted({one.target.pool or "default" for one in entries})[:_POOLS]),
+        rows=tuple(_row(one, fleet) for one in rows),
+        part=part,
+        query=query,
+        is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != FleetQuery(),
+        load_computed=BY_NAME["utilization_ratio"].disabled_by,
+        sorts={name: address(PATH, base, sort=name) for name in _SORTS},
+    )
+
+
+def _by_reason(whys: Counter[str]) -> tuple[Count, ...]:
+    path = address(PATH, FleetQuery(), state="unknown")
+    ordered = sorted(whys.items(), key=lambda pair: (-pair[1], pair[0]))
+    counts = [Count(name=why, targets=n, path=path) for why, n in ordered[:_REASONS]]
+    if rest := sum(n for _, n in ordered[_REASONS:]):
+        counts.append(Count(name="other reasons", targets=rest, path=path))
+    return tuple(counts)
+
+
+def entries_of(fleet: Fleet, incidents: Any) -> list[Entry]:
+    """Every target with its state, in order; ``incidents``: the open ones."""
+    worst = worst_incidents(incidents, fleet.targets)
+    columns = [name for name in _COLUMNS if name in fleet.rows.columns]
+    if columns:
+        lines = fleet.rows.select(columns).iter_rows(named=True)
+    else:
+        lines = iter([dict.fromkeys(_COLUMNS)] * len(fleet.targets))
+    entries = []
+    for at, ((key, target), row) in enumerate(zip(fleet.targets.items(), lines, strict=True)):
+        state = target_state(row, worst.get(key))
+        entries.append(Entry(key, target, state.state, state.incident, state.reason, row, at))
+    return entries
+
+
+def _wanted(query: FleetQuery) -> Callable[[Entry], bool]:
+    words = query.q.lower()
+
+    def wanted(one: Entry) -> bool:
+        pool = one.target.pool or "default"
+        if query.pool and pool != query.pool:
+            return False
+        if query.state == "unknown" and one.why is None:
+            return False
+        if query.state not in ("", "unknown", one.state):
+            return False
+        return not words or words in one.key.text.lower() or words in pool.lower()
+
+    return wanted
+
+
+def _key(query: FleetQuery) -> Callable[[Entry], Any]:
+    """Unknown comes last, whichever way; then worst first, then by name."""
+    of, sign = _SORTS[query.sort], -1.0 if query.order == "best" else 1.0
+
+    def key(one: Entry) -> tuple[Any, ...]:
+        value = of(one)
+        if isinstance(value, str):
+            return (0, 0.0, value, RANK[one.state], one.key)
+        unknown = value is None
+        return (unknown, 0.0 if unknown else sign * value, "", RANK[one.state], one.key)
+
+    return key
+
+
+def in_target(row: Mapping[str, Any]) -> float | None:
+    """Share of requests of ten minutes in target, the worse of both; None = unknown."""
+    both = [row[f"{name}_in_target_10m_ratio"] for name in ("ttft", "tpot")]
+    return min((one for one in both if one is not None), default=None)
+
+
+# what a column is sorted by: smaller is worse
+_SORTS: dict[str, Callable[[Entry], Any]] = {
+    "state": lambda one: float(RANK[one.state]),
+    "target": lambda one: one.key.text,
+    "pool": lambda one: one.target.pool or "default",
+    "speed": lambda one: one.row["speed_at_equal_load_ratio"],
+    "in_target": lambda one: in_target(one.row),
+    "margin": lambda one: one.row["binding_margin_ratio"],
+    "load": lambda one: (
+        None if one.row["utilization_ratio"] is None else -one.row["utilization_ratio"]
+    ),
+    "since": lambda one: None if one.incident is None else one.incident.started_at.timestamp(),
+}
+
+
+def _row(one: Entry, fleet: Fleet) -> FleetRow:
+    row = fleet.rows.row(one.at, named=True) if fleet.rows.width else {}
+    reason_of = {} if one.state == "no data" else reasons(row)
+    silent = one.why or "unknown"
+
+    def measurement(column: str, value: float | None, upper: float | None = None) -> Measurement:
+        if value is None:
+            why = reason_of.get(column, silent)
+            return Measurement(value=None, reason=cut(clean(why), _REASON_LENGTH))
+        return Measurement(
+            value=value, upper=upper if upper is not None and upper > value else None
+        )
+
+    incident, share = one.incident, in_target(one.row)
+    worse = "tpot" if share is not None and row["ttft_in_target_10m_ratio"] != share else "ttft"
+    return FleetRow(
+        target=one.key.text,
+        target_path=target_path(one.key.text),
+        pool=one.target.pool or "default",
+        pool_path=pool_path(one.target.pool or "default"),
+        state=one.state,
+        why=one.why and cut(clean(one.why), _REASON_LENGTH),
+        since=None if incident is None else incident.started_at,
+        incident=None if incident is None else incident.id,
+        alert=None if incident is None else incident.alert,
+        severity=None if incident is None else incident.severity,
+        taken_by=None if incident is None else incident.acknowledged_by,
+        speed_at_equal_load_ratio=measurement(
+            "speed_at_equal_load_ratio", row.get("speed_at_equal_load_ratio")
+        ),
+        in_target_ratio=measurement(
+            "slo_missed", share, row.get(f"{worse}_in_target_10m_upper_ratio")
+        ),
+        limit=row.get("binding_limit"),
+        margin_ratio=measurement("binding_margin_ratio", row.get("binding_margin_ratio")),
+        load_of_capacity_ratio=measurement("utilization_ratio", row.get("utilization_ratio")),
+    )
+
+
+PAGE = Page(PATH, "Fleet", "fleet.html", FleetView, load, FleetQuery, place=1)

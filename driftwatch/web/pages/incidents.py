@@ -1,0 +1,122 @@
+"""The incidents: open ones first, filtered in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from driftwatch.model import Incident
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.notify.state_words import opening
+from driftwatch.web.listed_incidents import Wanted
+from driftwatch.web.page import Page, Part, View, Visit
+from driftwatch.web.pages.incident import incident_path, state_of, target_text
+from driftwatch.web.paging import Paged, Slice, address, sliced
+
+PATH = "/incidents"
+_MOST_POOLS, _LONGEST = 200, 160
+State = Literal[
+    "open", "firing", "taken", "silenced", "ticket", "notice", "pending", "resolved", ""
+]
+STATES: tuple[State, ...] = State.__args__[:-1]  # type: ignore[attr-defined]
+
+
+class IncidentsQuery(Paged):
+    """Which incidents are listed."""
+
+    q: Annotated[
+        str, Field(max_length=200, description="words of the alert, target, labels or id")
+    ] = ""
+    pool: Annotated[str, Field(max_length=300)] = ""
+    alert: Annotated[str, Field(max_length=200, description="name of the rule's alert")] = ""
+    rule: Annotated[str, Field(max_length=400, description="id of a rule, its labels too")] = ""
+    severity: Literal["page", "ticket", "notice", ""] = ""
+    state: State = ""
+
+
+class IncidentRow(Part):
+    """One incident of the list."""
+
+    incident_id: str
+    path: str
+    state: str
+    severity: str
+    alert: str
+    target: str
+    pool: str | None = Field(description="null: its rule groups by other labels")
+    headline: str | None = Field(description="line 1 of its page; null: it has not fired")
+    started_at: datetime
+    resolved_at: datetime | None
+    taken_by: str | None
+
+
+class IncidentsView(View):
+    """A part of the incidents."""
+
+    rows: tuple[IncidentRow, ...]
+    part: Slice
+    query: IncidentsQuery
+    is_narrowed: bool = Field(description="whether the query leaves any out")
+    states: tuple[str, ...]
+    alerts: tuple[str, ...] = Field(description="to choose from, at most 200")
+    pools: tuple[str, ...] = Field(description="to choose from, at most 200")
+
+
+def load(visit: Visit) -> IncidentsView:
+    """The part that the query names; one behind the last is the last."""
+    query: IncidentsQuery = visit.query
+    wanted = Wanted(query.state, query.severity, query.alert, query.rule, query.pool, query.q)
+    first = (query.page - 1) * query.size
+    incidents, count = visit.store.listed_incidents(wanted, query.size, first)
+    part = sliced(count, query, PATH)
+    if part.page != query.page:
+        first = (part.page - 1) * query.size
+        incidents, _ = visit.store.listed_incidents(wanted, query.size, first)
+    targets = visit.web.fleet.current(visit.store).targets.values()
+    pools = {one.pool or "default" for one in targets} | {query.pool} - {""}
+    alerts = {*visit.store.alerts_of_incidents(), query.alert} - {""}
+    return IncidentsView(
+        title="Incidents",
+        rows=tuple(_row(one) for one in incidents),
+        part=part,
+        query=query,
+        is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != IncidentsQuery(),
+        states=STATES,
+        alerts=tuple(sorted(alerts)),
+        pools=tuple(sorted(pools)[:_MOST_POOLS]),
+    )
+
+
+def incidents_path(**filters: object) -> str:
+    """Where the list with these filters is."""
+    return address(PATH, IncidentsQuery(), **filters)
+
+
+def _row(incident: Incident) -> IncidentRow:
+    pool = incident.target.get("pool")
+    return IncidentRow(
+        incident_id=incident.id,
+        path=incident_path(incident.id),
+        state=state_of(incident),
+        severity=incident.severity,
+        alert=clean(incident.alert),
+        target=target_text(incident),
+        pool=None if pool is None else clean(pool),
+        headline=_headline(incident.page),
+        started_at=incident.started_at,
+        resolved_at=incident.resolved_at,
+        taken_by=incident.acknowledged_by and clean(incident.acknowledged_by),
+    )
+
+
+def _headline(page: Mapping[str, Any] | None) -> str | None:
+    """Line 1 without the state of when it was sent."""
+    if page is None:
+        return None
+    return cut(clean(page["summary"].removeprefix(opening(page)).lstrip()), _LONGEST)
+
+
+PAGE = Page(PATH, "Incidents", "incidents.html", IncidentsView, load, IncidentsQuery, place=2)

@@ -1,0 +1,289 @@
+"""A pool: its servers over the same minutes, the one answer for all, what is not judged yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+from pydantic import Field
+
+from driftwatch.baselines.rows import baseline_of_row
+from driftwatch.detect.baselines import Baseline
+from driftwatch.model import TargetKey
+from driftwatch.notify.minute_line import earliest_of
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.pipeline.unknown_reasons import reasons
+from driftwatch.web.fleet_minutes import LOOKED_BACK, Fleet
+from driftwatch.web.fleet_states import RANK, STATES
+from driftwatch.web.open_answers import OpenAnswer, answer_of, links_of, of_pool, pending_of
+from driftwatch.web.page import Link, NotFound, Page, Part, View, Visit
+from driftwatch.web.pages.fleet import Entry, Measurement, entries_of, in_target
+from driftwatch.web.paging import Paged, Slice, part_of
+from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path, target_path
+from driftwatch.web.side_by_side import MEANS, side_by_side
+
+_BASELINES, _REASONS, _REASON_LENGTH = 20, 8, 160
+_NOBODY = "no scrape in these minutes"
+_COLUMNS = (
+    *("requests_per_forward_pass", "tokens_per_second_per_gpu", "prompt_tokens_mean"),
+    *("generation_tokens_mean", "batch_assembly_wait_seconds", "ttft_seconds_mean"),
+)
+
+
+class Server(Part):
+    """One server of the pool, over the same minutes as the others."""
+
+    target: str
+    path: str
+    state: str
+    why: str | None = Field(description="why the state is unknown")
+    minutes: int = Field(description="of these with a scrape")
+    changed: bool = Field(description="whether it restarted, or a knob changed, in these minutes")
+    speed_at_equal_load_ratio: Measurement
+    in_target_ratio: Measurement = Field(
+        description="share of requests of 10 min, the worse of both"
+    )
+    requests_per_forward_pass: Measurement
+    tokens_per_second_per_gpu: Measurement
+    prompt_tokens_mean: Measurement
+    generation_tokens_mean: Measurement
+    batch_assembly_wait_seconds: Measurement
+    ttft_seconds_mean: Measurement
+
+
+class BaselineOf(Part):
+    """A baseline of the pool, or of one of its servers."""
+
+    baseline_id: str
+    of: str
+    since: datetime
+    until: datetime
+    age_seconds: float
+    accepted_by: str
+    accepted_at: datetime
+    why: str
+    lacking: str | None = Field(description="why the speed cannot be judged by it; null: it can")
+
+
+class NotJudged(Part):
+    """What cannot be judged on some servers, and why."""
+
+    what: str
+    reason: str
+    servers: int
+
+
+class StateCount(Part):
+    """How many servers are in a state."""
+
+    state: str
+    servers: int
+
+
+class PoolQuery(Paged):
+    """Which part of the servers is listed."""
+
+
+class PoolView(View):
+    """A pool."""
+
+    pool: str
+    servers: int
+    states: tuple[StateCount, ...]
+    since: datetime | None = Field(description="start of the minutes side by side")
+    until: datetime | None = Field(description="their end; null: no minute is stored")
+    is_stale: bool = Field(description="whether that is more than 5 minutes ago")
+    answer: OpenAnswer | None = Field(description="what its worst open incident says")
+    incidents: tuple[Link, ...] = Field(description="open ones that fired, worst first")
+    pending: int = Field(description="incidents that wait, for their time or because of another")
+    without_baseline: int = Field(description="servers that no baseline is in force for")
+    baselines: tuple[BaselineOf, ...] = Field(description="the newest ones")
+    not_judged: tuple[NotJudged, ...]
+    rows: tuple[Server, ...]
+    part: Slice
+    grafana: str | None
+
+
+def load(visit: Visit) -> PoolView:
+    """The pool and a part of its servers.
+
+    Raises NotFound: no target is in a pool of that name.
+    """
+    name, fleet = visit.path["pool"], visit.web.fleet.current(visit.store)
+    incidents = list(visit.store.open_incidents().values())
+    entries = [one for one in entries_of(fleet, incidents) if _pool(one) == name]
+    if not entries:
+        raise _no_pool(name, fleet)
+    entries.sort(key=lambda one: (RANK[one.state], one.key))
+    listed, part = part_of(entries, visit.query, pool_path(name))
+    mine = of_pool(incidents, name)
+    counts = Counter(one.state for one in entries)
+    until, age = fleet.end, None if fleet.end is None else visit.now - fleet.end
+    since = None if until is None else until - LOOKED_BACK
+    return PoolView(
+        title=f"Pool {cut(clean(name), 80)}",
+        pool=name,
+        servers=len(entries),
+        states=tuple(
+            StateCount(state=state, servers=counts[state]) for state in STATES if counts[state]
+        ),
+        since=since,
+        until=until,
+        is_stale=age is None or age > timedelta(minutes=5),
+        answer=answer_of(mine),
+        incidents=links_of(mine),
+        pending=pending_of(mine),
+        without_baseline=_without_baseline(entries, fleet),
+        baselines=tuple(_baselines(visit, name)),
+        not_judged=tuple(_not_judged(entries, fleet)),
+        rows=tuple(_servers(listed, fleet)),
+        part=part,
+        grafana=None
+        if since is None or until is None
+        else grafana_link(visit.web.settings.grafana, name, since, until),
+    )
+
+
+def _pool(one: Entry) -> str:
+    return one.target.pool or "default"
+
+
+def _no_pool(name: str, fleet: Fleet) -> NotFound:
+    names = sorted({target.pool or "default" for target in fleet.targets.values()})
+    text = f"There is no pool {cut(clean(name), 80)}."
+    return NotFound(text, tuple(pool_link(one) for one in near(name, names)))
+
+
+def _row_of(one: Entry, fleet: Fleet) -> Mapping[str, Any]:
+    """The newest minute of a target; empty where ten minutes have none."""
+    has_minute = fleet.rows.width and one.row["end"] is not None
+    return fleet.rows.row(one.at, named=True) if has_minute else {}
+
+
+def _servers(entries: Sequence[Entry], fleet: Fleet) -> Iterator[Server]:
+    means = side_by_side(fleet.minutes, [one.key for one in entries]).to_dicts()
+    for one, mean in zip(entries, means, strict=True):
+        row = _row_of(one, fleet)
+        reason_of = reasons(row) if row else {}
+        silent = cut(clean(one.why or _NOBODY), _REASON_LENGTH)
+
+        def measurement(
+            column: str,
+            value: float | None,
+            upper: float | None = None,
+            *,
+            why: Mapping[str, str] = reason_of,
+            silent: str = silent,
+        ) -> Measurement:
+            if value is not None:
+                return Measurement(value=value, upper=upper if upper and upper > value else None)
+            return Measurement(
+                value=None, reason=cut(clean(why.get(column, silent)), _REASON_LENGTH)
+            )
+
+        share = in_target(one.row)
+        worse = "tpot" if share is not None and row["ttft_in_target_10m_ratio"] != share else "ttft"
+        nothing = {
+            "prompt_tokens_mean": "no request finished in these minutes",
+            "generation_tokens_mean": "no request finished in these minutes",
+        }
+        idle = reason_of | (nothing if mean["minutes"] else {})
+        yield Server(
+            target=one.key.text,
+            path=target_path(one.key.text),
+            state=one.state,
+            why=one.why and cut(clean(one.why), _REASON_LENGTH),
+            minutes=mean["minutes"] or 0,
+            changed=bool(mean["changed"]),
+            speed_at_equal_load_ratio=measurement(
+                "speed_at_equal_load_ratio", row.get("speed_at_equal_load_ratio")
+            ),
+            in_target_ratio=measurement(
+                "slo_missed", share, row.get(f"{worse}_in_target_10m_upper_ratio")
+            ),
+            **{name: measurement(name, mean[name], why=idle) for name in _COLUMNS},
+        )
+
+
+def _baselines(visit: Visit, pool: str) -> Iterator[BaselineOf]:
+    for row in visit.store.pool_baselines(pool, _BASELINES):
+        one = baseline_of_row(row)
+        yield BaselineOf(
+            baseline_id=one.id,
+            of=_subject(one),
+            since=one.since,
+            until=one.until,
+            age_seconds=max(0.0, (visit.now - one.until).total_seconds()),
+            accepted_by=clean(one.accepted_by),
+            accepted_at=one.accepted_at,
+            why=cut(clean(one.why), 200),
+            lacking=None if one.model is not None else clean(one.arming or "no load model"),
+        )
+
+
+def _subject(one: Baseline) -> str:
+    if one.instance is None:
+        return "the whole pool"
+    return clean(TargetKey(one.instance, one.engine or "0").text)
+
+
+def _without_baseline(entries: Sequence[Entry], fleet: Fleet) -> int:
+    if not fleet.rows.width:
+        return len(entries)
+    ages = fleet.rows["pin_age_seconds"]
+    return sum(ages[one.at] is None for one in entries)
+
+
+# all that the texts of what is not judged are made of: servers alike in them have the same ones
+_DECIDING = (
+    *("end", "coverage_missing_inputs", "slower_at_equal_load", "speed_unknown_reason"),
+    *("speed_missing_minutes", "slo_missed", "slo_ttft_seconds", "slo_tpot_seconds"),
+    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "binding_limit"),
+    *("waiting_capacity_requests", "kv_cache_usage_ratio", "max_num_seqs"),
+    *("max_num_batched_tokens", "binding_running_requests"),
+)
+# of these only whether they are known counts, and of those that decide no more than that
+_KNOWN_OR_NOT = ("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "kv_cache_usage_ratio")
+
+
+def _not_judged(entries: Iterable[Entry], fleet: Fleet) -> Iterator[NotJudged]:
+    """What is unknown of how many servers; the most of them first."""
+    names = [name for name in _DECIDING if name in fleet.rows.columns]
+    table = fleet.rows.select(
+        pl.col(name).is_null() if name in _KNOWN_OR_NOT else pl.col(name) for name in names
+    ).rows()
+    counts: Counter[tuple[str, str]] = Counter()
+    texts: dict[object, tuple[tuple[str, str], ...]] = {}
+    for one in entries:
+        deciding = table[one.at] if table else ()
+        if deciding not in texts:
+            texts[deciding] = tuple(_unknowns(one, _row_of(one, fleet)))
+        counts.update(texts[deciding])
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    for (what, reason), servers in ordered[:_REASONS]:
+        yield NotJudged(what=what, reason=reason, servers=servers)
+    if rest := sum(n for _, n in ordered[_REASONS:]):
+        yield NotJudged(what="other", reason="other reasons", servers=rest)
+
+
+def _unknowns(one: Entry, row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not row:
+        yield "nothing", cut(clean(one.why or _NOBODY), _REASON_LENGTH)
+        return
+    why = reasons(row)
+    if row.get("slower_at_equal_load") is None:
+        reason = row.get("speed_unknown_reason") or why.get("slower_at_equal_load", "unknown")
+        if (earliest := earliest_of(row, row["end"])) is not None:
+            reason += f", earliest {earliest:%H:%M} UTC"
+        yield "speed", cut(clean(reason), _REASON_LENGTH)
+    if row.get("slo_missed") is None:
+        yield "latency targets", cut(clean(why.get("slo_missed", "unknown")), _REASON_LENGTH)
+    if row.get("binding_limit") is None:
+        yield "limits", cut(clean(why.get("binding_limit", "unknown")), _REASON_LENGTH)
+
+
+PAGE = Page(POOL, "Pool", "pool.html", PoolView, load, PoolQuery)
+assert set(_COLUMNS) <= set(MEANS)  # noqa: S101 - columns of the table

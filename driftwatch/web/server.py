@@ -1,0 +1,102 @@
+"""The web in a process of its own: from a configuration to uvicorn."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from driftwatch.clock import Clock, SystemClock
+from driftwatch.database_place import Place
+from driftwatch.errors import UsageError
+from driftwatch.pipeline.plan import Plan
+from driftwatch.settings import Settings
+from driftwatch.settings.web import WebSettings, listen_address
+from driftwatch.web.context import Web
+from driftwatch.web.database import WebDatabase
+from driftwatch.web.fleet_minutes import FleetMinutes
+from driftwatch.web.guard import MOST_HEADER_BYTES
+from driftwatch.web.people import People
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+_SHUTDOWN_SECONDS = 5
+
+
+def web_of(
+    settings: Settings | None,
+    plan: Plan,
+    place: Place,
+    *,
+    own: WebSettings,
+    clock: Clock | None = None,
+) -> Web:
+    """The web of a configuration; ``own``: its part for the web, or what stands for it.
+
+    Raises ConfigError: the token cannot be read, or is too short.
+    """
+    people = People(own.token_file, own.proxy, secrets.token_bytes(32))
+    people.require_token()
+    return Web(
+        settings=own,
+        plan=plan,
+        database=WebDatabase(place),
+        people=people,
+        clock=SystemClock() if clock is None else clock,
+        nonce=lambda: secrets.token_urlsafe(24),
+        fleet=FleetMinutes(plan),
+        external_url=None if settings is None else settings.external_url,
+    )
+
+
+@contextmanager
+def listening(web: Web) -> Iterator[tuple[str, list[socket.socket]]]:
+    """The address of its pages, as host:port, and the socket that waits there.
+
+    Raises UsageError: it cannot be listened on.
+    """
+    host, port = listen_address(web.settings.listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        waiting = socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {web.settings.listen}: {error.strerror or error}",
+            help_text="choose another address: --listen 127.0.0.1:9097",
+        ) from error
+    with waiting:
+        named = f"[{host}]" if ":" in host else host
+        yield f"{named}:{waiting.getsockname()[1]}", [waiting]
+
+
+def server_of(web: Web) -> Server:
+    """What serves it; ``run(sockets)`` returns after SIGTERM or Ctrl-C.
+
+    Raises UsageError: the extra is not installed.
+    """
+    try:
+        import uvicorn
+
+        from driftwatch.web.app import application
+        from driftwatch.web.slow_clients import MOST_CONNECTIONS, BoundedConnection
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "the web is not installed", help_text="pip install 'vllm-driftwatch[web]'"
+        ) from error
+    config = uvicorn.Config(
+        application(web),
+        http=BoundedConnection,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        # all of them at work at once: others are told to come again
+        limit_concurrency=MOST_CONNECTIONS + 1,
+        h11_max_incomplete_event_size=2 * MOST_HEADER_BYTES,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    return uvicorn.Server(config)

@@ -1,0 +1,218 @@
+"""Plots of the page of a target, from its view. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from driftwatch.notify.numbers import clean, figure, milliseconds, plural, seconds, tokens
+from driftwatch.plots.plot import Plot, Series, plot, thinned
+from driftwatch.plots.scales import Axis
+from driftwatch.web.target_view import (
+    LatencyBand,
+    LatencyQuantile,
+    LengthShares,
+    Signals,
+    TargetView,
+)
+
+_BASELINE = 4  # the grey
+_PER_SECOND = "tokens_per_second_per_gpu"
+# signal → what it is called, its unit on the axis, how a number of it is written
+WORDS = {
+    _PER_SECOND: ("Throughput", "tokens/s/GPU", figure),
+    "generation_tokens_per_second": ("Throughput", "tokens/s", figure),
+    "requests_per_forward_pass": ("Batch", "requests a step", figure),
+    "batch_assembly_wait_seconds": ("Wait in the queue", "seconds", seconds),
+}
+_LENGTHS = {"prompt_tokens_mean": "prompts", "generation_tokens_mean": "generations"}
+
+
+def target_plots(view: TargetView) -> Mapping[str, Plot]:
+    """By name: ``prompt_tokens``, ``generation_tokens``, one a signal, ``lengths``, ``latency``."""
+    plots = {one.length: _shares(one) for one in view.lengths}
+    if view.signals is not None:
+        plots |= _signals(view.signals, view.since, view.until)
+    if any(one.quantiles for one in view.latencies):
+        plots["latency"] = _latency(view.latencies)
+    return plots
+
+
+def _plotted(signals: Signals) -> tuple[str, ...]:
+    """Signals with a plot of their own: throughput of a GPU where GPUs are counted."""
+    has_gpus = any(one.tokens_per_second_per_gpu is not None for one in signals.spans)
+    other = "generation_tokens_per_second" if has_gpus else _PER_SECOND
+    return tuple(name for name in WORDS if name != other)
+
+
+def _shares(one: LengthShares) -> Plot:
+    """Shares over log tokens: the baseline as grey steps, now as a line."""
+    finite = [edge for edge in one.edges_tokens if edge is not None]
+    # the first cell begins somewhere above 0, the last one has no end: as wide as its neighbour
+    first = finite[0] ** 2 / finite[1] if len(finite) > 1 else finite[0] / 2
+    last = finite[-1] ** 2 / finite[-2] if len(finite) > 1 else 2 * finite[-1]
+    edges = [first, *finite, *([last] if None in one.edges_tokens else [])]
+    percent = [100 * share for share in one.share]
+    series = []
+    if one.baseline_share is not None:
+        grey = [100 * share for share in one.baseline_share]
+        corners = [x for low, high in pairwise(edges) for x in (low, high)]
+        heights = [y for y in grey for _ in range(2)]
+        low = [0.0] * len(heights)
+        series.append(Series("band", "baseline", corners, heights, low, colour=_BASELINE))
+    series.append(Series("steps", "ten minutes at the end", edges, [*percent, percent[-1]]))
+    word = one.length.split("_")[0]
+    return plot(
+        one.text,
+        series,
+        Axis(f"{word} tokens of a request, log scale", edges[0], edges[-1], is_log=True),
+        Axis("share of requests, %"),
+        header=("Tokens", "Baseline, %", "Now, %"),
+        rows=_share_rows(one),
+    )
+
+
+def _share_rows(one: LengthShares) -> Iterator[tuple[str, str, str]]:
+    lower = 0.0
+    for at, edge in enumerate(one.edges_tokens):
+        name = f"over {lower:,.0f}" if edge is None else f"{lower:,.0f} to {edge:,.0f}"
+        before = "none" if one.baseline_share is None else f"{100 * one.baseline_share[at]:.1f}"
+        yield name, before, f"{100 * one.share[at]:.1f}"
+        lower = edge or lower
+
+
+def _signals(signals: Signals, since: datetime, until: datetime) -> dict[str, Plot]:
+    axis = Axis("UTC", since.timestamp(), until.timestamp(), is_time=True)
+    around = tuple(_around(signals, since, until))
+    plots = {}
+    for name in _plotted(signals):
+        word, unit, _ = WORDS[name]
+        elements = [*_usual(signals, name, since, until), *around, _line(signals, name, word, 0)]
+        plots[name] = plot(_title(signals, name), elements, axis, Axis(unit), height=170)
+    lines = [_line(signals, name, word, at) for at, (name, word) in enumerate(_LENGTHS.items())]
+    bands = [one for name in _LENGTHS for one in _usual(signals, name, since, until)]
+    others = [Series("band", "", one.x, one.y, one.low, colour=_BASELINE) for one in bands[1:]]
+    plots["lengths"] = plot(
+        _lengths_title(signals),
+        [*bands[:1], *others, *around, *(thinned(one, _POINTS) for one in lines)],
+        axis,
+        Axis("tokens"),
+        height=170,
+        header=("End of span, UTC", *(word for word, _ in _columns(signals).values())),
+        rows=_numbers(signals),
+    )
+    return plots
+
+
+_ROWS = 48  # of numbers below the plots
+_POINTS = 120  # of each line where there are two
+_TOUCHING = 0.012  # of the axis: nearer than two stripes of a hatch are
+
+
+def _columns(signals: Signals) -> dict[str, tuple[str, Callable[[float], str]]]:
+    """Signal → its heading in the table of numbers, and how a number of it is written."""
+    of = {
+        name: (f"{WORDS[name][0]}, {WORDS[name][1]}", WORDS[name][2]) for name in _plotted(signals)
+    }
+    return of | {name: (f"{word.capitalize()}, tokens", tokens) for name, word in _LENGTHS.items()}
+
+
+def _numbers(signals: Signals) -> Iterator[tuple[str, ...]]:
+    """At most 48 of the spans, evenly, the last one among them."""
+    step = -(-len(signals.spans) // _ROWS)
+    for one in signals.spans[(len(signals.spans) - 1) % step :: step]:
+        values = ((getattr(one, name), write) for name, (_, write) in _columns(signals).items())
+        texts = ("unknown" if value is None else write(value) for value, write in values)
+        yield f"{one.end:%Y-%m-%d %H:%M}", *texts
+
+
+def _title(signals: Signals, name: str) -> str:
+    """``Batch: 67.0 requests a step in the last 10 min, below the baseline's 90 to 99``."""
+    word, unit, write = WORDS[name]
+    last = _recent(signals, name)
+    if last is None:
+        return f"{word}: unknown in the last 10 min"
+    title = f"{word}: {write(last)}{'' if unit == 'seconds' else f' {unit}'} in the last 10 min"
+    usual = next((one for one in signals.usual if one.signal == name), None)
+    if usual is None:
+        return title
+    where = "below" if last < usual.low else "above" if last > usual.high else "within"
+    return f"{title}, {where} the baseline's {write(usual.low)} to {write(usual.high)}"
+
+
+def _lengths_title(signals: Signals) -> str:
+    values = {word: _recent(signals, name) for name, word in _LENGTHS.items()}
+    texts = (f"{w} {'unknown' if v is None else f'{tokens(v)} tokens'}" for w, v in values.items())
+    return f"Lengths, mean of the last 10 min: {', '.join(texts)}"
+
+
+def _recent(signals: Signals, name: str) -> float | None:
+    return next((one.value for one in signals.recent if one.signal == name), None)
+
+
+def _usual(signals: Signals, name: str, since: datetime, until: datetime) -> Iterator[Series]:
+    span = [since.timestamp(), until.timestamp()]
+    for one in signals.usual:
+        if one.signal == name:
+            yield Series("band", "baseline", span, [one.high] * 2, [one.low] * 2, colour=_BASELINE)
+
+
+def _line(signals: Signals, name: str, word: str, colour: int) -> Series:
+    half = signals.span_seconds / 2
+    x = [one.end.timestamp() - half for one in signals.spans]
+    return Series("line", word.lower(), x, [getattr(o, name) for o in signals.spans], colour=colour)
+
+
+def _around(signals: Signals, since: datetime, until: datetime) -> Iterator[Series]:
+    """Episodes as one hatched ground, and what changed as ticks; what would touch is one."""
+    first, last = since.timestamp(), until.timestamp()
+    near = _TOUCHING * (last - first)
+    pairs: list[list[float]] = []
+    for one in sorted(signals.episodes, key=lambda one: one.started_at):
+        end = last if one.resolved_at is None else min(one.resolved_at.timestamp(), last)
+        start = max(one.started_at.timestamp(), first)
+        if pairs and start <= pairs[-1][1] + near:
+            pairs[-1][1] = max(pairs[-1][1], end)
+        else:
+            pairs.append([start, end])
+    if pairs:
+        yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
+    ticks: dict[float, str] = {}
+    for change in signals.changes:
+        at = change.at.timestamp()
+        latest = next(reversed(ticks), None)
+        if latest is not None and at <= latest + near:
+            ticks[latest] += f", {clean(change.what)}"
+        else:
+            ticks[at] = clean(change.what)
+    if ticks:
+        yield Series("ticks", "restart or change", [*ticks], names=[*ticks.values()], colour=3)
+
+
+def _latency(bands: Sequence[LatencyBand]) -> Plot:
+    """Inter-token latency over the batch."""
+    measured = [one for one in bands if one.quantiles]
+    lines = []
+    for colour, q in enumerate((0.5, 0.95, 0.99)):
+        values = [_quantile(one, "itl_seconds", q) for one in measured]
+        milli = [None if value is None else 1000 * value.seconds for value in values]
+        x = [one.requests_mean for one in measured]
+        lines.append(Series("line", f"p{100 * q:.0f}", x, milli, colour=colour))
+    largest = measured[-1]
+    q95 = _quantile(largest, "itl_seconds", 0.95)
+    title = "Inter-token latency by batch"
+    if q95 is not None:
+        batch = plural(largest.requests_mean, "request")
+        title += f": p95 {milliseconds(q95.seconds)} at {batch} a step"
+    low, high = bands[0].from_requests, bands[-1].to_requests
+    return plot(
+        title,
+        lines,
+        Axis("requests a step, log scale", low, high, is_log=True),
+        Axis("inter-token latency, ms"),
+    )
+
+
+def _quantile(band: LatencyBand, latency: str, q: float) -> LatencyQuantile | None:
+    return next((one for one in band.quantiles if one.latency == latency and one.q == q), None)

@@ -1,0 +1,230 @@
+"""``driftwatch rules backtest`` as it is typed: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driftwatch.errors import Unavailable
+from driftwatch.installation import shipped
+
+Run = Callable[..., tuple[int, str, str]]
+Golden = Callable[[str, str], None]
+BUSY = """
+groups:
+  - name: busy
+    rules:
+      - {alert: Busy, when: running_requests > 5, severity: ticket, annotations: {summary: busy}}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Evidence and answers of the recordings, kept from test to test."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture
+def words(shared_data: Path, folder: Path) -> list[object]:
+    recording = shared_data / "vllm-0.32" / "run_cap"
+    return ["--recording", recording, "--max-num-seqs", 8, "--keep", folder]
+
+
+@pytest.fixture
+def other(run: Run) -> Path:
+    """The shipped rules with another `for` and one rule fewer, in ./other."""
+    shutil.copytree(shipped("rules"), "other")
+    limits = Path("other/batch-limits.yaml")
+    limits.write_text(
+        limits.read_text().replace("        for: 0s # the 10", "        for: 2m # 10")
+    )
+    return Path("other")
+
+
+def test_the_screen(run: Run, words: list[object], golden: Golden) -> None:
+    code, out, err = run(*words, terminal=True)
+    assert (code, err) == (0, "")
+    golden("backtest/screen.txt", out)
+    assert run(*words, terminal=True) == (code, out, err)  # to the byte
+
+
+def test_the_list(run: Run, words: list[object], golden: Golden) -> None:
+    listed = [*words, "--list", "--notices"]
+    golden("backtest/list.txt", run(*listed, terminal=True)[1])
+    golden("backtest/list-piped.txt", run(*listed)[1])
+
+
+def test_against_a_folder(run: Run, words: list[object], other: Path, golden: Golden) -> None:
+    code, out, _ = run(other, *words, "--against", shipped("rules"), "--list", terminal=True)
+    assert code == 0
+    golden("backtest/against.txt", out)
+    _, out, _ = run(other, *words, "--against", shipped("rules"), "--format", "markdown")
+    golden("backtest/against-markdown.txt", out)
+
+
+def test_against_a_git_ref(run: Run, words: list[object], other: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for line in (["init", "-q", "."], ["add", "other"], ["commit", "-qm", "rules"]):
+        subprocess.run([*git, *line], check=True)
+    shutil.rmtree("other")
+    shutil.copytree(shipped("rules"), "other")
+    code, out, _ = run("other", *words, "--against", "HEAD")
+    assert code == 0
+    assert "1 moved by -1 min" in out
+    code, _, err = run("other", *words, "--against", "HEAD~7")
+    assert code == 2
+    assert "--against HEAD~7: neither a folder nor a git ref of " in err
+    assert run("other", *words, "--against=-x")[0] == 2
+
+
+def test_rules_outside_of_git(run: Run, words: list[object], other: Path) -> None:
+    code, _, err = run(other, *words, "--against", "main")
+    assert code == 2
+    assert "there is no folder main, and " in err
+
+
+def test_a_budget(run: Run, words: list[object], golden: Golden) -> None:
+    code, out, _ = run(*words, "--max-pages-per-server-month", "0.5", terminal=True)
+    assert code == 1
+    golden("backtest/budget.txt", out)
+    assert run(*words, "--max-pages-per-server-month", "BatchLimitBinding=10000")[0] == 0
+    code, out, _ = run(*words, "--max-pages-per-server-month", "GpuLost=1")
+    assert code == 4
+    assert "NO VERDICT on the budget of GpuLost: it had no verdict in any minute" in out
+    code, _, err = run(*words, "--max-pages-per-server-month", "few")
+    assert code == 2
+    assert "'few' is no number from 0 on" in err
+    code, _, err = run(*words, "--max-pages-per-server-month", "BatchLimitBindin=0.5")
+    assert code == 2
+    assert "there is no rule BatchLimitBindin\nhelp: did you mean BatchLimitBinding?" in err
+
+
+def test_truth(run: Run, words: list[object], golden: Golden) -> None:
+    start = 1_795_249_500  # in the recording
+    effects = [
+        {"what": "the cap binds", "start_seconds": 0, "end_seconds": 4e9,
+         "pages": ["BatchLimitBinding"]},
+        {"what": "a hang", "start_seconds": start, "end_seconds": start + 60,
+         "pages": ["EngineStuck"]},
+    ]  # fmt: skip
+    Path("truth.json").write_text(json.dumps({"effects": effects}))
+    code, out, _ = run(*words, "--truth", "truth.json", "--format", "json")
+    assert code == 0
+    score = json.loads(out)["scores"]["truth.json"]
+    assert (score["right"], score["wrong"], score["missed"]) == (1, 0, ["a hang"])
+
+
+def test_a_grid(run: Run, words: list[object], golden: Golden) -> None:
+    axes = ("--grid", "BatchLimitBinding.for=0s,2m,30m")
+    code, out, _ = run(*words, *axes, "--plot", "grid.svg", terminal=True)
+    assert code == 0
+    golden("backtest/grid.txt", out)
+    picture = Path("grid.svg").read_bytes()
+    assert run(*words, *axes, "--plot", "again.svg")[0] == 0
+    assert Path("again.svg").read_bytes() == picture
+    assert b"<desc>BatchLimitBinding.for 0s, pages 1" in picture
+
+
+def test_a_grid_counts_what_its_own_rule_sends(
+    run: Run, words: list[object], other: Path, golden: Golden
+) -> None:
+    (other / "busy.yaml").write_text(BUSY)
+    axes = ("--grid", "Busy.running_requests=1,1000")
+    code, out, _ = run(other, *words, *axes, terminal=True)
+    assert code == 0
+    golden("backtest/grid-of-a-ticket.txt", out)
+    cells = json.loads(run(other, *words, *axes, "--format", "json")[1])["grid"]
+    assert [(one["pages"], one["pages_of_all_rules"]) for one in cells] == [(3, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("option", [("--against", "main"), ("--max-pages-per-server-month", "0.5")])
+def test_a_grid_has_no_second_question(
+    run: Run, words: list[object], option: tuple[str, str]
+) -> None:
+    code, _, err = run(*words, "--grid", "BatchLimitBinding.for=0s", *option)
+    assert code == 2
+    assert f"--grid and {option[0]} exclude each other" in err
+
+
+def test_two_folders_of_one_name(run: Run, words: list[object], other: Path) -> None:
+    shutil.copytree(other, "before/other")
+    _, out, _ = run(other, *words, "--against", "before/other", terminal=True)
+    assert "per server-month  before/other\n" in out
+
+
+def test_a_plot_needs_a_grid(run: Run, words: list[object]) -> None:
+    code, _, err = run(*words, "--plot", "grid.svg")
+    assert code == 2
+    assert "--plot needs --grid" in err
+
+
+def test_a_range_before_any_data(run: Run, words: list[object]) -> None:
+    code, out, err = run(*words, "--from", "2020-01-01T00:00Z", "--to", "2020-01-01T06:00Z")
+    assert code == 4
+    assert "no usable scrape between 2020-01-01 00:00 and 2020-01-01 06:00 UTC" in out
+    assert "help: scrapes reach from " in err
+
+
+def test_another_rule_set_computes_no_evidence(run: Run, words: list[object], other: Path) -> None:
+    assert run(*words)[0] == 0
+    folder = Path(str(words[-1]))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")}
+    assert run(other, *words)[0] == 0
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")} == before
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "last"),
+    [
+        (KeyboardInterrupt(), 130, "the same command goes on with the next day\n\ninterrupted\n"),
+        (
+            Unavailable("prometheus p:9090 does not answer; 3 days are kept"),
+            4,
+            "help: the same command goes on with the next day\n",
+        ),
+    ],
+)
+def test_how_to_go_on(
+    ends: BaseException,
+    code: int,
+    last: str,
+    run: Run,
+    words: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def keep(*_: object, **__: object) -> None:
+        raise ends
+
+    monkeypatch.setattr("driftwatch.backtest.archive_writer.keep", keep)
+    ended, out, err = run(*words)
+    assert ended == code
+    assert err.endswith(last)
+    assert ("3 days are kept" in out) is (code == 4)
+
+
+def test_minutes_without_data_do_not_thin_a_rate(run: Run, words: list[object]) -> None:
+    """A page in half an hour is no page in ten days."""
+    wide = ("--from", "2026-11-21T08:18Z", "--to", "2026-11-22T08:18Z", "--no-advice")
+    code, out, _ = run(*words, *wide, "--max-pages-per-server-month", "1000")
+    assert code == 1
+    assert "OVER BUDGET BatchLimitBinding: 1,460 pages" in out
+
+
+def test_a_cell_is_a_backtest_of_the_changed_file(run: Run, words: list[object]) -> None:
+    for value, fires in (("0s", ["08:30"]), ("9h", [])):
+        shutil.copytree(shipped("rules"), value)
+        limits = Path(value, "batch-limits.yaml")
+        text = limits.read_text()
+        limits.write_text(text.replace("        for: 0s # the 10", f"        for: {value} # 10"))
+        _, out, _ = run(value, *words, "--format", "json")
+        every = json.loads(out)["pages"]
+        pages = [p for p in every if p["rule"] == "BatchLimitBinding"]
+        assert [p["fired_at"][11:16] for p in pages] == fires
+        _, out, _ = run(*words, "--grid", f"BatchLimitBinding.for={value}", "--format", "json")
+        (cell,) = json.loads(out)["grid"]
+        assert cell["pages"] == len([p for p in every if p["severity"] == "page"])

@@ -1,0 +1,91 @@
+"""A rule set over kept evidence: the incidents that a replay has, to the minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from driftwatch.backtest.archive import Archive
+from driftwatch.backtest.archive_writer import keep
+from driftwatch.backtest.evaluate import columns_read, judged
+from driftwatch.cli.options import plan_from
+from driftwatch.cli.proposal_notice import with_proposals
+from driftwatch.collect.recordings import open_recording
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario.file import scenario_named
+from driftwatch.fleet.truth import CONFIGURATION, write_truth
+from driftwatch.model import Transition
+from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.replay import baseline_of, replay
+from driftwatch.service.configuration import plan_of
+
+Told = tuple[str, str, str, datetime, datetime, str | None]
+
+
+def told(transitions: Sequence[Transition]) -> list[Told]:
+    """What fired and ended; an answer that came later is no event of an incident."""
+    return [
+        (t.incident.rule, t.incident.key, t.event, t.at, t.incident.started_at, t.reason)
+        for t in transitions
+        if t.event != "advised"
+    ]
+
+
+def compared(
+    recording: Path, plan: Plan, folder: Path, baseline: Window | None = None
+) -> list[list[Told]]:
+    """What a replay does, and what a backtest does."""
+    source = open_recording(recording)
+    reference, baselines = (
+        (None, None) if baseline is None else baseline_of([source], baseline, plan)
+    )
+    outcomes = replay([source], source.span(), plan, reference=reference, baselines=baselines)
+    expected = told([t for one in outcomes for t in one.transitions])
+    archive = keep([source], source.span(), plan, folder, reference=reference, baselines=baselines)
+    return [expected, told([t for one in judged(archive, plan) for t in one.happened])]
+
+
+def test_a_fleet_over_midnight_with_servers_that_go(fleet: Path, tmp_path: Path) -> None:
+    plan = with_proposals(plan_of(fleet / "driftwatch.yaml"))
+    expected, mine = compared(fleet, plan, tmp_path)
+    assert mine == expected
+
+
+@pytest.mark.parametrize("name", ["prompts-x2", "slower-20", "wedged", "half-gone"])
+def test_scenarios(name: str, tmp_path: Path) -> None:
+    scenario = scenario_named(name)
+    recording = tmp_path / "recording"
+    recording.mkdir()
+    generate_compact(scenario, 1, recording, jobs=1)
+    write_truth(scenario, 1, recording, ".")
+    plan = with_proposals(plan_from(recording / CONFIGURATION))
+    first = scenario.truth.baseline
+    assert first is not None
+    start, length = scenario.start, timedelta(seconds=1)
+    window = Window(start + first.at * length, start + first.until * length)
+    expected, mine = compared(recording, plan, tmp_path, window)
+    assert mine == expected
+    assert expected
+
+
+@pytest.mark.parametrize("name", ["run_cap", "run_slow"])
+def test_real_servers(name: str, shared_data: Path, tmp_path: Path) -> None:
+    recording, plan = shared_data / "vllm-0.32" / name, with_proposals(plan_from(None))
+    expected, mine = compared(recording, plan, tmp_path)
+    assert mine == expected
+    assert expected
+
+
+def test_the_columns_of_the_rules_alone_are_read(fleet: Path, tmp_path: Path) -> None:
+    plan = plan_of(fleet / "driftwatch.yaml")
+    source = open_recording(fleet)
+    archive: Archive = keep([source], source.span(), plan, tmp_path)
+    read = columns_read(plan.enabled)
+    assert {name for rule in plan.enabled for name in rule.columns} <= {
+        *read, "capacity_ratio", "utilization_ratio", "capacity_requests_per_second"
+    }  # fmt: skip
+    assert len(read) < len(archive.columns(archive.days[0])) / 2

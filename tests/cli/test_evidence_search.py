@@ -1,0 +1,71 @@
+"""`driftwatch evidence WORDS`: the words that people know, in any order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Run
+
+from driftwatch.evidence import BY_NAME
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("assembly wait", "batch_assembly_wait_seconds"),
+        ("batch assembly wait", "batch_assembly_wait_seconds"),
+        ("wait assembly", "batch_assembly_wait_seconds"),
+        ("Assembly WAITS", "batch_assembly_wait_seconds"),
+        ("tokens/s/GPU", "tokens_per_second_per_gpu"),
+        ("tokens per second per gpu", "tokens_per_second_per_gpu"),
+        ("requests per forward pass", "requests_per_forward_pass"),
+        ("prompt length distribution", "prompt_tokens_js_distance"),
+        ("GPU_UTIL", "gpu_utilization_ratio"),
+        ("prefix cache hit", "prefix_cache_hit_ratio"),
+        ("queue spike", "waiting_requests"),
+        ("503", "rejected_requests_per_second"),
+        ("rejected requests", "rejected_requests_per_second"),
+        ("preemption", "preemptions_per_second"),
+        ("speculative acceptance", "spec_decode_acceptance_ratio"),
+        ("vllm:num_requests_waiting", "waiting_requests"),
+        ("vllm:time_to_first_token_seconds", "ttft_seconds_mean"),
+        ("effective_batch_size", "effective_batch_size"),
+    ],
+)
+def test_the_column_that_is_meant_comes_first(run: Run, words: str, first: str) -> None:
+    code, out, _ = run("evidence", words)
+    assert (code, out.split("\t", 1)[0]) == (0, first)
+    one_by_one = run("evidence", *words.split())
+    assert one_by_one[:2] == (code, out)
+
+
+def test_every_column_is_found_by_its_name(run: Run) -> None:
+    names = [column["name"] for column in json.loads(run("evidence", "--json")[1])["columns"]]
+    assert names == list(BY_NAME)
+    for name in names[::12]:
+        assert run("evidence", name)[1].split("\t", 1)[0] == name
+
+
+@pytest.mark.parametrize(
+    ("words", "err"),
+    [
+        (
+            "assembly wate",
+            "no column has 'assembly wate'; nearest: batch_assembly_wait_seconds, "
+            "reference_batch_assembly_wait_seconds, batch_assembly_wait_10m_seconds\n",
+        ),
+        (
+            "DCGM_FI_DEV_GPU_UTIL",
+            "no column has 'DCGM_FI_DEV_GPU_UTIL'; nearest: gpu_utilization_ratio\n",
+        ),
+        ("preemtion", "no column has 'preemtion'; nearest: preemptions_per_second\n"),
+        ("xyzzy", "no column has 'xyzzy'\n"),
+        ("!?", "no column has '!?'\n"),
+    ],
+)
+def test_nothing_found_names_the_nearest(run: Run, words: str, err: str) -> None:
+    code, out, printed = run("evidence", words)
+    begin = err.rstrip("\n")
+    assert (code, out) == (1, "")
+    assert printed.startswith(begin)

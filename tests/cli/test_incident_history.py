@@ -1,0 +1,142 @@
+"""What a person reads of acknowledgements, repeats, escalations and silences."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from incident_cases import START, incident
+
+from driftwatch.clock import ManualClock
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.silence import parse_matchers
+from driftwatch.store import Store, TickRecord
+
+Run = Callable[..., tuple[int, str, str]]
+FIRED = START + timedelta(minutes=10)
+MINUTE = timedelta(minutes=1)
+NIGHT = datetime(2026, 3, 1, 4, 0, tzinfo=UTC)
+PAGE = {"event": "firing", "rule": "CapBinds"}
+
+
+@pytest.fixture
+def night(run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> tuple[Run, Path]:
+    """A page, its escalation, Ana's acknowledgement, and one more page that nobody took."""
+    path = fill(incident("a", page=PAGE), incident("b", page=PAGE))
+    plans = [
+        PlannedDelivery("a" * 12, "firing", "oncall", "first", PAGE, FIRED),
+        PlannedDelivery("b" * 12, "firing", "oncall", "first", PAGE, FIRED),
+        replace(
+            PlannedDelivery("a" * 12, "firing", "boss", "escalated", PAGE, FIRED), planned_at=FIRED
+        ),
+    ]
+    with Store.open(path) as store:
+        store.commit_tick(
+            TickRecord(
+                since=FIRED,
+                until=FIRED,
+                incidents=store.open_incidents().values(),
+                deliveries=[
+                    *plans[:2],
+                    replace(plans[2], planned_at=FIRED + 30 * MINUTE),
+                    replace(plans[1], number=1, reason="repeat", planned_at=FIRED + 60 * MINUTE),
+                ],
+            )
+        )
+        for one in store.due_deliveries(FIRED + MINUTE):
+            store.mark_sent(one, FIRED + timedelta(seconds=1))
+        (late, again) = store.due_deliveries(NIGHT)
+        store.mark_sent(late, FIRED + 33 * MINUTE)
+        store.mark_failed(again, NIGHT, "oncall answered 503", NIGHT + MINUTE)
+        store.acknowledge("a", "Ana", FIRED + 36 * MINUTE, comment="restarting it", via="slack")
+        store.add_silence(
+            parse_matchers(["instance=gpu-b:8000"]),
+            until=NIGHT + 120 * MINUTE,
+            by="Bob",
+            at=NIGHT - 10 * MINUTE,
+            comment="load test",
+        )
+    for module in ("incidents", "ack", "unack", "silence"):
+        monkeypatch.setattr(f"driftwatch.cli.{module}.SystemClock", lambda: ManualClock(NIGHT))
+    return run, path
+
+
+def test_the_list_and_the_history_of_one(
+    night: tuple[Run, Path], golden: Callable[[str, str], None]
+) -> None:
+    run, _ = night
+    screens = []
+    for words in (("incidents",), ("incidents", "aa"), ("incidents", "bb")):
+        code, out, err = run(*words, terminal=True)
+        assert (code, err) == (0, "")
+        screens.append(f"$ driftwatch {' '.join(words)}\n{out}")
+    golden("cli/incident-history.txt", re.sub(r"\([0-9a-f]{8}\)", "(5d41402a)", "\n".join(screens)))
+
+
+def test_the_history_as_json(night: tuple[Run, Path]) -> None:
+    run, _ = night
+    one = json.loads(run("incidents", "bb", "--json")[1])["incident"]
+    assert [(d["event"], d["number"], d["status"], d["attempts"]) for d in one["deliveries"]] == [
+        ("firing", 0, "sent", 1),
+        ("firing", 1, "pending", 1),
+    ]
+    assert len(one["silences"]) == 1
+    other = json.loads(run("incidents", "aa", "--json")[1])["incident"]
+    assert [(a["by"], a["via"]) for a in other["actions"]] == [("Ana", "slack")]
+    assert other["acknowledged_until"] == "2026-03-02T03:31:00Z"
+
+
+def test_acks_say_whom_driftwatch_tells(night: tuple[Run, Path]) -> None:
+    run, path = night
+    code, out, _ = run("unack", "aa", "--by", "Ana", "--comment", "not mine")
+    assert (code, out) == (
+        0,
+        f"{'a' * 12} given back by Ana: BatchLimitBinding gpu-a:8000; "
+        "driftwatch tells boss, oncall\n",
+    )
+    assert run("unack", "aa")[0] == 2
+    code, out, _ = run("ack", "aa", "--by", "Bob", "--for", "4h", "--comment", "mine")
+    assert out == (
+        f"{'a' * 12} acked by Bob at 04:00 UTC, until 08:00 UTC: BatchLimitBinding gpu-a:8000; "
+        "driftwatch tells boss, oncall\n"
+    )
+    with Store.open(path) as store:
+        assert [(a.action, a.by, a.comment) for a in store.unplanned_actions()] == [
+            ("acknowledge", "Ana", "restarting it"),
+            ("unacknowledge", "Ana", "not mine"),
+            ("acknowledge", "Bob", "mine"),
+        ]
+
+
+def test_silences_are_previewed_scheduled_and_extended(night: tuple[Run, Path]) -> None:
+    run, path = night
+    code, out, err = run("silence", "alert=BatchLimitBinding", "--preview")
+    assert code == 0
+    assert [line[0] for line in out.splitlines()] == ["a", "b"]
+    assert err == (
+        "would hold back 2 open incidents now, and would have held back 0 of the last 7 d; "
+        "nothing is written\n"
+    )
+    with Store.open(path) as store:
+        assert len(store.silences()) == 1
+    code, out, _ = run(
+        "silence", "instance=gpu-a:8000", "--start", "2026-03-01T06:00Z", "--for", "2h"
+    )
+    assert re.fullmatch(
+        r"silence [0-9a-f]{12} from 06:00 UTC until 08:00 UTC: instance=gpu-a:8000; "
+        r"matches 1 open incident now\n",
+        out,
+    )
+    id_ = out.split()[1]
+    code, out, _ = run("silence", "--extend", id_, "--for", "1h")
+    assert out == f"silence {id_} now ends 09:00 UTC\n"
+    rows = [row.split("\t") for row in run("silence", "--list")[1].splitlines()]
+    assert [row[1:3] for row in rows] == [
+        ["2026-03-01T03:50:00Z", "2026-03-01T06:00:00Z"],
+        ["2026-03-01T06:00:00Z", "2026-03-01T09:00:00Z"],
+    ]

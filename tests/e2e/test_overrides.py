@@ -1,0 +1,97 @@
+"""What a rule is in some pools: from the file to its incidents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from e2e_cases import pages
+from test_other_rules import START, going_on, recording
+
+RULES = """\
+groups:
+  - name: adapters
+    rules:
+      - alert: AdaptersThrash
+        # a third of the scrapes: two of our adapters share a slot
+        when: waiting_deferred_share_10m_ratio >= 0.3
+        for: 2m
+        severity: page
+        annotations:
+          summary: requests wait for an adapter
+          runbook_url: https://wiki.example.net/runbook#adaptersthrash
+        overrides:
+          - pool: batch-*
+            for: 6m
+            severity: ticket
+          - pool: dev
+            enabled: false
+            reason: nobody is paged for dev
+          - pool: [rag, rag-2]
+            # rag serves a hundred adapters
+            when: deferred_requests_10m >= 100
+"""
+POOLS = ("chat", "batch-1", "dev", "rag-2")
+CONFIG = """\
+sources: [{pages: ['http://host:8000/metrics']}]
+receivers: [{name: oncall, stdout: {}}]
+rules: [mine.yaml]
+pools:
+"""
+
+
+def _configured(folder: Path, rules: str = RULES) -> Path:
+    (folder / "mine.yaml").write_text(rules)
+    config = folder / "driftwatch.yaml"
+    named = (f"  - {{name: {name}, match: {{instance: '{name}:8000'}}}}\n" for name in POOLS)
+    config.write_text(CONFIG + "".join(named))
+    return config
+
+
+def _recorded(shared_data: Path, folder: Path) -> Path:
+    """The same waiting requests on one server of each pool, for ten minutes."""
+    page = (shared_data / "vllm-0.32" / "metrics_lora_during.txt").read_text()
+    one = recording(folder / "one.jsonl", lambda seconds: going_on(page, seconds), 10)
+    scrapes = [json.loads(line) for line in one.read_text().splitlines()]
+    every = [scrape | {"instance": f"{name}:8000"} for scrape in scrapes for name in POOLS]
+    path = folder / "r.jsonl"
+    path.write_text("".join(json.dumps(scrape) + "\n" for scrape in every))
+    return path
+
+
+def test_a_rule_is_another_one_in_some_pools_and_keeps_its_identity(
+    run: Any, shared_data: Path, tmp_path: Path
+) -> None:
+    config, recorded = _configured(tmp_path), _recorded(shared_data, tmp_path)
+    told = pages(run("replay", recorded, "-c", config, "--json"))
+    assert [
+        (
+            p["target"]["pool"],
+            p["severity"],
+            (datetime.fromisoformat(p["times"]["firing_at"]).timestamp() - START) / 60,
+            p["rule"],
+        )
+        for p in told
+    ] == [
+        ("chat", "page", 2.0, "AdaptersThrash"),
+        ("batch-1", "ticket", 6.0, "AdaptersThrash"),
+    ]
+    general = RULES[: RULES.index("        overrides:")]
+    same = pages(run("replay", recorded, "-c", _configured(tmp_path, general), "--json"))
+    ids = {p["target"]["pool"]: p["incident"]["id"] for p in same}
+    assert len(ids) == 4
+    assert all(ids[p["target"]["pool"]] == p["incident"]["id"] for p in told)
+
+
+def test_doctor_and_check_name_the_pools(
+    run: Any, shared_data: Path, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    config, recorded = _configured(tmp_path), _recorded(shared_data, tmp_path)
+    seen = run("doctor", "-c", config, "--recording", recorded, "--all")
+    lines = [line for line in seen.stdout.splitlines() if "AdaptersThrash" in line]
+    checked = run("check", "-c", config)
+    text = "\n".join([*sorted(lines), "", checked.stdout])
+    golden("e2e/overrides.txt", text.replace(f"{tmp_path}/", ""))

@@ -1,0 +1,212 @@
+"""A service on PostgreSQL: moved there from SQLite, and through restarts of the server."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from click.testing import Result
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.pages.source import PagesSource
+from driftwatch.database_place import place_of
+from driftwatch.errors import StoreError
+from driftwatch.receivers.slack import SlackSender
+from driftwatch.service.configuration import plan_of_rules
+from driftwatch.service.receivers import Receiver
+from driftwatch.service.run import Service
+from driftwatch.store.store import Store
+from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
+from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
+from driftwatch.testing.slack_server import SlackServer
+
+OLD = Path(__file__).parents[1] / "data" / "store" / "0.8.sqlite.xz"
+PASSWORD = "hunter2-canary"
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """One of its own, that is stopped and started."""
+    if not installed():
+        pytest.skip(NOT_INSTALLED)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with PostgresServer(tcp_port=port) as one:
+        one.query(f"ALTER ROLE driftwatch PASSWORD '{PASSWORD}'")
+        one.query("CREATE DATABASE driftwatch")
+        yield one
+
+
+def pages(folder: Path) -> list[tuple[float, str | None]]:
+    return read_pages(folder / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
+
+
+def served(store: Store, url: str, slack: SlackServer, clock: ManualClock) -> Service:
+    source = PagesSource({url: {"instance": "host:8000"}}, clock=clock)
+    sender = SlackSender("inbox", slack.url)
+    receivers = [Receiver("inbox", ("page", "ticket", "notice"), sender)]
+    return Service([source], plan_of_rules(()), store, receivers, clock)
+
+
+def test_a_copied_database_goes_on_and_no_page_is_sent_twice(
+    run: Callable[..., Result], tmp_path: Path, server: PostgresServer, shared_data: Path
+) -> None:
+    """The incident that 0.8 opened on SQLite is paged and resolved once, across the move."""
+    path, url = tmp_path / "driftwatch.db", server.url("driftwatch")
+    path.write_bytes(lzma.decompress(OLD.read_bytes()))
+    assert run("db", "upgrade", "--db", path).exit_code == 0
+    recorded = pages(shared_data)
+    with Store.open(path, migrate=False) as store:
+        [incident] = store.open_incidents().values()
+    clock = ManualClock(incident.last_true_at)
+    events: list[tuple[str, str]] = []
+    with (
+        SlackServer() as slack,
+        ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as exposition,
+    ):
+
+        def watch(database: str | Path, minutes: float) -> None:
+            until = clock.now().timestamp() + 60 * minutes
+            with Store.open(database, migrate=False) as store:
+                service = served(store, exposition.url, slack, clock)
+                for at, _ in recorded[::3]:
+                    if clock.now().timestamp() < at <= until:
+                        clock.set(datetime.fromtimestamp(at, UTC))
+                        service.tick_once()
+                        sent = service.deliver_once()
+                        events.extend((a.event, a.result) for a in sent if a.event != "report")
+                service.stop()
+
+        watch(path, 2)
+        assert events == [("firing", "sent")]
+        copied = run("db", "copy", path, url)
+        assert copied.exit_code == 0, copied.output
+        pattern = rf"{path} -> postgresql:///driftwatch: \d+ rows of \d+ tables, compared\n"
+        assert re.fullmatch(pattern, copied.stdout)
+        watch(url, 23)
+        assert events == [("firing", "sent"), ("resolved", "sent")]
+        assert run("incidents", "--all", "--db", url).stdout.split("\t")[:2] == [
+            incident.id,
+            "resolved",
+        ]
+    again = run("db", "copy", path, url)
+    assert isinstance(again.exception, StoreError)
+    assert again.exception.code == "not-empty"
+
+
+def test_restarts_of_the_server_lose_no_incident_and_no_page(
+    server: PostgresServer, shared_data: Path
+) -> None:
+    """Stopped before ticks, between decision and commit, and between page and mark."""
+    recorded = pages(shared_data)
+    clock = ManualClock(datetime.fromtimestamp(recorded[0][0], UTC))
+    failed: list[str] = []
+    with (
+        Store.open(server.url("driftwatch")) as store,
+        SlackServer() as slack,
+        ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as exposition,
+    ):
+        service = served(store, exposition.url, slack, clock)
+        real = store.commit_tick
+
+        def commit_tick(record: Any) -> None:
+            if number % 20 == 10:
+                server.stop("immediate")
+            real(record)
+
+        store.commit_tick = commit_tick  # type: ignore[method-assign]
+        for number, (at, _) in enumerate(recorded[:160:2]):
+            clock.set(datetime.fromtimestamp(at, UTC))
+            if number % 20 == 0:
+                server.stop("fast")
+            try:
+                service.tick_once()
+            except StoreError as error:
+                failed.append(error.code)
+                server.start()
+            with suppress(StoreError):
+                service.deliver_once()
+        service.stop()
+        incidents = store.incidents()
+        assert len(failed) == 8
+        assert set(failed) == {"unreachable"}
+        assert [i.rule for i in incidents] == ["BatchLimitBinding"]
+        assert len(slack.accepted) == 1
+
+
+def test_the_process_says_so_and_goes_on_by_itself(
+    server: PostgresServer, tmp_path: Path, shared_data: Path
+) -> None:
+    """And the password is in no log, no argument and no answer."""
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{probe.getsockname()[1]}"
+    with ReplayedExposition(pages(shared_data)) as exposition:
+        config = tmp_path / "driftwatch.yaml"
+        config.write_text(
+            f"sources: [{{pages: ['{exposition.url}/metrics']}}]\ninterval: 1s\n"
+            f"database: postgresql://driftwatch@127.0.0.1:{server.port}/driftwatch\n"
+            f"database_password_file: password\nlisten: {listen}\n"
+        )
+        log = tmp_path / "log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "driftwatch", "run", "-c", str(config)],
+                stderr=file,
+                stdout=file,
+                env={**os.environ, "NO_COLOR": "1"},
+            )
+        try:
+            _wait(lambda: _complete(listen) > 0, log)
+            server.stop("fast")
+            _wait(lambda: "tick failed" in log.read_text(), log)
+            server.start()
+            before = _complete(listen)
+            _wait(lambda: _complete(listen) > before, log)
+            arguments = Path(f"/proc/{process.pid}/cmdline").read_text()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+    text = log.read_text()
+    assert f"database postgresql://127.0.0.1:{server.port}/driftwatch" in text
+    for written in (text, arguments):
+        assert PASSWORD not in written
+    with Store.open(
+        place_of(
+            f"postgresql://driftwatch@127.0.0.1:{server.port}/driftwatch", tmp_path / "password"
+        ),
+        migrate=False,
+    ) as store:
+        assert store.memory()
+
+
+def _complete(listen: str) -> float:
+    """How many ticks are complete."""
+    try:
+        page = requests.get(f"http://{listen}/metrics", timeout=5).text
+    except requests.RequestException:
+        return 0.0
+    match = re.search(r'^driftwatch_ticks_total{result="complete"} (\S+)', page, re.MULTILINE)
+    return 0.0 if match is None else float(match.group(1))
+
+
+def _wait(until: Callable[[], bool], log: Path, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.2)

@@ -1,0 +1,213 @@
+"""What a driftwatch serves while it watches a scenario, and what it says of every minute."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from driftwatch.collect.recordings import open_recording
+from driftwatch.export.alerts import Exported, alerts_of
+from driftwatch.export.files import file_of
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario.file import read_scenario
+from driftwatch.fleet.truth import write_truth
+from driftwatch.model import Target, TargetKey, Transition
+from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.replay import replay
+from driftwatch.rulebook.rules import Rule, columns_of
+from driftwatch.service.configuration import plan_of
+from driftwatch.service.target_metrics import TargetMetrics
+from driftwatch.testing.exposition_server import Page
+
+END = datetime(2026, 1, 2, 3, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+Labels = tuple[tuple[str, str], ...]
+
+
+def served(
+    rows: pl.DataFrame,
+    targets: Mapping[TargetKey, Target] | None = None,
+    *,
+    of_rules: Collection[str],
+) -> str:
+    """The page of the newest minute of some rows, as the service's own exporter writes it."""
+    end = rows["end"].max()
+    assert isinstance(end, datetime)
+    if targets is None:
+        keys = [TargetKey(*key) for key in rows.select("instance", "engine").unique().iter_rows()]
+        targets = {key: Target(key, pool="rag") for key in keys}
+    metrics = TargetMetrics(lambda: end)
+    metrics.note(rows, targets, of_rules=of_rules)
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return generate_latest(registry).decode()
+
+
+@dataclass
+class Watched:
+    """A scenario after driftwatch watched it, every rule on its own."""
+
+    rules: tuple[Rule, ...]
+    pages: list[Page] = field(default_factory=list)  # of driftwatch itself, a page a minute
+    # rule → (minute end in unix seconds, instance or pool) in which it is true
+    true: dict[str, set[tuple[float, str]]] = field(default_factory=dict)
+    # minute end → labels of the incidents that fire
+    firing: dict[float, list[Labels]] = field(default_factory=dict)
+
+    @property
+    def exported(self) -> Exported:
+        return alerts_of(self.rules)
+
+    @property
+    def ends(self) -> list[float]:
+        return [at for at, _ in self.pages]
+
+
+def watched(plan: Plan, source: Any, span: tuple[datetime, datetime], until: datetime) -> Watched:
+    """Replay, without what Alertmanager does: one alert that silences or replaces others."""
+    rules = tuple(replace(r, inhibited_by=(), together=None) for r in plan.rules)
+    plan = replace(plan, rules=rules, simulations=0)
+    end = Watched(tuple(rule for rule in rules if rule.is_evaluated))
+    columns = columns_of(end.rules)
+    baseline = Window(span[0] + 10 * MINUTE, until)
+    transitions: list[Transition] = []
+    for outcome in replay([source], span, plan, baseline=baseline):
+        judged = outcome.rows.hstack(outcome.judged)
+        for (minute_end,), rows in judged.group_by("end", maintain_order=True):
+            assert isinstance(minute_end, datetime)
+            targets = {
+                TargetKey(*key): Target(TargetKey(*key), pool=pool)
+                for *key, pool in rows.select("instance", "engine", "pool").iter_rows()
+            }
+            end.pages.append((minute_end.timestamp(), served(rows, targets, of_rules=columns)))
+        _note_true(end, outcome.rows, outcome.verdicts)
+        transitions += outcome.transitions
+    end.pages.sort(key=lambda page: page[0])
+    note_transitions(end, transitions, span[1] + MINUTE)
+    return end
+
+
+def note_transitions(one: Watched, transitions: Sequence[Transition], until: datetime) -> None:
+    """The minutes in which incidents fire; what is open at the end fires in all up to then."""
+    by_id = {rule.id: rule for rule in one.rules}
+    spans: dict[str, tuple[Labels, datetime]] = {}
+    for transition in transitions:
+        incident = transition.incident
+        if transition.event == "firing":
+            rule = replace(by_id[incident.rule], severity=incident.severity)
+            spans[incident.key] = (_labels(rule, incident.target), transition.at)
+        elif transition.event == "resolved":
+            note_firing(one, *spans.pop(incident.key), transition.at)
+    for labels, since in spans.values():
+        note_firing(one, labels, since, until)
+
+
+def _note_true(one: Watched, rows: pl.DataFrame, verdicts: pl.DataFrame) -> None:
+    for rule in one.rules:
+        about = "pool" if rule.per == "pool" else "instance"
+        true = rows.select("end", about).filter(verdicts[rule.id])
+        minutes = one.true.setdefault(rule.id, set())
+        minutes |= {(end.timestamp(), name) for end, name in true.iter_rows()}
+
+
+def note_firing(one: Watched, labels: Labels, since: datetime, until: datetime) -> None:
+    """In every minute that ends in [since, until)."""
+    while since < until:
+        one.firing.setdefault(since.timestamp(), []).append(labels)
+        since += MINUTE
+
+
+def _labels(rule: Rule, target: Mapping[str, str]) -> Labels:
+    about = ("pool",) if rule.per == "pool" else ("pool", "instance", "engine")
+    labels = {
+        "alertname": rule.alert,
+        "severity": rule.severity,
+        **rule.labels,
+        **{name: target[name] for name in about},
+    }
+    return tuple(sorted(labels.items()))
+
+
+def watched_scenario(document: Mapping[str, Any], folder: Path) -> Watched:
+    """A scenario generated, and watched with its configuration and the shipped rules."""
+    path = folder / "scenario.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    scenario = read_scenario(path)
+    fleet = folder / "fleet"
+    generate_compact(scenario, scenario.seed, fleet, jobs=1)
+    write_truth(scenario, scenario.seed, fleet, ".")
+    truth = json.loads((fleet / "truth.json").read_text(encoding="utf-8"))
+    start, end = (
+        datetime.fromtimestamp(truth[f"{name}_seconds"], UTC) for name in ("start", "end")
+    )
+    until = datetime.fromtimestamp(truth["baseline"]["end_seconds"], UTC)
+    plan = plan_of(fleet / "driftwatch.yaml")
+    return watched(plan, open_recording(fleet), (start, end), until)
+
+
+# -- what promtool reads --------------------------------------------------------------------------
+
+
+def rules_file(exported: Exported, folder: Path) -> Path:
+    text, _ = file_of("prometheus", exported)
+    path = folder / "rules.yml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def promtool_test(one: Watched, rules: Path, folder: Path) -> str:
+    """Run the alerts over the pages; what differs from the incidents, empty = nothing."""
+    series = [{"series": name, "values": values} for name, values in _series(one.pages)]
+    expected = [
+        {
+            "expr": 'ALERTS{alertstate="firing"}',
+            "eval_time": f"{number}m",
+            "exp_samples": [
+                {"labels": _name(labels), "value": 1} for labels in one.firing.get(at, ())
+            ],
+        }
+        for number, at in enumerate(one.ends)
+    ]
+    document = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": expected}],
+    }
+    path = folder / "test.yml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    ran = subprocess.run(
+        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
+
+
+def _name(labels: Labels) -> str:
+    pairs = {**dict(labels), "alertstate": "firing"}
+    return "ALERTS" + "{" + ",".join(f"{k}={json.dumps(v)}" for k, v in pairs.items()) + "}"
+
+
+def _series(pages: Sequence[Page]) -> Iterator[tuple[str, str]]:
+    """Every series in promtool's notation; what is not on a page is stale, as after a scrape."""
+    values: dict[str, dict[int, float]] = {}
+    for number, (_, body) in enumerate(pages):
+        for family in text_string_to_metric_families(body or ""):
+            for sample in family.samples:
+                labels = ",".join(f"{k}={json.dumps(v)}" for k, v in sorted(sample.labels.items()))
+                values.setdefault(f"{sample.name}{{{labels}}}", {})[number] = sample.value
+    for name, of_minutes in values.items():
+        words = []
+        for number in range(len(pages)):
+            missing = "stale" if number - 1 in of_minutes else "_"
+            words.append(repr(of_minutes[number]) if number in of_minutes else missing)
+        yield name, " ".join(words)

@@ -1,0 +1,163 @@
+"""``driftwatch rules export``: files in, a file out, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from ruamel.yaml import YAML
+
+from driftwatch.cli.main import cli
+from driftwatch.errors import ConfigError
+from driftwatch.export.files import TO
+from driftwatch.testing import prometheus_server
+
+Golden = Callable[[str, str], None]
+
+RULES = """
+groups:
+  - name: queue
+    rules:
+      - alert: QueueLong
+        given: observed_10m_seconds >= 480
+        when: waiting_capacity_requests > 20 AND (slo_missed IS NULL OR slo_missed)
+        until: waiting_capacity_requests < 5
+        keep_firing_for: 5m
+        severity: page
+        receivers: [oncall, chat]
+        mute_time_intervals: [nights]
+        inhibited_by: [Stuck]
+        group: {}
+        labels: {team: "serving {{ x }}"}
+        annotations:
+          summary: '{{ more }} than 20 wait, $HOME'
+          runbook_url: https://runbooks.example/queue
+          run-book: a name that Prometheus refuses
+        overrides:
+          - {pool: batch-*, when: waiting_capacity_requests > 200, severity: ticket}
+      - alert: Stuck
+        when: seconds_since_last_token >= 120
+        for: 3m
+        severity: page
+        inhibited_by: [QueueLong]
+      - alert: PoolEmpty
+        when: running_requests = 0
+        severity: notice
+        per: pool
+        inhibited_by: [Stuck]
+  - name: others
+    rules:
+      - {alert: Lost, when: coverage_missing_seconds > 60, severity: ticket, per: pool}
+      - {alert: SameText, when: engine_kind = binding_limit, severity: ticket}
+      - alert: Quiet
+        when: requests_per_second = 0
+        severity: notice
+        enabled: false
+        reason: nights are quiet
+"""
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run the command in a folder with rules.yaml."""
+    monkeypatch.chdir(tmp_path)
+    Path("rules.yaml").write_text(RULES, encoding="utf-8")
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, ["rules", "export", *arguments], standalone_mode=False)
+
+    return invoke
+
+
+@pytest.mark.parametrize("to", TO)
+def test_the_file_and_what_is_left_out(
+    to: str, export: Callable[..., Result], golden: Golden
+) -> None:
+    answer = export("--to", to, "rules.yaml")
+    assert answer.return_value == 3
+    golden(f"export/{to}.yaml", answer.stdout)
+    golden(f"export/{to}.txt", answer.stderr)
+    again = export("--to", to, "--out", "file.yaml", "rules.yaml")
+    assert (again.stdout, again.return_value) == ("", 3)
+    assert Path("file.yaml").read_text(encoding="utf-8") == answer.stdout
+
+
+@pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
+def test_promtool_takes_the_file_and_the_operators_is_the_same(
+    export: Callable[..., Result],
+) -> None:
+    export("--to", "prometheus", "--out", "rules.yml", "rules.yaml")
+    ran = subprocess.run(
+        ["promtool", "check", "rules", "--lint=all", "--lint-fatal", "rules.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    export("--to", "kubernetes", "--out", "k.yml", "rules.yaml")
+    plain, operator = (YAML(typ="safe").load(Path(name)) for name in ("rules.yml", "k.yml"))
+    assert operator["spec"] == plain
+
+
+def test_nothing_left_out_is_exit_0(export: Callable[..., Result]) -> None:
+    text = "groups: [{name: g, rules: [{alert: A, when: running_requests > 1, severity: page}]}]"
+    Path("rules.yaml").write_text(text, encoding="utf-8")
+    for to in TO:
+        answer = export("--to", to, "rules.yaml")
+        assert (answer.return_value, answer.stderr) == (0, ""), to
+
+
+@pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
+def test_groups_of_one_name_in_two_files_are_one(export: Callable[..., Result]) -> None:
+    text = "groups: [{name: %s, rules: [{alert: %s, when: running_requests > 1, severity: page}]}]"
+    for number, group in enumerate(("one", "two", "one")):
+        Path(f"{number}.yaml").write_text(text % (group, f"A{number}"), encoding="utf-8")
+    export("--to", "prometheus", "--out", "rules.yml", "0.yaml", "1.yaml", "2.yaml")
+    ran = subprocess.run(
+        ["promtool", "check", "rules", "rules.yml"], capture_output=True, text=True, check=False
+    )
+    assert "4 rules found" in ran.stdout, ran.stderr
+
+
+def test_rules_with_problems_are_not_exported(export: Callable[..., Result]) -> None:
+    text = "groups: [{name: g, rules: [{alert: A, when: runing_requests > 1, severity: page}]}]"
+    Path("rules.yaml").write_text(text, encoding="utf-8")
+    answer = export("--to", "grafana", "rules.yaml")
+    assert answer.stdout == ""
+    assert isinstance(answer.exception, ConfigError)
+
+
+def test_a_column_that_no_rule_of_the_configuration_reads_is_not_served(
+    export: Callable[..., Result],
+) -> None:
+    config = {"sources": [{"pages": ["http://h:8000/metrics"]}], "rules": ["own.yaml"]}
+    Path("driftwatch.yaml").write_text(json.dumps(config), encoding="utf-8")
+    own = (
+        "groups: [{name: g, rules: [{alert: A, when: forward_passes_per_second > 1,"
+        " severity: page}, {alert: B, when: running_requests > 1, severity: page}]}]"
+    )
+    Path("own.yaml").write_text(own, encoding="utf-8")
+    answer = export("--to", "prometheus", "-c", "driftwatch.yaml")
+    assert (answer.return_value, answer.stderr) == (0, "")
+    more = own.replace("forward_passes_per_second", "scrapes")
+    Path("more.yaml").write_text(more, encoding="utf-8")
+    answer = export("--to", "prometheus", "-c", "driftwatch.yaml", "more.yaml")
+    assert answer.return_value == 3
+    assert answer.stderr.startswith("Not exported: A: column scrapes: not served")
+    assert "alert: B" in answer.stdout
+    assert "alert: A" not in answer.stdout
+
+
+def test_the_datasource_of_grafana(export: Callable[..., Result]) -> None:
+    answer = export("--to", "grafana", "--datasource", "P1", "rules.yaml")
+    uids = [
+        query["datasourceUid"]
+        for group in YAML(typ="safe").load(answer.stdout)["groups"]
+        for rule in group["rules"]
+        for query in rule["data"]
+    ]
+    assert set(uids) == {"P1", "__expr__"}

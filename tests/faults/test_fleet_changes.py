@@ -1,0 +1,284 @@
+"""Servers, labels and buckets that change while an incident is open; clocks that never agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from open_incident_cases import (
+    BACK,
+    BEGIN,
+    END,
+    FAULT_FROM,
+    FAULT_UNTIL,
+    FIRING,
+    LOST,
+    QUEUES_FROM,
+    QUEUES_UNTIL,
+    RESOLVED,
+    RULES,
+    Alter,
+    Api,
+    Row,
+    Server,
+    Story,
+    Tell,
+    during,
+    fleet,
+    gone,
+    source_of,
+    stories,
+)
+
+CHANGED = 8  # the minute in which labels, buckets and counters change
+TTFT = "vllm:time_to_first_token_seconds"
+BUCKETS = (("0.05", "0.25", "1.0", "2.5", "+Inf"), ("0.1", "0.5", "1.5", "4.0", "+Inf"))
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Iterator[Tell]:
+    with stories(tmp_path) as tell:
+        yield tell
+
+
+def unchanged(_: float, row: Row) -> Row:
+    return row
+
+
+def down(_: float, __: Row) -> Row:
+    return {"up": 0.0}
+
+
+def begun_anew(minute: float, row: Row) -> Row:
+    """Every counter, at once; the processes are the same."""
+    if minute < CHANGED:
+        return row
+    at = 100.0 * 60 * CHANGED
+    return {n: v - 1e6 - at if n.endswith("_total") else v for n, v in row.items()}
+
+
+def restarted(minute: float, row: Row) -> Row:
+    """Down, then without a metric of vLLM while it loads, then with counters from zero."""
+    if minute < FAULT_FROM:
+        return row
+    if minute < CHANGED:
+        return {"up": 0.0}
+    began = {"process_start_time_seconds": BEGIN.timestamp() + 60 * CHANGED}
+    if minute < CHANGED + 3:
+        return {"up": 1.0, **began}
+    return {**begun_anew(minute, row), **began}
+
+
+def pool(name: str, alter: Alter = unchanged, altered: int = 4, **rest: Any) -> list[Server]:
+    """A fleet in a namespace, the first servers altered."""
+    rest = {"labels": lambda _: {"namespace": name}} | rest
+    return [
+        replace(one, name=f"{name}-{n}:8000", alter=alter if n < altered else unchanged, **rest)
+        for n, one in enumerate(fleet())
+    ]
+
+
+def renamed(minute: float) -> dict[str, str]:
+    return {"namespace": "model", "model_name": "m" if minute < CHANGED else "n"}
+
+
+# namespace → its servers, the counts of its ticket, if there is one, and the reason on it
+FAULTS = {
+    "half": (pool("half", during(gone), 2), "2 of 4", "not listed by prometheus 0"),
+    "all": (pool("all", during(gone)), "4 of 4", "not listed by prometheus 0"),
+    "down": (pool("down", during(down)), "4 of 4", "up == 0"),
+    "reset": (pool("reset", begun_anew), "", ""),
+    "restarted": (pool("restarted", restarted, 1), "", ""),
+    "model": (pool("model", labels=renamed), "", ""),
+}
+
+
+def lives(story: Story) -> dict[str, list[tuple[str, str]]]:
+    """Instance or pool → its pages in order; each alert of it is one incident, no page twice."""
+    told: dict[str, list[tuple[str, str]]] = {}
+    ids: dict[tuple[str, str], set[str]] = {}
+    for page in story.inbox.pages:
+        whose = page["target"].get("instance") or page["target"]["pool"]
+        told.setdefault(whose, []).append((page["event"], page["alert"]))
+        ids.setdefault((whose, page["alert"]), set()).add(page["incident"]["id"])
+    assert all(len(set(pages)) == len(pages) for pages in told.values())
+    assert all(len(one) == 1 for one in ids.values())
+    return told
+
+
+def why_missing(page: dict[str, Any]) -> str:
+    """The reason on a ticket about coverage."""
+    return str(page["evidence"]["coverage_missing_inputs"]["reason"])
+
+
+def test_each_incident_stays_one(tell: Tell) -> None:
+    """One pool for each fault, all in the same minutes."""
+    story, _ = tell([server for servers, *_ in FAULTS.values() for server in servers], pools=())
+    assert story.until(FAULT_FROM) == [FIRING] * len(FAULTS)
+    story.until(QUEUES_UNTIL)
+    assert story.open_alerts() == ["Queues"] * len(FAULTS)
+    story.until(END)
+    told = lives(story)
+    losses = {
+        page["target"]["pool"].partition("/")[0]: (page["summary"], why_missing(page))
+        for page in story.inbox.pages
+        if (page["event"], page["alert"]) == LOST
+    }
+    for name, (_, counts, reason) in FAULTS.items():
+        assert told.pop(f"{name}-0:8000") == [FIRING, RESOLVED], name
+        summary, why = losses.get(name, ("", ""))
+        assert (counts in summary, why) == (True, reason), name
+        assert told.pop(f"{name}/m", None) == ([LOST, BACK] if counts else None), name
+    assert told == {}
+
+
+def test_warnings_while_servers_are_missing(tell: Tell) -> None:
+    """Who is missing from a partial answer is not gone; nor is it well."""
+    story, api = tell(pool("half", during(gone), 2) + pool("all", during(gone)), pools=())
+    story.until(FAULT_FROM)
+    api.warnings = ["querying a store failed"]
+    assert story.until(FAULT_UNTIL) == [LOST] * 2
+    assert story.open_alerts() == ["CoverageLost"] * 2 + ["Queues"] * 2
+    api.warnings = []
+    story.until(END)
+    assert lives(story) == {
+        **{f"{name}-0:8000": [FIRING, RESOLVED] for name in ("half", "all")},
+        **{f"{name}/m": [LOST, BACK] for name in ("half", "all")},
+    }
+
+
+def test_an_answer_that_is_empty_with_warnings(tell: Tell) -> None:
+    """Nobody is known to be gone, so that everybody is unknown, with the warning as the reason."""
+    story, api = tell(fleet(during(gone)))
+    story.until(FAULT_FROM)
+    api.warnings = ["querying a store failed"]
+    assert story.until(FAULT_UNTIL - 2) == [LOST]
+    page = story.inbox.pages[-1]
+    assert page["summary"].startswith("TICKET chat, 4 of 4: ")
+    assert why_missing(page) == "prometheus 0: Partial: querying a store failed"
+    assert story.open_alerts() == ["CoverageLost", "Queues"]
+
+
+def test_a_source_that_repeats_what_it_had(tell: Tell) -> None:
+    """It takes no scrape more, but answers; of one pool for five minutes with the last one."""
+    story, api = tell(pool("short") + pool("long", lookback_seconds=300.0), pools=())
+    story.until(FAULT_FROM)
+    api.frozen = True
+    assert story.until(FAULT_UNTIL) == [LOST] * 2
+    assert story.open_alerts() == ["CoverageLost"] * 2 + ["Queues"] * 2
+    api.frozen = False
+    story.until(END)
+    assert lives(story) == {
+        **{f"{name}-0:8000": [FIRING, RESOLVED] for name in ("short", "long")},
+        **{f"{name}/m": [LOST, BACK] for name in ("short", "long")},
+    }
+
+
+def test_a_pool_that_is_renamed(tell: Tell) -> None:
+    """The incident of a pool that is no more is closed, with the reason; the new pool has its own.
+
+    The one of a server stays as it is.
+    """
+    servers = [
+        replace(s, labels=lambda m: {"namespace": "a" if m < CHANGED else "b"}) for s in fleet()
+    ]
+    of_pool = RULES.replace("alert: Queues", "alert: PoolQueues").replace(
+        "severity: page\n", "severity: page\n        per: pool\n"
+    )
+    rules = RULES + of_pool.partition("rules:\n")[2]
+    story, _ = tell(servers, pools=(), rules=rules)
+    assert sorted(story.until(FAULT_FROM)) == [("firing", "PoolQueues"), FIRING]
+    assert sorted(story.until(QUEUES_UNTIL)) == [
+        ("firing", "PoolQueues"),
+        ("resolved", "PoolQueues"),
+    ]
+    pages = [page for page in story.inbox.pages if page["alert"] == "PoolQueues"]
+    (closed,) = [page["summary"] for page in pages if page["event"] == "resolved"]
+    assert closed == (
+        "CLOSED a/m: the pool is gone: its targets are in pool b/m now; "
+        "driftwatch did not see it recover"
+    )
+    assert story.open_alerts() == ["PoolQueues", "Queues"]
+    assert sorted(story.until(END)) == [("resolved", "PoolQueues"), RESOLVED]
+
+
+def first_tokens(layouts: tuple[tuple[str, ...], tuple[str, ...]]) -> Alter:
+    """Two requests a second; each waits 2 s for its first token while it is slow, else 0.1 s."""
+
+    def alter(minute: float, row: Row) -> Row:
+        slow_minutes = min(max(minute - QUEUES_FROM, 0.0), QUEUES_UNTIL - QUEUES_FROM)
+        slow, fast = 120.0 * slow_minutes, 120.0 * (minute - slow_minutes)
+        counts = {
+            f"{TTFT}_bucket|{le}": slow * (float(le) >= 2.0) + fast * (float(le) >= 0.1)
+            for le in layouts[minute >= CHANGED]
+        }
+        sums = {f"{TTFT}_count": slow + fast, f"{TTFT}_sum": 2.0 * slow + 0.1 * fast}
+        return {**row, **counts, **sums}
+
+    return alter
+
+
+def test_buckets_that_change(tell: Tell) -> None:
+    """Beside a server whose buckets stay."""
+    rules = RULES.replace("waiting_requests >= 5", "ttft_seconds_mean >= 1")
+    servers = [
+        Server("chat-0:8000", alter=first_tokens(BUCKETS)),
+        Server("chat-1:8000", alter=first_tokens((BUCKETS[0], BUCKETS[0]))),
+    ]
+    story, _ = tell(servers, rules=rules)
+    story.until(END)
+    assert lives(story) == {server.name: [FIRING, RESOLVED] for server in servers}
+
+
+def test_a_clock_that_was_ahead_from_the_start(tell: Tell) -> None:
+    """Prometheus never has what is asked for: the ticket names the clock, and nobody is well."""
+    story, _ = tell([Server("chat-0:8000", (1, 24)), Server("chat-1:8000")], ahead=5.0)
+    assert story.until(10) == [LOST]
+    (ticket,) = story.inbox.pages
+    assert "2 of 2" in ticket["summary"]
+    assert why_missing(ticket) == "prometheus 0: its clock is 300 s behind"
+    story.ahead = 0.0  # put right: the minutes that were asked for are waited for
+    assert story.until(15) == []
+    assert sorted(story.until(18)) == [FIRING, BACK]
+    story.until(END)
+    assert lives(story) == {"chat-0:8000": [FIRING, RESOLVED], "chat": [LOST, BACK]}
+
+
+def test_a_clock_that_was_behind_from_the_start(tell: Tell) -> None:
+    story, _ = tell([Server("chat-0:8000", (1, 6))], ahead=-5.0)
+    assert story.until(6) == []
+    assert story.until(14) == [FIRING, RESOLVED]
+
+
+@pytest.mark.parametrize("behind_minutes", [5, -5])
+def test_one_source_whose_clock_differs(tell: Tell, behind_minutes: int) -> None:
+    """Behind, its servers are unknown and the ticket names the clock; ahead, it is told later.
+
+    The servers of the other source are as ever.
+    """
+    story, api = tell([Server("chat-0:8000", (1, 6))], pools=())
+    seconds = 60.0 * behind_minutes
+    ours = [replace(s, labels=lambda _: {"namespace": "q"}) for s in fleet()[1:]]
+    ours.append(Server("code-0:8000", (1, 6), labels=lambda _: {"namespace": "q"}))
+    series = [
+        replace(one, points=[(at - seconds, value) for at, value in one.points])
+        for server in ours
+        for one in server.series(END)
+    ]
+    with Api(series) as other:
+        other.behind_seconds = seconds
+        story.sources, story.apis = [*story.sources, source_of(other, "prometheus 1")], [api, other]
+        story.restart()
+        story.until(14)
+        story.service.stop()
+    told = lives(story)
+    assert told.pop("chat-0:8000") == [FIRING, RESOLVED]
+    if behind_minutes > 0:
+        assert told == {"q/m": [LOST]}
+        (ticket,) = [page for page in story.inbox.pages if page["alert"] == "CoverageLost"]
+        assert why_missing(ticket) == "prometheus 1: its clock is 300 s behind"
+    else:
+        assert told == {"code-0:8000": [FIRING, RESOLVED]}

@@ -1,0 +1,115 @@
+"""Drawings: what they show, that they stay small, and that no text gets out of its place."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+
+from driftwatch.plots.plot import MOST_POINTS, Axis, Plot, Series, plot, thinned
+
+DAY = 1_772_334_000.0  # 2026-03-01T03:00:00Z
+TIME = Axis("time, UTC", is_time=True)
+SPEED = Axis("speed at equal load")
+COUNTS = [((7 * n) % 13) / 13 for n in range(2880)]
+
+
+def busy() -> Plot:
+    """A day at 30 s with everything that can be drawn."""
+    x = [DAY + 30.0 * n for n in range(2880)]
+    known: list[float | None] = [None if 600 < n < 700 else v for n, v in enumerate(COUNTS)]
+    hourly = x[::120]
+    return plot(
+        "Speed fell to 80 % at 14:00 UTC <and> stayed",
+        [
+            Series("band", "baseline", hourly, [1.1] * 24, low=[0.9] * 24, colour=4),
+            Series("hatch", "slower", [DAY + 3600], [DAY + 7200], colour=1),
+            Series("line", "speed", x, known, colour=0),
+            Series("steps", "in target", x, known, colour=2),
+            Series("level", "threshold", (), [0.85], colour=3),
+            Series("ticks", "restart", [DAY + 9000], names=["<b>v0.32.0</b>"], colour=1),
+        ],
+        TIME,
+        SPEED,
+    )
+
+
+def test_a_full_plot_is_small_well_formed_and_has_its_titles() -> None:
+    drawn = busy()
+    assert len(drawn.svg.encode()) <= 10_000
+    root = ElementTree.fromstring(str(drawn.svg))
+    texts = [element.text for element in root.iter("text")]
+    assert {"time, UTC", "speed at equal load", "baseline", "restart"} <= set(texts)
+    assert root.attrib["aria-label"] == drawn.title and root.attrib["role"] == "img"
+    assert "<b>" not in drawn.svg and "style=" not in drawn.svg
+    assert str(drawn.svg) == str(busy().svg)
+
+
+def test_a_value_that_is_unknown_is_a_gap() -> None:
+    drawn = plot(
+        "t", [Series("line", "", [0, 1, 2, 3], [1.0, None, 2.0, 3.0])], Axis("x"), Axis("y")
+    )
+    (path,) = re.findall(r'class="line c0" d="([^"]+)"', drawn.svg)
+    assert path.count("M") == 2 and path.count("L") == 1
+    steps = plot("t", [Series("steps", "", [0, 1, 2], [1.0, None, 2.0])], Axis("x"), Axis("y"))
+    (path,) = re.findall(r'class="line c0" d="([^"]+)"', steps.svg)
+    assert re.fullmatch(r"M[\d. ]+H[\d.]+M[\d. ]+", path)
+
+
+def test_a_peak_stays_where_points_are_left_out() -> None:
+    y: list[float | None] = [1.0] * 5000
+    y[3333], y[4000] = 9.0, 0.1
+    few = thinned(Series("line", "", list(range(5000)), y))
+    assert len(few.x) <= MOST_POINTS + 2
+    assert {9.0, 0.1} <= set(few.y)
+
+
+def test_a_rate_begins_at_zero_and_a_log_axis_does_not() -> None:
+    linear = plot("t", [Series("line", "", [0, 1], [50.0, 90.0])], Axis("x"), Axis("y"))
+    assert ">0<" in linear.svg and ">100<" in linear.svg
+    log = plot("t", [Series("steps", "", [10, 1000], [1, 2])], Axis("x", is_log=True), Axis("y"))
+    assert all(f">{text}<" in log.svg for text in ("10", "100", "1,000"))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [[], [None], [0.0], [5.0, 5.0], [-3.0, 4.0], [1e-12, 1e12], [math.inf, 1.0], [math.nan, 2.0]],
+)
+@pytest.mark.parametrize("axis", [Axis("y"), Axis("y", is_log=True)])
+def test_nothing_that_is_measured_breaks_a_plot(y: list[float | None], axis: Axis) -> None:
+    drawn = plot("t", [Series("line", "n", list(range(len(y))), y)], Axis("x"), axis)
+    ElementTree.fromstring(str(drawn.svg))
+    assert "nan" not in drawn.svg and "inf" not in drawn.svg
+
+
+def test_text_of_others_stays_text() -> None:
+    text = '"><script>alert(1)</script>\u202e'
+    drawn = plot(
+        text,
+        [Series("ticks", text, [0.5], names=[text]), Series("line", text, [0, 1], [0, 1])],
+        Axis(text),
+        Axis(text),
+    )
+    ElementTree.fromstring(str(drawn.svg))
+    assert "<script" not in drawn.svg
+
+
+def test_a_plot_with_its_numbers_is_read_without_seeing_it(
+    golden: Callable[[str, str], None],
+) -> None:
+    drawn = plot(
+        "Prompts grew ×2.3",
+        [
+            Series("steps", "baseline", [200, 500, 1000], [0.52, 0.34, 0.06], colour=4),
+            Series("steps", "now", [200, 500, 1000], [0.10, 0.38, 0.41], colour=0),
+        ],
+        Axis("prompt tokens, log scale", is_log=True),
+        Axis("share of requests"),
+        header=("tokens", "baseline", "now"),
+        rows=[("≤ 500", "52 %", "10 %")],
+    )
+    golden("web/lengths.svg", str(drawn.svg).replace("><", ">\n<") + "\n")
+    assert drawn.rows == (("≤ 500", "52 %", "10 %"),)

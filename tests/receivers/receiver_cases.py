@@ -1,0 +1,97 @@
+"""Messages of every kind, and what a sender raises: shared by the tests of receivers."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from page_cases import AT, CAP
+
+from driftwatch.errors import DeliveryError
+from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
+from driftwatch.incidents.occasion import (
+    Acknowledgement,
+    EndingSilence,
+    Escalation,
+    Occasion,
+)
+from driftwatch.incidents.silence import Silence, parse_matchers
+from driftwatch.notify.occasion import payload_of
+from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
+from driftwatch.report.document import week_document
+from driftwatch.report.material import Material, RuleSet
+from driftwatch.report.week import week_named
+
+INCIDENT = "3f9c1a7be204"
+
+
+def message(page: Mapping[str, Any], conversation: Conversation | None = None) -> Message:
+    """The first message of a page."""
+    return replace(message_of(page), conversation=conversation)
+
+
+def planned(
+    event: MessageEvent,
+    page: Mapping[str, Any],
+    reason: Reason,
+    number: int = 0,
+    occasion: Occasion | None = None,
+) -> Message:
+    """A message as the planner and the texts after it make it."""
+    one = PlannedDelivery(INCIDENT, event, "one", reason, page, AT, "incident", number, occasion)
+    return Message("incident", INCIDENT, event, number, reason, payload_of(one))
+
+
+def repeat(page: Mapping[str, Any], number: int = 1) -> Message:
+    return planned("firing", page, "repeat", number)
+
+
+def escalated(page: Mapping[str, Any]) -> Message:
+    occasion = Escalation(900.0, (("team", AT - timedelta(minutes=15)),))
+    return planned("firing", page, "escalated", 0, occasion)
+
+
+def _taken(via: str) -> Acknowledgement:
+    until = datetime(2026, 11, 19, 3, 1, tzinfo=UTC)
+    return Acknowledgement("ana", AT, until, "restarting <b>it</b>", via)
+
+
+def acknowledged(page: Mapping[str, Any] | None = None) -> Message:
+    page = CAP.page() if page is None else page
+    return planned("acknowledged", page, "acknowledged", 0, _taken("command line"))
+
+
+def unacknowledged(page: Mapping[str, Any] | None = None) -> Message:
+    page = CAP.page() if page is None else page
+    return planned("unacknowledged", page, "acknowledgement ended", 0, _taken("expiry"))
+
+
+def ending() -> Message:
+    """A silence ends soon."""
+    silence = Silence("s1", parse_matchers(["pool=rag"]), AT, "ana", AT, AT)
+    occasion = EndingSilence(silence, (CAP.incident,))
+    one = PlannedDelivery("s1", "ending", "one", "silence ends", {}, AT, "silence", 0, occasion)
+    return Message("silence", "s1", "ending", 0, "silence ends", payload_of(one))
+
+
+def refused(sender: Sender, what: Message | None = None) -> DeliveryError:
+    """The error of a message that was not taken; no secret is in it."""
+    with pytest.raises(DeliveryError) as caught:
+        sender.send(message(CAP.page()) if what is None else what)
+    error = caught.value
+    text = "".join(traceback.format_exception(error)) + repr(error) + repr(sender)
+    assert "canary" not in text
+    assert error.__context__ is None
+    return error
+
+
+def report() -> dict[str, Any]:
+    """The report of a week without a minute of data."""
+    week = week_named("2026-W47")
+    material = Material(week, week.end, rules=RuleSet("0" * 64, 3, 1))
+    links = {"report": None, "driftwatch": None, "command": "driftwatch report --week 2026-W47"}
+    return week_document(material) | {"links": links}

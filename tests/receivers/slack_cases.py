@@ -1,0 +1,84 @@
+"""A Slack workspace and senders into it, for tests of the Slack app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from page_cases import AT
+
+from driftwatch.incidents.delivery import MessageEvent, Reason
+from driftwatch.receivers.http import Limits
+from driftwatch.receivers.sender import Message
+from driftwatch.receivers.slack_api import LIMITS, SlackApi
+from driftwatch.receivers.slack_app import SlackAppSender
+from driftwatch.receivers.slack_pace import Pace
+from driftwatch.testing.slack_workspace import BOT_TOKEN, SlackWorkspace
+
+CHANNEL, ELSEWHERE = "C0000ONCALL", "C0000OTHER"
+ANA, BEN, EVE = "U0000ANA", "U0000BEN", "U0000EVE"
+
+
+class Clock:
+    """Seconds that pass only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+
+
+def workspace() -> SlackWorkspace:
+    return SlackWorkspace(
+        {CHANNEL: (ANA, BEN), ELSEWHERE: (ANA,)}, {ANA: "Ana", BEN: "Ben"}, {"S0000SRE": (BEN,)}
+    )
+
+
+def sender(
+    slack: SlackWorkspace,
+    *,
+    clicks: bool = True,
+    clock: Clock | None = None,
+    token: str = BOT_TOKEN,
+    limits: Limits = LIMITS,
+    name: str = "oncall",
+) -> SlackAppSender:
+    clock = clock or Clock()
+    pace = Pace(clock.now, clock.sleep)
+    return SlackAppSender(SlackApi(name, token, slack.api_url, limits, pace), CHANNEL, clicks)
+
+
+def told(
+    page: Mapping[str, Any],
+    conversation: Mapping[str, str] | None = None,
+    *,
+    event: MessageEvent | None = None,
+    reason: Reason = "first",
+    number: int = 0,
+) -> Message:
+    """A message about the page's incident."""
+    event = event or page["event"]
+    page = {**page, "event": event}
+    return Message("incident", page["incident"]["id"], event, number, reason, page, conversation)
+
+
+def acknowledged(page: Mapping[str, Any], by: str = "Ana", **rest: Any) -> dict[str, Any]:
+    """The page with who took it."""
+    at = replace_minutes(5)
+    return {**page, "acknowledgement": {"by": by, "at": at, "until": None, "comment": "", **rest}}
+
+
+def replace_minutes(minutes: int) -> str:
+    """ISO time so many minutes after the page."""
+    return AT.replace(minute=AT.minute - 56 + minutes, hour=3).isoformat()
+
+
+def app_elsewhere(of: SlackAppSender, channel: str) -> SlackAppSender:
+    return replace(of, channel=channel)

@@ -1,0 +1,250 @@
+"""Alertmanager: the real one takes what driftwatch posts, resolves it, groups it, silences it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from page_cases import CAP, CASES, Case
+from receiver_cases import acknowledged, message, refused
+
+from driftwatch.receivers.alertmanager import AlertmanagerSender
+from driftwatch.receivers.alerts import labels_of, webhook_document
+from driftwatch.receivers.webhook import WebhookSender
+from driftwatch.testing.alertmanager import BINARY, Alertmanager, NotificationServer
+from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+
+needs_alertmanager = pytest.mark.skipif(
+    shutil.which(BINARY) is None, reason="prometheus-alertmanager is not installed"
+)
+INTERVAL = 60.0
+
+
+@pytest.fixture
+def notifications() -> Iterator[NotificationServer]:
+    with NotificationServer() as server:
+        yield server
+
+
+@pytest.fixture
+def alertmanager(notifications: NotificationServer) -> Iterator[Alertmanager]:
+    with Alertmanager(notifications.address) as running:
+        yield running
+
+
+def sender(*urls: str, **rest: Any) -> AlertmanagerSender:
+    return AlertmanagerSender("am", urls, INTERVAL, **rest)
+
+
+def recent(case: Case) -> Case:
+    """The case as of a minute ago: a real Alertmanager has a clock of its own."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    began = now - timedelta(minutes=5)
+    incident = replace(case.incident, started_at=began, firing_at=now, last_true_at=now)
+    return replace(case, incident=incident, finding=replace(case.finding, since=began))
+
+
+def resolved(page: Mapping[str, Any]) -> dict[str, Any]:
+    """The resolve of a page, a moment ago."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    return CAP.resolved() | {"times": page["times"] | {"resolved_at": at}}
+
+
+@needs_alertmanager
+def test_fired_and_resolved_at_once(
+    alertmanager: Alertmanager, notifications: NotificationServer
+) -> None:
+    to = sender(alertmanager.url)
+    page = recent(CAP).page()
+    to.send(message(page))
+    (held,) = alertmanager.alerts()
+    lasts = datetime.fromisoformat(held["endsAt"]) - datetime.now(UTC)
+    assert timedelta(seconds=230) < lasts <= timedelta(seconds=4 * INTERVAL)
+    to.send(message(resolved(page)))
+    told = notifications.wait(2)
+    assert [one["status"] for one in told] == ["firing", "resolved"]
+    assert alertmanager.alerts() == []
+
+
+@needs_alertmanager
+def test_what_acknowledges_and_advises_notifies_nobody_anew(
+    alertmanager: Alertmanager, notifications: NotificationServer
+) -> None:
+    to, page = sender(alertmanager.url), recent(CAP).page()
+    to.send(message(page))
+    notifications.wait(1)
+    to.send(acknowledged(page))
+    time.sleep(2.5)  # two of its group intervals
+    assert len(notifications.notifications) == 1
+    (held,) = alertmanager.alerts()
+    assert held["annotations"]["acknowledged"].startswith("by ana at 02:56 UTC until 2026-11-19")
+
+
+@needs_alertmanager
+def test_every_page_is_taken(alertmanager: Alertmanager) -> None:
+    to = sender(alertmanager.url)
+    pages = [recent(case).page() for case in CASES.values()]
+    for page in pages:
+        to.send(message(page))
+    assert len(alertmanager.alerts()) == len({json.dumps(labels_of(page)) for page in pages})
+
+
+@needs_alertmanager
+def test_labels_of_any_form_are_taken(alertmanager: Alertmanager) -> None:
+    hostile = {
+        "instance": 'a"b\\c\nd',
+        "9-lives": "<b>",
+        "empty": "",
+        "lone": "\ud800",
+        "long": "é" * 100_000,
+        "alertname": "mine",
+    }
+    page = recent(CAP).page() | {"target": hostile}
+    sender(alertmanager.url, labels={"team": "inference", "instance": "x"}).send(message(page))
+    (held,) = alertmanager.alerts()
+    labels = held["labels"]
+    assert labels["instance"] == 'a"b\\c\nd'
+    assert (labels["team"], labels["alertname"]) == ("inference", "BatchLimitBinding")
+    assert labels["_9_lives"] == "<b>"
+    assert "empty" not in labels
+
+
+@needs_alertmanager
+def test_groups_and_silences_are_its_own(notifications: NotificationServer) -> None:
+    with Alertmanager(notifications.address, ["pool"]) as running:
+        until = (datetime.now(UTC) + timedelta(hours=1)).isoformat(timespec="seconds")
+        running.silence("instance", "rag-3:8000", until)
+        incident = CAP.incident
+        pages = []
+        for number in range(4):
+            target = {"instance": f"rag-{number}:8000", "engine": "0", "pool": "rag"}
+            case = replace(CAP, incident=replace(incident, target=target))
+            pages.append(recent(case).page())
+        assert sender(running.url).keep(pages) == {running.url.removeprefix("http://"): None}
+        told = notifications.wait_for_alerts(3)
+        assert sorted(one["labels"]["instance"] for one in told["alerts"]) == [
+            f"rag-{number}:8000" for number in range(3)
+        ]
+        assert told["groupLabels"] == {"pool": "rag"}
+
+
+@needs_alertmanager
+def test_one_of_a_cluster_that_is_down_is_no_failure_of_the_others(
+    alertmanager: Alertmanager, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with LoopbackServer() as gone:
+        down = gone.address
+    to = sender(down, alertmanager.url)
+    to.send(message(recent(CAP).page()))
+    assert len(alertmanager.alerts()) == 1
+    told = capfd.readouterr().out
+    assert down.removeprefix("http://") in told and "no connection" in told
+    answers = to.keep([recent(CAP).page()])
+    assert answers[alertmanager.url.removeprefix("http://")] is None
+    failure = answers[down.removeprefix("http://")]
+    assert failure is not None and failure.message == "am: no connection"
+    assert refused(sender(down)).permanent is False
+
+
+@needs_alertmanager
+def test_the_webhook_format_is_alertmanagers(
+    alertmanager: Alertmanager,
+    notifications: NotificationServer,
+    golden: Callable[[str, str], None],
+) -> None:
+    """The same alert through a real Alertmanager and straight to a webhook."""
+    page = recent(CAP).page()
+    sender(alertmanager.url).send(message(page))
+    sender(alertmanager.url).send(message(resolved(page)))
+    real_firing, real_resolved = notifications.wait(2)
+    with NotificationServer() as direct:
+        hook = WebhookSender("hook", direct.address, as_alertmanager=True)
+        hook.send(message(page))
+        hook.send(message(resolved(page)))
+        ours_firing, ours_resolved = direct.notifications
+    assert shape(ours_firing) == shape(real_firing)
+    assert shape(ours_resolved) == shape(real_resolved)
+    for ours, real in ((ours_firing, real_firing), (ours_resolved, real_resolved)):
+        same = ("status", "version", "groupKey", "groupLabels", "commonLabels", "truncatedAlerts")
+        assert {name: ours[name] for name in same} == {name: real[name] for name in same}
+        (our_alert,), (real_alert,) = ours["alerts"], real["alerts"]
+        for name in ("labels", "fingerprint", "status", "startsAt"):
+            assert our_alert[name] == real_alert[name], name
+    assert ours_firing["commonAnnotations"] == real_firing["commonAnnotations"]
+    assert ours_firing["alerts"][0]["endsAt"] == real_firing["alerts"][0]["endsAt"]
+    document = webhook_document(CASES["batch_drift"].page(), "keep")
+    golden("receivers/alertmanager-webhook.json", json.dumps(document, indent=1))
+
+
+def shape(value: Any) -> Any:
+    """Keys and types; of texts that hold times only that."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shape(item) for item in value]
+    return type(value).__name__
+
+
+class Faulty(LoopbackServer):
+    """Answers as it is planned to."""
+
+    def judge(self, request: Request) -> Answer:
+        return Answer(200)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "permanent"),
+    [
+        (400, '"bad label"', True),
+        (401, "", True),
+        (404, "<html>", True),
+        (410, "", True),
+        (413, "", True),
+        (307, "", True),
+        (429, "", False),
+        (500, "", False),
+        (200, "<html>sign in</html>", True),
+        (200, "{", False),
+    ],
+)
+def test_what_an_answer_means(status: int, body: str, permanent: bool) -> None:
+    with Faulty() as server:
+        server.fail_next(status, body, Location=server.address)
+        error = refused(sender(server.address, authorization="Bearer canary"))
+        assert error.permanent is permanent
+        assert len(server.requests) == 1
+        assert server.requests[0].headers["authorization"] == "Bearer canary"
+
+
+def test_one_that_does_not_answer_is_asked_for_one_part_alone() -> None:
+    """Else a storm's alerts would end at the others while it is waited for part by part."""
+    pages = [CAP.page() | {"target": {"instance": f"host-{n}:8000"}} for n in range(1_000)]
+    with Faulty() as ill, Faulty() as refusing, Faulty() as well:
+        for _ in range(5):
+            ill.fail_next(503)
+            refusing.fail_next(400, '"bad label"')
+        answers = sender(ill.address, refusing.address, well.address).keep(pages)
+        assert [len(one.requests) for one in (ill, refusing, well)] == [1, 5, 5]
+    assert [failure is None for failure in answers.values()] == [False, False, True]
+
+
+def test_rules_of_one_alert_name_are_alerts_of_their_own() -> None:
+    page = CAP.page()
+    rules = [f'{page["alert"]}{{team="{team}"}}' for team in "ab"]
+    assert len({json.dumps(labels_of(page | {"rule": rule})) for rule in rules}) == 2
+    assert "rule" not in labels_of(page)
+
+
+def test_a_storm_goes_out_in_parts() -> None:
+    with Faulty() as server:
+        page = CAP.page()
+        pages = [page | {"target": {"instance": f"host-{n}:8000"}} for n in range(1_000)]
+        sender(server.address).keep(pages)
+        counts = [len(json.loads(request.body)) for request in server.requests]
+    assert counts == [200] * 5

@@ -1,0 +1,278 @@
+"""Mail: through a relay that speaks SMTP, as conversations, never more than one header a label."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_cases import CAP, CASES
+from receiver_cases import (
+    acknowledged,
+    message,
+    planned,
+    refused,
+    repeat,
+    report,
+    unacknowledged,
+)
+
+from driftwatch.receivers.email import EmailSender, Relay, mail_of
+from driftwatch.receivers.letter import letter_of
+from driftwatch.receivers.sender import Message
+from driftwatch.settings.receivers.email import EmailReceiver
+from driftwatch.testing.smtp_server import PASSWORD, USER, SmtpServer
+
+AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
+TO = ("ana@example.org", "ben@example.org")
+
+
+def sender(port: int, to: tuple[str, ...] = TO, **rest: Any) -> EmailSender:
+    relay = Relay("127.0.0.1", port, **{"tls": "none", "seconds": 10.0, **rest})
+    return EmailSender("mail", relay, "driftwatch@example.org", to, lambda: AT)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("relay")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    subprocess.run(
+        ["openssl", "req", "-x509", *curve, "-nodes", "-subj", "/CN=x", "-days", "2",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+def part(mail: EmailMessage, kind: str) -> str:
+    body = mail.get_body((kind,))
+    assert body is not None
+    return str(body.get_content()).replace("\r\n", "\n")
+
+
+def test_a_mail_as_it_arrives(golden: Callable[[str, str], None]) -> None:
+    with SmtpServer() as relay:
+        sender(relay.port).send(message(CASES["batch_drift"].page()))
+        (mail,), (envelope,) = relay.mails, relay.envelopes
+    assert envelope == ("driftwatch@example.org", TO)
+    heads = [f"{name}: {mail[name]}" for name in mail if not name.startswith(("Content", "MIME"))]
+    golden("receivers/mail.txt", "\n".join([*heads, "", part(mail, "plain")]))
+    golden("receivers/mail.html", part(mail, "html"))
+
+
+def test_an_incident_is_one_conversation() -> None:
+    page = CAP.page()
+    update = {**page, "event": "advised", "summary": "UPDATE host:8000"}
+    events = [
+        message(page),
+        repeat(page),
+        planned("advised", update, "advised"),
+        acknowledged(page),
+        unacknowledged(page),
+        message(CAP.resolved()),
+    ]
+    with SmtpServer() as relay:
+        conversation = None
+        for one in events:
+            sent = sender(relay.port).send(replace(one, conversation=conversation))
+            conversation = sent or conversation
+        sender(relay.port).send(events[0])  # a repeated delivery
+        mails = relay.mails
+    first, *others, again = mails
+    assert len({mail["Message-ID"] for mail in mails}) == len(events)
+    assert again["Message-ID"] == first["Message-ID"]
+    for mail in others:
+        assert mail["In-Reply-To"] == mail["References"] == first["Message-ID"]
+        # mail programs keep together what has one subject
+        assert mail["Subject"] == f"Re: {first['Subject']}"
+    assert not first["Subject"].startswith("FIRING")
+    assert part(others[-1], "plain").startswith("RESOLVED host:8000")
+
+
+@pytest.mark.parametrize("tls", ["starttls", "tls"])
+def test_encrypted_and_logged_in(tls: str, certificate: tuple[Path, Path]) -> None:
+    with SmtpServer(tls, certificate, auth=True) as relay:
+        rest = {"tls": tls, "user": USER, "ca_file": certificate[0]}
+        sender(relay.port, password=PASSWORD, **rest).send(message(CAP.page()))
+        assert len(relay.mails) == 1
+        wrong = refused(sender(relay.port, password="canary-wrong", **rest))
+        assert wrong.permanent is True
+        assert wrong.message.startswith("mail answered 535")
+        untrusted = refused(sender(relay.port, tls=tls, user=USER, password=PASSWORD))
+        assert "its certificate was not accepted" in untrusted.message
+        assert untrusted.permanent is False
+        assert len(relay.mails) == 1
+
+
+def test_a_relay_without_starttls_gets_no_password() -> None:
+    with SmtpServer() as relay:
+        error = refused(sender(relay.port, tls="starttls", user=USER, password=PASSWORD))
+    assert error.permanent is True
+    assert "no STARTTLS" in error.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "permanent"),
+    [("451 try later", False), ("452 full", False), ("550 no", True), ("552 too large", True)],
+)
+def test_what_an_answer_means(answer: str, permanent: bool) -> None:
+    with SmtpServer() as relay:
+        relay.answers.append(answer)
+        error = refused(sender(relay.port))
+        assert error.permanent is permanent
+        assert error.message.startswith(f"mail answered {answer[:3]}: {answer[4:]}")
+        sender(relay.port).send(message(CAP.page()))
+        assert len(relay.mails) == 1
+
+
+def test_one_recipient_that_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with SmtpServer() as relay:
+        relay.refused["ben@example.org"] = "550 no such user"
+        sent = sender(relay.port).send(message(CAP.page()))
+        assert relay.envelopes == [("driftwatch@example.org", ("ana@example.org",))]
+    assert sent is not None and sent["refused"] == "ben@example.org"
+    told = capfd.readouterr().out
+    assert "ben@example.org" in told and "550 no such user" in told
+
+
+@pytest.mark.parametrize(("code", "permanent"), [(550, True), (450, False)])
+def test_every_recipient_refused(code: int, permanent: bool) -> None:
+    with SmtpServer() as relay:
+        relay.refused = {"ana@example.org": "550 no", "ben@example.org": f"{code} no"}
+        error = refused(sender(relay.port))
+    assert error.permanent is permanent
+
+
+HOSTILE = 'x\r\nBcc: eve@example.org\r\n\r\n<script>alert("1")</script> &\u202e' + "y" * 5000
+
+
+@pytest.mark.parametrize("event", ["firing", "resolved"])
+def test_a_label_is_neither_header_nor_html(event: str) -> None:
+    incident = replace(CAP.incident, target={"instance": HOSTILE, "engine": "0"})
+    case = replace(CAP, incident=incident, annotations={"summary": HOSTILE})
+    page = case.page() if event == "firing" else case.resolved()
+    with SmtpServer() as relay:
+        sender(relay.port).send(message(page | {"summary": HOSTILE, "alert": HOSTILE}))
+        (mail,), (envelope,) = relay.mails, relay.envelopes
+    assert envelope[1] == TO
+    assert mail["Bcc"] is None
+    assert mail["To"] == ", ".join(TO)
+    assert len(mail["Subject"]) < 200
+    assert "<script>" not in part(mail, "html")
+    assert "&lt;script&gt;" in part(mail, "html")
+    assert max(map(len, part(mail, "plain").splitlines())) < 1000
+
+
+def test_a_hostile_subject_in_a_conversation() -> None:
+    reply = replace(message(CAP.resolved()), conversation={"subject": "a b"})
+    assert mail_of(reply, "a@b.example", TO, AT)["Subject"] == "Re: a b"
+    hostile = replace(reply, subject="a>\r\nBcc: eve@example.org")
+    mail = mail_of(hostile, "a@b.example", TO, AT)
+    assert mail["Bcc"] is None
+    assert b"\nBcc:" not in mail.as_bytes()
+
+
+def test_the_report_of_a_week(golden: Callable[[str, str], None]) -> None:
+    document = report()
+    what = Message("report", "2026-W47", "report", 0, "scheduled", document)
+    with SmtpServer() as relay:
+        sender(relay.port).send(what)
+        (mail,) = relay.mails
+    (attached,) = mail.iter_attachments()
+    assert attached.get_filename() == "driftwatch-2026-W47.html"
+    assert attached.get_content().startswith("<!DOCTYPE html>")
+    golden("receivers/mail-report.txt", f"Subject: {mail['Subject']}\n\n{part(mail, 'plain')}")
+
+
+def slow_drip(server: socket.socket, over: threading.Event) -> None:
+    connection, _ = server.accept()
+    with connection, suppress(OSError):
+        while not over.wait(0.05):
+            connection.sendall(b"2")
+
+
+def test_a_relay_that_drips_meets_the_deadline() -> None:
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=slow_drip, args=(server, over))
+        thread.start()
+        try:
+            error = refused(sender(server.getsockname()[1], seconds=0.6))
+        finally:
+            over.set()
+            thread.join()
+    assert (error.message, error.permanent) == ("mail: timed out: no greeting", False)
+
+
+def endless(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection, suppress(OSError):
+        while True:
+            connection.sendall(b"220-" + b"x" * 500 + b"\r\n")
+
+
+def test_an_endless_greeting_is_not_read_to_its_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=endless, args=(server,))
+        thread.start()
+        error = refused(sender(server.getsockname()[1]))
+        thread.join()
+    assert error.message == "mail: its answers are too long"
+
+
+def test_nobody_there_and_a_refused_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert refused(sender(port)).message == "mail: no connection"
+    metadata = replace(sender(25), relay=Relay("169.254.169.254", 25, "none"))
+    assert refused(metadata).permanent is True
+
+
+def test_every_page_is_a_letter() -> None:
+    for case in CASES.values():
+        for page in (case.page(), case.resolved()):
+            assert letter_of(message(page)).text.startswith(page["summary"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"to": ["a b@example.org"]}, "an address is wanted here"),
+        ({"to": ["a@b.example\nBcc: c@d.example"]}, "an address is wanted here"),
+        ({"from": "nobody"}, "an address is wanted here"),
+        ({"user": "x"}, "give user and password_file together"),
+        ({"user": "x", "password": "canary", "tls": "none"}, "a password needs tls"),
+    ],
+)
+def test_settings_that_are_wrong(wrong: dict[str, Any], why: str) -> None:
+    right = {"host": "mail.example.org", "from": "a@b.example", "to": ["c@d.example"]}
+    assert EmailReceiver.model_validate(right).relay_port == 587
+    with pytest.raises(ValueError, match=why) as caught:
+        EmailReceiver.model_validate(right | wrong)
+    assert "canary" not in str(caught.value)
+
+
+def test_seven_bits_and_whole_ids_whatever_the_relay_offers() -> None:
+    """A relay need not offer 8BITMIME, nor a program decode the id of the mail it is answered."""
+    arrow = CAP.page() | {"annotations": {"note": "512 → 1024 " + "é" * 2000}}
+    long = f"driftwatch@{'production.' * 6}example.org"
+    first = mail_of(message(arrow), long, TO, AT)
+    then = mail_of(acknowledged(arrow), long, TO, AT)
+    for mail in (first, then):
+        raw = mail.as_bytes()
+        assert raw.isascii()
+        assert max(map(len, raw.split(b"\r\n"))) <= 998
+    assert f"\r\nReferences: {first['Message-ID']}\r\n".encode() in then.as_bytes()
+    assert f"\r\nIn-Reply-To: {first['Message-ID']}\r\n".encode() in then.as_bytes()

@@ -1,0 +1,175 @@
+"""From the configuration to senders, and ``driftwatch notify test``."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from page_cases import AT, CAP
+
+from driftwatch.cli.main import cli
+from driftwatch.errors import ConfigError, DeliveryError, UsageError
+from driftwatch.notify.page_values import public
+from driftwatch.receivers.registry import build_senders, sample_page
+from driftwatch.receivers.sender import message_of
+from driftwatch.receivers.stdout import StdoutSender
+from driftwatch.settings import load_settings
+from driftwatch.testing.slack_server import SlackServer
+from driftwatch.testing.webhook_server import WebhookServer
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def slack() -> Iterator[SlackServer]:
+    with SlackServer() as server:
+        yield server
+
+
+@pytest.fixture
+def hook() -> Iterator[WebhookServer]:
+    with WebhookServer(SCHEMA, b"key") as server:
+        yield server
+
+
+@pytest.fixture
+def config(tmp_path: Path, slack: SlackServer, hook: WebhookServer) -> Path:
+    (tmp_path / "slack.url").write_text(slack.url + "\n")
+    (tmp_path / "hook.url").write_text(hook.url + "\n")
+    (tmp_path / "hook.key").write_text("key\n")
+    file = tmp_path / "driftwatch.yaml"
+    file.write_text(
+        "receivers:\n"
+        "  - name: oncall\n    slack: {webhook_url_file: slack.url}\n"
+        "  - name: ops\n    webhook: {url_file: hook.url, secret_file: hook.key}\n"
+        "  - name: log\n    stdout: {}\n"
+    )
+    return file
+
+
+def test_a_sender_for_each_receiver(
+    config: Path, slack: SlackServer, hook: WebhookServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    senders = build_senders(load_settings(config).receivers)
+    assert list(senders) == ["oncall", "ops", "log"]
+    for one in senders.values():
+        one.send(message_of(CAP.page()))
+    assert len(slack.accepted) == 1
+    assert hook.accepted == [public(CAP.page())]
+    assert json.loads(capsys.readouterr().out) == public(CAP.page())
+    assert "canary" not in repr(senders)
+
+
+def test_a_changed_secret_counts_at_once(config: Path, slack: SlackServer) -> None:
+    sender = build_senders(load_settings(config).receivers)["oncall"]
+    (config.parent / "slack.url").write_text(slack.url + "x")
+    with pytest.raises(DeliveryError, match="invalid_token"):
+        sender.send(message_of(CAP.page()))
+    (config.parent / "slack.url").unlink()
+    with pytest.raises(DeliveryError, match=r"oncall: .*cannot be read") as caught:
+        sender.send(message_of(CAP.page()))
+    assert caught.value.permanent is False
+    (config.parent / "slack.url").write_text(slack.url)
+    sender.send(message_of(CAP.page()))
+    assert len(slack.accepted) == 1
+
+
+def test_every_missing_secret_is_named(config: Path) -> None:
+    settings = load_settings(config)
+    (config.parent / "slack.url").unlink()
+    (config.parent / "hook.key").unlink()
+    with pytest.raises(ConfigError) as caught:
+        build_senders(settings.receivers)
+    assert [Path(p.path).name for p in caught.value.problems] == ["slack.url", "hook.key"]
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(cli, ["notify", "test", *map(str, words)], standalone_mode=False)
+
+
+def test_a_test_page_is_delivered(config: Path, slack: SlackServer, hook: WebhookServer) -> None:
+    done = run("oncall", "-c", config)
+    assert (done.return_value, done.output) == (0, "delivered: oncall took the test page\n")
+    assert slack.accepted[0].payload["text"].startswith("TEST driftwatch: a test page for oncall;")
+    assert run("ops", "-c", config).return_value == 0
+    assert hook.accepted[0]["test"] is True
+
+
+def test_a_test_page_on_standard_output_is_only_json(config: Path) -> None:
+    done = run("log", "-c", config)
+    assert done.return_value == 0
+    assert json.loads(done.stdout)["test"] is True
+    assert done.stderr == "delivered: log took the test page\n"
+
+
+def test_a_refusal_is_told_with_its_reason(config: Path, slack: SlackServer) -> None:
+    slack.fail_next(404, "no_service")
+    done = run("oncall", "-c", config)
+    assert done.return_value == 1
+    assert done.stdout == ""
+    assert done.stderr == "REFUSED oncall answered 404: no_service (trying again will not help)\n"
+    slack.fail_next(429, "rate_limited", Retry_After="30")
+    again = run("oncall", "-c", config)
+    assert again.stderr.endswith("(trying again may help, after 30 s)\n")
+
+
+def test_an_unknown_receiver(config: Path) -> None:
+    done = run("onkall", "-c", config)
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.help_text == "did you mean oncall?"
+    far = run("pagerduty", "-c", config)
+    assert "oncall, ops, log" in str(far.exception.help_text)
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    assert isinstance(run("oncall", "-c", tmp_path / "none.yaml").exception, ConfigError)
+
+
+def test_the_terminal_form() -> None:
+    stream = io.StringIO()
+    StdoutSender("log", stream=stream).send(message_of(CAP.page()))
+    assert stream.getvalue().startswith("FIRING host:8000: ")
+    assert stream.getvalue().endswith("\n\n")
+    assert "\x1b" not in stream.getvalue()
+
+
+class Terminal(io.TextIOWrapper):
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding)
+
+    def isatty(self) -> bool:
+        return True
+
+    def shown(self) -> str:
+        self.flush()
+        self.seek(0)
+        return self.read()
+
+
+def test_a_terminal_gets_colour_unless_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal("utf-8")
+    StdoutSender("log", stream=stream).send(message_of(CAP.page()))
+    assert "\x1b[1;31mFIRING\x1b[0m" in stream.shown()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal("utf-8")
+    StdoutSender("log", stream=plain).send(message_of(CAP.page()))
+    assert "\x1b" not in plain.shown()
+
+
+def test_a_terminal_without_utf8_gets_ascii() -> None:
+    stream = Terminal("latin-1")
+    StdoutSender("log", stream=stream).send(message_of(CAP.page()))
+    assert stream.shown().isascii()
+
+
+def test_a_closed_output_is_a_delivery_error() -> None:
+    stream = io.StringIO()
+    stream.close()
+    with pytest.raises(DeliveryError, match="log: "):
+        StdoutSender("log", stream=stream).send(message_of(sample_page("log", AT)))

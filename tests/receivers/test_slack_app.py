@@ -1,0 +1,276 @@
+"""A Slack app: one message an incident, edited in place, with a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from page_cases import BUDGET, CAP, CASES, STUCK
+from slack_cases import CHANNEL, Clock, acknowledged, sender, told, workspace
+
+from driftwatch.errors import DeliveryError
+from driftwatch.receivers.sender import message_of
+from driftwatch.testing.slack_workspace import SlackWorkspace
+
+
+@pytest.fixture
+def slack() -> Iterator[SlackWorkspace]:
+    with workspace() as server:
+        yield server
+
+
+def words(message: Any) -> list[str]:
+    """The buttons of a message."""
+    rows = [block for block in message.payload["blocks"] if block["type"] == "actions"]
+    return [one["text"]["text"] for row in rows for one in row["elements"]]
+
+
+def line(message: Any) -> str:
+    return str(message.payload["text"])
+
+
+def test_one_message_from_firing_to_resolved(slack: SlackWorkspace) -> None:
+    of = sender(slack)
+    where = of.send(told(CAP.page()))
+    (message,) = slack.top(CHANNEL)
+    assert line(message).startswith("🔴 FIRING ")
+    assert words(message) == ["Acknowledge", "Silence 2 h", "Open", "Runbook"]
+    assert where == {"channel": CHANNEL, "ts": message.ts}
+
+    where = of.send(told(acknowledged(CAP.page()), where, event="acknowledged"))
+    assert line(message).startswith("🟠 TAKEN by Ana 03:05 UTC · host:8000: ")
+    assert len(line(message)) <= 120
+    assert words(message) == ["Silence 2 h", "Open", "Runbook"]
+    assert where is not None and where["taken_by"] == "Ana"
+
+    where = of.send(told(CAP.resolved(), where, reason="resolved"))
+    assert line(message).startswith("✅ RESOLVED host:8000 after 71 min")
+    assert words(message) == ["Useful", "Not useful", "Open", "Runbook"]
+    assert slack.top(CHANNEL) == [message]
+    (note,) = slack.thread(message)
+    assert line(note) == "*Taken* by Ana <!date^1794971100^{time}|03:05 UTC>"
+    assert "reply_broadcast" not in note.payload
+    assert slack.mentions == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_slack_takes_every_page_and_every_edit(slack: SlackWorkspace, name: str) -> None:
+    of, case = sender(slack), CASES[name]
+    where = of.send(told(case.page()))
+    where = of.send(told(acknowledged(case.page(), "<!channel>"), where, event="acknowledged"))
+    of.send(told(case.resolved(), where, reason="resolved"))
+    (message,) = slack.top(CHANNEL)
+    assert message.edits == 2
+    assert slack.mentions == []
+    assert len(line(message)) <= 140  # escaped
+
+
+def test_advice_after_a_take_keeps_the_taker(slack: SlackWorkspace) -> None:
+    of, page = sender(slack), CAP.page()
+    where = of.send(told(page))
+    where = of.send(told(acknowledged(page), where, event="acknowledged"))
+    news = {**page, "changed": "the advice: none yet → add 2 replicas"}
+    where = of.send(told(news, where, event="advised", reason="advised"))
+    (message,) = slack.top(CHANNEL)
+    assert line(message).startswith("🟠 TAKEN by Ana 03:05 UTC · ")
+    _, note = slack.thread(message)
+    assert line(note).startswith("*Changed* <!date^")
+    assert "the advice: none yet → add 2 replicas" in line(note)
+    of.send(told(acknowledged(page, "Ben"), where, event="unacknowledged"))
+    assert line(message).startswith("🔴 FIRING ")
+    assert slack.thread(message)[-1].payload["reply_broadcast"] is True
+
+
+def test_a_repeat_speaks_up_in_the_thread_and_the_channel(slack: SlackWorkspace) -> None:
+    of, page = sender(slack), CAP.page()
+    where = of.send(told(page))
+    of.send(told(page, where, reason="repeat", number=1))
+    (message,) = slack.top(CHANNEL)
+    (note,) = slack.thread(message)
+    assert line(note).startswith("*Still firing* <!date^")
+    assert line(note).endswith(": for 11 min, and nobody has taken it")
+    assert note.payload["reply_broadcast"] is True
+
+
+def test_without_an_app_token_commands_stand_where_buttons_would(slack: SlackWorkspace) -> None:
+    sender(slack, clicks=False).send(told(CAP.page()))
+    (message,) = slack.top(CHANNEL)
+    assert words(message) == ["Open", "Runbook"]
+    (commands,) = [b for b in message.payload["blocks"] if b["type"] == "context"]
+    assert "`driftwatch ack 3f9c1a7be204`" in commands["elements"][0]["text"]
+
+
+def test_a_deleted_message_is_posted_anew(slack: SlackWorkspace) -> None:
+    of, page = sender(slack), CAP.page()
+    where = of.send(told(page))
+    slack.messages.clear()
+    where = of.send(told(acknowledged(page), where, event="acknowledged"))
+    (message,) = slack.top(CHANNEL)
+    assert line(message).startswith("🟠 TAKEN by Ana ")
+    assert where is not None and where["ts"] == message.ts
+
+
+def test_what_was_taken_and_never_answered_is_found_again(slack: SlackWorkspace) -> None:
+    from dataclasses import replace
+
+    from driftwatch.receivers.slack_api import LIMITS
+
+    of = sender(slack, limits=replace(LIMITS, seconds=0.5))
+    slack.silent.append("chat.postMessage")
+    with pytest.raises(DeliveryError, match="timed out") as caught:
+        of.send(told(CAP.page()))
+    assert caught.value.permanent is False
+    where = of.send(told(CAP.page()))
+    (message,) = slack.top(CHANNEL)
+    assert where == {"channel": CHANNEL, "ts": message.ts}
+    # another receiver's message about the same incident is not this one
+    sender(slack, name="second").send(told(CAP.page()))
+    assert len(slack.top(CHANNEL)) == 2
+
+
+def test_without_history_a_repeat_stands_twice(slack: SlackWorkspace) -> None:
+    from dataclasses import replace
+
+    from driftwatch.receivers.slack_api import LIMITS
+
+    slack.scopes.discard("channels:history")
+    of = sender(slack, limits=replace(LIMITS, seconds=0.5))
+    slack.silent.append("chat.postMessage")
+    with pytest.raises(DeliveryError):
+        of.send(told(CAP.page()))
+    where = of.send(told(CAP.page()))
+    first, second = slack.top(CHANNEL)
+    assert where is not None and where["ts"] == second.ts
+    assert first.payload["metadata"] == second.payload["metadata"]
+    # Slack is not asked for what the app may not read again and again
+    assert slack.calls.count("conversations.history") == 1
+
+
+def test_the_drifted_lengths_are_a_picture_in_the_thread(slack: SlackWorkspace) -> None:
+    page = with_shares(BUDGET.page())
+    where = sender(slack).send(told(page))
+    (file,) = slack.files
+    assert file.content.startswith(b"\x89PNG")
+    assert len(file.content) < 60_000
+    assert where is not None and (file.channel, file.thread_ts) == (CHANNEL, where["ts"])
+    assert file.title == "Prompt tokens ×2.3"
+    assert file.alt_text == (
+        "Prompt tokens ×2.3. Share of requests in percent by prompt tokens, baseline to now: "
+        "≤200 8 to 0, ≤500 52 to 10, ≤1k 34 to 38, ≤2k 6 to 41, >2k 0 to 11"
+    )
+
+
+def test_a_page_without_its_picture_is_a_page(slack: SlackWorkspace) -> None:
+    slack.scopes.discard("files:write")
+    of = sender(slack)
+    assert of.send(told(with_shares(BUDGET.page()))) is not None
+    of.send(told(with_shares(BUDGET.page())))
+    assert slack.files == []
+    assert slack.calls.count("files.getUploadURLExternal") == 1
+
+
+def test_nothing_is_drawn_where_no_length_drifted(slack: SlackWorkspace) -> None:
+    sender(slack).send(told(STUCK.page()))
+    assert slack.files == []
+    assert "files.getUploadURLExternal" not in slack.calls
+
+
+def test_a_channel_gets_one_message_a_second(slack: SlackWorkspace) -> None:
+    clock = Clock()
+    of = sender(slack, clock=clock)
+    for number in range(8):
+        incident = {**CAP.page(), "incident": {"id": f"{number:012x}", "key": "x"}}
+        of.send(told(incident))
+    assert len(slack.top(CHANNEL)) == 8
+    assert clock.slept == [1.0] * 5  # three at once, then one a second
+
+
+def test_a_429_names_the_time_and_closes_the_method_of_the_channel(slack: SlackWorkspace) -> None:
+    of = sender(slack)
+    slack.fail_call("chat.postMessage", "ratelimited", 429, Retry_After="30")
+    for _ in range(2):
+        with pytest.raises(DeliveryError) as caught:
+            of.send(told(CAP.page()))
+        assert caught.value.permanent is False
+        assert caught.value.retry_after_seconds == pytest.approx(30, abs=0.1)
+    assert slack.calls.count("chat.postMessage") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "permanent"),
+    [
+        ("channel_not_found", True),
+        ("is_archived", True),
+        ("not_in_channel", True),
+        ("invalid_auth", True),
+        ("token_revoked", True),
+        ("invalid_blocks", True),
+        ("msg_too_long", True),
+        ("a_code_of_tomorrow", True),
+        ("ratelimited", False),
+        ("fatal_error", False),
+        ("internal_error", False),
+        ("service_unavailable", False),
+        ("request_timeout", False),
+    ],
+)
+def test_what_slacks_refusals_mean(slack: SlackWorkspace, code: str, permanent: bool) -> None:
+    slack.fail_call("chat.postMessage", code)
+    with pytest.raises(DeliveryError) as caught:
+        sender(slack).send(told(CAP.page()))
+    assert caught.value.permanent is permanent
+    assert code in caught.value.message or code == "ratelimited"
+    assert "canary" not in repr(caught.value)
+
+
+def test_a_missing_scope_is_named(slack: SlackWorkspace) -> None:
+    slack.scopes.discard("chat:write")
+    with pytest.raises(DeliveryError) as caught:
+        sender(slack).send(told(CAP.page()))
+    assert caught.value.message == (
+        "oncall: Slack answered missing_scope to chat.postMessage; add chat:write to the app's bot "
+        "scopes and install it again"
+    )
+
+
+def test_a_login_page_is_not_slack(slack: SlackWorkspace) -> None:
+    from collections import deque
+
+    from driftwatch.testing.loopback import Answer
+
+    for body in ("<html>log in</html>", "[]", '{"error": "x"}', ""):
+        slack.failing["chat.postMessage"] = deque([Answer(200, body)])
+        with pytest.raises(DeliveryError, match="not as Slack does"):
+            sender(slack).send(told(CAP.page()))
+
+
+def test_another_token_is_refused_and_never_told(slack: SlackWorkspace) -> None:
+    of = sender(slack, token="xoxb-canary-wrong")
+    with pytest.raises(DeliveryError, match="invalid_auth") as caught:
+        of.send(told(CAP.page()))
+    assert "canary" not in caught.value.message + repr(of)
+
+
+def test_a_test_page_has_no_buttons_that_act(slack: SlackWorkspace) -> None:
+    from page_cases import AT
+
+    from driftwatch.receivers.registry import sample_page
+
+    sender(slack).send(message_of(sample_page("oncall", AT)))
+    (message,) = slack.top(CHANNEL)
+    assert line(message).startswith("TEST driftwatch: ")
+    assert words(message) == []
+
+
+def with_shares(page: dict[str, Any]) -> dict[str, Any]:
+    """The page with both distributions."""
+    edges = [200.0, 500.0, 1000.0, 2000.0, None]
+    both = {
+        "edges_tokens": edges,
+        "reference_share": [0.08, 0.52, 0.34, 0.06, 0.0],
+        "share": [0.0, 0.10, 0.38, 0.41, 0.11],
+        "reference_requests": 24.1e6,
+        "requests": 79_200.0,
+    }
+    return {**page, "shares": {"prompt_tokens": both}}

@@ -1,0 +1,158 @@
+"""What a Slack app lacks; its manifest; and the workspace against Slack's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from slack_cases import ANA, CHANNEL, workspace
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError
+from slack_sdk.socket_mode import SocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from driftwatch.receivers.registry import shortcomings_of
+from driftwatch.settings import ReceiverSettings
+from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def slack() -> Iterator[SlackWorkspace]:
+    with workspace() as server:
+        yield server
+
+
+@pytest.fixture
+def lacking(slack: SlackWorkspace, tmp_path: Path) -> Any:
+    (tmp_path / "bot").write_text(BOT_TOKEN)
+    (tmp_path / "app").write_text(APP_TOKEN)
+
+    def ask(**rest: Any) -> list[str]:
+        app = {"bot_token_file": tmp_path / "bot", "channel": CHANNEL, "api_url": slack.api_url}
+        app |= {"app_token_file": tmp_path / "app", **rest}
+        given = {name: value for name, value in app.items() if value is not None}
+        return shortcomings_of(ReceiverSettings.model_validate({"name": "oncall", "slack": given}))
+
+    return ask
+
+
+def test_an_app_of_the_manifest_lacks_nothing(slack: SlackWorkspace, lacking: Any) -> None:
+    manifest = yaml.safe_load((ROOT / "deploy/slack/manifest.yaml").read_text(encoding="utf-8"))
+    slack.scopes = set(manifest["oauth_config"]["scopes"]["bot"])
+    assert lacking() == []
+    assert manifest["settings"]["socket_mode_enabled"] is True
+    assert manifest["settings"]["interactivity"]["is_enabled"] is True
+    # driftwatch has no refresh token
+    assert manifest["settings"]["token_rotation_enabled"] is False
+
+
+def test_each_missing_scope_says_what_does_not_work(slack: SlackWorkspace, lacking: Any) -> None:
+    slack.scopes = set()
+    assert lacking() == [
+        "scope chat:write is missing: no message can be posted",
+        "scope files:write is missing: pages have no picture",
+        "scope users:read is missing: who clicks is named by the user name",
+        "scope channels:read (groups:read for a private channel) is missing: nobody can click, "
+        "unless users names them",
+    ]
+    assert lacking(user_groups=["S0000SRE"])[2] == (
+        "scope usergroups:read is missing: nobody of user_groups can click"
+    )
+    assert lacking(app_token_file=None)[2:] == [
+        "no app_token_file: messages have commands in place of buttons"
+    ]
+
+
+def test_a_wrong_channel_and_wrong_tokens(
+    slack: SlackWorkspace, lacking: Any, tmp_path: Path
+) -> None:
+    assert lacking(channel="C0000NONE") == [
+        "oncall: Slack answered channel_not_found to conversations.members; channel takes the ID "
+        "of a channel of this workspace; invite the app: /invite in the channel"
+    ]
+    (tmp_path / "app").write_text(BOT_TOKEN)
+    (reason,) = lacking()
+    assert reason.startswith("the buttons do not work (invalid_auth): write an app-level token")
+    (tmp_path / "bot").write_text("xoxb-canary-old")
+    assert lacking() == [
+        "oncall: Slack answered invalid_auth to auth.test; write a bot token (xoxb-) of an "
+        "installed app to bot_token_file"
+    ]
+    (tmp_path / "bot").unlink()
+    assert "cannot be read" in lacking()[0]
+
+
+# --- the workspace answers Slack's own client as Slack does -------------------------------------
+
+
+def client(slack: SlackWorkspace) -> WebClient:
+    return WebClient(BOT_TOKEN, base_url=slack.api_url, retry_handlers=[], timeout=5)
+
+
+def test_slacks_own_client_posts_edits_and_uploads(slack: SlackWorkspace) -> None:
+    api = client(slack)
+    posted = api.chat_postMessage(channel=CHANNEL, text="one")
+    api.chat_update(channel=CHANNEL, ts=posted["ts"], text="two")
+    api.chat_postMessage(channel=CHANNEL, thread_ts=posted["ts"], text="note")
+    (message,) = slack.top(CHANNEL)
+    assert (message.payload["text"], message.edits) == ("two", 1)
+    assert len(slack.thread(message)) == 1
+    api.files_upload_v2(
+        content=b"\x89PNG", filename="x.png", title="x", channel=CHANNEL, thread_ts=posted["ts"]
+    )
+    assert slack.files[0].content == b"\x89PNG"
+    pages = api.conversations_members(channel=CHANNEL, limit=1)
+    assert [page["members"][0] for page in pages] == [ANA, "U0000BEN"]
+    assert api.users_info(user=ANA)["user"]["profile"]["display_name"] == "Ana"
+    history = api.conversations_history(channel=CHANNEL, include_all_metadata=True)
+    assert [one["ts"] for one in history["messages"]] == [posted["ts"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "error"),
+    [
+        ("chat_postMessage", {"channel": "C0000NONE", "text": "x"}, "channel_not_found"),
+        ("chat_update", {"channel": CHANNEL, "ts": "1.1", "text": "x"}, "message_not_found"),
+        ("chat_postMessage", {"channel": CHANNEL, "text": "x" * 40_001}, "msg_too_long"),
+        ("users_info", {"user": "U0000NOBODY"}, "user_not_found"),
+    ],
+)
+def test_slacks_own_client_is_refused(
+    slack: SlackWorkspace, method: str, arguments: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(SlackApiError) as caught:
+        getattr(client(slack), method)(**arguments)
+    assert caught.value.response["error"] == error
+
+
+def test_slacks_own_client_takes_a_click(slack: SlackWorkspace) -> None:
+    button = {
+        "type": "button",
+        "action_id": "acknowledge",
+        "value": "3f9c1a7be204",
+        "text": {"type": "plain_text", "text": "Acknowledge"},
+    }
+    blocks = [{"type": "actions", "elements": [button]}]
+    client(slack).chat_postMessage(channel=CHANNEL, text="x", blocks=blocks)
+    clicks: list[str] = []
+
+    def listener(of: SocketModeClient, request: SocketModeRequest) -> None:
+        clicks.append(request.payload["actions"][0]["value"])
+        of.send_socket_mode_response(SocketModeResponse(request.envelope_id))
+
+    mode = SocketModeClient(APP_TOKEN, web_client=client(slack), concurrency=1)
+    mode.socket_mode_request_listeners.append(listener)
+    try:
+        mode.connect()
+        (message,) = slack.top(CHANNEL)
+        envelope = slack.click(message, "acknowledge", ANA, 1.0)
+        assert slack.socket.wait_for(lambda: envelope in slack.socket.acknowledged)
+    finally:
+        mode.close()
+    assert clicks == ["3f9c1a7be204"]

@@ -1,0 +1,389 @@
+"""Slack: what is sent, and what becomes of each of Slack's answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import requests
+from page_cases import AT, BUDGET, CAP, CASES, Case, case
+
+from driftwatch.errors import DeliveryError
+from driftwatch.incidents.digest import digest_document
+from driftwatch.model import Reason
+from driftwatch.notify.headline import marked
+from driftwatch.receivers.http import Limits
+from driftwatch.receivers.registry import sample_page
+from driftwatch.receivers.sender import Message, message_of
+from driftwatch.receivers.slack import SlackSender
+from driftwatch.receivers.slack_blocks import BODY_LIMIT, blocks
+from driftwatch.testing.slack_blocks import refusal
+from driftwatch.testing.slack_server import TOKEN_PATH, SlackServer
+
+CANARY = "canary-slack-token"
+
+
+@pytest.fixture
+def slack() -> Iterator[SlackServer]:
+    with SlackServer() as server:
+        yield server
+
+
+def sender(server: SlackServer, **rest: Any) -> SlackSender:
+    return SlackSender("oncall", server.url, **rest)
+
+
+def refused(of: SlackSender, page: dict[str, Any] | None = None) -> DeliveryError:
+    with pytest.raises(DeliveryError) as caught:
+        of.send(message_of(CAP.page() if page is None else page))
+    error = caught.value
+    told = "".join(traceback.format_exception(error)) + repr(error) + repr(of)
+    assert CANARY not in told
+    assert error.__context__ is None
+    assert error.__cause__ is None
+    return error
+
+
+def body_texts(message: dict[str, Any]) -> list[str]:
+    found = []
+    for block in message["blocks"][1:]:
+        if block["type"] == "section":
+            found.append(block["text"]["text"])
+        elif block["type"] == "context":
+            found += [element["text"] for element in block["elements"]]
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_slack_takes_every_page(slack: SlackServer, name: str) -> None:
+    for page in (CASES[name].page(), CASES[name].resolved()):
+        sender(slack).send(message_of(page))
+        taken = slack.accepted[-1]
+        assert taken.payload["text"] == marked(page, page["summary"])
+        assert taken.mentions == ()
+        assert len(body_texts(dict(taken.payload))[0]) <= BODY_LIMIT
+    assert len(slack.requests) == 2
+
+
+def test_the_mark_is_slacks_alone_and_fits_a_phone() -> None:
+    for name in CASES:
+        for page in (CASES[name].page(), CASES[name].resolved()):
+            text = blocks(page)["text"]
+            assert len(text) <= 120
+            assert not re.search("[🔴🟠✅⚪]", page["summary"])
+            marks = {"FIRING": "🔴", "RESOLVED": "✅", "CLOSED": "⚪"}
+            wanted = marks.get(page["summary"].split()[0], "")
+            assert re.findall("[🔴🟠✅⚪]", text) == [*wanted]
+
+
+def test_slack_takes_the_test_page(slack: SlackServer) -> None:
+    sender(slack).send(message_of(sample_page("oncall", AT)))
+    assert slack.accepted[0].payload["text"].startswith("TEST driftwatch: a test page for oncall")
+
+
+def test_the_reader_sees_times_on_the_own_clock() -> None:
+    body = body_texts(blocks(BUDGET.page()))[0]
+    assert body.startswith("*Since* <!date^1794969900^{time}|02:45 UTC>: prompts grew ×2.3 ")
+    later = replace(BUDGET, incident=replace(BUDGET.incident, started_at=AT.replace(day=16)))
+    body = body_texts(blocks(later.page()))[0]
+    assert "^{date_short_pretty} {time}|2026-11-16 02:56 UTC>" in body
+
+
+def test_links_are_buttons_and_the_rest_are_commands() -> None:
+    message = blocks(CAP.page())
+    buttons = message["blocks"][-1]["elements"]
+    assert [b["url"] for b in buttons] == [
+        "https://driftwatch.example.net/incidents/3f9c1a7be204",
+        "https://wiki.example.net/vllm/batch-limit",
+    ]
+    assert "`driftwatch ack 3f9c1a7be204`" in body_texts(message)[-1]
+    assert all(b["type"] != "actions" for b in blocks(BUDGET.page())["blocks"])
+
+
+EVIL = [
+    "<!channel>",
+    "<!here> & <@U012AB3CD>",
+    "*bold* _it_ ~no~ `code` ```block```",
+    "a`b",
+    "<https://evil.example|login>",
+    "&lt;!channel&gt;",
+    "line\nbreak\r\n*Wrong if* nothing",
+    "\u202eedoc\u200b",
+    "x" * 500,
+    "<" * 400,
+]
+
+
+def _named(text: str) -> Case:
+    target = {"instance": text, "engine": "0", "pool": text, "model_name": text}
+    made = case("BatchLimitBinding", "page", CAP.finding.evidence, labels=target)
+    evil = replace(
+        CAP.finding.recommendation,
+        reason=Reason("other", text),
+        undo=text,
+        wrong_if=text,
+        price=(text,),
+    )  # type: ignore[type-var]
+    diagnosis = replace(CAP.finding.diagnosis, advice=text, meaning=text)  # type: ignore[type-var]
+    finding = replace(made.finding, recommendation=evil, diagnosis=diagnosis)
+    return replace(made, finding=finding)
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_a_label_can_neither_mention_nor_link_nor_format(slack: SlackServer, text: str) -> None:
+    page = _named(text).page()
+    sender(slack).send(message_of(page))
+    taken = slack.accepted[0]
+    assert taken.mentions == ()
+    for part in [taken.payload["text"], *body_texts(dict(taken.payload))]:
+        opened = re.findall(r"<[^>]*>?", part)
+        assert all(re.fullmatch(r"<!date\^\d+\^[^>]*>", one) for one in opened), opened
+        for line in part.split("\n"):
+            if line.startswith("`"):
+                assert line.count("`") == 2
+                continue
+            label = re.match(r"\*[A-Z][a-z ]+:?\* ", line)
+            rest = line[label.end() :] if label else line
+            assert not set(rest) & set("*~`"), rest
+            assert not re.search(r"(?<!\w)_|_(?!\w)", rest), rest
+    assert slack.requests[0].body.count(b"<!channel>") == 0
+
+
+def test_a_long_body_loses_its_lightest_lines_first() -> None:
+    words = "a reason of many words that goes on and on " * 8
+    page = _named(words).page()
+    body = body_texts(blocks(page))
+    assert sum(map(len, body)) <= BODY_LIMIT
+    assert body[0].startswith("*Since*")
+    assert "*Cost*" in body[0]
+    assert "*Why*" not in body[0]
+
+
+@pytest.mark.parametrize("sign", ["x", "&", "<!channel> ", "`*_", "\U0001f525"])
+@pytest.mark.parametrize("groups", [1, 7, 60])
+def test_slack_takes_every_digest(slack: SlackServer, sign: str, groups: int) -> None:
+    """Lines that are too long are cut; groups that do not fit are counted."""
+    notices = {
+        f"{sign * 2000}{group}": {
+            sign * 2000: {"began": 2, "ended": 1, "last_at": AT.isoformat(), "last": sign * 2000}
+        }
+        for group in range(groups)
+    }
+    document = digest_document("2026-11-18", AT, AT, notices, [])
+    sender(slack).send(Message("digest", "2026-11-18", "digest", 0, "scheduled", document))
+    (taken,) = slack.accepted
+    assert taken.mentions == ()
+    body, where = body_texts(taken.payload)
+    assert len(body.splitlines()) == 2 * min(groups, 7)
+    assert "…" in body
+    assert ("106 more began and 53 ended in 53 pools" in where) is (groups == 60)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "permanent"),
+    [
+        (400, "invalid_payload", True),
+        (403, "action_prohibited", True),
+        (404, "no_service", True),
+        (410, "channel_is_archived", True),
+        (302, "", True),
+        (307, "", True),
+        (408, "", False),
+        (500, "rollup_error", False),
+        (503, "", False),
+    ],
+)
+def test_what_an_answer_means(slack: SlackServer, status: int, body: str, permanent: bool) -> None:
+    slack.fail_next(status, body, Location="http://127.0.0.1:1/elsewhere")
+    error = refused(sender(slack))
+    assert error.permanent is permanent
+    assert str(status) in error.message
+    assert body in error.message
+    assert len(slack.requests) == 1
+
+
+def test_too_many_requests_names_the_time(slack: SlackServer) -> None:
+    slack.fail_next(429, "rate_limited", Retry_After="30")
+    error = refused(sender(slack))
+    assert (error.permanent, error.retry_after_seconds) == (False, 30.0)
+    assert len(slack.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds"),
+    [
+        ({"Retry_After": "Wed, 18 Nov 2026 03:00:40 GMT", "Date": "nonsense"}, None),
+        ({"Retry_After": "soon"}, None),
+        ({"Retry_After": "-5"}, None),
+        ({"Retry_After": "99999999999999999"}, 3600.0),
+        ({}, None),
+    ],
+)
+def test_odd_retry_after(slack: SlackServer, sent: dict[str, str], seconds: float | None) -> None:
+    slack.fail_next(429, **sent)
+    assert refused(sender(slack)).retry_after_seconds == seconds
+
+
+def test_a_redirect_is_not_followed(slack: SlackServer) -> None:
+    with SlackServer() as other:
+        for status in (301, 302, 303, 307, 308):
+            slack.fail_next(status, Location=other.url)
+            assert "redirects are not followed" in refused(sender(slack)).message
+        assert other.requests == []
+
+
+def test_no_answer_is_a_time_out(slack: SlackServer) -> None:
+    slack.hang_next()
+    error = refused(sender(slack, limits=Limits(seconds=1.0, whole=True)))
+    assert error.permanent is False
+    assert error.message == "oncall: timed out: no answer"
+
+
+def test_nobody_there() -> None:
+    with SlackServer() as server:
+        url = server.url
+    error = refused(SlackSender("oncall", url))
+    assert (error.message, error.permanent) == ("oncall: no connection", False)
+
+
+def test_another_token(slack: SlackServer) -> None:
+    wrong = SlackSender("oncall", slack.url + "x")
+    assert refused(wrong).message == "oncall answered 403: invalid_token"
+
+
+def test_a_page_that_is_not_slack(slack: SlackServer) -> None:
+    slack.fail_next(200, "<html>please log in</html>")
+    error = refused(sender(slack))
+    assert error.permanent is True
+    assert "not as Slack does" in error.message
+
+
+def test_an_answer_that_repeats_the_secret(slack: SlackServer) -> None:
+    slack.fail_next(404, f"nothing at {TOKEN_PATH} ({slack.url})")
+    assert "<secret>" in refused(sender(slack)).message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"ftp://host/{CANARY}",
+        f"file:///etc/{CANARY}",
+        CANARY,
+        f"http://host:99999/{CANARY}",
+        f"http://127.0.0.1:1/{CANARY} x\n",
+        f"http://[::1/{CANARY}",
+    ],
+)
+def test_a_url_that_is_none(url: str) -> None:
+    assert refused(SlackSender("oncall", url)).message.startswith("oncall: ")
+
+
+def test_a_metadata_address_is_refused() -> None:
+    error = refused(SlackSender("oncall", f"http://169.254.169.254/{CANARY}"))
+    assert error.permanent is True
+    assert "refused" in error.message
+
+
+def test_the_environment_sets_no_proxy(slack: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    sender(slack).send(message_of(CAP.page()))
+    assert len(slack.accepted) == 1
+
+
+def test_nothing_is_logged(slack: SlackServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    sender(slack).send(message_of(CAP.page()))
+    slack.fail_next(500)
+    refused(sender(slack))
+    assert caplog.records == []
+
+
+# --- the server itself refuses what Slack refuses ----------------------------------------------
+
+
+def _section(text: str, kind: str = "mrkdwn") -> dict[str, Any]:
+    return {"type": "section", "text": {"type": kind, "text": text}}
+
+
+def _button(**rest: Any) -> dict[str, Any]:
+    return {"type": "button", "text": {"type": "plain_text", "text": "x"}, **rest}
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "nothing": ({}, "no_text"),
+    "an empty text": ({"text": ""}, "no_text"),
+    "a list": ([], "invalid_payload"),
+    "a text that is a number": ({"text": 1}, "invalid_payload"),
+    "51 blocks": ({"text": "x", "blocks": [{"type": "divider"}] * 51}, "invalid_blocks"),
+    "3,001 characters": ({"text": "x", "blocks": [_section("a" * 3001)]}, "invalid_blocks"),
+    "an empty section": ({"text": "x", "blocks": [_section("")]}, "invalid_blocks"),
+    "a section of nothing": ({"text": "x", "blocks": [{"type": "section"}]}, "invalid_blocks"),
+    "markdown": ({"text": "x", "blocks": [_section("a", "markdown")]}, "invalid_blocks"),
+    "an unknown block": ({"text": "x", "blocks": [{"type": "table!"}]}, "invalid_blocks"),
+    "a header of 151 characters": (
+        {
+            "text": "x",
+            "blocks": [{"type": "header", "text": {"type": "plain_text", "text": "a" * 151}}],
+        },
+        "invalid_blocks",
+    ),
+    "a header in mrkdwn": (
+        {"text": "x", "blocks": [{"type": "header", "text": {"type": "mrkdwn", "text": "a"}}]},
+        "invalid_blocks",
+    ),
+    "two buttons of one id": (
+        {
+            "text": "x",
+            "blocks": [
+                {"type": "actions", "elements": [_button(action_id="a"), _button(action_id="a")]}
+            ],
+        },
+        "invalid_blocks",
+    ),
+    "no button": ({"text": "x", "blocks": [{"type": "actions", "elements": []}]}, "invalid_blocks"),
+    "an open bracket": ({"text": "x", "blocks": [_section("a < b")]}, "invalid_blocks"),
+    "too much in all": (
+        {"text": "x", "blocks": [_section("a" * 3000)] * 5},
+        "msg_blocks_too_long",
+    ),
+    "blocks as an object": ({"text": "x", "blocks": {}}, "invalid_blocks_format"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_server_refuses(slack: SlackServer, name: str) -> None:
+    payload, error = REFUSED[name]
+    answer = requests.post(slack.url, json=payload, timeout=5)
+    assert (answer.status_code, answer.text) == (400, error)
+    assert slack.accepted == []
+
+
+def test_the_server_takes_the_largest_message(slack: SlackServer) -> None:
+    most = {"text": "x", "blocks": [_section("a" * 3000), *[{"type": "divider"}] * 49]}
+    assert refusal(most) is None
+    answer = requests.post(slack.url, json=most, timeout=5)
+    assert (answer.status_code, answer.text) == (200, "ok")
+
+
+def test_the_server_tells_whom_a_message_would_have_paged(slack: SlackServer) -> None:
+    requests.post(slack.url, json={"text": "<!channel> fire", "blocks": []}, timeout=5)
+    assert slack.accepted[0].mentions == ("<!channel>",)
+
+
+def test_the_server_wants_json(slack: SlackServer) -> None:
+    answer = requests.post(slack.url, data=b"{", timeout=5)
+    assert (answer.status_code, answer.text) == (400, "invalid_payload")
+    answer = requests.post(
+        slack.url, data=json.dumps({"text": "x"})[:-1], timeout=5,
+        headers={"Content-Type": "application/json"},
+    )  # fmt: skip
+    assert answer.text == "invalid_payload"
+    assert requests.get(slack.url, timeout=5).status_code == 405
+    assert requests.post(slack.address + "/x", timeout=5).text == "no_service"

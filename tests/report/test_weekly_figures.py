@@ -1,0 +1,126 @@
+"""The drawings of the report: ten bad minutes never dominate, the baseline and the target stand."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+from report_cases import WEEK, cell, cells
+
+from driftwatch.model import Slo
+from driftwatch.plots.scales import robust_high
+from driftwatch.report.document import week_document
+from driftwatch.report.figures import latency_plots, length_plots, week_plots
+from driftwatch.report.material import Material
+from driftwatch.report.timeline import timelines
+
+
+def _week(**values: Any) -> pl.DataFrame:
+    """A day of a server; ``values``: of its tenth half hour."""
+    rows = []
+    for number in range(144):
+        row = {
+            "ttft_seconds_count": 100.0,
+            "ttft_over_low": 1.0,
+            "ttft_over_high": 2.0,
+            "tpot_over_low": 0.0,
+            "tpot_over_high": 0.0,
+            "generation_tokens_total": 60_000.0,
+            "duration_seconds": 600.0,
+            "speed_at_equal_load_ratio": 1.0,
+        }
+        there = values if number // 3 == 10 else {}
+        rows.append(cell(end=WEEK.start + timedelta(minutes=10 * (number + 1)), **row | there))
+    return cells(*rows)
+
+
+def _material(week: pl.DataFrame, **values: Any) -> Material:
+    return Material(week=WEEK, until=WEEK.end, cells=week, slos={"p": Slo(1.0, 0.05)}, **values)
+
+
+def test_a_half_hour_is_one_point_of_each_signal() -> None:
+    (timeline,) = timelines(_material(_week(ttft_over_high=50.0, speed_at_equal_load_ratio=0.8)))
+    assert timeline["tokens_per_second"][:2] == [100.0, 100.0]
+    assert timeline["tokens_per_second"][48] is None
+    assert timeline["in_target_ratio"][10] == pytest.approx(0.5)
+    assert timeline["in_target_ratio"][11] == pytest.approx(0.98)
+    assert timeline["speed_lowest_ratio"][10] == pytest.approx(0.8)
+    assert timeline["baseline"] is None
+
+
+def test_ten_bad_minutes_do_not_stretch_the_axis_and_their_value_is_printed() -> None:
+    (timeline,) = timelines(_material(_week(generation_tokens_total=60_000_000.0)))
+    *_, rate = week_plots(timeline)
+    assert "off the scale: 100,000" in rate.svg
+    labels = re.findall(r'class="end">([\d,.]+)<', rate.svg)
+    assert max(float(text.replace(",", "")) for text in labels) <= 200
+
+
+@pytest.mark.parametrize(
+    ("values", "high"),
+    [
+        ([1.0, 1.1, 1.2, 1.3], None),
+        ([1.0, 2.0, 4.0, 8.0], None),  # grows, and nothing stands apart
+        ([0.1, 0.2, 0.2, 1600.0], 0.24),
+        ([0.0, 0.0, 0.0, 5.0], None),  # nothing else to draw
+        ([5.0], None),
+    ],
+)
+def test_an_axis_leaves_out_only_what_stands_far_apart(
+    values: list[float], high: float | None
+) -> None:
+    assert robust_high(values) == (None if high is None else pytest.approx(high))
+
+
+def test_the_baselines_usual_range_and_the_required_share_are_drawn() -> None:
+    before = _week().with_columns(pl.col("end") - timedelta(days=3))
+    (timeline,) = timelines(_material(_week(), baseline_cells=before))
+    assert timeline["baseline"]["tokens_per_second"] == [100.0, 100.0]
+    plots = list(week_plots(timeline))
+    assert all("usual in the baseline" in one.svg for one in plots)
+    assert "required" in plots[1].svg and "required" not in plots[0].svg
+
+
+def test_a_batch_that_ran_for_ten_minutes_is_not_drawn() -> None:
+    band = {"itl_seconds_mean": 0.01, "requests_mean": 3.0, "hours": 40.0}
+    odd = {"itl_seconds_mean": 16.0, "requests_mean": 40.0, "hours": 1 / 6}
+    pool = {"pool": "p", "bands": [band, {**band, "requests_mean": 6.0}, odd]}
+    (drawn,) = latency_plots(pool)
+    assert "16" not in drawn.title and len(drawn.rows) == 2
+
+
+def test_lengths_are_drawn_against_what_they_were_tuned_for() -> None:
+    days = [
+        {"pool": "p", "day": f"2026-11-{16 + n}", "prompt_tokens_mean": 500.0 + 100 * n,
+         "generation_tokens_mean": 200.0}
+        for n in range(7)
+    ]  # fmt: skip
+    length = {"ratio": 1.6, "mean": 800.0, "reference_mean": 500.0}
+    pool = {"pool": "p", "prompt_tokens": length, "generation_tokens": {**length, "ratio": None}}
+    (drawn,) = length_plots({"days": days}, pool)
+    assert drawn.title.startswith("p: prompts ×1.60 of what it was tuned for")
+    assert "prompts, tuned for" in drawn.svg and len(drawn.rows) == 7
+    assert list(length_plots({"days": days[:1]}, pool)) == []
+
+
+def test_this_week_stands_beside_the_last_counted_the_same_way() -> None:
+    last = _week().with_columns(pl.col("end") - timedelta(days=7))
+    material = _material(_week(ttft_over_low=10.0, ttft_over_high=10.0), last_cells=last)
+    fleet = week_document(material)["comparison"]["fleet"]
+    assert fleet["last"]["requests_over_target_low"] == 144.0
+    assert fleet["last"]["requests_over_target_low_ratio"] == pytest.approx(0.01)
+    assert fleet["this"]["requests_over_target_low"] == 144.0 + 27.0
+    alone = week_document(_material(_week()))["comparison"]
+    assert alone["fleet"]["last"] is None and alone["last_week_reason"] is not None
+
+
+def test_blind_servers_are_named_with_what_would_be_missed() -> None:
+    dark = cell(instance="s1:8000", verdict_seconds=0.0, no_data_seconds=600.0)
+    able = {f"{stem}_tokens_smallest_detectable_ratio": 1.2 for stem in ("prompt", "generation")}
+    document = week_document(_material(cells(cell(**able), {**dark, **able})))
+    (row,) = document["blind"]["by_server"]
+    assert (row["server"], row["main_reason"]) == ("s1", "no data")
+    assert row["without_verdict_ratio"] == 1.0 and row["doubled_lengths_missed"] == []

@@ -1,0 +1,67 @@
+"""The ranges of columns.toml hold on recorded servers: a lint may rest on them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pipeline_cases import grid, recording, serving, whole
+
+from driftwatch.detect.reference import baseline
+from driftwatch.diagnose.evidence_table import evidence_table
+from driftwatch.evidence import BY_NAME, COLUMNS
+
+SETTINGS = {
+    "max_num_seqs": 64.0,
+    "max_num_batched_tokens": 2048.0,
+    "slo_ttft_seconds": 0.5,
+    "slo_tpot_seconds": 0.05,
+}
+
+
+@pytest.mark.parametrize("run", ["run_main", "run_cap", "run_slow"])
+def test_every_recorded_value_lies_in_its_range(shared_data: Path, run: str) -> None:
+    frame = recording(shared_data / "vllm-0.32" / run)
+    asked = grid(frame)
+    settings = serving(frame, **SETTINGS)
+    start, end = frame["time"].min().timestamp(), frame["time"].max().timestamp()
+    before = whole(frame, start, start + (end - start) / 3)
+    pinned = evidence_table(frame, before, kind="whole", cut=True, serving=settings).rows
+    reference = baseline(pinned)
+    rows = evidence_table(
+        frame, asked, kind="chained", cut=True, serving=settings, reference=reference
+    ).rows
+    compared = 0
+    for name in rows.columns:
+        column = BY_NAME.get(name)
+        values = rows[name].drop_nulls() if column is not None else pl.Series()
+        if column is None or values.is_empty():
+            continue
+        if column.dtype == "float":
+            values = values.cast(pl.Float64)
+            values = values.filter(values.is_finite())
+            low = -math.inf if column.low is None else column.low
+            high = math.inf if column.high is None else column.high
+            outside = values.filter((values < low) | (values > high))
+            assert outside.is_empty(), (name, outside.to_list())
+            compared += column.low is not None
+        elif column.words:
+            assert set(values) <= set(column.words), name
+    assert compared > 40
+
+
+def test_what_the_entries_state_fits_together() -> None:
+    for column in COLUMNS:
+        if column.dtype != "float":
+            assert (column.low, column.high, column.usual) == (None, None, None), column.name
+        if column.words:
+            assert column.dtype == "string", column.name
+        if column.low is not None and column.high is not None:
+            assert column.low < column.high, column.name
+        if column.usual is not None:
+            assert column.high is None, f"{column.name}: the range names the unit already"
+    moved = {column.name for column in COLUMNS if column.moves_with == "demand"}
+    assert {"running_requests", "tokens_per_second_per_gpu_ratio"} <= moved
+    assert not moved & {"slo_missed", "slower_at_equal_load", "limit_binding_share_10m_ratio"}

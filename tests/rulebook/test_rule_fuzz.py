@@ -1,0 +1,93 @@
+"""Rule and tree files with changes: a named problem at its place, or a rule that works."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+from file_changes import CONDITIONS, changed_lines, changed_values
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from driftwatch.evidence import BY_NAME
+from driftwatch.rulebook.book import read_rulebook
+from driftwatch.rulebook.lint import check_rulebook
+from driftwatch.rulebook.render import render_problems
+from driftwatch.yaml_positions import LINE_BREAK, plain, read_yaml
+
+RULES = Path(__file__).parents[2] / "rules"
+FILES = sorted([*RULES.glob("*.yaml"), *RULES.glob("trees/*.yaml")])
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in FILES}
+PLAIN = {path.name: plain(read_yaml(path).root) for path in FILES}
+TODAY = date(2026, 11, 23)
+DTYPES = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
+UNKNOWN = pl.DataFrame(
+    [dict.fromkeys(BY_NAME)],
+    schema={name: DTYPES.get(one.dtype, pl.Float64) for name, one in BY_NAME.items()},
+)
+SLOWEST_SECONDS = 20.0  # of the processor, for one set of files
+
+
+def holds_up(folder: Path, files: dict[str, str]) -> None:
+    """Every file is read: each problem has its place, each rule of a clean file an answer."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    paths = [folder / name for name in files]
+    before = time.process_time()
+    checked = check_rulebook(paths, today=TODAY)
+    assert time.process_time() - before < SLOWEST_SECONDS
+    shown = render_problems(checked.problems)
+    assert shown.replace("\n", "").replace("\t", "").isprintable()
+    for one in checked.problems:
+        assert one.code
+        assert one.message
+        text = next(text for name, text in files.items() if one.path.endswith(name))
+        lines = LINE_BREAK.split(text)
+        if one.line is not None:
+            assert 1 <= one.line <= len(lines), one
+            assert one.column is not None
+            assert 1 <= one.column <= len(lines[one.line - 1]) + 1, one
+    book = read_rulebook(paths).book
+    for rule in book.rules:
+        answers = [rule.verdict, *([rule.over] if rule.over is not None else [])]
+        for answer in answers:
+            (value,) = UNKNOWN.select(answer.alias("answer"))["answer"].to_list()
+            assert value in (True, False, None)
+    if not any(one.severity == "error" for one in checked.problems):
+        assert checked.rules == len(book.rules)
+
+
+_OFTEN = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@_OFTEN
+@given(files=changed_lines(TEXTS))
+def test_lines_changed(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    holds_up(tmp_path_factory.mktemp("rules"), files)
+
+
+@_OFTEN
+@given(files=changed_values(PLAIN))
+def test_values_changed(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    holds_up(tmp_path_factory.mktemp("rules"), files)
+
+
+@_OFTEN
+@given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3), until=CONDITIONS)
+def test_conditions(
+    conditions: list[str], until: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rules = [
+        {"alert": f"A{number}", "when": text, "until": until, "severity": "ticket"}
+        for number, text in enumerate(conditions)
+    ]
+    text = json.dumps({"groups": [{"name": "g", "rules": rules}]}, indent=1)
+    holds_up(tmp_path_factory.mktemp("rules"), {"r.yaml": text})
+
+
+def test_the_shipped_files_hold_up(tmp_path: Path) -> None:
+    holds_up(tmp_path, TEXTS)

@@ -1,0 +1,35 @@
+"""The shipped tests pass and confirm every rule, leaf and edge."""
+
+from __future__ import annotations
+
+import time
+
+from driftwatch.installation import shipped
+from driftwatch.ruletests.files import files_of
+from driftwatch.ruletests.reader import read_tests
+from driftwatch.ruletests.runner import Runner
+from driftwatch.ruletests.series import shipped_bases
+from driftwatch.ruletests.text import failure_lines
+
+
+def test_every_shipped_test_passes_and_nothing_is_untested() -> None:
+    reading = read_tests(files_of((), (shipped("rules"),)))
+    assert not reading.problems
+    runner = Runner(time.monotonic)
+    failures = [line for one in reading.tests for line in failure_lines(runner.run(one))]
+    assert not failures
+    ((book, coverage),) = runner.coverages
+    tables = coverage.tables(book)
+    assert {table.kind: table.missing for table in tables} == dict.fromkeys(
+        ("rules that fire", "rules that do not fire", "leaves", "edges"), ()
+    )
+    assert all(table.total for table in tables)
+    assert sum(one.test.scenario is not None for one in reading.tests) >= 3
+    assert any(one.test.recording is not None for one in reading.tests)
+
+
+def test_the_healthy_row_is_one() -> None:
+    row = shipped_bases()["healthy"]
+    assert row["slo_missed"] is False
+    assert row["binding_limit"] == "none"
+    assert None not in row.values()

@@ -1,0 +1,148 @@
+"""Modes of files that driftwatch makes and reads; code that it must not hold."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from settings_field_cases import fields
+
+from driftwatch.cli.main import cli
+from driftwatch.settings import Settings, load_settings
+from driftwatch.settings.secret_files import others_can_read, secret_files
+from driftwatch.store.store import Store
+
+PACKAGE = Path(__file__).resolve().parents[2] / "driftwatch"
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_database_is_of_its_user_alone_and_stays_as_its_owner_set_it(
+    tmp_path: Path, open_umask: None
+) -> None:
+    file = tmp_path / "driftwatch.db"
+    store = Store.open(file)
+    modes = {path.name: mode(path) for path in tmp_path.iterdir()}
+    store.close()
+    assert modes["driftwatch.db"] == 0o600
+    assert set(modes.values()) == {0o600}, modes
+    file.chmod(0o640)
+    Store.open(file).close()
+    assert mode(file) == 0o640
+
+
+CONFIG = """\
+sources: [{prometheus: 'http://127.0.0.1:9', bearer_token_file: open.token}]
+receivers: [{name: a, webhook: {url_file: closed.url, secret_file: volume.key}}]
+heartbeat: {url_file: closed.url}
+"""
+
+
+def test_doctor_names_a_secret_that_others_can_read(tmp_path: Path) -> None:
+    (tmp_path / "driftwatch.yaml").write_text(CONFIG)
+    (tmp_path / "open.token").write_text("canary")
+    (tmp_path / "closed.url").write_text("http://127.0.0.1:9/canary")
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "..data" / "volume.key").write_text("canary")
+    (tmp_path / "volume.key").symlink_to("..data/volume.key")
+    for name, bits in (("open.token", 0o644), ("closed.url", 0o640), ("..data/volume.key", 0o644)):
+        (tmp_path / name).chmod(bits)
+    settings = load_settings(tmp_path / "driftwatch.yaml")
+    exposed = [path.name for path in secret_files(settings) if others_can_read(path)]
+    assert exposed == ["open.token"]
+    done = CliRunner().invoke(cli, ["doctor", "-c", str(tmp_path / "driftwatch.yaml"), "--json"])
+    assert "other users can read this secret" in done.stdout
+    assert f"chmod 0400 {tmp_path / 'open.token'}" in done.stdout
+    assert "closed.url: other" not in done.stdout and "canary" not in done.output
+
+
+def test_check_names_every_file_that_cannot_be_read(tmp_path: Path) -> None:
+    config = tmp_path / "driftwatch.yaml"
+    config.write_text(CONFIG + "database: postgresql://a@h/d\ndatabase_password_file: none.pw\n")
+    done = CliRunner().invoke(cli, ["check", "-c", str(config)])
+    for name in ("open.token", "closed.url", "volume.key", "none.pw"):
+        assert f"{name}: " in done.output, name
+
+
+def test_every_secret_file_of_the_settings_is_walked() -> None:
+    """By the shape of the models, so that a file in a new place is not left out."""
+    wanted = {path for path, kind in fields() if kind == "file"}
+    names = {path.rpartition(".")[2] for path in wanted}
+    assert all(name.endswith("_file") and name != "ca_file" for name in names)
+    assert {"database_password_file", "heartbeat.url_file"} <= wanted
+    assert Settings.model_validate({}).receivers == ()
+
+
+# names of the standard library and of others that run what they read
+NEVER_CALLED = frozenset(("eval", "exec", "compile", "__import__"))
+NEVER_IMPORTED = frozenset(("pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"))
+
+
+WRONG = {"shell": True, "verify": False, "allow_pickle": True, "trust_env": True}
+
+
+def trees() -> Iterator[tuple[Path, ast.AST]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def faults(node: ast.AST) -> Iterator[str]:
+    """What a node does that driftwatch never does."""
+    if isinstance(node, ast.Call):
+        called = node.func
+        if isinstance(called, ast.Name) and called.id in NEVER_CALLED:
+            yield f"{called.id}()"
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+            owner, name = called.value.id, called.attr
+            if owner == "yaml" and name in ("load", "load_all", "unsafe_load", "full_load"):
+                yield f"yaml.{name}()"
+            if (owner, name) in (("os", "system"), ("os", "popen"), ("pl", "deserialize")):
+                yield f"{owner}.{name}()"
+        for keyword in node.keywords:
+            value = getattr(keyword.value, "value", None)
+            if keyword.arg in WRONG and value is WRONG[keyword.arg]:
+                yield f"{keyword.arg}={value}"
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        module = getattr(node, "module", None) or ""
+        names = {alias.name for alias in node.names} | {module}
+        yield from (f"import {name}" for name in names & NEVER_IMPORTED)
+        if module == "jinja2" and "Environment" in names:
+            yield "an Environment of Jinja that is not sandboxed"
+        if names & {"CERT_NONE", "_create_unverified_context"}:
+            yield "certificates unchecked"
+    if isinstance(node, ast.Attribute) and node.attr in ("CERT_NONE", "_create_unverified_context"):
+        yield "certificates unchecked"
+
+
+def test_no_code_runs_what_it_reads() -> None:
+    found = [
+        (str(path), one) for path, tree in trees() for n in ast.walk(tree) for one in faults(n)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "eval('1')", "exec(x)", "import pickle", "from marshal import loads", "yaml.load(x)",
+        "subprocess.run(x, shell=True)", "requests.get(x, verify=False)", "os.system('x')",
+        "from jinja2 import Environment", "context.verify_mode = ssl.CERT_NONE",
+        "np.load(x, allow_pickle=True)",
+    ],
+)  # fmt: skip
+def test_the_house_test_sees_it(code: str) -> None:
+    assert [one for node in ast.walk(ast.parse(code)) for one in faults(node)]

@@ -1,0 +1,112 @@
+"""Incidents, pages and receivers for tests of the outbox; the store is the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from driftwatch.clock import ManualClock
+from driftwatch.errors import DeliveryError
+from driftwatch.incidents.delivery import PlannedDelivery, Reason
+from driftwatch.model import Event, Incident, Transition
+from driftwatch.receivers.sender import Conversation, Message
+from driftwatch.service.outbox import Outbox
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.store import Store, TickRecord
+
+NOW = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
+REASONS: dict[str, Reason] = {"firing": "first"}
+
+
+def incident(number: int, **rest: object) -> Incident:
+    fired = Incident(
+        id=f"{number:012x}",
+        key=f"k{number}",
+        rule=f"Rule{number}",
+        alert="Alert",
+        severity="page",
+        target={"instance": f"h{number}:8000"},
+        state="firing",
+        started_at=NOW,
+        firing_at=NOW,
+        last_true_at=NOW,
+        page={"rule": f"Rule{number}", "severity": "page"},
+    )
+    return replace(fired, **rest)
+
+
+def planned(number: int, event: Event = "firing", receiver: str = "desk") -> PlannedDelivery:
+    page = {"event": event, "rule": f"Rule{number}"}
+    reason: Reason = REASONS.get(event, event)  # type: ignore[arg-type]
+    return PlannedDelivery(f"{number:012x}", event, receiver, reason, page, NOW)
+
+
+def commit(store: Store, *deliveries: PlannedDelivery) -> None:
+    """A tick that plans these; their incidents fire, or resolve where a delivery says so."""
+    over = {int(one.subject, 16) for one in deliveries if one.event == "resolved"}
+    numbers = {int(one.subject, 16) for one in deliveries if one.kind == "incident"}
+    fired = [incident(n) for n in sorted(numbers - over)]
+    ended = [
+        Transition(incident(n, state="resolved", resolved_at=NOW), "resolved", NOW)
+        for n in sorted(over)
+    ]
+    for one in ended:
+        if not any(there.id == one.incident.id for there in store.open_incidents().values()):
+            store.commit_tick(TickRecord(NOW, NOW, incidents=[_open(one.incident)]))
+    known = [one for one in store.open_incidents().values() if int(one.id, 16) not in over]
+    every = {one.id: one for one in (*known, *fired)}
+    store.commit_tick(
+        TickRecord(
+            NOW,
+            NOW + timedelta(minutes=1),
+            incidents=every.values(),
+            transitions=[*(Transition(one, "firing", NOW) for one in fired), *ended],
+            deliveries=deliveries,
+        )
+    )
+
+
+def _open(one: Incident) -> Incident:
+    return replace(one, state="firing", resolved_at=None)
+
+
+@dataclass
+class Desk:
+    """A receiver in memory: ``answer`` decides what becomes of each message."""
+
+    answer: Callable[[Message], Conversation | None] = lambda message: None
+    messages: list[Message] = field(default_factory=list)  # every attempt
+    taken: list[tuple[str, str]] = field(default_factory=list)  # (rule, event)
+
+    def send(self, message: Message) -> Conversation | None:
+        self.messages.append(message)
+        conversation = self.answer(message)
+        self.taken.append((message.payload["rule"], message.event))
+        return conversation
+
+
+def refusing(
+    text: str, *, permanent: bool = False, after: float | None = None, rules: Iterable[str] = ()
+) -> Callable[[Message], None]:
+    """Refuses every message, or those about these rules."""
+    chosen = set(rules)
+
+    def answer(message: Message) -> None:
+        if not chosen or message.payload["rule"] in chosen:
+            raise DeliveryError(text, permanent=permanent, retry_after_seconds=after)
+
+    return answer
+
+
+def outbox_of(
+    store: Store, clock: ManualClock, fallback: str | None = None, **desks: Desk
+) -> tuple[Outbox, OwnMetrics]:
+    metrics = OwnMetrics(clock.now)
+    outbox = Outbox(store, clock, metrics.deliveries)
+    outbox.adopt(desks, fallback)
+    return outbox, metrics
+
+
+def value(metrics: OwnMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)

@@ -1,0 +1,247 @@
+"""Who outside hears of a tick: only of complete ones, and a receiver of heartbeats that hangs
+delays nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_cases import FrameSource, shipped_plan
+from structlog.testing import capture_logs
+
+from driftwatch.clock import ManualClock
+from driftwatch.collect.schema import Collected, Source, scrape_frame
+from driftwatch.errors import Unavailable
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.pipeline.incidents import incident_key
+from driftwatch.service.heartbeat import Ping, targets_of
+from driftwatch.service.run import Service
+from driftwatch.settings.heartbeat import HeartbeatSettings
+from driftwatch.store.store import Store, TickRecord
+from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+KEY = TargetKey("a:8000", "0")
+
+
+class PingServer(LoopbackServer):
+    """A check of a dead man's switch."""
+
+    def judge(self, request: Request) -> Answer:
+        return Answer(200, "OK")
+
+
+@pytest.fixture
+def pinged() -> Iterator[PingServer]:
+    with PingServer() as server:
+        yield server
+
+
+class Api(FrameSource):
+    """A source that may be down, or say nothing of which servers exist."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(scrape_frame([]), {KEY: Target(KEY)})
+        self.name = name
+        self.down = False
+        self.silent: str | None = None
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        if self.down:
+            raise Unavailable("no connection")
+        found = super().collect(since, until)
+        return Collected(found.scrapes, found.targets, silent=self.silent)
+
+
+class Beating:
+    """A service that ticks by hand and sends its heartbeats before it goes on."""
+
+    def __init__(self, sources: list[Source], store: Store, url: str, every: float) -> None:
+        self.clock = ManualClock(START)
+        self.service = Service(sources, shipped_plan(), store, [], self.clock, interval_seconds=1)
+        self.service.beat([Ping(lambda: url)], every)
+
+    def tick(self, seconds: float = 15.0) -> None:
+        self.clock.advance(timedelta(seconds=seconds))
+        self.service.tick_once()
+
+    def count(self, result: str, to: str = "url") -> float:
+        labels = {"to": to, "result": result}
+        registry = self.service.metrics.registry
+        return registry.get_sample_value("driftwatch_heartbeats_total", labels) or 0.0
+
+
+@contextmanager
+def _beating(
+    folder: Path, url: str, *sources: Api, every: float = 0.001
+) -> Iterator[tuple[Beating, Store]]:
+    with Store.open(folder / "d.db") as store:
+        beating = Beating(list(sources), store, url, every)
+        try:
+            yield beating, store
+        finally:
+            beating.service.stop()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def test_a_ping_follows_each_tick_that_every_source_answered(
+    pinged: PingServer, tmp_path: Path
+) -> None:
+    one, other = Api("one"), Api("other")
+    with (
+        _beating(tmp_path, f"{pinged.address}/canary-uuid", one, other) as (beating, _),
+        capture_logs() as logs,
+    ):
+        beating.tick()
+        _until(lambda: beating.count("sent") == 1)
+        other.down = True
+        beating.tick()
+        beating.tick()
+        other.down = False
+        beating.tick()
+        _until(lambda: beating.count("sent") == 2)
+        one.silent = "no list of targets"
+        beating.tick()
+        assert beating.count("withheld") == 3
+    assert [(r.method, r.path) for r in pinged.requests] == [("GET", "/canary-uuid")] * 2
+    heard = [
+        (entry["event"], entry.get("reason")) for entry in logs if "heartbeat" in entry["event"]
+    ]
+    assert heard == [
+        ("heartbeat withheld", "other cannot answer"),
+        ("heartbeat goes on", None),
+        ("heartbeat withheld", "one cannot answer"),
+    ]
+
+
+def test_a_server_that_is_down_withholds_nothing(pinged: PingServer, tmp_path: Path) -> None:
+    """Its failed scrape is an answer: rules and the coverage alert speak of it."""
+    row = {"instance": "a:8000", "engine": "0", "ok": False, "reason": "refused"}
+    source = Api("pages")
+    source.frame = scrape_frame([{**row, "time": START + timedelta(seconds=5)}])
+    with _beating(tmp_path, pinged.address, source) as (beating, _):
+        beating.tick()
+        _until(lambda: beating.count("sent") == 1)
+
+
+def test_a_tick_that_fails_pings_nobody(
+    pinged: PingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _beating(tmp_path, pinged.address, Api("one")) as (beating, store):
+
+        def full(record: TickRecord) -> None:
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(store, "commit_tick", full)
+        with pytest.raises(OSError, match="full"):
+            beating.tick()
+    assert pinged.requests == []
+
+
+def test_an_incident_that_no_receiver_has_taken_withholds_it(
+    pinged: PingServer, tmp_path: Path
+) -> None:
+    """Given up by one receiver is not heard either; taken by another is."""
+    rule, page = shipped_plan().enabled[0], {"event": "firing", "summary": "s", "rule": "r"}
+    since = START - timedelta(minutes=11)
+    incident = Incident(
+        "a1b2c3d4e5f6", incident_key(rule, KEY), rule.id, rule.alert, "page",
+        {"instance": "a:8000", "engine": "0"}, "firing", since, since, firing_at=since, page=page,
+    )  # fmt: skip
+    with Store.open(tmp_path / "d.db") as store:
+        planned = [
+            PlannedDelivery(incident.id, "firing", name, "first", page, since)
+            for name in ("oncall", "fallback")
+        ]
+        happened = [Transition(incident, "firing", since)]
+        store.commit_tick(TickRecord(since, START, [incident], happened, deliveries=planned))
+        refused, taken = store.due_deliveries(START)
+        store.mark_failed(refused, START, "refused", None)
+    with _beating(tmp_path, pinged.address, Api("one")) as (beating, store), capture_logs() as logs:
+        beating.tick(1)
+        store.mark_sent(taken, START)
+        beating.tick(1)
+        _until(lambda: beating.count("sent") == 1)
+        assert beating.count("withheld") == 1
+    (warning,) = [entry for entry in logs if entry["event"] == "heartbeat withheld"]
+    assert warning["reason"] == "no receiver has taken the page of 1 open incident"
+
+
+def test_a_heartbeat_that_hangs_delays_no_tick_and_is_counted(
+    pinged: PingServer, tmp_path: Path
+) -> None:
+    pinged.hang_next()
+    with (
+        _beating(tmp_path, pinged.address, Api("one")) as (beating, _),
+        capture_logs() as logs,
+    ):
+        beating.tick()
+        _until(lambda: len(pinged.requests) == 1)
+        began = time.monotonic()
+        for _ in range(5):
+            beating.tick()
+        assert time.monotonic() - began < 5
+        assert beating.count("sent") == 0
+        _until(lambda: beating.count("failed") == 1)
+    (warning,) = [entry for entry in logs if entry["event"] == "heartbeat not taken"]
+    assert warning["log_level"] == "warning"
+    assert warning["to"] == "url"
+    assert warning["reason"].startswith("heartbeat: timed out")
+
+
+def test_a_refusal_is_tried_at_the_next_tick_and_told_once(
+    pinged: PingServer, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        pinged.fail_next(404, "no such check")
+    with (
+        _beating(tmp_path, f"{pinged.address}/canary-uuid", Api("one"), every=3600) as (beating, _),
+        capture_logs() as logs,
+    ):
+        for number in (1, 2):
+            beating.tick()
+            _until(lambda number=number: beating.count("failed") == number)  # type: ignore[misc]
+        beating.tick()
+        _until(lambda: beating.count("sent") == 1)
+        beating.tick()  # taken, and the next is due in an hour
+        time.sleep(0.1)
+    assert len(pinged.requests) == 3
+    assert [entry["event"] for entry in logs if "taken" in entry["event"]] == [
+        "heartbeat not taken",
+        "heartbeat taken again",
+    ]
+    assert "canary-uuid" not in repr(logs)
+
+
+def test_what_the_last_tick_left_word_of_is_sent_before_the_end(
+    pinged: PingServer, tmp_path: Path
+) -> None:
+    with _beating(tmp_path, pinged.address, Api("one")) as (beating, _):
+        beating.tick()
+    assert len(pinged.requests) == 1
+
+
+def test_settings_name_who_hears_it(tmp_path: Path) -> None:
+    (tmp_path / "hc.url").write_text("https://hc.example/canary-uuid\n")
+    settings = HeartbeatSettings.model_validate(
+        {"url_file": "hc.url", "alertmanager": "http://am:9093/x/", "labels": {"site": "b"}},
+        context={"base": tmp_path},
+    )
+    targets: list[Any] = targets_of(settings)
+    assert [target.name for target in targets] == ["url", "alertmanager"]
+    assert targets[0].read_url() == "https://hc.example/canary-uuid"
+    assert "canary" not in repr(targets) + repr(settings)
+    with pytest.raises(ValueError, match="give url_file, url or alertmanager"):
+        HeartbeatSettings.model_validate({"every": "30s"})

@@ -1,0 +1,46 @@
+"""The alert that always fires, in a real Alertmanager: active while ticks complete, over after."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from driftwatch.service.heartbeat import ALERT, MISSED, Watchdog
+from driftwatch.testing import alertmanager_server
+from driftwatch.testing.alertmanager_server import AlertmanagerServer
+
+pytestmark = pytest.mark.skipif(
+    not alertmanager_server.installed(), reason=alertmanager_server.NOT_INSTALLED
+)
+EVERY = timedelta(seconds=1)
+
+
+def test_it_is_active_while_it_is_posted_and_ends_when_four_have_not_come() -> None:
+    with AlertmanagerServer() as server:
+        watchdog = Watchdog(server.url, {"site": "b"})
+        for _ in range(2):
+            posted = datetime.now(UTC)
+            assert watchdog.send(posted, EVERY) is None
+            (alert,) = server.alerts()
+            assert alert["labels"] == {"alertname": ALERT, "severity": "heartbeat", "site": "b"}
+            assert alert["status"]["state"] == "active"
+            ends = datetime.fromisoformat(alert["endsAt"])
+            assert abs((ends - posted - MISSED * EVERY).total_seconds()) < 0.01
+            time.sleep(0.2)
+        assert len(server.alerts()) == 1
+        deadline = time.monotonic() + 15
+        while server.alerts():
+            assert time.monotonic() < deadline, "it fires on"
+            time.sleep(0.1)
+        # not before it was to end
+        assert datetime.now(UTC) >= posted + MISSED * EVERY - timedelta(seconds=0.1)
+
+
+def test_an_alertmanager_that_is_gone_is_an_error_with_its_reason() -> None:
+    with AlertmanagerServer() as server:
+        url = server.url
+    failure = Watchdog(url).send(datetime.now(UTC), EVERY)
+    assert failure is not None
+    assert failure.message == "heartbeat: no connection"

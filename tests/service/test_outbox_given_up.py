@@ -1,0 +1,188 @@
+"""What a receiver never took: dead letters, the fallback receiver, pages that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing, value
+
+from driftwatch.clock import ManualClock
+from driftwatch.receivers.sender import Message
+from driftwatch.store import Store
+
+GONE = refusing("desk answered 404: no_service", permanent=True)
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    with Store.open(database) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+def statuses(store: Store, number: int) -> list[tuple[str, str, str]]:
+    return [(d.receiver, d.event, d.status) for d in store.deliveries(f"{number:012x}")]
+
+
+def test_what_is_given_up_goes_to_the_fallback_receiver_once(
+    store: Store, clock: ManualClock
+) -> None:
+    desk, hall = Desk(GONE), Desk()
+    outbox, metrics = outbox_of(store, clock, "hall", desk=desk, hall=hall)
+    commit(store, planned(1))
+    assert [(a.receiver, a.result) for a in outbox.deliver_once()] == [
+        ("desk", "dead"),
+        ("hall", "sent"),
+    ]
+    (message,) = hall.messages
+    assert message.reason == "fallback"
+    assert message.payload["undelivered_to"] == {
+        "receiver": "desk",
+        "reason": "desk answered 404: no_service",
+    }
+    assert message.idempotency_key == desk.messages[0].idempotency_key
+    assert outbox.deliver_once() == []
+    assert statuses(store, 1) == [("desk", "firing", "dead"), ("hall", "firing", "sent")]
+    # the fallback receiver is told how it ends, and who never heard of it is not
+    assert store.notified() == {(f"{1:012x}", "hall")}
+    assert value(metrics, "driftwatch_deliveries_total", receiver="desk", result="dead") == 1
+
+
+def test_a_dead_letter_counts_for_a_day(store: Store, clock: ManualClock) -> None:
+    outbox, metrics = outbox_of(store, clock, desk=Desk(GONE))
+    commit(store, planned(1))
+    outbox.deliver_once()
+    dead = {"receiver": "desk", "status": "dead"}
+    for after, count in ((0, 1), (23, 1), (25, 0)):
+        clock.set(NOW + timedelta(hours=after))
+        outbox.deliver_once()
+        assert value(metrics, "driftwatch_undelivered_pages") == count
+        assert value(metrics, "driftwatch_receiver_undelivered", **dead) == count
+    assert statuses(store, 1) == [("desk", "firing", "dead")]
+
+
+def test_it_ends_at_the_fallback_receiver(store: Store, clock: ManualClock) -> None:
+    desk, hall = Desk(GONE), Desk(refusing("hall answered 410", permanent=True))
+    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=hall)
+    commit(store, planned(1), planned(2, "firing", "hall"))
+    assert [a.result for a in outbox.deliver_once()] == ["dead", "dead", "dead"]
+    assert statuses(store, 1) == [("desk", "firing", "dead"), ("hall", "firing", "dead")]
+    assert statuses(store, 2) == [("hall", "firing", "dead")]
+    # another fallback receiver, from a reload: it gets what is given up from now on
+    outbox.adopt({"desk": desk, "porch": Desk()}, "porch")
+    assert outbox.deliver_once() == []
+
+
+def test_who_is_sent_it_anyway_is_not_sent_it_again(store: Store, clock: ManualClock) -> None:
+    hall = Desk()
+    outbox, _ = outbox_of(store, clock, "hall", desk=Desk(GONE), hall=hall)
+    commit(store, planned(1), planned(1, "firing", "hall"))
+    outbox.deliver_once()
+    assert [m.reason for m in hall.messages] == ["first"]
+
+
+def test_a_receiver_that_is_gone_from_the_configuration(store: Store, clock: ManualClock) -> None:
+    hall = Desk()
+    outbox, _ = outbox_of(store, clock, "hall", hall=hall)
+    commit(store, planned(1))
+    assert [(a.receiver, a.result) for a in outbox.deliver_once()] == [
+        ("desk", "dead"),
+        ("hall", "sent"),
+    ]
+    why = "the configuration has no receiver 'desk' any more"
+    assert hall.messages[0].payload["undelivered_to"] == {"receiver": "desk", "reason": why}
+
+
+def test_after_an_hour_of_trying_it_is_given_up(store: Store, clock: ManualClock) -> None:
+    desk, hall = Desk(refusing("desk: timed out: no answer")), Desk()
+    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=hall)
+    commit(store, planned(1))
+    for _ in range(2000):
+        outbox.deliver_once()
+        if hall.taken:
+            break
+        clock.advance(timedelta(seconds=5))
+    assert timedelta(minutes=50) < clock.now() - NOW < timedelta(minutes=90)
+    assert len(desk.messages) == 18
+
+
+def test_with_the_page_goes_what_waited_for_it(store: Store, clock: ManualClock) -> None:
+    desk, hall = Desk(refusing("503")), Desk()
+    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=hall)
+    commit(store, planned(1))
+    outbox.deliver_once()
+    commit(store, planned(1, "advised"))
+    desk.answer = GONE
+    clock.advance(timedelta(minutes=1))
+    outbox.deliver_once()
+    assert hall.taken == [("Rule1", "firing"), ("Rule1", "advised")]
+    assert statuses(store, 1) == [
+        ("desk", "firing", "dead"),
+        ("desk", "advised", "withdrawn"),
+        ("hall", "firing", "sent"),
+        ("hall", "advised", "sent"),
+    ]
+
+
+def test_a_page_that_is_over_is_one_message(store: Store, clock: ManualClock) -> None:
+    """The receiver was down from before it fired until after it resolved."""
+    desk, other = Desk(refusing("503")), Desk()
+    outbox, metrics = outbox_of(store, clock, desk=desk, other=other)
+    both = ("desk", "other")
+    commit(store, *(planned(1, "firing", name) for name in both))
+    outbox.deliver_once()
+    commit(store, *(planned(1, "advised", name) for name in both))
+    outbox.deliver_once()
+    desk.answer = lambda message: None
+    clock.advance(timedelta(hours=2))
+    late = clock.now()
+    commit(store, *(replace(planned(1, "resolved", name), planned_at=late) for name in both))
+    outbox.deliver_once()
+    assert desk.taken == [("Rule1", "resolved")]
+    assert other.taken == [("Rule1", e) for e in ("firing", "advised", "resolved")]
+    of_desk = [d for d in store.deliveries(f"{1:012x}") if d.receiver == "desk"]
+    assert [(d.event, d.status) for d in of_desk] == [
+        ("firing", "withdrawn"),
+        ("advised", "withdrawn"),
+        ("resolved", "sent"),
+    ]
+    why = "withdrawn: the incident resolved before the receiver took this"
+    assert of_desk[0].last_error == why
+    assert value(metrics, "driftwatch_undelivered_pages") == 0
+
+
+@pytest.mark.parametrize(("minutes", "events"), [(14, ["firing", "resolved"]), (15, ["resolved"])])
+def test_fired_and_resolved_in_one_tick(
+    store: Store, clock: ManualClock, minutes: int, events: list[str]
+) -> None:
+    """As after a stop: what was over long ago is one message."""
+    desk = Desk()
+    outbox, _ = outbox_of(store, clock, desk=desk)
+    fired_at = (clock.now() - timedelta(minutes=minutes)).isoformat()
+    page = {**planned(1).payload, "times": {"firing_at": fired_at}}
+    commit(store, replace(planned(1), payload=page), planned(1, "resolved"))
+    outbox.deliver_once()
+    assert [event for _, event in desk.taken] == events
+
+
+def test_what_is_on_its_way_when_it_resolves_is_sent_and_resolved(
+    store: Store, clock: ManualClock
+) -> None:
+    def resolve(message: Message) -> None:
+        if message.event == "firing":
+            commit(store, planned(1, "resolved"))
+
+    desk = Desk(resolve)
+    outbox, _ = outbox_of(store, clock, desk=desk)
+    commit(store, planned(1))
+    outbox.deliver_once()
+    outbox.deliver_once()
+    assert desk.taken == [("Rule1", "firing"), ("Rule1", "resolved")]
+    assert [status for *_, status in statuses(store, 1)] == ["sent", "sent"]

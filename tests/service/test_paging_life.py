@@ -1,0 +1,214 @@
+"""One incident's whole life through the store and the planner: what receivers are sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from page_cases import CAP
+from service_cases import shipped_plan
+from sqlalchemy import event
+
+from driftwatch.clock import ManualClock
+from driftwatch.incidents.routing import Route
+from driftwatch.incidents.silence import parse_matchers
+from driftwatch.model import Incident, Transition
+from driftwatch.notify.occasion import render_ending
+from driftwatch.notify.terminal import render
+from driftwatch.receivers.sender import Message
+from driftwatch.service.planning import commit_planned
+from driftwatch.service.run import Receiver, Service
+from driftwatch.store.store import Store, TickRecord
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
+PAGE = CAP.page()
+FIRED = datetime.fromisoformat(PAGE["times"]["evaluated_at"])
+PLAN = replace(shipped_plan(), routes=(Route(("oncall",), (), 4 * 3600.0, ((1800.0, ("boss",)),)),))
+INCIDENT = Incident(
+    id=PAGE["incident"]["id"],
+    key=PAGE["incident"]["key"],
+    rule=PAGE["rule"],
+    alert=PAGE["alert"],
+    severity=PAGE["severity"],
+    target=PAGE["target"],
+    state="firing",
+    started_at=datetime.fromisoformat(PAGE["times"]["started_at"]),
+    last_true_at=FIRED,
+    firing_at=FIRED,
+    page=PAGE,
+)
+
+
+class Silent:
+    """Takes everything."""
+
+    def send(self, message: Message) -> None:
+        pass
+
+
+RECEIVERS = (Receiver("oncall", ("page",), Silent()), Receiver("boss", (), Silent()))
+
+
+def tick(store: Store, minutes: float, *happened: Transition) -> None:
+    """One commit, with nothing in memory but what the database holds."""
+    at = FIRED + timedelta(minutes=minutes)
+    before = store.open_incidents()
+    after = {**before, **{t.incident.key: t.incident for t in happened}}
+    open_now: Mapping[str, Incident] = {k: i for k, i in after.items() if i.state != "resolved"}
+    commit_planned(store, PLAN, RECEIVERS, TickRecord(at, at), before, open_now, happened)
+    for one in store.due_deliveries(at):
+        store.mark_sent(one, at)
+
+
+def night(open_store: Callable[[], Store]) -> list[dict[str, Any]]:
+    """Fires, escalates, is taken, given back, taken again, silenced, and ends."""
+    seen: list[dict[str, Any]] = []
+
+    def step(minutes: float, *happened: Transition) -> None:
+        store = open_store()
+        tick(store, minutes, *happened)
+        rows = store.deliveries(INCIDENT.id) + [
+            one for one in _of_silences(store) if one.kind == "silence"
+        ]
+        seen[:] = [
+            {"to": one.receiver, "why": one.reason, "at": one.planned_at, "page": one.payload}
+            for one in sorted(rows, key=lambda one: one.id)
+        ]
+
+    step(0, Transition(INCIDENT, "firing", FIRED))
+    step(31)
+    at = FIRED + timedelta(minutes=40)
+    open_store().acknowledge(INCIDENT.id, "Ana", at, comment="restarting <it>", via="slack")
+    step(40)
+    at = FIRED + timedelta(minutes=60)
+    open_store().unacknowledge(INCIDENT.id, "Ana", at, comment="not mine")
+    step(60)
+    step(301)
+    at = FIRED + timedelta(minutes=310)
+    until = at + timedelta(hours=1)
+    open_store().acknowledge(INCIDENT.id, "Bob", at, until=until)
+    step(310)
+    step(356)
+    step(371)
+    silenced = parse_matchers([f"alert={INCIDENT.alert}"])
+    at = FIRED + timedelta(minutes=380)
+    until = at + timedelta(hours=2)
+    open_store().add_silence(silenced, until=until, by="Ana", at=at, comment="load test")
+    step(380)
+    step(490)
+    over = replace(INCIDENT, state="resolved", resolved_at=FIRED + timedelta(minutes=495))
+    step(495, Transition(over, "resolved", FIRED + timedelta(minutes=495)))
+    return seen
+
+
+def _of_silences(store: Store) -> list[Any]:
+    from driftwatch.store.deliveries import _delivery
+    from driftwatch.store.delivery_queries import DELIVERIES
+    from driftwatch.store.tables import deliveries
+
+    with store._reading() as connection:
+        query = DELIVERIES.where(deliveries.c.kind == "silence")
+        return [_delivery(row) for row in connection.execute(query).mappings()]
+
+
+def test_a_page_that_did_not_change_is_not_written_again(database: str) -> None:
+    with Store.open(database) as store:
+        tick(store, 0, Transition(INCIDENT, "firing", FIRED))
+        written: list[str] = []
+        event.listen(
+            store._engine, "before_cursor_execute", lambda c, u, text, *_: written.append(text)
+        )
+        tick(store, 31)  # it escalates; the page is the same
+        assert not [text for text in written if text.startswith("UPDATE incidents")]
+        grown = replace(INCIDENT, page={**PAGE, "summary": "more"})
+        tick(store, 32, Transition(grown, "advised", FIRED))
+        assert store.incident(INCIDENT.id).page == grown.page
+
+
+def test_what_receivers_are_sent_of_one_night(
+    database: str, golden: Callable[[str, str], None]
+) -> None:
+    with Store.open(database) as store:
+        sent = night(lambda: store)
+    assert [(one["to"], one["why"]) for one in sent] == [
+        ("oncall", "first"),
+        ("boss", "escalated"),
+        *[(name, "acknowledged") for name in ("boss", "oncall")],
+        *[(name, "unacknowledged") for name in ("boss", "oncall")],
+        *[(name, "repeat") for name in ("boss", "oncall")],
+        *[(name, "acknowledged") for name in ("boss", "oncall")],
+        *[(name, "acknowledgement expires") for name in ("boss", "oncall")],
+        *[(name, "acknowledgement ended") for name in ("boss", "oncall")],
+        *[(name, "silence ends") for name in ("boss", "oncall")],
+        *[(name, "resolved") for name in ("boss", "oncall")],
+    ]
+    screens = []
+    for one in (one for one in sent if one["to"] == "oncall" or one["why"] == "escalated"):
+        page = one["page"]
+        if one["why"] == "silence ends":
+            page = {**page, "links": {"command": "driftwatch silence --extend ID --for 2h"}}
+            screens.append(render_ending(page))
+            continue
+        jsonschema.validate(page, SCHEMA)
+        if one["why"] != "resolved":
+            screens.append(render(page, mark=True))
+    golden("notify/life.txt", "\n\n".join(screens) + "\n")
+
+
+def test_a_restart_after_every_step_changes_nothing(tmp_path: Path) -> None:
+    stores: list[Store] = []
+
+    def reopened() -> Store:
+        for old in stores:
+            old.close()
+        stores[:] = [Store.open(tmp_path / "restarted.db")]
+        return stores[0]
+
+    with Store.open(tmp_path / "whole.db") as store:
+        whole = night(lambda: store)
+    assert night(reopened) == whole
+    stores[0].close()
+
+
+@pytest.mark.parametrize("action", ["acknowledge", "unacknowledge"])
+def test_what_people_do_is_planned_between_ticks(database: str, action: str) -> None:
+    with Store.open(database) as store:
+        tick(store, 0, Transition(INCIDENT, "firing", FIRED))
+        clock = ManualClock(FIRED + timedelta(minutes=5))
+        service = Service([], PLAN, store, RECEIVERS, clock)
+        assert service.plan_actions_once() is False
+        store.acknowledge(INCIDENT.id, "Ana", clock.now())
+        if action == "unacknowledge":
+            store.unacknowledge(INCIDENT.id, "Ana", clock.now())
+        assert service.plan_actions_once() is True
+        assert service.plan_actions_once() is False
+        (*_, last) = store.deliveries(INCIDENT.id)
+        assert (last.receiver, last.event) == ("oncall", f"{action}d")
+        assert store.incident(INCIDENT.id).state == "firing"
+
+
+def test_an_acknowledgement_that_is_moved_while_it_ends_does_not_end(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(database) as store:
+        tick(store, 0, Transition(INCIDENT, "firing", FIRED))
+        until = FIRED + timedelta(hours=1)
+        store.acknowledge(INCIDENT.id, "Ana", FIRED, until=until)
+        tick(store, 1)
+        longer = until + timedelta(hours=1)
+        commit = store.commit_tick
+
+        def moved_before(record: TickRecord) -> None:
+            store.acknowledge(INCIDENT.id, "Ana", until, until=longer)
+            commit(record)
+
+        monkeypatch.setattr(store, "commit_tick", moved_before)
+        tick(store, 60)
+        assert store.incident(INCIDENT.id).acknowledged_until == longer
+        assert "acknowledgement ended" not in [d.reason for d in store.deliveries(INCIDENT.id)]

@@ -1,0 +1,439 @@
+"""Clicks on Slack: over a real WebSocket into the store, and back onto the message."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_cases import AT, CAP
+
+from driftwatch.clock import ManualClock
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.model import Incident, Transition
+from driftwatch.receivers.registry import build_senders
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.receivers import Receiver
+from driftwatch.service.slack_actions import SlackActions
+from driftwatch.settings import ReceiverSettings
+from driftwatch.store.store import Store, TickRecord
+from driftwatch.testing.loopback import Answer
+from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
+
+CHANNEL = "C0000ONCALL"
+ANA, BEN, EVE = "U0000ANA", "U0000BEN", "U0000EVE"
+PAGE = CAP.page()
+SECONDS = 10.0
+
+
+@dataclass
+class Desk:
+    """A page that went to Slack, and a driftwatch that listens for clicks on it."""
+
+    slack: SlackWorkspace
+    store: Store
+    clock: ManualClock
+    actions: SlackActions
+    metrics: OwnMetrics
+    receivers: list[Receiver]
+
+    @property
+    def message(self) -> Posted:
+        return self.slack.top(CHANNEL)[0]
+
+    @property
+    def line(self) -> str:
+        return str(self.message.payload["text"])
+
+    def click(self, action: str, user: str = ANA, at: datetime | None = None, **rest: Any) -> str:
+        moment = (at or self.clock.now()).timestamp()
+        return self.slack.click(self.message, action, user, moment, **rest)
+
+    def sample(self, name: str, **labels: str) -> float:
+        value = self.metrics.registry.get_sample_value(f"driftwatch_{name}", labels)
+        return 0.0 if value is None else value
+
+    def clicks(self, result: str) -> float:
+        return self.sample("slack_clicks_total", receiver="oncall", result=result)
+
+    @property
+    def answers(self) -> list[str]:
+        return [one["text"] for one in self.slack.answers]
+
+    @property
+    def taker(self) -> str | None:
+        return self.store.incident(CAP.incident.id).acknowledged_by
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for it; it must come."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def settings_of(slack: SlackWorkspace, folder: Path, **rest: Any) -> ReceiverSettings:
+    tokens = {"bot": BOT_TOKEN, "app": APP_TOKEN}
+    for name, token in tokens.items():
+        (folder / f"{name}.token").write_text(token)
+    app = {f"{name}_token_file": folder / f"{name}.token" for name in tokens}
+    app |= {"channel": CHANNEL, "api_url": slack.api_url, **rest}
+    return ReceiverSettings.model_validate({"name": "oncall", "slack": app})
+
+
+def receivers_of(settings: ReceiverSettings) -> list[Receiver]:
+    sender = build_senders([settings])["oncall"]
+    return [Receiver("oncall", ("page",), sender, slack=settings.slack)]
+
+
+def firing() -> Incident:
+    return replace(CAP.incident, page=PAGE)
+
+
+def commit(store: Store, incident: Incident) -> None:
+    """The incident fires, and its page is planned."""
+    planned = PlannedDelivery(incident.id, "firing", "oncall", "first", PAGE, AT)
+    store.commit_tick(
+        TickRecord(
+            since=AT,
+            until=AT,
+            incidents=[incident],
+            transitions=[Transition(incident, "firing", AT)],
+            deliveries=[planned],
+        )
+    )
+
+
+def resolve(store: Store) -> None:
+    ended = replace(firing(), state="resolved", resolved_at=AT, page=CAP.resolved())
+    record = TickRecord(since=AT, until=AT, transitions=[Transition(ended, "resolved", AT)])
+    store.commit_tick(record)
+
+
+@pytest.fixture
+def slack() -> Iterator[SlackWorkspace]:
+    people = {ANA: "Ana", BEN: "Ben", EVE: "Eve"}
+    with SlackWorkspace({CHANNEL: (ANA, BEN)}, people, {"S0000SRE": (BEN,)}) as server:
+        yield server
+
+
+@pytest.fixture
+def made(slack: SlackWorkspace, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
+    opened: list[Any] = []
+
+    def make(**rest: Any) -> Desk:
+        clock = ManualClock(AT + timedelta(minutes=5))
+        store = Store.open(tmp_path / "driftwatch.db")
+        commit(store, firing())
+        receivers = receivers_of(settings_of(slack, tmp_path, **rest))
+        (delivery,) = store.due_deliveries(AT)
+        from driftwatch.receivers.sender import message_of
+
+        conversation = receivers[0].sender.send(message_of(PAGE))
+        store.mark_sent(delivery, AT, conversation)
+        metrics = OwnMetrics(clock.now)
+        actions = SlackActions(store, clock.now, metrics)
+        opened.extend((actions.stop, store.close))
+        actions.start(receivers)
+        until(lambda: metrics.registry.get_sample_value(
+            "driftwatch_slack_connected", {"receiver": "oncall"}
+        ))  # fmt: skip
+        return Desk(slack, store, clock, actions, metrics, receivers)
+
+    yield make
+    for end in opened:
+        end()
+
+
+@pytest.fixture
+def desk(made: Callable[..., Desk]) -> Desk:
+    return made()
+
+
+def test_a_click_takes_the_incident_and_the_message_says_who(desk: Desk) -> None:
+    assert desk.line.startswith("🔴 FIRING host:8000: ")
+    envelope = desk.click("acknowledge")
+    until(lambda: desk.line.startswith("🟠 TAKEN by Ana 03:01 UTC · host:8000: "))
+    assert desk.slack.socket.acknowledged == [envelope]
+    assert desk.taker == "Ana"
+    (action,) = desk.store.actions(CAP.incident.id)
+    assert (action.via, action.by, action.action) == ("oncall", "Ana", "acknowledge")
+    assert desk.clicks("done") == 1
+    assert desk.answers == []
+
+
+def test_the_same_click_is_done_once(desk: Desk) -> None:
+    at = desk.clock.now()
+    for _ in range(3):
+        desk.click("acknowledge", at=at)
+    until(lambda: desk.clicks("again") == 2)
+    assert len(desk.store.actions(CAP.incident.id)) == 1
+    assert len(desk.slack.socket.acknowledged) == 3
+
+
+def test_the_same_click_after_a_restart_is_done_once(desk: Desk) -> None:
+    at = desk.clock.now()
+    action = {"type": "button", "action_id": "acknowledge", "value": CAP.incident.id}
+    actions = [{**action, "action_ts": f"{at.timestamp():.6f}"}]
+    desk.click("acknowledge", actions=actions)
+    until(lambda: desk.clicks("done") == 1)
+    desk.actions.stop()
+    desk.store.unacknowledge(CAP.incident.id, "Ana", at)
+    desk.actions.start(desk.receivers)
+    until(lambda: desk.slack.socket.connections == 2)
+    desk.click("acknowledge", actions=actions)
+    until(lambda: desk.clicks("done") == 2)
+    assert desk.taker is None
+    assert len(desk.store.actions(CAP.incident.id)) == 2
+
+
+def test_of_two_people_the_first_one_has_it(desk: Desk) -> None:
+    desk.click("acknowledge", ANA)
+    desk.click("acknowledge", BEN)
+    until(lambda: desk.answers)
+    assert desk.answers == ["Ana took it at 03:01 UTC"]
+    assert desk.taker == "Ana"
+    assert desk.line.startswith("🟠 TAKEN by Ana ")
+
+
+def test_who_is_not_in_the_channel_may_not(desk: Desk) -> None:
+    desk.click("acknowledge", EVE)
+    until(lambda: desk.answers)
+    assert desk.answers == ["only members of this channel may use these buttons"]
+    assert desk.taker is None
+    assert desk.clicks("refused") == 1
+
+
+@pytest.mark.parametrize(
+    ("rest", "user", "may"),
+    [
+        ({"users": [EVE]}, EVE, True),
+        ({"users": [EVE]}, ANA, False),
+        ({"user_groups": ["S0000SRE"]}, BEN, True),
+        ({"user_groups": ["S0000SRE"]}, ANA, False),
+        ({"users": [ANA], "user_groups": ["S0000SRE"]}, ANA, True),
+    ],
+)
+def test_who_may_click_is_in_the_settings(
+    made: Callable[..., Desk], rest: Mapping[str, Any], user: str, may: bool
+) -> None:
+    desk = made(**rest)
+    desk.click("acknowledge", user)
+    until(lambda: desk.taker if may else desk.answers)
+    assert (desk.taker is not None) is may
+
+
+def test_without_the_scope_nobody_may_and_everybody_is_told_why(desk: Desk) -> None:
+    desk.slack.scopes.discard("channels:read")
+    desk.click("acknowledge")
+    until(lambda: desk.answers)
+    assert desk.answers == [
+        "driftwatch cannot check who may click: add channels:read to the app's bot scopes and "
+        "install it again"
+    ]
+
+
+@pytest.mark.parametrize("minutes", [-6, 6, 60 * 24 * 365])
+def test_a_stale_click_is_refused(desk: Desk, minutes: int) -> None:
+    desk.click("acknowledge", at=desk.clock.now() - timedelta(minutes=minutes))
+    until(lambda: desk.answers)
+    assert desk.answers == ["this click is older than 5 minutes: click again"]
+    assert desk.taker is None
+
+
+def test_a_click_that_meets_the_resolve_leaves_the_message_resolved(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = desk.store.acknowledge
+
+    def take_and_resolve(*args: Any, **rest: Any) -> Any:
+        taken = take(*args, **rest)
+        resolve(desk.store)
+        return taken
+
+    monkeypatch.setattr(desk.store, "acknowledge", take_and_resolve)
+    desk.click("acknowledge")
+    until(lambda: desk.clicks("done") == 1)
+    assert desk.line.startswith("✅ RESOLVED host:8000 ")
+
+
+def test_a_resolved_incident_cannot_be_taken_but_marked(desk: Desk) -> None:
+    resolve(desk.store)
+    desk.click("acknowledge")
+    until(lambda: desk.answers)
+    assert desk.answers == [
+        "incident 3f9c1a7be204 is already resolved: there is nothing to acknowledge"
+    ]
+    where = desk.store.conversation(desk.store.deliveries(CAP.incident.id)[0])
+    from driftwatch.receivers.sender import Message
+
+    over = Message("incident", CAP.incident.id, "resolved", 0, "resolved", CAP.resolved(), where)
+    desk.receivers[0].sender.send(over)
+    desk.click("not_useful")
+    until(lambda: len(desk.answers) == 2)
+    assert desk.answers[1] == (
+        "marked not useful; driftwatch mark 3f9c1a7be204 --undo takes it back"
+    )
+    assert desk.store.marks([CAP.incident.id])[CAP.incident.id].by == "Ana"
+
+
+def test_two_hours_of_silence_stand_in_the_thread(desk: Desk) -> None:
+    at = desk.clock.now()
+    desk.click("silence_2h", at=at)
+    until(lambda: desk.slack.thread(desk.message))
+    (silence,) = desk.store.silences(at)
+    assert silence.until == at + timedelta(hours=2)
+    assert [one.text for one in silence.matchers] == [
+        "alert=BatchLimitBinding", "instance=host:8000",
+    ]  # fmt: skip
+    (note,) = desk.slack.thread(desk.message)
+    assert note.payload["text"] == (
+        "*Silenced* by Ana until 05:01 UTC: alert=BatchLimitBinding instance=host:8000"
+    )
+
+
+def test_a_database_that_is_locked_is_an_answer(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from driftwatch.errors import StoreError
+
+    def locked(*_: Any, **__: Any) -> None:
+        raise StoreError("the database is locked", code="locked")
+
+    monkeypatch.setattr(Store, "acknowledge", locked)
+    desk.click("acknowledge")
+    until(lambda: desk.answers)
+    assert desk.answers == [
+        "driftwatch could not do it (the database is locked); the commands work"
+    ]
+    assert desk.clicks("failed") == 1
+
+
+def test_slack_ends_the_connection_and_driftwatch_opens_another(desk: Desk) -> None:
+    for number, reason in enumerate(("refresh_requested", "too_many_websockets"), start=2):
+        desk.slack.socket.disconnect(reason)
+        until(lambda number=number: desk.slack.socket.connections == number)
+    desk.click("acknowledge")
+    until(lambda: desk.taker)
+
+
+def test_a_warning_ends_nothing(desk: Desk) -> None:
+    desk.slack.socket.disconnect("warning")
+    desk.click("acknowledge")
+    until(lambda: desk.taker)
+    assert desk.slack.socket.connections == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"type": "hello"}', '{"envelope_id": "x"}', "\u202e", "x" * 1000],
+)
+def test_what_is_no_envelope_does_no_harm(desk: Desk, text: str) -> None:
+    desk.slack.socket.send(text)
+    desk.click("acknowledge")
+    until(lambda: desk.taker)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"type": "block_actions"},
+        {"type": "block_actions", "actions": []},
+        {"type": "view_submission", "actions": [{"action_id": "acknowledge"}]},
+        "text",
+        None,
+    ],
+)
+def test_what_is_no_click_does_nothing(desk: Desk, payload: Any) -> None:
+    envelope = desk.slack.socket.push("interactive", payload)
+    desk.click("acknowledge")
+    until(lambda: desk.taker)
+    acknowledged = desk.slack.socket.acknowledged
+    assert (envelope in acknowledged) is isinstance(payload, dict | str)
+
+
+def test_a_message_that_is_too_large_ends_the_connection_alone(desk: Desk) -> None:
+    desk.slack.socket.push("interactive", {"text": "x" * (2 * 1024 * 1024)})
+    until(lambda: desk.slack.socket.connections == 2)
+    desk.click("acknowledge")
+    until(lambda: desk.taker)
+
+
+def test_a_click_with_an_id_of_nobody(desk: Desk) -> None:
+    values = ("ffffffffffff", "'; drop table incidents", "<!channel>", "")
+    for number, value in enumerate(values):
+        action = {"type": "button", "action_id": "acknowledge", "value": value}
+        stamp = f"{desk.clock.now().timestamp() + number:.6f}"
+        desk.click("acknowledge", actions=[{**action, "action_ts": stamp}])
+    until(lambda: len(desk.answers) == len(values))
+    assert desk.taker is None
+    assert not any("<!" in answer for answer in desk.answers)
+
+
+def test_clicks_that_wait_while_the_service_stops_are_done(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slack was told that they arrived: it sends them no second time."""
+    held, go_on = threading.Event(), threading.Event()
+    add_silence = desk.store.add_silence
+
+    def held_silence(*args: Any, **rest: Any) -> Any:
+        held.set()
+        assert go_on.wait(SECONDS)
+        return add_silence(*args, **rest)
+
+    monkeypatch.setattr(desk.store, "add_silence", held_silence)
+    desk.click("silence_2h", BEN)
+    assert held.wait(SECONDS)
+    envelope = desk.click("acknowledge")
+    until(lambda: envelope in desk.slack.socket.acknowledged)
+    stopping = threading.Thread(target=desk.actions.stop)
+    stopping.start()
+    until(lambda: not desk.slack.socket.open)
+    assert desk.taker is None
+    go_on.set()
+    stopping.join(SECONDS)
+    assert not stopping.is_alive()
+    assert desk.taker == "Ana"
+    assert "TAKEN" in desk.line
+    assert desk.clicks("done") == 2
+
+
+def test_a_reload_connects_anew_only_where_the_app_is_another(desk: Desk, tmp_path: Path) -> None:
+    desk.actions.adopt(desk.receivers)
+    assert desk.slack.socket.connections == 1
+    desk.actions.adopt(receivers_of(settings_of(desk.slack, tmp_path, users=[EVE])))
+    until(lambda: desk.slack.socket.connections == 2)
+    desk.actions.adopt([])
+    assert desk.sample("slack_connected", receiver="oncall") == 0
+    until(lambda: not desk.slack.socket.open)
+
+
+def test_an_app_token_that_is_refused_is_said_once_and_tried_again(
+    made: Callable[..., Desk], slack: SlackWorkspace
+) -> None:
+    from collections import deque
+
+    refused = Answer(200, '{"ok": false, "error": "invalid_auth"}')
+    slack.failing["apps.connections.open"] = deque([refused])
+    desk = made()
+    assert slack.calls.count("apps.connections.open") == 2
+    assert desk.sample("slack_connected", receiver="oncall") == 1
+
+
+def test_no_secret_is_logged(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+    desk.click("acknowledge")
+    desk.click("acknowledge", EVE)
+    until(lambda: desk.answers)
+    desk.slack.socket.disconnect("link_disabled")
+    until(lambda: desk.sample("slack_connected", receiver="oncall") == 0)
+    out = "".join(capfd.readouterr())
+    assert "click done" in out
+    assert "canary" not in out

@@ -1,0 +1,103 @@
+"""Incidents of every state with their pages, written to a database as a tick does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from page_cases import CASES
+
+from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
+from driftwatch.model import Incident, Transition
+from driftwatch.notify.page import build_page
+from driftwatch.store import Store, TickRecord
+
+HOUR = timedelta(hours=1)
+
+
+def fired(now: datetime, digit: str, case: str = "cap", **changes: object) -> Incident:
+    """A firing incident with the page of a case, since an hour; ``digit``: its id."""
+    of_case = CASES[case]
+    began = now - HOUR
+    target = {**of_case.incident.target, "instance": f"gpu-{digit}:8000", "pool": "rag-8b"}
+    base = replace(
+        of_case.incident,
+        id=digit * 12,
+        key=f"{of_case.incident.key} {digit}",
+        target=target,
+        started_at=began,
+        firing_at=began,
+        last_true_at=now,
+    )
+    incident = replace(base, **changes)  # type: ignore[arg-type]
+    if incident.state == "pending":
+        return incident
+    return replace(incident, page=build_page(of_case.finding, incident, "firing", began))
+
+
+def commit(
+    store: Store,
+    now: datetime,
+    *incidents: Incident,
+    deliveries: Iterable[PlannedDelivery] = (),
+) -> None:
+    """One tick that has these incidents, and those that are open already."""
+    every = {one.id: one for one in (*store.open_incidents().values(), *incidents)}
+    tick = TickRecord(
+        now - timedelta(minutes=1),
+        now,
+        incidents=tuple(every.values()),
+        deliveries=tuple(deliveries),
+    )
+    store.commit_tick(tick)
+
+
+def every_state(store: Store, now: datetime) -> None:
+    """Write an incident of every state; the first digit of its id says which."""
+    began = now - 30 * HOUR
+    unusual = {"instance": "10%_b:1", "engine": "1", "pool": 'a"b'}
+    commit(
+        store,
+        now,
+        fired(now, "1"),
+        fired(now, "2", "budget", silenced_by="f" * 12),
+        fired(now, "3", muted_by="night"),
+        fired(now, "4", severity="ticket"),
+        fired(now, "5", severity="notice", rule='Drift{signal="a"}', alert="Drift"),
+        fired(now, "6", state="pending", firing_at=None),
+        fired(now, "7", started_at=began),
+        fired(now, "8", target=unusual),
+    )
+    store.acknowledge("1" * 12, "Ana <b>", now)
+    over = fired(now, "7", state="resolved", resolved_at=now - HOUR, started_at=began)
+    open_now = [one for one in store.open_incidents().values() if one.id != over.id]
+    store.commit_tick(
+        TickRecord(
+            now,
+            now + timedelta(minutes=1),
+            incidents=open_now,
+            transitions=[Transition(over, "resolved", now)],
+        )
+    )
+
+
+def stuck_outbox(store: Store, now: datetime) -> None:
+    """Write deliveries of two incidents: one waits, one is retried, one was given up and went to
+    the fallback receiver, one is sent.
+    """
+    first, second = fired(now, "1"), fired(now, "2")
+    planned = [
+        PlannedDelivery(one.id, "firing", receiver, "first", one.page or {}, now - HOUR)
+        for one, receiver in (
+            *((first, "slack"), (first, "mail"), (first, "waits")),
+            (second, "taken <b>"),
+        )
+    ]
+    commit(store, now, first, second, deliveries=planned)
+    by_receiver = {one.receiver: one for one in store.due_deliveries(now) if one.subject[0] in "12"}
+    error = "HTTP 500 <b>"
+    failed = AttemptResult(by_receiver["slack"], now - HOUR / 2, error, None, "fallback")
+    store.write_results([failed])
+    store.mark_failed(by_receiver["mail"], now - HOUR / 2, "connection refused", now + HOUR / 2)
+    store.mark_sent(by_receiver["taken <b>"], now - HOUR / 2)

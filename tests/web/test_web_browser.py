@@ -1,0 +1,136 @@
+"""Every page in a real Chromium: three widths, no script, keyboard alone, axe without a word."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from conftest import Recorded
+from playwright.sync_api import Browser, Page, Request
+from web_cases import VARIABLES, keep_forecast, served, web_at
+
+from driftwatch.model import TargetKey
+from driftwatch.web.guard import CONTENT_SECURITY_POLICY
+from driftwatch.web.registry import pages
+
+WIDTHS = (360, 768, 1280)
+# of every run; CI keeps them
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "web-screenshots"
+_FOCUSABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+
+
+@pytest.fixture(scope="module")
+def address(firing: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The web as a server, with a person signed in by a proxy on this machine."""
+    folder = tmp_path_factory.mktemp("served")
+    database = folder / "driftwatch.db"
+    shutil.copy(firing.path, database)
+    web = web_at(database, firing.now, folder, proxy_addresses=("127.0.0.1",))
+    keep_forecast(web, firing.incident_id, TargetKey("host:8000", "0"), firing.now)
+    with served(web) as url:
+        yield url
+
+
+@pytest.fixture
+def tab(chromium: Browser, address: str) -> Iterator[Page]:
+    """A tab of Ana's."""
+    context = chromium.new_context(extra_http_headers={"X-Forwarded-User": "Ana"})
+    yield context.new_page()
+    context.close()
+
+
+def _addresses(firing: Recorded) -> dict[str, str]:
+    """Page path → an address of it."""
+    values = VARIABLES | {"incident_id": firing.incident_id}
+    return {
+        page.path: re.sub(r"{(\w+)(?::\w+)?}", lambda found: values[found[1]], page.path)
+        for page in pages()
+    } | {"/sign-in": "/sign-in", "/nowhere": "/nowhere"}
+
+
+def _wide(tab: Page) -> dict[str, Any]:
+    """Whether the page scrolls sideways, and what sticks out."""
+    script = """() => ({
+        sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        out: [...document.querySelectorAll('main *')].filter(e =>
+            !e.closest('.t, pre, svg') && e.getBoundingClientRect().right > innerWidth + 1)
+            .map(e => e.outerHTML.slice(0, 80)).slice(0, 3),
+    })"""
+    found: dict[str, Any] = tab.evaluate(script)
+    return found
+
+
+def _focused_with_the_keyboard(tab: Page) -> tuple[int, int, int]:
+    """How many elements there are to focus, how many Tab reaches, and how many show it."""
+    count = tab.evaluate(
+        f"""() => {{ const all = [...document.querySelectorAll(`{_FOCUSABLE}`)]
+            .filter(e => e.checkVisibility());
+            all.forEach((e, i) => e.dataset.number = i); return all.length }}"""
+    )
+    reached, outlined = set(), 0
+    for _ in range(count):
+        tab.keyboard.press("Tab")
+        number, width = tab.evaluate(
+            """() => [document.activeElement.dataset.number,
+                      parseFloat(getComputedStyle(document.activeElement).outlineWidth)]"""
+        )
+        if number is not None and number not in reached:
+            reached.add(number)
+            outlined += width >= 2
+    return count, len(reached), outlined
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("path", [page.path for page in pages()] + ["/sign-in", "/nowhere"])
+def test_every_page_at_every_width(
+    tab: Page, address: str, firing: Recorded, path: str, width: int
+) -> None:
+    requests: list[Request] = []
+    noise: list[str] = []
+    tab.on("request", lambda request: requests.append(request))  # it takes no built-in
+    tab.on("console", lambda message: noise.append(message.text))
+    tab.set_viewport_size({"width": width, "height": 900})
+    response = tab.goto(address + _addresses(firing)[path])
+    assert response is not None
+    assert response.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert response.status == (404 if path == "/nowhere" else 200)
+    assert [r.url for r in requests if not r.url.startswith(address)] == []
+    assert [text for text in noise if "404" not in text] == []  # nothing the policy had to stop
+    assert tab.locator("script, [style], [onclick]").count() == 0
+    assert _wide(tab) == {"sideways": 0, "out": []}
+    name = path.strip("/").replace("/", "-").replace("{", "").replace("}", "")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    tab.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
+    for scheme in ("light", "dark") if width == 360 else ("light",):
+        tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found = Axe().run(tab)
+        assert found.violations_count == 0, found.generate_report()
+    if width == 1280:
+        count, reached, outlined = _focused_with_the_keyboard(tab)
+        assert (reached, outlined) == (count, count)
+
+
+def test_a_page_is_taken_without_any_script(
+    chromium: Browser, copied: Recorded, tmp_path: Path
+) -> None:
+    web = web_at(copied.path, copied.now, tmp_path, proxy_addresses=("127.0.0.1",))
+    headers = {"X-Forwarded-User": "Ana"}
+    context = chromium.new_context(java_script_enabled=False, extra_http_headers=headers)
+    with served(web) as address:
+        tab = context.new_page()
+        tab.goto(f"{address}/")
+        tab.get_by_role("link", name="BatchLimitBinding").focus()
+        tab.keyboard.press("Enter")
+        tab.get_by_label("Comment").first.fill("on it")
+        tab.get_by_role("button", name="Acknowledge").focus()
+        tab.keyboard.press("Enter")
+        tab.wait_for_url("**after=taken")
+        assert tab.get_by_role("status").inner_text() == "Ana has it"
+        tab.goto(f"{address}/fleet")
+        assert "taken" in tab.get_by_role("row").nth(1).inner_text()
+    context.close()

@@ -1,0 +1,111 @@
+"""Clients that are slow, many, or guess: nobody else is kept out."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+
+import httpx
+import pytest
+from conftest import Recorded
+from web_cases import ANA, BEARER, TOKEN, browser, form_token, send, served
+
+from driftwatch.web import slow_clients
+from driftwatch.web.attempts import MOST_WRONG
+from driftwatch.web.context import Web
+from driftwatch.web.slow_clients import MOST_CONNECTIONS
+
+_REQUEST = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+# what a client sends, and then nothing more
+SLOW = {
+    "nothing": b"",
+    "headers": _REQUEST + b"X-Slow: ",
+    "next request": _REQUEST + b"\r\n" + _REQUEST,
+    "body": b"POST /sign-out HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nf",
+}
+
+
+@pytest.fixture
+def clients() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def _connected(clients: ExitStack, address: str, text: bytes) -> socket.socket:
+    url = httpx.URL(address)
+    assert url.port is not None
+    one = clients.enter_context(socket.create_connection((url.host, url.port), timeout=10))
+    one.sendall(text)
+    return one
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_a_crowd_of_slow_clients_keeps_nobody_out(web: Web, clients: ExitStack, kind: str) -> None:
+    with served(web) as address:
+        for _ in range(MOST_CONNECTIONS + 20):
+            _connected(clients, address, SLOW[kind])
+        with httpx.Client(timeout=10) as reader:
+            for _ in range(3):
+                assert reader.get(f"{address}/openapi.json").status_code == 200
+        clients.close()
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_who_never_goes_on_is_hung_up_on(
+    web: Web, clients: ExitStack, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.2)
+    with served(web) as address:
+        slow = _connected(clients, address, SLOW[kind])
+        text, began = b"", time.monotonic()
+        try:
+            while piece := slow.recv(65_536):
+                text += piece
+                assert time.monotonic() - began < 5
+        except ConnectionResetError:
+            pass
+        assert text.startswith(b"HTTP/1.1 ") == (kind in ("next request", "body"))
+
+
+def test_the_page_of_a_slow_reader_arrives_whole(
+    web: Web, clients: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time for headers does not cut an answer that is still being fetched."""
+    monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.1)
+    whole = len(browser(web).get("/openapi.json").content)
+    with served(web) as address:
+        reader = _connected(clients, address, b"")
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        reader.sendall(request)
+        text = b""
+        for _ in range(5):
+            time.sleep(0.05)
+            text += reader.recv(1000)
+        while piece := reader.recv(65_536):
+            text += piece
+    assert len(text.partition(b"\r\n\r\n")[2]) == whole
+
+
+def test_wrong_tokens_of_one_address_are_slowed_down(web: Web, copied: Recorded) -> None:
+    stranger, page = browser(web, address="10.0.0.8"), f"/incidents/{copied.incident_id}"
+    form = form_token(stranger.get("/sign-in").text)
+    data = {"form": form, "name": "Ana", "token": "guess"}
+    for attempt in range(MOST_WRONG):
+        if attempt % 2:
+            assert stranger.post("/sign-in", data=data).status_code == 403
+        else:
+            wrong = {"Authorization": "Bearer guess"}
+            assert stranger.post(f"{page}/acknowledge", headers=wrong).status_code == 403
+    right = {**data, "token": TOKEN}
+    refused = stranger.post("/sign-in", data=right)
+    assert refused.status_code == 429 and "wait 60 seconds" in refused.text
+    assert stranger.post(f"{page}/acknowledge", headers=BEARER).status_code == 429
+    assert stranger.get(page).status_code == 200  # looking needs no token
+    assert browser(web, address="10.0.0.9").post(f"{page}/note", headers=BEARER).status_code == 400
+    assert send(browser(web), page, "acknowledge", ANA).status_code == 303
+    web.clock.advance(timedelta(seconds=60))
+    assert stranger.post("/sign-in", data=right).status_code == 303

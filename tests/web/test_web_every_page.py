@@ -1,0 +1,133 @@
+"""What holds for every page that is registered: hostile labels, bad parameters, times without data,
+a database that cannot be written to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+from web_cases import ANA, BEARER, browser, web_at
+from web_fleet_cases import END, fired, fleet_database
+
+from driftwatch.model import TargetKey
+from driftwatch.web.page import Page
+from driftwatch.web.registry import pages
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>'-alert(1)-'",
+    "{{ 7 * 7 }}{% include '/etc/passwd' %}",
+    "javascript:alert(1)",
+    "a\nb\r\nSet-Cookie: x=1",
+    "\u202egnp.exe\u0000\u200f",
+    "x" * 100_000,
+)
+_NEVER = ("<script", "<img src=x", "root:", "\u202e", "\u200f", "\x00", 'href="javascript')
+EVERY = pytest.mark.parametrize("page", pages(), ids=lambda page: page.path)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fleet whose every label means harm, one server and one incident for each."""
+    path = tmp_path_factory.mktemp("hostile") / "hostile.db"
+    incidents = []
+    for number, label in enumerate(HOSTILE):
+        one = fired(
+            str(number),
+            label,
+            alert=label,
+            acknowledged_at=END,
+            acknowledged_by=label[:100],
+            acknowledged_comment=label,
+            muted_by=label,
+        )
+        incidents.append(replace(one, target={**one.target, "pool": label}))
+    rows = [{"instance": label, "pool": label, "labels": {"zone": label}} for label in HOSTILE]
+    fleet_database(path, rows, incidents)
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    web = web_at(database, END, tmp_path_factory.mktemp("web"))
+    yield browser(web, **ANA)
+    web.database.close()
+
+
+def _paths(page: Page) -> Iterator[str]:
+    """The page for each label: of its incident, its server, its pool."""
+    if "{" not in page.path:
+        yield page.path
+        return
+    for number, label in enumerate(HOSTILE):
+        text = quote(label[:1000], safe="")
+        names = {"incident_id": str(number) * 12, "target": TargetKey(label[:1000], "0").text}
+        path = page.path.replace(":path", "")
+        for name in ("incident_id", "target", "pool", "alert", "week", "forecast_id"):
+            path = path.replace(f"{{{name}}}", quote(names.get(name, ""), safe="") or text)
+        assert "{" not in path, "name the new variable here"
+        yield path
+
+
+@EVERY
+def test_hostile_labels_are_text(client: TestClient, page: Page) -> None:
+    for path in _paths(page):
+        answer = client.get(path)
+        assert answer.status_code in (200, 400, 404), (path[:80], answer.text[:300])
+        assert [text for text in _NEVER if text in answer.text] == [], path[:80]
+        assert "set-cookie: x" not in str(answer.headers).lower()
+        assert len(answer.text) < 150_000, path[:80]
+        assert client.get(path, headers={"Accept": "application/json"}).json()
+
+    # what looks like a template is shown as it was written
+    assert "{{ 7 * 7 }}" in client.get("/fleet").text
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "query",
+    ["size=1000000000", "size=-1", "page=1e9", "page=%00", "nonsense=<script>", "size=5&size=6"],
+)
+def test_a_parameter_that_cannot_be_is_refused(client: TestClient, page: Page, query: str) -> None:
+    path = re.sub(r"{[^}]+}", "a", page.path)
+    answer = client.get(f"{path}?{query}")
+    assert answer.status_code == 400, answer.text[:300]
+    assert query.partition("=")[0] in answer.text and "<script" not in answer.text
+
+
+@EVERY
+def test_a_time_without_data_is_a_page_that_says_so(client: TestClient, page: Page) -> None:
+    times = {"at", "since", "until", "of", "week"} & set(page.query.model_fields)
+    for name in times:
+        for text in ("1999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "yesterday", "1999-W01"):
+            answer = client.get(next(_paths(page)), params={name: text})
+            assert answer.status_code in (200, 400, 404), (name, text, answer.text[:300])
+            assert "not expected" not in answer.text
+
+
+def test_a_database_that_nobody_may_write_is_read(database: Path, tmp_path: Path) -> None:
+    """As a backup that is mounted read-only: nothing can be made beside it."""
+    path = tmp_path / "kept" / "driftwatch.db"
+    path.parent.mkdir()
+    with sqlite3.connect(database) as connection:
+        connection.execute(f"VACUUM INTO '{path}'")
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    web = web_at(path, END, tmp_path)
+    try:
+        there = browser(web)
+        assert there.get("/fleet").status_code == 200
+        answer = there.post(f"/incidents/{'0' * 12}/acknowledge", headers=BEARER)
+        assert answer.status_code in ((503, 200) if os.geteuid() == 0 else (503,))
+        assert there.get("/fleet").status_code == 200
+    finally:
+        web.database.close()
+        path.parent.chmod(0o755)

@@ -1,0 +1,73 @@
+"""Databases that do not serve, and things that are not there."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from conftest import Recorded
+from web_cases import ANA, browser, send, web_at
+from web_fleet_cases import END
+
+from driftwatch.web.context import Web
+
+
+def test_an_incident_that_is_not_there_names_those_like_it(web: Web, firing: Recorded) -> None:
+    client = browser(web)
+    wrong = firing.incident_id[:6] + "ffffff"
+    answer = client.get(f"/incidents/{wrong}")
+    assert answer.status_code == 404
+    assert f'href="/incidents/{firing.incident_id}"' in answer.text
+    for text in ("nothing", "BatchLimit", "b" * 500, "%00", "-1"):
+        found = client.get(f"/incidents/{text}.json")
+        assert found.status_code == 404 and found.json()["near"], text
+    assert "/fleet" in client.get("/flet").text
+
+
+def test_a_missing_database_is_named_and_found_when_it_comes(
+    firing: Recorded, tmp_path: Path
+) -> None:
+    path = tmp_path / "late.db"
+    client = browser(web_at(path, firing.now, tmp_path))
+    answer = client.get("/fleet")
+    assert answer.status_code == 503
+    assert "there is no database" in answer.text and "driftwatch run makes one" in answer.text
+    shutil.copy(firing.path, path)
+    assert client.get("/fleet").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("revision", "words"),
+    [("0008", "driftwatch db upgrade"), ("0999", "newer than this version")],
+)
+def test_another_schema_says_what_to_do(
+    copied: Recorded, tmp_path: Path, revision: str, words: str
+) -> None:
+    with sqlite3.connect(copied.path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    answer = browser(web_at(copied.path, copied.now, tmp_path)).get("/fleet.json")
+    assert answer.status_code == 503
+    assert words in answer.json()["message"] + answer.json()["help"]
+
+
+def test_a_locked_database_is_read_and_not_written(
+    web: Web, copied: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("driftwatch.web.database.BUSY_SECONDS", 0.1)
+    client, page = browser(web), f"/incidents/{copied.incident_id}"
+    with sqlite3.connect(copied.path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        answer = send(client, page, "acknowledge", ANA)
+        assert answer.status_code == 503
+        assert "is locked by another process" in answer.text and "try again" in answer.text
+        assert client.get("/fleet").status_code == 200
+        other.execute("ROLLBACK")
+    assert send(client, page, "acknowledge", ANA).status_code == 303
+
+
+def test_reading_cannot_write(web: Web) -> None:
+    with pytest.raises(Exception, match="is read-only") as refused:
+        web.database.reader().note_action("note", "Ana", END)
+    assert getattr(refused.value, "code", "") == "read-only"

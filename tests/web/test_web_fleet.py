@@ -1,0 +1,171 @@
+"""The fleet: what comes first, what is unknown, parts of a long list, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from starlette.testclient import TestClient
+from web_cases import browser, web_at
+from web_fleet_cases import END, fired, fleet_database
+
+from driftwatch.model import Slo
+from driftwatch.pipeline.plan import Pool
+from driftwatch.service.configuration import plan_of_rules
+
+LEARNING = "no baseline in use yet: 9 of 60 minutes of data"
+ROWS: list[dict[str, Any]] = [
+    {"instance": "good:8000"},
+    {"instance": "fires:8000", "speed_at_equal_load_ratio": 0.8, "slower_at_equal_load": True},
+    {"instance": "taken:8000"},
+    {"instance": "gone:8000", "scrapes": None},
+    {"instance": "silent:8000", "scrapes": 0.0, "coverage_missing_inputs": "running_requests"},
+    {
+        "instance": "new:8000",
+        "slo_missed": None,
+        "slower_at_equal_load": None,
+        "speed_at_equal_load_ratio": None,
+        "speed_unknown_reason": LEARNING,
+        "ttft_seconds_count": 3.0,
+    },
+    {"instance": "full:8000", "binding_limit": "kv_cache", "binding_margin_ratio": 0.0},
+    {"instance": "late:8000", "slo_missed": True, "ttft_seconds_buckets": [20.0, 60.0, 100.0]},
+    {"instance": "ticket:8000", "utilization_ratio": 0.9},
+]
+INCIDENTS = [
+    fired("a", "fires:8000"),
+    fired("b", "taken:8000", acknowledged_at=END, acknowledged_by="Ana"),
+    fired("c", "ticket:8000", severity="ticket"),
+]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    folder = tmp_path_factory.mktemp("fleet")
+    fleet_database(folder / "fleet.db", ROWS, INCIDENTS)
+    plan = replace(plan_of_rules(()), pools=(Pool("p", slo=Slo(1.0, None, 0.95)),))
+    return browser(web_at(folder / "fleet.db", END, folder, plan=plan))
+
+
+def listed(client: TestClient, query: str = "") -> list[str]:
+    view = client.get(f"/fleet.json{query}").json()
+    return [row["target"].removesuffix(":8000") for row in view["rows"]]
+
+
+def test_the_worst_comes_first_and_what_is_unknown_has_its_reason(client: TestClient) -> None:
+    view = client.get("/fleet", headers={"Accept": "application/json"}).json()
+    assert [(row["target"].removesuffix(":8000"), row["state"]) for row in view["rows"]] == [
+        ("fires", "firing"),
+        ("gone", "no data"),
+        ("silent", "no data"),
+        ("taken", "taken"),
+        ("late", "target missed"),
+        ("full", "limit full"),
+        ("ticket", "ticket"),
+        ("new", "not judged"),
+        ("good", "in target"),
+    ]
+    assert {(one["name"], one["targets"]) for one in view["unknown"]} == {
+        (LEARNING, 1),
+        ("gone: running_requests", 1),
+        ("nothing scraped in the last 10 min", 1),
+    }
+    row = {one["target"].removesuffix(":8000"): one for one in view["rows"]}
+    assert row["late"]["in_target_ratio"]["value"] == 0.6
+    assert row["new"]["in_target_ratio"] == {
+        "value": None,
+        "reason": "fewer than 20 requests to judge by, or a histogram without buckets",
+        "upper": None,
+    }
+    assert row["new"]["speed_at_equal_load_ratio"]["reason"] == LEARNING
+    assert row["taken"]["taken_by"] == "Ana"
+    assert row["gone"]["speed_at_equal_load_ratio"]["value"] is None
+    html = client.get("/fleet").text
+    assert "Ana has it" in html and "nobody has it" in html and f"unknown: {LEARNING}" in html
+    assert "<span>0 %</span>" not in html
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "count"),
+    [
+        ("?sort=speed", "fires", 9),
+        ("?sort=in_target", "late", 9),
+        ("?sort=margin", "full", 9),
+        ("?sort=load", "ticket", 9),
+        ("?sort=target&order=best", "fires", 9),
+        ("?state=unknown", "gone", 3),
+        ("?state=limit+full", "full", 1),
+        ("?q=TAKEN", "taken", 1),
+        ("?pool=p&size=2&page=2", "silent", 2),
+        ("?size=200&page=100000", "fires", 9),
+    ],
+)
+def test_filter_sort_and_parts_stand_in_the_address(
+    client: TestClient, query: str, first: str, count: int
+) -> None:
+    names = listed(client, query)
+    assert (names[0], len(names)) == (first, count)
+    assert client.get(f"/fleet{query}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("?size=1000000000", "parameter size: Input should be less than or equal to 200"),
+        ("?page=0", "parameter page: Input should be greater than or equal to 1"),
+        ("?sort=colour", "parameter sort: Input should be 'state', 'target'"),
+        ("?sorted=state", "there is no parameter sorted; did you mean sort?"),
+        ("?state=fine", "there is no state 'fine'"),
+        ("?q=a&q=b", "parameter 'q' stands there twice"),
+        ("?q=" + "x" * 300, "parameter q: String should have at most 200 characters"),
+    ],
+)
+def test_a_wrong_parameter_is_named(client: TestClient, query: str, words: str) -> None:
+    answer = client.get(f"/fleet.json{query}")
+    assert (answer.status_code, answer.json()["status"]) == (400, 400)
+    assert words in answer.json()["message"]
+    assert "Not understood" in client.get(f"/fleet{query}").text
+
+
+def test_what_is_older_than_five_minutes_says_so(client: TestClient, tmp_path: Path) -> None:
+    fleet_database(tmp_path / "old.db", ROWS[:1])
+    late = browser(web_at(tmp_path / "old.db", END + timedelta(minutes=6), tmp_path))
+    assert "does driftwatch run?" in late.get("/fleet").text
+    assert "does driftwatch run?" not in client.get("/fleet").text
+
+
+@contextmanager
+def counted() -> Iterator[list[str]]:
+    """The statements that any database is sent meanwhile."""
+    statements: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield statements
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+def test_a_large_fleet_costs_few_statements_and_bytes(tmp_path: Path) -> None:
+    rows = [{"instance": f"gpu-{n:05}.example.com:8000"} for n in range(2000)]
+    incidents = [
+        replace(fired("d", one["instance"]), id=f"{n:012x}", key=f"k{n}")
+        for n, one in enumerate(rows[:500])
+    ]
+    fleet_database(tmp_path / "large.db", rows, incidents)
+    client = browser(web_at(tmp_path / "large.db", END, tmp_path))
+    first = client.get("/fleet?size=200")
+    assert len(first.content) < 300_000
+    with counted() as statements:
+        client.get("/fleet?size=200&page=3")
+    assert len(statements) <= 6, statements  # BEGIN too; no minute is read again
+    with counted() as statements:
+        client.get(f"/incidents/{incidents[0].id}")
+    assert len(statements) <= 20, statements

@@ -1,0 +1,35 @@
+"""The pages on PostgreSQL: read, act once, and lose the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from web_cases import ANA, BEARER, BEN, browser, send, web_at
+from web_fleet_cases import END, fired, fleet_database
+
+from driftwatch.store import Store
+from driftwatch.web.registry import pages
+
+
+def test_pages_and_forms_work_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
+    one = fired("a", "gpu-1:8000")
+    fleet_database(postgres_url, [{"instance": f"gpu-{n}:8000"} for n in range(3)], [one])
+    web, page = web_at(postgres_url, END, tmp_path), f"/incidents/{one.id}"
+    try:
+        client = browser(web)
+        view = client.get("/fleet.json").json()
+        assert view["rows"][0]["incident"] == one.id and len(view["rows"]) == 3
+        for listed in (listed.path for listed in pages() if "{" not in listed.path):
+            assert client.get(listed, headers=ANA).status_code == 200, listed
+        assert send(client, page, "acknowledge", ANA).headers["location"].endswith("after=taken")
+        late = client.post(f"{page}/acknowledge", headers=BEARER | {"X-Driftwatch-Person": "Ben"})
+        assert late.json()["text"].startswith("Ana took it at")
+        key = BEARER | {"Idempotency-Key": "one"}
+        for _ in range(2):
+            client.post(f"{page}/note", data={"comment": "looks like the batch"}, headers=key)
+        for wrong in ("/incidents/zz", "/rules/%00", "/incidents/%00"):
+            assert client.get(wrong, headers=BEN).status_code == 404, wrong
+    finally:
+        web.database.close()
+    with Store.open(postgres_url) as store:
+        assert [deed.action for deed in store.latest_actions(5)] == ["note", "acknowledge"]

@@ -1,0 +1,236 @@
+"""Who may do what, from where, with which form; and what is refused before it is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Recorded
+from web_cases import ANA, BEARER, BEN, TOKEN, browser, form_token, send, web_at
+
+from driftwatch.errors import ConfigError
+from driftwatch.settings.web import WebSettings
+from driftwatch.store import Store
+from driftwatch.web.context import Web
+from driftwatch.web.guard import HEADERS
+from driftwatch.web.people import People
+from driftwatch.web.server import web_of
+
+
+@pytest.fixture
+def page(firing: Recorded) -> str:
+    return f"/incidents/{firing.incident_id}"
+
+
+def test_every_answer_has_the_headers_of_a_page_without_script(web: Web, page: str) -> None:
+    client = browser(web)
+    for path in ("/fleet", page, f"{page}.json", "/nowhere", "/openapi.json", "/"):
+        answer = client.get(path)
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS, path
+        assert "script-src" not in answer.headers["Content-Security-Policy"]
+    for status, headers in ((421, {"Host": "evil.example"}), (431, {"X-Long": "x" * 20_000})):
+        answer = client.get("/fleet", headers=headers)
+        assert answer.status_code == status
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("testserver", 200),
+        ("TESTSERVER:9096", 200),
+        ("127.0.0.1:9096", 200),
+        ("ops.example:443", 200),
+        ("evil.example", 421),
+        ("testserver.evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_only_its_own_names_are_answered(
+    firing: Recorded, tmp_path: Path, host: str, status: int
+) -> None:
+    web = web_at(firing.path, firing.now, tmp_path, external_url="https://ops.example")
+    assert browser(web).get("/fleet", headers={"Host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "status"),
+    [
+        ("POST", "/note", {"content": b"x" * 10_000_000}, 413),
+        ("POST", "/note", {"content": iter([b"comment="] + [b"x" * 9000] * 10)}, 413),
+        ("POST", "/note", {"json": {"comment": "x"}}, 415),
+        ("POST", "/note", {"data": {f"f{n}": "x" for n in range(60)}}, 400),
+        ("POST", "/note", {"data": {"comment": ""}}, 400),
+        ("POST", "/note", {"data": {"comment": "x" * 501}}, 400),
+        ("POST", "/note", {"data": {"coment": "x"}}, 400),
+        ("POST", "/acknowledge", {"data": {"hours": "nan"}}, 400),
+        ("POST", "/silence", {"data": {"hours": "1e9"}}, 400),
+        ("POST", "/mark", {"data": {"mark": "splendid"}}, 400),
+        ("GET", "/acknowledge", {}, 405),
+        ("DELETE", "", {}, 405),
+        ("GET", "/" + "x" * 5000, {}, 414),
+    ],
+)
+def test_what_is_no_form_is_refused(
+    web: Web, page: str, method: str, path: str, kind: dict[str, Any], status: int
+) -> None:
+    headers = dict(BEARER)
+    if "content" in kind:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    answer = browser(web).request(method, page + path, headers=headers, **kind)
+    assert answer.status_code == status
+    assert "Traceback" not in answer.text and len(answer.text) < 2000
+
+
+def test_nobody_acts_without_being_somebody(
+    web: Web, page: str, opened: Callable[[], Store]
+) -> None:
+    outside = browser(web, address="10.0.0.8")
+    html = outside.get(page, headers=ANA).text  # the header of a stranger's machine
+    assert "Sign in to act" in html and "<form method" not in html
+    token = "1.a.b"
+    refusals = [
+        outside.post(f"{page}/acknowledge", data={"form": token}, headers=ANA),
+        outside.post(f"{page}/acknowledge", data={"form": token}),
+        outside.post(f"{page}/acknowledge", headers={"Authorization": "Bearer wrong"}),
+        browser(web).post(f"{page}/acknowledge", data={"form": token}, headers=ANA),
+        # two headers: one may be the client's own
+        browser(web).post(
+            f"{page}/acknowledge", headers=[("X-Forwarded-User", "Ana"), ("X-Forwarded-User", "B")]
+        ),
+    ]
+    assert [one.status_code for one in refusals[:4]] == [403] * 4
+    with opened() as store:
+        assert store.latest_actions(5) == []
+
+
+def test_a_form_is_of_one_person_in_one_browser_for_a_time(
+    web: Web, page: str, opened: Callable[[], Store]
+) -> None:
+    ana = browser(web)
+    token = form_token(ana.get(page, headers=ANA).text)
+    url, data = f"{page}/acknowledge", {"form": token}
+    other = browser(web)
+    other.get(page, headers=ANA)
+    assert other.post(url, data=data, headers=ANA).status_code == 403  # another browser
+    assert ana.post(url, data=data, headers=BEN).status_code == 403  # another person
+    for site in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert ana.post(url, data=data, headers=ANA | site).status_code == 403
+    forged = token.rpartition(".")[0] + "." + hashlib.sha256(b"x").hexdigest()
+    assert ana.post(url, data={"form": forged}, headers=ANA).status_code == 403
+    web.clock.advance(timedelta(hours=12))
+    assert "stale" in ana.post(url, data=data, headers=ANA).text
+    with opened() as store:
+        assert store.latest_actions(5) == []
+
+
+def test_signing_in_and_out(web: Web, page: str, tmp_path: Path) -> None:
+    client = browser(web, address="10.0.0.8")
+    form = form_token(client.get(f"/sign-in?back={page}").text)
+    wrong = client.post("/sign-in", data={"form": form, "name": "Ana", "token": "no", "back": page})
+    assert wrong.status_code == 403 and "not the token" in wrong.text
+    data = {"form": form, "name": "Ana", "token": TOKEN, "back": page}
+    right = client.post("/sign-in", data=data)
+    assert (right.status_code, right.headers["location"]) == (303, page)
+    cookie = right.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and TOKEN not in cookie
+    other = browser(web, address="10.0.0.8")
+    data |= {"form": form_token(other.get("/sign-in").text), "back": "//evil.example/"}
+    assert other.post("/sign-in", data=data).headers["location"] == "/"
+    html = client.get(page).text
+    assert "Acknowledge as Ana" in html
+    done = client.post(f"{page}/acknowledge", data={"form": form_token(html)})
+    assert done.headers["location"] == f"{page}?after=taken"
+    (tmp_path / "web.token").write_text("another-token-than-before")  # ends every session
+    assert "Acknowledge as" not in client.get(page).text
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "QW5h.1", "QW5h.99999999999.x", "..", "QW5h.x.y"])
+def test_a_session_that_nobody_signed_is_nobodys(web: Web, page: str, cookie: str) -> None:
+    client = browser(web, address="10.0.0.8")
+    client.cookies.set("driftwatch_session", cookie)
+    assert "Acknowledge as" not in client.get(page).text
+
+
+def test_a_program_acts_with_the_token_and_names_whom_it_acts_for(
+    web: Web, page: str, opened: Callable[[], Store]
+) -> None:
+    client = browser(web, address="10.0.0.8")
+    named = BEARER | {"X-Driftwatch-Person": "Ana Björk".encode()}
+    first = client.post(f"{page}/acknowledge", data={"comment": "on it"}, headers=named).json()
+    again = client.post(f"{page}/acknowledge", data={}, headers=BEARER).json()
+    assert (first["done"], again["done"]) == (True, False)
+    assert again["text"].startswith("Ana Björk took it at")
+    with opened() as store:
+        (action,) = store.latest_actions(5)
+    assert (action.by, action.comment, action.via) == ("Ana Björk", "on it", "web")
+
+
+def test_a_token_that_is_too_short_is_a_problem_of_its_file(tmp_path: Path, web: Web) -> None:
+    (tmp_path / "short").write_text("secret\n")
+    own = WebSettings.model_validate({"token_file": tmp_path / "short"})
+    with pytest.raises(ConfigError) as refused:
+        web_of(None, web.plan, web.database.place, own=own)
+    assert "shorter than 16" in str(refused.value) and "secret\n" not in str(refused.value)
+
+
+def test_below_a_path_every_link_has_it(firing: Recorded, tmp_path: Path) -> None:
+    web = web_at(firing.path, firing.now, tmp_path, external_url="https://ops.example/drift/")
+    client = browser(web)
+    for path in ("/fleet", "/drift/fleet"):  # a proxy may take the path off, or leave it
+        html = client.get(path).text
+        assert f'href="/drift/incidents/{firing.incident_id}"' in html
+        assert 'href="/static' not in html
+    cookie = client.get("/drift/fleet").headers.get("set-cookie", "Path=/drift; Secure")
+    assert "Path=/drift" in cookie and "Secure" in cookie
+
+
+@pytest.mark.parametrize(
+    "path", ["/../etc/passwd", "/static/../app.py", "/incidents/..%2f..%2fetc", "/static/x.css"]
+)
+def test_there_is_no_way_to_a_file(web: Web, path: str) -> None:
+    answer = browser(web).get(path)
+    assert answer.status_code == 404
+    assert "root:" not in answer.text and "import" not in answer.text
+
+
+def test_the_same_form_twice_is_done_once(web: Web, page: str, opened: Callable[[], Store]) -> None:
+    client = browser(web)
+    token = form_token(client.get(page, headers=ANA).text)
+    for form, fields in (
+        ("note", {"comment": "looks like the batch"}),
+        ("silence", {"hours": "1"}),
+        ("acknowledge", {}),
+        ("unacknowledge", {}),
+        ("acknowledge", {}),  # the first one again: a browser's way back
+    ):
+        for _ in range(2):
+            data = {"form": token, **fields}
+            answer = client.post(f"{page}/{form}", data=data, headers=ANA)
+            assert answer.status_code in (303, 409), answer.text
+    with opened() as store:
+        done = [one.action for one in reversed(store.latest_actions(20))]
+        assert done == ["note", "silence", "acknowledge", "unacknowledge"]
+        assert len(store.silences()) == 1
+
+
+def test_people_without_an_address_are_nobody() -> None:
+    people = People(None, None, b"x")
+    assert people.by_proxy("10.0.0.7", "Ana") is None
+    assert people.by_header("Bearer x", None) is None
+    assert not people.may_act and not people.can_sign_in
+
+
+def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str) -> None:
+    ana, ben = browser(web), browser(web)
+    token = form_token(ben.get(page, headers=BEN).text)  # both have the page open
+    assert send(ana, page, "acknowledge", ANA).headers["location"].endswith("after=taken")
+    data = {"form": token, "comment": "I have it", "hours": "4"}
+    late = ben.post(f"{page}/acknowledge", data=data, headers=BEN)
+    seen = ben.get(late.headers["location"], headers=BEN)
+    assert "Ana has it already; nothing was changed" in seen.text
+    assert "Take it from Ana" in seen.text

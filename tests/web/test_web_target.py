@@ -1,0 +1,73 @@
+"""A target's page: answer, lengths, signals on one axis, latency by batch, limits, ranges."""
+
+from __future__ import annotations
+
+from html import unescape
+
+from conftest import Recorded
+from web_cases import browser
+
+from driftwatch.web.context import Web
+
+PATH = "/targets/host:8000"
+
+
+def test_a_target_says_what_explain_says(web: Web, firing: Recorded) -> None:
+    client = browser(web)
+    html = client.get(PATH)
+    assert html.status_code == 200
+    view = client.get(f"{PATH}.json").json()
+    assert (view["state"], view["no_data"], view["is_newest"]) == ("firing", None, True)
+    assert view["answer"]["path"] == f"/incidents/{firing.incident_id}"
+    (cap,) = [one for one in view["limits"] if one["name"] == "max_num_seqs"]
+    assert cap["is_full"] and cap["margin"] == "0 %" and "queue" in cap["remark"]
+    assert [one["length"] for one in view["lengths"]] == ["prompt_tokens", "generation_tokens"]
+    for one in view["lengths"]:
+        assert one["baseline_share"] is None and "no baseline" in one["text"]
+        assert abs(sum(one["share"]) - 1) < 1e-9
+    assert view["signals"]["without_usual"] == "no baseline is in force"
+    assert any(one["tokens_per_second_per_gpu"] is None for one in view["signals"]["spans"])
+    assert view["signals"]["episodes"][0]["link"]["path"] == view["answer"]["path"]
+    bands = view["latencies"]
+    assert bands and all(one["from_requests"] < one["to_requests"] for one in bands)
+    assert [one["q"] for one in bands[-1]["quantiles"]] == 2 * [0.5, 0.95, 0.99]
+    unknown = "no model 'tiny-llama' in the tables; GPU unknown (serving.gpu in driftwatch.yaml)"
+    assert (view["step"]["bound"], view["step"]["reason"]) == (None, unknown)
+    assert view["step"]["reason"] in unescape(html.text)
+
+
+def test_a_range_is_in_the_address_and_one_without_data_says_so(web: Web) -> None:
+    client = browser(web)
+    newest = client.get(f"{PATH}.json").json()["until"]
+    early = client.get(f"{PATH}.json", params={"from": "2001-01-01", "to": "2001-01-01T03:00Z"})
+    view = early.json()
+    assert view["no_data"].startswith(
+        "No scrape of it from 2001-01-01 00:00 UTC to 2001-01-01 03:00"
+    )
+    assert (view["signals"], view["lengths"], view["limits"]) == (None, [], [])
+    assert (view["state"], view["answer"]) == (None, None)
+    again = client.get(view["data"]["path"])
+    assert again.status_code == 200 and "No scrape of it" not in again.text
+    assert newest[:13] in client.get(view["data"]["path"], headers=_JSON).json()["until"]
+
+
+_JSON = {"Accept": "application/json"}
+
+
+def test_a_range_that_is_none_is_refused(web: Web) -> None:
+    client = browser(web)
+    for params in (
+        {"from": "2026-01-02", "to": "2026-01-01"},
+        {"from": "2020-01-01", "to": "2026-01-01"},
+        {"from": "yesterday"},
+        {"since": "2026-01-01"},
+    ):
+        assert client.get(PATH, params=params).status_code == 400, params
+    answer = client.get(PATH, params={"from": "2026-01-02", "to": "2026-01-01"}, headers=_JSON)
+    assert answer.json()["message"].endswith("is no range")
+
+
+def test_an_unknown_target_lists_names_like_it(web: Web) -> None:
+    answer = browser(web).get("/targets/hots:8000", headers=_JSON)
+    assert answer.status_code == 404
+    assert answer.json()["near"] == [{"text": "host:8000", "path": PATH}]

@@ -1,0 +1,131 @@
+"""The web on a database, and people who may act on it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from driftwatch.clock import ManualClock
+from driftwatch.database_place import place_of
+from driftwatch.model import TargetKey
+from driftwatch.pipeline.plan import Plan
+from driftwatch.service.configuration import plan_of_rules
+from driftwatch.settings.web import ProxySettings, WebSettings
+from driftwatch.web.app import application
+from driftwatch.web.context import Web
+from driftwatch.web.database import WebDatabase
+from driftwatch.web.fleet_minutes import FleetMinutes
+from driftwatch.web.forecast import Forecast
+from driftwatch.web.forecast_process import Job, simulate
+from driftwatch.web.forecasts import Forecasts
+from driftwatch.web.people import People
+from driftwatch.web.server import server_of
+
+TOKEN = "correct-horse-battery-staple"
+ANA, BEN = {"X-Forwarded-User": "Ana"}, {"X-Forwarded-User": "Ben"}
+BEARER = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
+# what stands in a page's path, for the walk over every page
+VARIABLES: dict[str, str] = {
+    "alert": "LengthDrift",
+    "forecast_id": "20261121083000-0a1b2c3d",
+    "pool": "tiny-llama",
+    "target": "host:8000",
+    "week": "2026-W47",
+}
+_TOKEN_FIELD = re.compile(r'name="form" value="([^"]+)"')
+
+
+def web_at(
+    database: Path | str, now: datetime, folder: Path, *, plan: Plan | None = None, **settings: Any
+) -> Web:
+    """A web with a token and a trusted proxy; time stands still."""
+    token_file = folder / "web.token"
+    token_file.write_text(TOKEN + "\n")
+    addresses = settings.pop("proxy_addresses", ("10.0.0.7",))
+    proxy = ProxySettings.model_validate({"addresses": addresses})
+    external_url = settings.pop("external_url", None)
+    forecasts = settings.pop("forecasts", None) or Forecasts()
+    own = WebSettings.model_validate({"hosts": ["testserver"], **settings})
+    numbers = count(1)
+    plan = plan_of_rules(()) if plan is None else plan
+    return Web(
+        settings=own,
+        plan=plan,
+        database=WebDatabase(place_of(database)),
+        people=People(token_file, proxy, b"a secret of this test, 32 bytes"),
+        clock=ManualClock(now),
+        nonce=lambda: f"nonce-{next(numbers):020}",
+        fleet=FleetMinutes(plan),
+        external_url=external_url,
+        forecasts=forecasts,
+    )
+
+
+def browser(web: Web, *, address: str = "10.0.0.7", **headers: Any) -> TestClient:
+    """A client with a cookie jar, from the proxy's address unless another is given."""
+    client = TestClient(
+        application(web),
+        headers={"Accept": "text/html", **headers},
+        client=(address, 5000),
+        follow_redirects=False,
+    )
+    return client
+
+
+@contextmanager
+def served(web: Web) -> Iterator[str]:
+    """The web on a port of this machine, as ``driftwatch web`` serves it; its address."""
+    server = server_of(web)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def form_token(html: str) -> str:
+    """The hidden field of a page's forms."""
+    found = _TOKEN_FIELD.search(html)
+    assert found is not None, "the page has no form"
+    return found[1]
+
+
+def send(client: TestClient, page: str, form: str, person: Mapping[str, str], **fields: str) -> Any:
+    """Open a page as a person and send one of its forms."""
+    html = client.get(page, headers=dict(person)).text
+    data = {"form": form_token(html), **fields}
+    return client.post(f"{page}/{form}", data=data, headers=dict(person))
+
+
+def keep_forecast(web: Web, incident_id: str, key: TargetKey, at: datetime) -> None:
+    """A forecast as its process makes it, under the id of VARIABLES."""
+    forecast_id, what_if = VARIABLES["forecast_id"], {"max_num_seqs": 64.0, "replicas": 2.0}
+    forecast = Forecast(
+        forecast_id=forecast_id,
+        incident_id=incident_id,
+        target=key.text,
+        by="Ana",
+        at=at,
+        traffic_until=at,
+        what_if=what_if,
+        state="waiting",
+    )
+    answer = simulate(Job(web.database.place, web.plan, key, forecast))
+    document = answer.model_dump_json().encode()
+    web.database.writer().keep_forecast(forecast_id, document)
