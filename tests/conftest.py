@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from driftwatch.receivers.slack_pace import PACE
 from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
 
 # the same examples each time; other ones: pytest --hypothesis-profile search
@@ -22,6 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the files of tests/golden with what the tests print now (make golden)",
     )
+
+
+@pytest.fixture(autouse=True)
+def each_test_has_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Slack closed to one test is open to the next: the process's pace outlives a test."""
+    monkeypatch.setattr(PACE, "_buckets", {})
+    monkeypatch.setattr(PACE, "_closed_until", {})
 
 
 @pytest.fixture(scope="session")
