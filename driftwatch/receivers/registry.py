@@ -95,13 +95,11 @@ def shortcomings_of(receiver: ReceiverSettings) -> list[str]:
 _NAME_LIMIT = 40
 
 
-def sample_page(receiver: str, at: datetime) -> dict[str, Any]:
-    """A valid page with ``test`` true; its id holds the time, so that no two are one delivery."""
-    return sample_pages(receiver, at)[0]
-
-
 def sample_pages(receiver: str, at: datetime) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The page of a test, and its resolve."""
+    """The page of a test, with ``test`` true, and its resolve.
+
+    The id holds the time, so that no two are one delivery.
+    """
     firing = Incident(
         id=f"test-{utc_text(at)}",
         key='Test{instance="driftwatch"}',

@@ -50,10 +50,8 @@ def _figures(material: Material, cells: pl.DataFrame) -> dict[str, Any] | None:
         "requests": float(cells["ttft_seconds_count"].sum() or 0.0),
         "requests_over_target_low": low,
         "requests_over_target_high": high,
-        "requests_over_target_low_ratio": low / requests if low is not None and requests else None,
-        "requests_over_target_high_ratio": high / requests
-        if high is not None and requests
-        else None,
+        "requests_over_target_low_ratio": _share(low, requests),
+        "requests_over_target_high_ratio": _share(high, requests),
         "requests_over_target_reason": reason,
         "prompt_tokens_mean": _mean(cells, "prompt_tokens"),
         "generation_tokens_mean": _mean(cells, "generation_tokens"),

@@ -21,7 +21,7 @@ from driftwatch.notify.columns import SHORT, page_columns
 from driftwatch.notify.page import build_page, http_url
 from driftwatch.notify.page_values import public
 from driftwatch.notify.phrases.fill import PHRASES
-from driftwatch.receivers.registry import sample_page
+from driftwatch.receivers.registry import sample_pages
 from driftwatch.rulebook.page_form import GROUPS, PageForm
 from driftwatch.rulebook.page_form import PHRASES as DESCRIBED
 
@@ -45,7 +45,7 @@ def test_every_page_is_valid(name: str) -> None:
 
 
 def test_the_test_page_is_valid_and_marked() -> None:
-    page = sample_page("oncall", AT)
+    page = sample_pages("oncall", AT)[0]
     assert wrong(page) == []
     assert page["test"] is True
     assert page["summary"].startswith("TEST ")

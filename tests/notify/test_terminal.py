@@ -9,7 +9,7 @@ from page_cases import AT, CAP, CASES
 
 from driftwatch.notify.layout import columns, wrap
 from driftwatch.notify.terminal import render
-from driftwatch.receivers.registry import sample_page
+from driftwatch.receivers.registry import sample_pages
 
 COMMAND = re.compile(r"^(ack|silence|next|runbook): ")
 
@@ -55,7 +55,7 @@ def test_the_next_command_can_be_another() -> None:
 
 
 def test_the_test_page() -> None:
-    text = render(sample_page("oncall", AT))
+    text = render(sample_pages("oncall", AT)[0])
     assert text.startswith("TEST driftwatch: a test page for oncall; nothing is wrong")
     assert "ack:" not in text
 

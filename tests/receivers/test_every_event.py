@@ -29,7 +29,7 @@ from driftwatch.incidents.digest import digest_document
 from driftwatch.model import TargetKey
 from driftwatch.notify.change import ServerChange, change_documents
 from driftwatch.notify.follow_up import follow_up
-from driftwatch.receivers.registry import build_senders, sample_page
+from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import Message, message_of
 from driftwatch.settings import ReceiverSettings
 from driftwatch.settings.receivers.event_table import EVENTS, TABLE, as_markdown, handling, row_of
@@ -69,7 +69,7 @@ MESSAGES: dict[str, Message] = {
     "report": Message("report", "2026-W47", "report", 0, "scheduled", report()),
     "ending": ending(),
     "change": Message("change", "b0b0", "change", 0, "first", CHANGE),
-    "test": message_of(sample_page("one", AT)),
+    "test": message_of(sample_pages("one", AT)[0]),
 }
 
 

@@ -15,7 +15,7 @@ from page_cases import AT, CAP
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
 from driftwatch.notify.page_values import public
-from driftwatch.receivers.registry import build_senders, sample_page
+from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.settings import load_settings
@@ -172,4 +172,4 @@ def test_a_closed_output_is_a_delivery_error() -> None:
     stream = io.StringIO()
     stream.close()
     with pytest.raises(DeliveryError, match="log: "):
-        StdoutSender("log", stream=stream).send(message_of(sample_page("log", AT)))
+        StdoutSender("log", stream=stream).send(message_of(sample_pages("log", AT)[0]))

@@ -255,9 +255,9 @@ def test_another_token_is_refused_and_never_told(slack: SlackWorkspace) -> None:
 def test_a_test_page_has_no_buttons_that_act(slack: SlackWorkspace) -> None:
     from page_cases import AT
 
-    from driftwatch.receivers.registry import sample_page
+    from driftwatch.receivers.registry import sample_pages
 
-    sender(slack).send(message_of(sample_page("oncall", AT)))
+    sender(slack).send(message_of(sample_pages("oncall", AT)[0]))
     (message,) = slack.top(CHANNEL)
     assert line(message).startswith("TEST driftwatch: ")
     assert words(message) == []

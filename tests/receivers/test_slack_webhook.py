@@ -19,7 +19,7 @@ from driftwatch.incidents.digest import digest_document
 from driftwatch.model import Reason
 from driftwatch.notify.headline import marked
 from driftwatch.receivers.http import Limits
-from driftwatch.receivers.registry import sample_page
+from driftwatch.receivers.registry import sample_pages
 from driftwatch.receivers.sender import Message, message_of
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.slack_blocks import BODY_LIMIT, blocks
@@ -83,7 +83,7 @@ def test_the_mark_is_slacks_alone_and_fits_a_phone() -> None:
 
 
 def test_slack_takes_the_test_page(slack: SlackServer) -> None:
-    sender(slack).send(message_of(sample_page("oncall", AT)))
+    sender(slack).send(message_of(sample_pages("oncall", AT)[0]))
     assert slack.accepted[0].payload["text"].startswith("TEST driftwatch: a test page for oncall")
 
 

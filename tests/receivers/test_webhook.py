@@ -20,7 +20,7 @@ from driftwatch import address_guard as guard
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.page_values import public
 from driftwatch.receivers.http import Limits
-from driftwatch.receivers.registry import sample_page
+from driftwatch.receivers.registry import sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.testing.webhook_server import WebhookServer
@@ -59,7 +59,7 @@ def test_every_page_arrives_whole_and_valid(hook: WebhookServer, name: str) -> N
 
 
 def test_the_test_page_arrives(hook: WebhookServer) -> None:
-    sender(hook).send(message_of(sample_page("ops", AT)))
+    sender(hook).send(message_of(sample_pages("ops", AT)[0]))
     assert hook.accepted[0]["test"] is True
 
 

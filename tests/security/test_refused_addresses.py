@@ -24,7 +24,7 @@ from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.doctor.server_clock import clock_offset
 from driftwatch.errors import DeliveryError, SourceError
 from driftwatch.receivers.apprise import AppriseSender
-from driftwatch.receivers.registry import build_senders, sample_page
+from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.slack_api import SlackApi
 from driftwatch.service.configuration import sources_of
@@ -38,7 +38,7 @@ MAIL = {"tls": "none", "from": "a@example.org", "to": ["b@example.org"]}
 
 def receiver(kind: str, **settings: Any) -> None:
     one = ReceiverSettings.model_validate({"name": "ops", kind: settings})
-    build_senders([one])["ops"].send(message_of(sample_page("ops", AT)))
+    build_senders([one])["ops"].send(message_of(sample_pages("ops", AT)[0]))
 
 
 def app(folder: Path, url: str) -> None:
@@ -220,4 +220,4 @@ def test_what_apprise_loads_is_confined() -> None:
 
 def test_apprise_is_refused_too() -> None:
     with pytest.raises(DeliveryError, match="apprise could not send it"):
-        AppriseSender("phone", "ntfy://2852039166/x").send(message_of(sample_page("phone", AT)))
+        AppriseSender("phone", "ntfy://2852039166/x").send(message_of(sample_pages("phone", AT)[0]))
