@@ -20,10 +20,10 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.page_values import Page
-from driftwatch.receivers.alerts import alert_of
+from driftwatch.receivers.alerts import alert_of, conversation_of, labels_of, left_behind
 from driftwatch.receivers.answers import unexpected
 from driftwatch.receivers.http import post
-from driftwatch.receivers.sender import Message
+from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.settings.receivers.alertmanager import (
     INTERVALS_OF_AN_ALERT,
     AlertmanagerReceiver,
@@ -45,27 +45,31 @@ class AlertmanagerSender:
     authorization: str | None = field(default=None, repr=False)  # value of that header, a secret
     now: Callable[[], datetime] = SystemClock().now
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Conversation:
         """Post one alert, firing or resolved; one Alertmanager that takes it is enough.
 
+        With it the one ends that its incident had under other labels. Returns the alert's labels.
         Raises DeliveryError: none took it.
         """
-        page = message.payload
+        page, labels = message.payload, labels_of(message.payload, self.labels)
         resolved = page["times"]["resolved_at"] if message.event == "resolved" else None
-        alert = alert_of(page, resolved or self._ends_at(), self.labels)
-        answers = self._post([alert])
+        alerts = [alert_of(page, resolved or self._ends_at(), labels)]
+        if (before := left_behind(message.conversation, labels)) is not None:
+            alerts.append(alert_of(page, resolved or utc_text(self.now()), before))
+        answers = self._post(alerts)
         failures = [failure for failure in answers.values() if failure is not None]
         if len(failures) == len(answers):
             # one that may take it later is worth trying again
             raise min(failures, key=lambda failure: failure.permanent)
         self._log(answers)
+        return conversation_of(labels)
 
     def keep(self, pages: Iterable[Page], *, over: bool = False) -> dict[str, DeliveryError | None]:
         """Post again what fires, or what is ``over``; returns the host and port of each
         Alertmanager → why it did not take all of it, or None.
         """
         ends_at = utc_text(self.now()) if over else self._ends_at()
-        return self._post([alert_of(page, ends_at, self.labels) for page in pages])
+        return self._post([alert_of(one, ends_at, labels_of(one, self.labels)) for one in pages])
 
     def _ends_at(self) -> str:
         lasts = timedelta(seconds=INTERVALS_OF_AN_ALERT * self.interval_seconds)

@@ -8,6 +8,7 @@ closed by 0xff).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -18,6 +19,7 @@ from driftwatch.notify.body import lines
 from driftwatch.notify.headline import complaints, where
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page_values import Page, evaluated
+from driftwatch.receivers.sender import Conversation
 
 # Alertmanager's word for "not over"
 NEVER = "0001-01-01T00:00:00Z"
@@ -36,6 +38,19 @@ def labels_of(page: Page, extra: Mapping[str, str] | None = None) -> dict[str, s
     named = {_label_name(name): cut(str(text), _VALUE_LIMIT) for name, text in labels.items()}
     # an empty value is no label there
     return {name: _encodable(text) for name, text in sorted(named.items()) if text}
+
+
+def conversation_of(labels: Mapping[str, str]) -> Conversation:
+    """What the next message of the incident needs to know: the labels of its alert."""
+    return {"labels": json.dumps(labels)}
+
+
+def left_behind(before: Conversation | None, labels: Mapping[str, str]) -> dict[str, str] | None:
+    """The labels of the alert that the receiver has, where the incident has others by now: a
+    pool's incident speaks for other servers than on its first page. None: they are the same.
+    """
+    stored: dict[str, str] | None = json.loads((before or {}).get("labels", "null"))
+    return None if stored is None or stored == labels else stored
 
 
 def _label_name(name: str) -> str:
@@ -95,12 +110,10 @@ def _lines(page: Page) -> Iterable[str]:
         yield f"{line.label}: {': '.join(filter(None, (stamp, line.text)))}"
 
 
-def alert_of(
-    page: Page, ends_at: str, extra_labels: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def alert_of(page: Page, ends_at: str, labels: Mapping[str, str]) -> dict[str, Any]:
     """An alert as ``POST /api/v2/alerts`` takes it; ``ends_at``: RFC 3339."""
     alert = {
-        "labels": labels_of(page, extra_labels),
+        "labels": labels,
         "annotations": annotations_of(page),
         "startsAt": page["times"]["started_at"],
         "endsAt": ends_at,
@@ -109,20 +122,25 @@ def alert_of(
     return {**alert, "generatorURL": url} if url else alert
 
 
-def webhook_document(page: Page, receiver: str) -> dict[str, Any]:
+def webhook_document(
+    page: Page, receiver: str, ended: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """What Alertmanager posts to a webhook for one alert: version 4, a group of its own.
 
-    ``receiver``: the receiver's name. Of a page that is over ``endsAt`` is when it resolved.
+    ``receiver``: the receiver's name; ``ended``: labels of an alert that ends with this page, and
+    that the document is about; None = it is about the page's own. Of a page that is over
+    ``endsAt`` is when it resolved.
     """
-    resolved = page["event"] == "resolved"
+    resolved = page["event"] == "resolved" or ended is not None
     status = "resolved" if resolved else "firing"
-    labels, annotations = labels_of(page), annotations_of(page)
+    labels, annotations = ended or labels_of(page), annotations_of(page)
+    ended_at = page["times"]["resolved_at"] or page["times"]["evaluated_at"]
     alert = {
         "status": status,
         "labels": labels,
         "annotations": annotations,
         "startsAt": page["times"]["started_at"],
-        "endsAt": page["times"]["resolved_at"] if resolved else NEVER,
+        "endsAt": ended_at if resolved else NEVER,
         "generatorURL": page["links"].get("driftwatch") or "",
         "fingerprint": fingerprint(labels),
     }

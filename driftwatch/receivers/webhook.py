@@ -14,9 +14,14 @@ import orjson
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.page_values import public
-from driftwatch.receivers.alerts import webhook_document
+from driftwatch.receivers.alerts import (
+    conversation_of,
+    labels_of,
+    left_behind,
+    webhook_document,
+)
 from driftwatch.receivers.http import LIMITS, Limits, post
-from driftwatch.receivers.sender import Message
+from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.settings.receivers.webhook import WebhookReceiver
 
 # over time and body: who checks it knows how old the message is. The one over the body alone stays
@@ -40,23 +45,31 @@ class WebhookSender:
     as_alertmanager: bool = False  # in the format of Alertmanager's webhooks
     now: Callable[[], datetime] = SystemClock().now
 
-    def send(self, message: Message) -> None:
-        """Post the page once.
+    def send(self, message: Message) -> Conversation | None:
+        """Post the page once; in Alertmanager's format the alert's labels are returned.
 
+        There an alert that the incident had under other labels is ended first.
         Raises DeliveryError: it was not taken.
         """
-        failure = self._post(message)
+        page, key = message.payload, message.idempotency_key
+        if not self.as_alertmanager:
+            failure, state = self._post(public(page), key), None
+        else:
+            labels, failure = labels_of(page), None
+            if (before := left_behind(message.conversation, labels)) is not None:
+                failure = self._post(webhook_document(page, self.name, before), f"{key}-labels")
+            failure = failure or self._post(webhook_document(page, self.name), key)
+            state = conversation_of(labels)
         if failure is not None:
             # raised here, outside every handler: a library's error text holds the URL
             raise failure
+        return state
 
-    def _post(self, message: Message) -> DeliveryError | None:
-        page = message.payload
-        document = webhook_document(page, self.name) if self.as_alertmanager else public(page)
+    def _post(self, document: Mapping[str, Any], idempotency_key: str) -> DeliveryError | None:
         body = orjson.dumps(document)
         headers = {
             "Content-Type": "application/json",
-            IDEMPOTENCY_HEADER: message.idempotency_key,
+            IDEMPOTENCY_HEADER: idempotency_key,
         }
         key: tuple[str, ...] = ()
         if self.secret is not None:

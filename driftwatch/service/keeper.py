@@ -83,10 +83,16 @@ class Keeper:
         try:
             posted = self._firing(name)
             answers = sender.keep(posted.values())
-            # what resolved while it was posted was resolved there first, and fires again now
-            ended = {id_: page for id_, page in posted.items() if id_ not in self._firing(name)}
+            # what resolved while it was posted, or got other labels, ended there first, and fires
+            # again now
+            firing = self._firing(name)
+            ended = [
+                page
+                for id_, page in posted.items()
+                if id_ not in firing or firing[id_]["target"] != page["target"]
+            ]
             if ended and self._may_send():
-                sender.keep(ended.values(), over=True)
+                sender.keep(ended, over=True)
         except (StoreError, DeliveryError) as error:
             self._log.warning("not posted again", receiver=name, reason=str(error))
             return

@@ -16,6 +16,7 @@ from receiver_cases import acknowledged, message, refused
 
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.alerts import labels_of, webhook_document
+from driftwatch.receivers.sender import Message
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.testing.alertmanager import BINARY, Alertmanager, NotificationServer
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
@@ -180,6 +181,48 @@ def test_the_webhook_format_is_alertmanagers(
     assert ours_firing["alerts"][0]["endsAt"] == real_firing["alerts"][0]["endsAt"]
     document = webhook_document(CASES["batch_drift"].page(), "keep")
     golden("receivers/alertmanager-webhook.json", json.dumps(document, indent=1))
+
+
+def moved(page: Mapping[str, Any], conversation: Any, event: str = "advised") -> Message:
+    """What follows once the page of one server has become that of its pool."""
+    changed = {**(resolved(page) if event == "resolved" else page), "event": event}
+    return message(changed | {"target": {"pool": "rag"}}, conversation)
+
+
+def test_a_page_that_becomes_its_pools_leaves_no_alert_of_the_server_behind() -> None:
+    page = recent(CAP).page()
+    with NotificationServer() as server:
+        hook = WebhookSender("hook", server.address, as_alertmanager=True)
+        state = hook.send(message(page))
+        state = hook.send(moved(page, state)) or state
+        hook.send(moved(page, state, "resolved"))
+        told = [(one["status"], "instance" in one["groupLabels"]) for one in server.notifications]
+        keys = [request.headers["idempotency-key"] for request in server.requests]
+    assert told == [("firing", True), ("resolved", True), ("firing", False), ("resolved", False)]
+    assert len(set(keys)) == len(keys)
+    assert all(one["alerts"][0]["endsAt"] for one in server.notifications)
+
+
+def test_one_whose_update_was_never_sent_ends_under_the_labels_that_it_has() -> None:
+    page = recent(CAP).page()
+    with NotificationServer() as server:
+        hook = WebhookSender("hook", server.address, as_alertmanager=True)
+        hook.send(moved(page, hook.send(message(page)), "resolved"))
+        told = [(one["status"], "instance" in one["groupLabels"]) for one in server.notifications]
+    assert told == [("firing", True), ("resolved", True), ("resolved", False)]
+
+
+@needs_alertmanager
+def test_alertmanager_has_one_alert_of_a_page_that_becomes_its_pools(
+    alertmanager: Alertmanager,
+) -> None:
+    to, page = sender(alertmanager.url), recent(CAP).page()
+    state = to.send(message(page))
+    state = to.send(moved(page, state)) or state
+    (held,) = alertmanager.alerts()
+    assert "instance" not in held["labels"]
+    to.send(moved(page, state, "resolved"))
+    assert alertmanager.alerts() == []
 
 
 def shape(value: Any) -> Any:

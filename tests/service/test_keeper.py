@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -135,6 +136,22 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
         store.after_reading = resolve  # the keeper has read, and posts what it has read
         keeping.keep_once("am")
         assert running.alerts() == []
+
+
+def test_what_gets_other_labels_while_it_is_posted_leaves_no_alert_behind(store: Firing) -> None:
+    with Answering() as server:
+        keeping, _ = keeper(store, receiver(server.address))
+
+        def becomes_its_pools() -> None:
+            page = (store.incident.page or {}) | {"target": {"pool": "rag"}}
+            store.incident = replace(store.incident, target={"pool": "rag"}, page=page)
+
+        store.after_reading = becomes_its_pools
+        keeping.keep_once("am")
+        posted, ended = (json.loads(request.body)[0] for request in server.requests)
+    assert posted["labels"] == ended["labels"]
+    assert "instance" in ended["labels"]
+    assert datetime.fromisoformat(ended["endsAt"]) <= datetime.now(UTC)
 
 
 def test_nothing_is_posted_without_the_lease_or_before_the_page(store: Firing) -> None:
