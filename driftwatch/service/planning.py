@@ -15,6 +15,7 @@ from driftwatch.model import Incident, Transition
 from driftwatch.notify.occasion import payload_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.receivers import Receiver, without_ignored
+from driftwatch.settings.receivers.event_table import BY_LABELS
 from driftwatch.store.store import Store, TickRecord
 
 # How far back a silence that is over can still keep an incident from being escalated.
@@ -59,6 +60,7 @@ def commit_planned(
             incidents=_without_stored_pages(plan.open_incidents, before),
             transitions=plan.transitions,
             deliveries=deliveries,
+            by_labels=[one.name for one in receivers if one.form in BY_LABELS],
             planned_actions=plan.planned_actions,
             ended_acknowledgements=plan.ended_acknowledgements,
             memory={**tick.memory, **digests.memory},

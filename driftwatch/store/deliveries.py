@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,6 +28,7 @@ from driftwatch.store.tables import conversations, deliveries, incidents, payloa
 from driftwatch.store.withdrawals import (
     NEVER_TAKEN,
     pending_or_withdrawn,
+    settle_overtaken,
     withdraw,
     withdraw_superseded,
 )
@@ -115,17 +116,22 @@ class Deliveries(Database):
             rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
             return [_delivery(row) for row in rows]
 
-    def notified(self, also: Iterable[str] = ()) -> frozenset[tuple[str, str]]:
+    def notified(
+        self, also: Iterable[str] = (), *, or_given_up: bool = False
+    ) -> frozenset[tuple[str, str]]:
         """(incident id, receiver) of open incidents whose firing page is sent or still to be sent.
 
-        ``also``: ids of incidents that are over, of which the same is asked.
+        ``also``: ids of incidents that are over, of which the same is asked; ``or_given_up``: one
+        that was given up counts too.
         """
         query = (
             select(deliveries.c.incident_id, deliveries.c.receiver)
             .join(incidents, incidents.c.id == deliveries.c.incident_id)
             .where((incidents.c.state != "resolved") | incidents.c.id.in_(sorted(also)))
-            .where(deliveries.c.event == "firing", deliveries.c.status != "dead")
+            .where(deliveries.c.event == "firing")
         )
+        if not or_given_up:
+            query = query.where(deliveries.c.status != "dead")
         with self._reading() as connection:
             return frozenset((row.incident_id, row.receiver) for row in connection.execute(query))
 
@@ -221,8 +227,12 @@ class Deliveries(Database):
             return None if document is None else dict(json.loads(document))
 
 
-def write_deliveries(connection: Connection, planned: Iterable[PlannedDelivery]) -> None:
+def write_deliveries(
+    connection: Connection, planned: Iterable[PlannedDelivery], by_labels: Collection[str] = ()
+) -> None:
     """Add planned deliveries; one that is there already stays as it is.
+
+    ``by_labels``: receivers that know alerts by their labels alone.
 
     A resolve withdraws the follow-ups that its receiver has not been sent of the incident, and a
     page of it that is :data:`STALE` by then: one message says then that it was, and that it is
@@ -261,6 +271,7 @@ def write_deliveries(connection: Connection, planned: Iterable[PlannedDelivery])
         for one, payload_id in zip(written, payload_ids, strict=True)
     ]
     withdraw_superseded(connection, over)
+    settle_overtaken(connection, written, by_labels)
     if rows:
         connection.execute(insert(deliveries), rows)
 

@@ -66,6 +66,7 @@ class TickRecord:
     # what happened; what they resolved, and what follow-ups say, is written from here
     transitions: Sequence[Transition] = ()
     deliveries: Collection[PlannedDelivery] = ()  # what is to be sent
+    by_labels: Collection[str] = ()  # receivers that know alerts by their labels alone
     planned_actions: Sequence[int] = ()  # numbers of the actions whose messages are among them
     # (incident id, until when it held) of the acknowledgements that ended
     ended_acknowledgements: Sequence[tuple[str, datetime]] = ()
@@ -186,6 +187,7 @@ class Store(
                     for one in tick.deliveries
                     if one.reason != "acknowledgement ended" or one.subject not in moved
                 ],
+                tick.by_labels,
             )
             for kind, frame in ((SCRAPES, tick.scrapes), (GPUS, tick.gpus)):
                 if frame is not None:

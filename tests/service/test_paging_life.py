@@ -131,6 +131,41 @@ def test_a_page_that_did_not_change_is_not_written_again(database: str) -> None:
         assert store.incident(INCIDENT.id).page == grown.page
 
 
+@pytest.mark.parametrize(
+    ("form", "statuses"),
+    [
+        ("webhook, format alertmanager", ["sent", "withdrawn", "sent"]),
+        ("webhook", ["sent", "sent", "sent"]),
+    ],
+)
+def test_a_resolve_that_was_not_taken_never_ends_what_fires_again(
+    tmp_path: Path, form: str, statuses: list[str]
+) -> None:
+    receivers = [Receiver("oncall", ("page",), Silent(), form=form)]
+    again = replace(INCIDENT, id="b" * 12)
+    over = replace(INCIDENT, state="resolved", resolved_at=FIRED)
+    with Store.open(tmp_path / "d.db") as store:
+        for minutes, incident, event_name in (
+            (0, INCIDENT, "firing"),
+            (20, over, "resolved"),
+            (30, again, "firing"),
+        ):
+            at = FIRED + timedelta(minutes=minutes)
+            before = store.open_incidents()
+            after = {} if event_name == "resolved" else {incident.key: incident}
+            happened = [Transition(incident, event_name, at)]  # type: ignore[arg-type]
+            commit_planned(store, PLAN, receivers, TickRecord(at, at), before, after, happened)
+            while (one := store.next_delivery("oncall", at)) is not None:
+                if minutes == 20:
+                    store.mark_failed(one, at, "503", at + timedelta(hours=1))
+                else:
+                    store.mark_sent(one, at)
+        rows = [*store.deliveries(INCIDENT.id), *store.deliveries(again.id)]
+    assert [one.status for one in rows] == statuses
+    sent = sorted((one for one in rows if one.sent_at), key=lambda one: (one.sent_at, one.id))
+    assert (sent[-1].subject, sent[-1].event) == (again.id, "firing")
+
+
 def test_what_receivers_are_sent_of_one_night(
     database: str, golden: Callable[[str, str], None]
 ) -> None:

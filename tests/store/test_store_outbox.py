@@ -198,6 +198,42 @@ def test_a_dead_resolve_takes_nothing_else_with_it(store: Store, commit: Commit)
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "dead"]
 
 
+def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
+    store: Store, commit: Commit
+) -> None:
+    """After that page it would be read as the page's own."""
+    again = replace(FIRING, id="b" * 12, firing_at=LATE)
+    ended = (Transition(RESOLVED, "resolved", SOON),)
+    for receiver in ("oncall", "hook"):
+        commit(FIRING, deliveries=(planned(receiver=receiver),))
+        (page,) = store.due_deliveries(NOW, receiver)
+        store.mark_sent(page, NOW)
+    other = replace(FIRING, id="c" * 12, key="other")
+    resolves = [planned("resolved", receiver) for receiver in ("oncall", "hook")]
+    commit(other, happened=ended, deliveries=(*resolves, planned("firing", "boss")))
+    for one in (*store.due_deliveries(SOON, "oncall"), *store.due_deliveries(SOON, "hook")):
+        store.mark_failed(one, SOON, "503", LATE + timedelta(hours=1))
+    pages = [
+        replace(planned(receiver=one), subject=incident.id, planned_at=LATE)
+        for one in ("oncall", "hook")
+        for incident in (other, again)
+    ]
+    store.commit_tick(
+        TickRecord(NOW, LATE, incidents=[again, other], deliveries=pages, by_labels=["hook"])
+    )
+    for receiver, expected in (
+        ("oncall", [("resolved", "a"), ("firing", "c"), ("firing", "b")]),
+        ("hook", [("firing", "c"), ("firing", "b")]),  # of one alert it would end the new one
+    ):
+        told = []
+        while (next_one := store.next_delivery(receiver, LATE)) is not None:
+            told.append((next_one.event, next_one.subject[0]))
+            store.mark_sent(next_one, LATE)
+        assert told == expected
+    rows = {(d.receiver, d.event): d.status for d in store.deliveries("a" * 12)}
+    assert rows["hook", "resolved"] == "withdrawn"
+
+
 def _follow_up(event: Event) -> PlannedDelivery:
     return replace(planned(event), reason=event)
 

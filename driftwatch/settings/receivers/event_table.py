@@ -60,6 +60,9 @@ TABLE: Mapping[str, Mapping[str, Handling]] = {
     "stdout": _ALL,
 }
 
+# forms that know an alert by its labels alone: a resolve ends whatever has them by then
+BY_LABELS = frozenset(("alertmanager", "webhook, format alertmanager"))
+
 # kinds that wake people: by default they take no ticket
 PAGES_ONLY = frozenset(("pagerduty",))
 
