@@ -28,8 +28,10 @@ class FiringStore(Protocol):
     def open_incidents(self) -> dict[str, Incident]:
         """Pending and firing incidents by key."""
 
-    def notified(self, also: Iterable[str] = ()) -> Collection[tuple[str, str]]:
-        """(incident id, receiver) whose firing page is sent or still to be sent."""
+    def notified(
+        self, also: Iterable[str] = (), *, or_given_up: bool = False
+    ) -> Collection[tuple[str, str]]:
+        """(incident id, receiver) whose firing page is sent, to be sent or given up."""
 
 
 class Keeper:
@@ -99,8 +101,11 @@ class Keeper:
         self._note(name, answers)
 
     def _firing(self, name: str) -> dict[str, Mapping[str, Any]]:
-        """Incident id → page of what fires and was sent to the receiver."""
-        notified = self._store.notified()
+        """Incident id → page of what fires and is the receiver's to know.
+
+        Also one that was given up: who did not take it for an hour may take it now.
+        """
+        notified = self._store.notified(or_given_up=True)
         return {
             one.id: page_of(one)
             for one in self._store.open_incidents().values()

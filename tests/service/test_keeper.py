@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from page_cases import CAP
+from page_cases import AT, CAP
 from prometheus_client import CollectorRegistry, generate_latest
 
+from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.registry import FreshSender
@@ -21,6 +23,7 @@ from driftwatch.receivers.sender import message_of
 from driftwatch.service.keeper import Keeper
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.receivers import Receiver, Reposts
+from driftwatch.store.store import Store, TickRecord
 from driftwatch.testing.alertmanager import BINARY, Alertmanager, NotificationServer
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
@@ -50,7 +53,7 @@ class Firing:
             then()
         return found
 
-    def notified(self, also: Any = ()) -> Collection[tuple[str, str]]:
+    def notified(self, also: Any = (), *, or_given_up: bool = False) -> Any:
         return {(self.incident.id, name) for name in self.names if self.sent}
 
     def resolve(self) -> None:
@@ -136,6 +139,19 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
         store.after_reading = resolve  # the keeper has read, and posts what it has read
         keeping.keep_once("am")
         assert running.alerts() == []
+
+
+def test_one_that_was_down_for_long_hears_what_fires_when_it_is_back(tmp_path: Path) -> None:
+    fired = Firing().incident
+    with Store.open(tmp_path / "d.db") as store, Answering() as server:
+        page = PlannedDelivery(fired.id, "firing", "am", "first", fired.page or {}, AT)
+        store.commit_tick(TickRecord(AT, AT, incidents=[fired], deliveries=[page]))
+        (due,) = store.due_deliveries(AT)
+        store.mark_failed(due, AT, "am: no connection", None)  # given up after an hour
+        keeping = Keeper(store, OwnMetrics().alertmanager_up)
+        keeping.adopt([receiver(server.address)])
+        keeping.keep_once("am")
+        assert len(server.requests) == 1
 
 
 def test_what_gets_other_labels_while_it_is_posted_leaves_no_alert_behind(store: Firing) -> None:
