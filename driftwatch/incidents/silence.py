@@ -95,15 +95,11 @@ def unknown_label_names(
 
 
 def silencing(incident: Incident) -> tuple[Matcher, ...]:
-    """The alert on this target, as the page's own ``silence`` command has it."""
+    """The alert on this target alone: other engines of its server are other targets."""
     names = ("instance", "engine") if incident.target.get("instance") else ("pool",)
     labels = {name: incident.target.get(name, "") for name in names}
     matchers = [Matcher("alert", "=", incident.alert)]
-    matchers += [
-        Matcher(name, "=", label)
-        for name, label in labels.items()
-        if label and (name, label) != ("engine", "0")
-    ]
+    matchers += [Matcher(name, "=", label) for name, label in labels.items() if label]
     return tuple(matchers)
 
 

@@ -13,6 +13,7 @@ from driftwatch.incidents.silence import (
     matches,
     parse_matchers,
     silenced_by,
+    silencing,
 )
 from driftwatch.matchers import Matcher, parse_matcher
 from driftwatch.model import Incident
@@ -73,6 +74,26 @@ def test_a_bad_regular_expression_is_named() -> None:
 )
 def test_matching(text: str, label: str, expected: bool) -> None:
     assert parse_matcher(text).matches({"instance": label}) is expected
+
+
+def test_the_button_silences_one_engine_of_a_server_that_has_several() -> None:
+    engines = [
+        Incident(
+            id=f"{number}" * 12,
+            key=f"X{number}",
+            rule="X",
+            alert="X",
+            severity="page",
+            target={"instance": "gpu-1:80", "engine": f"{number}", "pool": "rag"},
+            state="firing",
+            started_at=NOW,
+            last_true_at=NOW,
+        )
+        for number in range(3)
+    ]
+    for one in engines:
+        button = Silence("s", silencing(one), NOW + HOUR, "Ana", NOW, NOW)
+        assert [e.id for e in engines if matches(button, labels_of(e))] == [one.id]
 
 
 def test_a_missing_label_reads_as_empty() -> None:

@@ -290,11 +290,11 @@ def test_two_hours_of_silence_stand_in_the_thread(desk: Desk) -> None:
     (silence,) = desk.store.silences(at)
     assert silence.until == at + timedelta(hours=2)
     assert [one.text for one in silence.matchers] == [
-        "alert=BatchLimitBinding", "instance=host:8000",
+        "alert=BatchLimitBinding", "instance=host:8000", "engine=0",
     ]  # fmt: skip
     (note,) = desk.slack.thread(desk.message)
     assert note.payload["text"] == (
-        "*Silenced* by Ana until 05:01 UTC: alert=BatchLimitBinding instance=host:8000"
+        "*Silenced* by Ana until 05:01 UTC: alert=BatchLimitBinding instance=host:8000 engine=0"
     )
 
 
