@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -52,6 +52,9 @@ class SlackAppSender:
         if message.kind != "incident":
             self._post(document_of(message))
             return None
+        if "ts" not in (message.conversation or {}):
+            # of the kind that a receiver of this name had before: Slack has no message of it
+            message = replace(message, conversation=None)
         page, taker = message.payload, taker_after(message)
         before = message.conversation
         document = standing(

@@ -111,6 +111,15 @@ def test_a_deleted_message_is_posted_anew(slack: SlackWorkspace) -> None:
     assert where is not None and where["ts"] == message.ts
 
 
+@pytest.mark.parametrize("before", [{"subject": "host:8000"}, {"labels": "{}"}])
+def test_a_receiver_that_was_of_another_kind_posts_the_message_anew(
+    slack: SlackWorkspace, before: dict[str, str]
+) -> None:
+    sender(slack).send(told(CAP.resolved(), before, reason="resolved"))
+    (message,) = slack.top(CHANNEL)
+    assert line(message).startswith("✅ RESOLVED host:8000 ")
+
+
 def test_what_was_taken_and_never_answered_is_found_again(slack: SlackWorkspace) -> None:
     from dataclasses import replace
 
