@@ -9,6 +9,7 @@ from __future__ import annotations
 import smtplib
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -122,7 +123,10 @@ class EmailSender:
 
     def _plain(self, text: Any) -> str:
         raw = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-        secrets = (self.relay.password or "",)
+        user, password = self.relay.user or "", self.relay.password or ""
+        # as AUTH LOGIN and AUTH PLAIN write them
+        written = (password, f"\0{user}\0{password}") if password else ()
+        secrets = [password, *(b64encode(text.encode()).decode() for text in written)]
         return cut(clean(redact(" ".join(raw.split()), secrets)), _REASON_LIMIT)
 
 

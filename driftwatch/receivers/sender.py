@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import Kind, MessageEvent, Reason
@@ -124,11 +126,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def url_secrets(url: str) -> tuple[str, ...]:
-    """The parts of a receiver's URL that give it away: all of it, and what follows the host."""
+    """The parts of a receiver's URL that give it away: all of it, what follows the host, and a
+    login in each way in which it is written.
+    """
     rest = url.split("://", 1)[-1]
     host, slash, path = rest.partition("/")
-    parts = [url, rest, slash + path, path, host.rpartition("@")[0]]
+    login = host.rpartition("@")[0]
+    parts = [url, rest, slash + path, path, login, *login_secrets(unquote(login))]
     return tuple(part for part in parts if len(part) > 3)
+
+
+def login_secrets(login: str) -> tuple[str, str, str]:
+    """``user:password``, the password, and how a header of HTTP has them."""
+    return login, login.partition(":")[2], b64encode(login.encode()).decode()
 
 
 def next_attempt(

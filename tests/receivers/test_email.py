@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import threading
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -114,6 +115,16 @@ def test_encrypted_and_logged_in(tls: str, certificate: tuple[Path, Path]) -> No
         assert "its certificate was not accepted" in untrusted.message
         assert untrusted.permanent is False
         assert len(relay.mails) == 1
+
+
+def test_an_answer_that_repeats_the_login_is_not_kept(certificate: tuple[Path, Path]) -> None:
+    plain = b64encode(f"\0{USER}\0{PASSWORD}".encode()).decode()
+    with SmtpServer("tls", certificate, auth=True) as relay:
+        for written in (PASSWORD, b64encode(PASSWORD.encode()).decode(), plain):
+            relay.answers.append(f"550 not {written}")
+            rest = {"tls": "tls", "user": USER, "ca_file": certificate[0]}
+            error = refused(sender(relay.port, password=PASSWORD, **rest))
+            assert error.message == "mail answered 550: not <secret>"
 
 
 def test_a_relay_without_starttls_gets_no_password() -> None:

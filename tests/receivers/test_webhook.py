@@ -132,6 +132,17 @@ def test_an_answer_that_repeats_the_secret(hook: WebhookServer) -> None:
     assert "<secret>" in refused(sender(hook)).message
 
 
+def test_an_answer_that_repeats_the_login(hook: WebhookServer) -> None:
+    url = hook.url.replace("://", "://ops:can%40ary-password@")
+    written = ("can@ary-password", "ops:can%40ary-password", "b3BzOmNhbkBhcnktcGFzc3dvcmQ=")
+    for one in written:
+        hook.fail_next(401, f"not {one}")
+        message = refused(WebhookSender("ops", url)).message
+        assert message == "ops answered 401: not <secret>"
+        basic = hook.requests[-1].headers["authorization"]
+        assert basic == f"Basic {written[2]}"
+
+
 def test_the_environment_sets_neither_proxy_nor_password(
     hook: WebhookServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
