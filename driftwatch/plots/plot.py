@@ -16,8 +16,10 @@ from markupsafe import Markup, escape
 from driftwatch.notify.numbers import brief, clean, cut
 from driftwatch.plots.scales import Axis, Scale, fitted
 
-WIDTH = 640.0
-_FIRST_X, _LAST_X, _TOP, _BOTTOM = 62.0, 12.0, 10.0, 40.0
+# of a drawing: as wide as a phone, so that its text of 12 pixels is never shown below 11
+WIDTH = 340.0
+_LAST_X, _TOP = 12.0, 26.0  # the unit of the vertical axis stands above it
+_DIGIT, _LETTER = 7.7, 7.0  # widths, in pixels
 # more points than pixels show nothing more
 MOST_POINTS = 320
 # line style of a series, by its number; the class has the colour
@@ -60,29 +62,31 @@ def plot(
     x: Axis,
     y: Axis,
     *,
-    width: float = WIDTH,
-    height: float = 200.0,
+    height: float = 190.0,
     header: Sequence[str] = (),
     rows: Iterable[Sequence[str]] = (),
 ) -> Plot:
     """Draw series over two axes.
 
-    ``width``: of the drawing and ``height`` of the axes, in pixels at which a text has 12;
-    ``header``, ``rows``: the numbers, as the table below has them.
+    ``height``: of the axes with their labels, in pixels at which a text has 12; ``header``,
+    ``rows``: the numbers, as the table below has them.
     """
     thin = [thinned(one) for one in series]
-    across = Scale(fitted(x, _xs(thin)), _FIRST_X, width - _LAST_X)
-    up = Scale(fitted(y, _ys(thin), from_zero=not y.is_log), height - _BOTTOM, _TOP)
+    bottom = height - (38.0 if x.title else 22.0)
+    up = Scale(fitted(y, _ys(thin), from_zero=not y.is_log), bottom, _TOP)
+    # five signs at least, so that axes one above the other begin at one place
+    longest = max((5, *(len(text) for _, text in up.ticks())))
+    across = Scale(fitted(x, _xs(thin)), 14.0 + _DIGIT * longest, WIDTH - _LAST_X)
     parts = [*_grid(across, up, height)]
     for kind in ("hatch", "band", "level", "steps", "line", "ticks"):
         for one in thin:
             if one.kind == kind:
                 parts += _elements(one, across, up)
     parts += _beyond(thin, across, up)
-    legend = _legend(thin, width)
+    legend = _legend(thin)
     alt = escape(cut(clean(title), 300))
     svg = (
-        f'<svg class="plot" viewBox="0 0 {width:.0f} {height + legend.height:.0f}" role="img" '
+        f'<svg class="plot" viewBox="0 0 {WIDTH:.0f} {height + legend.height:.0f}" role="img" '
         f'aria-label="{alt}">{"".join(parts)}{legend.svg(height)}</svg>'
     )
     texts = tuple(tuple(row) for row in rows)
@@ -128,26 +132,23 @@ def _ys(series: Iterable[Series]) -> list[float]:
 
 
 def _grid(across: Scale, up: Scale, height: float) -> Iterator[str]:
-    bottom = height - _BOTTOM
-    yield f'<path class="axis" d="M{_FIRST_X:.0f} {_TOP:.0f}V{bottom:.0f}H{across.last:.0f}"/>'
+    first_x, bottom = across.first, up.first
+    yield f'<path class="axis" d="M{first_x:.1f} {_TOP:.0f}V{bottom:.0f}H{across.last:.0f}"/>'
     for value, text in up.ticks():
         y = up(value)
-        yield f'<path class="grid" d="M{_FIRST_X:.0f} {y:.1f}H{across.last:.0f}"/>'
-        yield f'<text x="{_FIRST_X - 6:.0f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'
+        yield f'<path class="grid" d="M{first_x:.1f} {y:.1f}H{across.last:.0f}"/>'
+        yield f'<text x="{first_x - 6:.1f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'
     for value, text in across.ticks():
         x = across(value)
         yield f'<path class="axis" d="M{x:.1f} {bottom:.0f}v4"/>'
         # a label at the very end stays inside the drawing
-        css, at = ("end", across.last + _LAST_X) if x > across.last - 6 else ("mid", x)
+        is_late = x + len(text) * _DIGIT / 2 > across.last + _LAST_X
+        css, at = ("end", across.last + _LAST_X) if is_late else ("mid", x)
         yield f'<text x="{at:.1f}" y="{bottom + 17:.0f}" class="{css}">{escape(text)}</text>'
-    middle = (across.first + across.last) / 2
-    title = escape(across.axis.title)
-    yield f'<text x="{middle:.0f}" y="{height - 6:.0f}" class="mid">{title}</text>'
-    centre = (_TOP + bottom) / 2
-    yield (
-        f'<text x="12" y="{centre:.0f}" class="mid" transform="rotate(-90 12 {centre:.0f})">'
-        f"{escape(up.axis.title)}</text>"
-    )
+    middle, title = (first_x + across.last) / 2, across.axis.title
+    if title:
+        yield f'<text x="{middle:.0f}" y="{height - 5:.0f}" class="mid">{escape(title)}</text>'
+    yield f'<text x="2" y="12">{escape(up.axis.title)}</text>'
 
 
 def _elements(series: Series, across: Scale, up: Scale) -> Iterator[str]:
@@ -157,7 +158,7 @@ def _elements(series: Series, across: Scale, up: Scale) -> Iterator[str]:
             begin_x, end_x = across(start), across(start if end is None else end)
             yield (
                 f'<rect class="hatch {css}" x="{begin_x:.1f}" y="{_TOP:.0f}" '
-                f'width="{max(end_x - begin_x, 1.0):.1f}" height="{up.first - _TOP:.0f}"/>'
+                f'width="{max(end_x - begin_x, 2.0):.1f}" height="{up.first - _TOP:.0f}"/>'
             )
             for x in _stripes(begin_x, end_x):
                 yield f'<path class="stripe {css}" d="M{x:.1f} {up.first:.0f}V{_TOP:.0f}"/>'
@@ -166,7 +167,7 @@ def _elements(series: Series, across: Scale, up: Scale) -> Iterator[str]:
     elif series.kind == "level":
         y = next((value for value in series.y if value is not None), None)
         if y is not None:
-            at = f"M{_FIRST_X:.0f} {up(y):.1f}H{across.last:.0f}"
+            at = f"M{across.first:.1f} {up(y):.1f}H{across.last:.0f}"
             yield f'<path class="line {css}"{_dash(series)} d="{at}"/>'
     elif series.kind == "ticks":
         for position, x in enumerate(series.x):
@@ -279,16 +280,16 @@ class _Legend:
         return "".join(parts)
 
 
-def _legend(series: Sequence[Series], most: float) -> _Legend:
+def _legend(series: Sequence[Series]) -> _Legend:
     """Where each name stands: as many beside each other as there is room."""
     entries: list[tuple[float, float, Series]] = []
-    x, y = _FIRST_X, 14.0
+    x, y = 2.0, 16.0
     for one in series:
         if not one.name:
             continue
-        width = 42.0 + 6.6 * min(len(one.name), 40)
-        if entries and x + width > most:
-            x, y = _FIRST_X, y + 18.0
+        width = 44.0 + _LETTER * min(len(one.name), 40)
+        if entries and x + width > WIDTH + 16.0:
+            x, y = 2.0, y + 18.0
         entries.append((x, y, one))
         x += width
     return _Legend(tuple(entries), y + 6.0 if entries else 0.0)

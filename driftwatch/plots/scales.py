@@ -22,6 +22,9 @@ class Axis:
     is_robust: bool = False  # a few values far above all others do not stretch it
 
 
+_LABEL = 52.0  # pixels from label to label beside each other, at least
+
+
 class Scale:
     """Numbers of an axis → pixels."""
 
@@ -39,17 +42,26 @@ class Scale:
         return self.first + min(max(share, 0.0), 1.0) * (self.last - self.first)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """(value, its text) of the labels."""
+        """(value, its text) of the labels, as many as have room."""
         assert self.axis.low is not None and self.axis.high is not None  # noqa: S101 - fitted
         low, high = self.axis.low, self.axis.high
         if self.axis.is_time:
-            return _time_ticks(low, high)
+            return _time_ticks(low, high, self.last - self.first)
         if self.axis.is_log:
-            return [(one, brief(one)) for one in _log_ticks(low, high)]
+            return [(one, brief(one)) for one in self._apart(_log_ticks(low, high))]
         step = _step(high - low, 5)
         first = math.ceil(low / step - 1e-9)
         values = [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
         return [(one, brief(one) if one else "0") for one in values]
+
+    def _apart(self, values: Sequence[float]) -> Sequence[float]:
+        """Those of a log axis whose labels do not touch: powers of ten go first."""
+        least = _LABEL if self.last > self.first else 14.0
+        placed: list[float] = []
+        for value in sorted(values, key=lambda one: (not math.log10(one).is_integer(), one)):
+            if all(abs(self(value) - self(other)) >= least for other in placed):
+                placed.append(value)
+        return sorted(placed)
 
 
 def fitted(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> Axis:
@@ -104,15 +116,20 @@ def _log_ticks(low: float, high: float) -> list[float]:
 _TIME_STEPS = (60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)
 
 
-def _day(at: datetime, step: float) -> str:
-    return f"{at:%a} {at.day}" if step == 86_400 else f"{at.day} {at:%b}"
+def _time_text(at: datetime, step: float) -> str:
+    if step < 86_400:
+        return f"{at:%H:%M}"
+    return f"{at:%a}" if step == 86_400 else f"{at.day} {at:%b}"
 
 
-def _time_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    step = next((one for one in _TIME_STEPS if (high - low) / one <= 7), (high - low) / 5)
+def _time_ticks(low: float, high: float, pixels: float) -> list[tuple[float, str]]:
+    """Labels of a time axis that is so long: times of a day, days of a week, or dates."""
+    rooms = ((one, 42 if one < 86_400 else 36 if one == 86_400 else _LABEL) for one in _TIME_STEPS)
+    steps = (one for one, room in rooms if (high - low) / one <= pixels / room)
+    step = next(steps, (high - low) / 5)
     first, epoch = math.ceil(low / step), datetime.fromisoformat("1970-01-01T00:00:00+00:00")
     ticks = []
     for number in range(first, math.floor(high / step) + 1):
         at = epoch + timedelta(seconds=number * step)
-        ticks.append((number * step, f"{at:%H:%M}" if step < 86_400 else _day(at, step)))
+        ticks.append((number * step, _time_text(at, step)))
     return ticks

@@ -21,10 +21,9 @@ from driftwatch.report.drift import compact
 from driftwatch.report.tables import UNKNOWN, Document, speed_text
 
 Row = Mapping[str, Any]
-WIDTH, HEIGHT = 420.0, 170.0  # of a drawing, in pixels of a phone
 # a batch that ran for less than half an hour stands in the table alone
 _LEAST_HOURS = 0.5
-_SPAN, _GREY = 3, 4  # colours of incidents and of a baseline
+_SPAN, _CHANGE, _GREY = 1, 3, 4  # colours of incidents, changes and a baseline
 
 
 class _Signal(NamedTuple):
@@ -48,6 +47,18 @@ _IN_TARGET = _Signal(
 _RATE = _Signal("tokens_per_second", "tokens/s", Axis("tokens/s", low=0.0, is_robust=True))
 
 
+def plots_of(document: Document) -> dict[str, list[Plot]]:
+    """Key of a section → its drawings, of the pools that have a timeline."""
+    timelines = document.get("timelines", ())
+    names = [timeline["pool"] for timeline in timelines]
+    pools = [pool for name in names for pool in document["pools"] if pool["pool"] == name]
+    return {
+        "week": [one for timeline in timelines for one in week_plots(timeline)],
+        "lengths": [one for pool in pools for one in length_plots(document, pool)],
+        "latency": [one for pool in pools for one in latency_plots(pool)],
+    }
+
+
 def week_plots(timeline: Row) -> Iterator[Plot]:
     """Speed, requests in target and throughput of a pool over the week; those with a value."""
     for signal, finding in (
@@ -66,7 +77,7 @@ def _over_the_week(timeline: Row, signal: _Signal, title: str) -> Plot:
     series = [*_background(timeline, signal, ends)]
     if signal is _SPEED and timeline["speed_lowest_ratio"] != values:
         lowest = _scaled(timeline["speed_lowest_ratio"], signal)
-        series.append(Series("line", "slowest server", at, lowest, colour=1))
+        series.append(Series("line", "slowest server", at, lowest, colour=2))
     series.append(Series("line", signal.label, at, _scaled(values, signal), colour=0))
     # without the midnight that ends it, whose day is not in the week
     across = Axis("", low=ends[0], high=ends[1] - 1.0, is_time=True)
@@ -74,7 +85,7 @@ def _over_the_week(timeline: Row, signal: _Signal, title: str) -> Plot:
     if up.low is None:
         lines = [one.y for one in series if one.kind in ("line", "level")]
         up = replace(up, low=_share_low([v for values in lines for v in values if v is not None]))
-    return plot(title, series, across, up, width=WIDTH, height=HEIGHT)
+    return plot(title, series, across, up, height=170.0)
 
 
 def _share_low(percents: Sequence[float]) -> float:
@@ -106,7 +117,7 @@ def _background(timeline: Row, signal: _Signal, ends: Sequence[float]) -> Iterat
     events = timeline["events"]
     if events:
         at, names = [_stamp(one["at"]) for one in events], [one["text"] for one in events]
-        yield Series("ticks", "change or restart", at, names=names, colour=1)
+        yield Series("ticks", "change or restart", at, names=names, colour=_CHANGE)
 
 
 def _stamp(text: str) -> float:
@@ -218,8 +229,6 @@ def length_plots(document: Document, pool: Row) -> Iterator[Plot]:
         series,
         Axis("", is_time=True),
         Axis("tokens, mean", low=0.0, is_robust=True),
-        width=WIDTH,
-        height=HEIGHT,
         header=("day", "prompt tokens", "generation tokens"),
         rows=numbers,
     )
@@ -247,8 +256,6 @@ def latency_plots(pool: Row) -> Iterator[Plot]:
         [Series("line", "", at, [1000 * band["itl_seconds_mean"] for band in bands])],
         Axis("requests a forward pass, mean", is_log=True),
         Axis("ITL mean, ms", low=0.0, is_robust=True),
-        width=WIDTH,
-        height=HEIGHT,
         header=("requests a forward pass, mean", "ITL mean"),
         rows=[(figure(b["requests_mean"]), milliseconds(b["itl_seconds_mean"])) for b in bands],
     )

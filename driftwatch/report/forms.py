@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from driftwatch.plots.plot import Plot
-from driftwatch.report.figures import latency_plots, length_plots, week_plots
+from driftwatch.report.figures import plots_of
 from driftwatch.report.sections import below
 from driftwatch.report.tables import Section
 from driftwatch.report.text import HEADER, MOVED, drift_cells, many, part_text, sections
@@ -95,16 +95,10 @@ def plain(text: str) -> str:
 
 def _sections_with_figures(document: Document) -> Iterator[tuple[Section, list[Plot], str]]:
     """The sections, three of them with plots, and how many pools are not drawn."""
-    names = [timeline["pool"] for timeline in document.get("timelines", ())]
-    pools = [pool for name in names for pool in document["pools"] if pool["pool"] == name]
-    more = len(document["pools"]) - len(pools)
+    names = {timeline["pool"] for timeline in document.get("timelines", ())}
+    more = sum(1 for pool in document["pools"] if pool["pool"] not in names)
     note = f"{many(more, 'pool')} not drawn; the tables have them." if more > 0 else ""
+    plots = plots_of(document)
     for section in below(document):
-        plots: list[Plot] = []
-        if section.key == "week":
-            plots = [one for row in document["timelines"] for one in week_plots(row)]
-        elif section.key == "lengths":
-            plots = [one for pool in pools for one in length_plots(document, pool)]
-        elif section.key == "latency":
-            plots = [one for pool in pools for one in latency_plots(pool)]
-        yield section, plots, note if plots else ""
+        own = plots.get(section.key, [])
+        yield section, own, note if own else ""

@@ -28,6 +28,7 @@ from driftwatch.report.tables import (
     table,
     time_text,
 )
+from driftwatch.report.tallies import VERDICTS
 from driftwatch.report.text import MOST_DECISIONS, REASON_WORDS, many, tenths
 
 
@@ -190,7 +191,7 @@ def _advice(document: Document) -> Iterator[Section]:
         word = "in target" if share else effect_name(name)
         texts = (f"{figure(off)} {unit}", f"{sign}{figure(signed)} {unit}", str(error["n"]))
         rows.append((word, *texts))
-    verdicts = ", ".join(f"{n} {name}" for name, n in record["verdicts"].items())
+    verdicts = ", ".join(f"{record['verdicts'][name]} {name}" for name in VERDICTS)
     notes = (
         f"{record['weeks']} weeks: {verdicts}, {record['open']} open; "
         f"{many(record['changes_not_advised'], 'change')} that nobody had advised.",
@@ -214,7 +215,8 @@ def _blind(document: Document) -> Iterator[Section]:
     if blind["longest_gap_hours"]:
         notes.append(f"Nobody watched for {hours_text(blind['longest_gap_hours'])} h at a stretch.")
     header = ("not judged", "% of server-minutes", "server-hours")
-    yield Section("blind", "Blind spots", header, rows, tuple(notes), frozenset({1, 2}))
+    if rows or notes:
+        yield Section("blind", "Blind spots", header, rows, tuple(notes), frozenset({1, 2}))
     columns: Mapping[str, Callable[[Document], str]] = {
         "server": lambda row: row["server"],
         "pool": lambda row: row["pool"] or UNKNOWN,

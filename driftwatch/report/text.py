@@ -15,6 +15,7 @@ from typing import Any
 from driftwatch.notify.numbers import figure, percent
 from driftwatch.report.drift import cost_text
 from driftwatch.report.outcomes import effect_name
+from driftwatch.report.tallies import VERDICTS
 
 WIDTH = 80
 LABEL = 9
@@ -124,7 +125,7 @@ def pages_text(pages: Document) -> str:
 
 def advice_text(record: Document) -> str:
     """The track record of advice, and how far its forecasts were off."""
-    verdicts = [f"{n} {name}" for name, n in record["verdicts"].items() if n]
+    verdicts = [f"{n} {name}" for name in VERDICTS if (n := record["verdicts"][name])]
     weeks = f"{record['weeks']} weeks: "
     text = weeks + (", ".join(verdicts) or "no advised change verified")
     errors = record["forecast_errors"]

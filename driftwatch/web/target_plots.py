@@ -89,7 +89,7 @@ def _signals(signals: Signals, since: datetime, until: datetime) -> dict[str, Pl
     for name in _plotted(signals):
         word, unit, _ = WORDS[name]
         elements = [*_usual(signals, name, since, until), *around, _line(signals, name, word, 0)]
-        plots[name] = plot(_title(signals, name), elements, axis, Axis(unit), height=170)
+        plots[name] = plot(_title(signals, name), elements, axis, Axis(unit))
     lines = [_line(signals, name, word, at) for at, (name, word) in enumerate(_LENGTHS.items())]
     bands = [one for name in _LENGTHS for one in _usual(signals, name, since, until)]
     others = [Series("band", "", one.x, one.y, one.low, colour=_BASELINE) for one in bands[1:]]
@@ -98,7 +98,6 @@ def _signals(signals: Signals, since: datetime, until: datetime) -> dict[str, Pl
         [*bands[:1], *others, *around, *(thinned(one, _POINTS) for one in lines)],
         axis,
         Axis("tokens"),
-        height=170,
         header=("End of span, UTC", *(word for word, _ in _columns(signals).values())),
         rows=_numbers(signals),
     )

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from driftwatch.plots.plot import MOST_POINTS, Axis, Plot, Series, plot, thinned
+from driftwatch.plots.plot import MOST_POINTS, Plot, Series, plot, thinned
+from driftwatch.plots.scales import Axis, Scale
 
 DAY = 1_772_334_000.0  # 2026-03-01T03:00:00Z
 TIME = Axis("time, UTC", is_time=True)
@@ -113,3 +114,26 @@ def test_a_plot_with_its_numbers_is_read_without_seeing_it(
     )
     golden("web/lengths.svg", str(drawn.svg).replace("><", ">\n<") + "\n")
     assert drawn.rows == (("≤ 500", "52 %", "10 %"),)
+
+
+def test_labels_beside_each_other_do_not_touch() -> None:
+    """12 pixels of text are 7.7 a digit at most; the narrowest screen shows them at 0.96."""
+    day = 86_400.0
+    axes = [
+        Axis("", low=DAY, high=DAY + days * day, is_time=True) for days in (0.125, 0.5, 2, 7, 28)
+    ]
+    axes += [Axis("", low=1, high=high, is_log=True) for high in (6, 60, 1e4, 1e6)]
+    for axis in axes:
+        labels = Scale(axis, 52.0, 328.0).ticks()
+        assert len(labels) >= 2
+        places = [Scale(axis, 52.0, 328.0)(value) for value, _ in labels]
+        for (_, one), (_, other), x, next_x in zip(
+            labels, labels[1:], places, places[1:], strict=False
+        ):
+            assert next_x - x > 7.0 * (len(one) + len(other)) / 2, (axis, labels)
+
+
+def test_a_drawing_is_no_wider_than_a_phone_shows_without_small_text() -> None:
+    box = re.search(r'viewBox="0 0 (\d+) ', busy().svg)
+    assert box is not None
+    assert 12 * (360 - 2 * 16) / float(box[1]) >= 11

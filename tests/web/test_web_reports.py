@@ -11,6 +11,7 @@ from conftest import Recorded
 from starlette.testclient import TestClient
 from web_cases import browser
 
+from driftwatch.report.figures import plots_of
 from driftwatch.report.text import sections
 from driftwatch.store import Store
 from driftwatch.web.context import Web
@@ -56,6 +57,15 @@ def test_a_report_has_the_texts_of_its_document(client: TestClient) -> None:
     assert "incidents" in {one["key"] for one in view["sections"]}
     assert view["before"]["path"] == "/reports/2026-W46"
     assert "BatchLimitBinding" in client.get("/reports/2026-W47").text
+
+
+def test_a_report_has_the_drawings_of_its_file(client: TestClient) -> None:
+    document = _view(client, "/reports/2026-W47.json")["document"]
+    html = client.get("/reports/2026-W47").text
+    assert "week" in {key for key, plots in plots_of(document).items() if plots}
+    for plots in plots_of(document).values():
+        assert all(str(one.svg) in html for one in plots)
+    assert html.index(">For you<") < html.index(">What moved<") < html.index(">Pages<")
 
 
 def test_names_of_a_report_are_escaped(client: TestClient) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from driftwatch.notify.numbers import clean, plural
+from driftwatch.plots.plot import Plot
+from driftwatch.report.figures import plots_of
 from driftwatch.report.sections import below
 from driftwatch.report.text import HEADER, MOVED, drift_cells, part_text, sections
 from driftwatch.web.page import Link, NotFound, Page, Part, View, Visit
@@ -16,6 +18,8 @@ from driftwatch.web.pages.reports import report_path, week_title
 
 PATH = "/reports/{week}"
 _MOST_ROWS, _NEAR = 400, 5
+# what a document of another version raises
+_UNDRAWABLE = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class ReportLine(Part):
@@ -64,7 +68,7 @@ def load(visit: Visit) -> ReportView:
     at = weeks.index(name)
     try:
         drawn_parts, reason = _parts(document), None
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except _UNDRAWABLE:
         # one that another version wrote may lack what this one draws
         drawn_parts = _bare(document)
         reason = "another version of driftwatch wrote this report; its JSON has all of it"
@@ -89,7 +93,7 @@ def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
     drift = None
     if document["drift"]:
         rows = tuple(tuple(map(clean, row)) for row in drift_cells(document))
-        drift = _table("moved", MOVED, tuple(HEADER), rows)
+        drift = _table("moved", MOVED, tuple(name.capitalize() for name in HEADER), rows)
     tables = [
         _table(
             one.key, one.title, one.header, one.rows, notes=one.notes, numeric=sorted(one.numeric)
@@ -102,10 +106,24 @@ def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
         "top": tuple(
             ReportLine(label=label, texts=tuple(map(clean, texts)))
             for label, texts in sections(document)
-            if not (label == MOVED and drift is not None)
         ),
         "drift": drift,
         "sections": tuple(tables),
+    }
+
+
+def plots(view: ReportView) -> dict[str, Plot]:
+    """The drawings of the report: key of the section, a dash, a number."""
+    if view.reason is not None:
+        return {}
+    try:
+        by_section = plots_of(view.document)
+    except _UNDRAWABLE:
+        return {}
+    return {
+        f"{key}-{number}": one
+        for key, several in by_section.items()
+        for number, one in enumerate(several)
     }
 
 
@@ -141,4 +159,4 @@ def _table(
     )
 
 
-PAGE = Page(PATH, "Report of a week", "report.html", ReportView, load)
+PAGE = Page(PATH, "Report of a week", "report.html", ReportView, load, plots=plots)
