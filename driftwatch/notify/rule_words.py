@@ -14,6 +14,12 @@ Line = tuple[str, str]  # a text, and the indent of its further lines
 
 def rule_lines(rule: Rule) -> Iterator[Line]:
     """The condition in words, when it fires and ends, and its file."""
+    yield from condition_lines(rule)
+    yield f"File: {rule.path}:{rule.line}", "  "
+
+
+def condition_lines(rule: Rule) -> Iterator[Line]:
+    """The condition in words, when it fires and ends."""
     yield from _condition(f"It fires {_fires(rule)}", rule.when)
     for one in rule.overrides:
         yield from _override(f"In {', '.join(one.pools)}", one.rule, rule)
@@ -23,7 +29,6 @@ def rule_lines(rule: Rule) -> Iterator[Line]:
         yield from _condition("It ends when", rule.until)
     if rule.inhibited_by:
         yield f"It does not fire while {' or '.join(rule.inhibited_by)} fires on that target", "  "
-    yield f"File: {rule.path}:{rule.line}", "  "
 
 
 def _fires(rule: Rule) -> str:

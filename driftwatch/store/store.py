@@ -25,6 +25,7 @@ from driftwatch.store.advice import (
     write_advices,
     write_verifications,
 )
+from driftwatch.store.backtests import Backtests
 from driftwatch.store.baselines import Baselines
 from driftwatch.store.batches import GPUS, SCRAPES, Batches, write_batch
 from driftwatch.store.compaction import Compaction
@@ -92,6 +93,7 @@ class Store(
     History,
     Baselines,
     AdviceHistory,
+    Backtests,
 ):
     """One database. A method is one transaction unless it says otherwise.
 

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+import orjson
 from pydantic import Field
 
+from driftwatch.backtest.stored_result import version_of
 from driftwatch.notify.numbers import clean, duration, plural
 from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.comparisons import comparisons, parts_of
@@ -18,6 +20,7 @@ from driftwatch.web.page import Part
 from driftwatch.web.rule_counts import RuleCount
 
 MONTH_DAYS = 365.25 / 12
+_OF_HISTORY = ("at", "since", "until", "servers", "data_ratio")
 
 
 class MuteWindow(Part):
@@ -39,6 +42,33 @@ class Tally(Part):
     not_useful: int
     unmarked: int = Field(description="pages that nobody marked: whether they were of use is open")
     last_firing_at: datetime | None
+
+
+class LastBacktest(Part):
+    """What the last backtest of the database said of a rule."""
+
+    at: datetime = Field(description="when it was run")
+    since: datetime
+    until: datetime
+    servers: int
+    data_ratio: float | None = Field(description="share of minutes with data")
+    incidents: int = Field(description="how often the rule would have fired")
+    per_server_month: float | None
+    undetermined_ratio: float | None = Field(
+        description="share of minutes with data without a verdict of the rule"
+    )
+    is_of_this_version: bool = Field(description="whether the rule is still what it was then")
+
+
+def last_backtest(document: bytes | None, rule: Rule) -> LastBacktest | None:
+    """Of a rule, from what the store kept; None: it was not judged, or nothing was kept."""
+    kept_result = {} if document is None else orjson.loads(document)
+    of_rule = dict(kept_result.get("rules", {}).get(rule.id, {}))
+    if not of_rule:
+        return None
+    version = of_rule.pop("version")
+    fields = {name: kept_result[name] for name in _OF_HISTORY}
+    return LastBacktest(**fields, **of_rule, is_of_this_version=version == version_of(rule))
 
 
 class RuleRow(Part):

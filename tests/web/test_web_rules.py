@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import orjson
 import pytest
 from conftest import Recorded
 from operation_cases import every_state
 from web_cases import browser
 
+from driftwatch.backtest.stored_result import version_of
 from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.store import Store
 from driftwatch.web.context import Web
@@ -113,6 +115,39 @@ def test_an_alert_has_a_page_with_each_of_its_rules(loud: Web) -> None:
     page = browser(loud).get("/rules/BatchLimitBinding").text
     assert "It ends when any of these holds" in page
     assert "/incidents?rule=BatchLimitBinding" in page
+
+
+def test_a_rule_shows_its_last_backtest_and_whether_it_is_of_this_version(
+    loud: Web, opened: Callable[[], Store], firing: Recorded
+) -> None:
+    page = browser(loud).get("/rules/BatchLimitBinding").text
+    assert "over the database keeps its result here" in page
+    (rule,) = (one for one in loud.plan.rules if one.alert == "BatchLimitBinding")
+    of_rule = {
+        "version": version_of(rule),
+        "incidents": 3,
+        "per_server_month": 0.07,
+        "undetermined_ratio": 0.12,
+    }
+    result = {
+        "at": firing.now.isoformat(),
+        "since": (firing.now - timedelta(days=30)).isoformat(),
+        "until": firing.now.isoformat(),
+        "servers": 46,
+        "data_ratio": 0.972,
+        "rules": {rule.id: of_rule},
+    }
+    with opened() as store:
+        store.keep_backtest(orjson.dumps(result))
+    page = browser(loud).get("/rules/BatchLimitBinding").text
+    assert "3 pages, 0.07 a server and month: 46 servers" in page
+    assert "no verdict in 12 % of these" in page and "was changed" not in page
+    later = replace(rule, for_seconds=600.0)
+    plan = replace(loud.plan, rules=(later,))
+    changed = browser(replace(loud, plan=plan)).get("/rules/BatchLimitBinding").text
+    assert "before this rule was changed" in changed
+    (unjudged,) = _view(loud, "/rules/EngineStuck.json")["rules"]
+    assert unjudged["backtest"] is None
 
 
 def test_an_unknown_rule_lists_those_of_a_name_like_it(loud: Web) -> None:

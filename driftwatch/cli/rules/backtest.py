@@ -17,7 +17,7 @@ from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
 from driftwatch.cli.options import Progress, print_note, print_problems
 from driftwatch.cli.output import encodable, print_json
 from driftwatch.cli.rules.budgets import budgets_of, unjudged
-from driftwatch.errors import NoVerdict, Unavailable, UsageError
+from driftwatch.errors import NoVerdict, StoreError, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.backtest.archive import Archive
@@ -186,7 +186,25 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         truth = truth.within(archive.span)
     if axes:
         return _of_grid(archive, plan, axes, wanted, truth, progress)
-    return _of_rules(archive, plan, wanted, truth, marks, (most, most_of_rule), progress)
+    report = _of_rules(archive, plan, wanted, truth, marks, (most, most_of_rule), progress)
+    if history.is_stored:
+        _keep_result(history, report, plan)
+    return report
+
+
+def _keep_result(history: History, report: BacktestReport, plan: Plan) -> None:
+    """Keep how often each rule fired in the database, for its page; a note where that fails."""
+    import orjson
+
+    from driftwatch.backtest.stored_result import result_document
+    from driftwatch.clock import SystemClock
+
+    document = result_document(report, plan.rules, SystemClock().now())
+    try:
+        with history.store() as store:
+            store.keep_backtest(orjson.dumps(document))
+    except StoreError as error:
+        print_note(f"the pages of rules do not show this result: {error.message}")
 
 
 def _of_rules(

@@ -14,7 +14,14 @@ from driftwatch.notify.rule_words import rule_lines
 from driftwatch.rulebook.rules import Rule
 from driftwatch.web.page import Link, NotFound, Page, Part, Query, View, Visit
 from driftwatch.web.pages.rules import Weeks, loudness
-from driftwatch.web.rule_views import MuteWindow, RuleRow, mute_windows, rule_path
+from driftwatch.web.rule_views import (
+    LastBacktest,
+    MuteWindow,
+    RuleRow,
+    last_backtest,
+    mute_windows,
+    rule_path,
+)
 
 PATH = "/rules/{alert}"
 _NEAR = 5
@@ -49,6 +56,7 @@ class RuleOfAlert(Part):
     tree: str | None = Field(description="that explains it; null: it has no diagnosis")
     receivers: tuple[str, ...] = Field(description="its own; none: by route and severity")
     runbook: str | None
+    backtest: LastBacktest | None = Field(description="null: none of it is kept")
     commands: tuple[str, ...]
 
 
@@ -71,7 +79,7 @@ def load(visit: Visit) -> RuleView:
     plan, alert = visit.web.plan, visit.path["alert"]
     if all(rule.alert != alert for rule in plan.rules):
         raise NotFound(f"There is no rule {clean(alert)}.", _near(alert, plan.rules))
-    loud = loudness(visit, visit.query.weeks)
+    loud, result = loudness(visit, visit.query.weeks), visit.store.last_backtest()
     pools = [(one.name, one.mute_time_intervals) for one in plan.pools if one.mute_time_intervals]
     return RuleView(
         title=f"Rule {alert}",
@@ -80,7 +88,7 @@ def load(visit: Visit) -> RuleView:
         targets=loud.targets,
         budget_pages=loud.budget_pages,
         rules=tuple(
-            _rule(rule, row)
+            _rule(rule, row, result)
             for rule, row in zip(plan.rules, loud.rows, strict=True)
             if rule.alert == alert
         ),
@@ -91,7 +99,7 @@ def load(visit: Visit) -> RuleView:
     )
 
 
-def _rule(rule: Rule, row: RuleRow) -> RuleOfAlert:
+def _rule(rule: Rule, row: RuleRow, result: bytes | None) -> RuleOfAlert:
     quoted = f"'{rule.id}'" if "{" in rule.id else rule.id
     return RuleOfAlert(
         row=row,
@@ -102,6 +110,7 @@ def _rule(rule: Rule, row: RuleRow) -> RuleOfAlert:
         tree=rule.tree,
         receivers=tuple(map(clean, rule.receivers)),
         runbook=http_url(rule.annotations.get("runbook_url")),
+        backtest=last_backtest(result, rule),
         commands=(
             f"driftwatch rules explain {quoted}",
             "driftwatch rules backtest --from 30d",
