@@ -19,7 +19,7 @@ from driftwatch.web.pages.incident import (
     without_state,
 )
 
-_MOST = 20
+_MOST, _MOST_UNTAKEN = 20, 3
 
 
 class OpenAnswer(Part):
@@ -72,6 +72,20 @@ def links_of(incidents: Sequence[Incident]) -> tuple[Link, ...]:
     """Links to at most twenty of those that fired."""
     fired = [one for one in incidents if one.state != "pending"]
     return tuple(incident_link(one) for one in fired[:_MOST])
+
+
+def untaken_of(incidents: Iterable[Incident]) -> tuple[Link, ...]:
+    """Line 1 of at most three pages that fire and that nobody has, the oldest first."""
+    firing = (
+        one
+        for one in incidents
+        if incident_state(one) == "firing" and one.part_of is None and one.page is not None
+    )
+    oldest = sorted(firing, key=lambda one: (one.started_at, one.id))[:_MOST_UNTAKEN]
+    return tuple(
+        Link(text=without_state(page_texts(one)[0], one.page or {}), path=incident_path(one.id))
+        for one in oldest
+    )
 
 
 def pending_of(incidents: Sequence[Incident]) -> int:

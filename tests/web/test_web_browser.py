@@ -126,6 +126,8 @@ def test_a_page_is_taken_without_any_script(
         tab.goto(f"{address}/")
         tab.get_by_role("link", name="BatchLimitBinding").focus()
         tab.keyboard.press("Enter")
+        tab.get_by_text("With a comment").focus()
+        tab.keyboard.press("Enter")
         tab.get_by_label("Comment").first.fill("on it")
         tab.get_by_role("button", name="Acknowledge").focus()
         tab.keyboard.press("Enter")

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Recorded
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
-from web_cases import browser, web_at
+from web_cases import ANA, browser, send, web_at
 from web_fleet_cases import END, fired, fleet_database
 
 from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules
+from driftwatch.web.context import Web
 
 LEARNING = "no baseline in use yet: 9 of 60 minutes of data"
 ROWS: list[dict[str, Any]] = [
@@ -138,6 +140,17 @@ def test_what_is_older_than_five_minutes_says_so(client: TestClient, tmp_path: P
     late = browser(web_at(tmp_path / "old.db", END + timedelta(minutes=6), tmp_path))
     assert "does driftwatch run?" in late.get("/fleet").text
     assert "does driftwatch run?" not in client.get("/fleet").text
+
+
+def test_the_first_screen_says_what_to_do_about_a_page_that_nobody_has(
+    web: Web, firing: Recorded
+) -> None:
+    client = browser(web)
+    (first,) = client.get("/fleet.json").json()["untaken"]
+    assert first["path"] == f"/incidents/{firing.incident_id}"
+    assert first["text"].startswith("host:8000: first token takes 2.5 s, all of it queueing. Set")
+    send(client, first["path"], "acknowledge", ANA)
+    assert client.get("/fleet.json").json()["untaken"] == []
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.web.fleet_minutes import Fleet
 from driftwatch.web.fleet_states import RANK, STATES, UNKNOWN, target_state, worst_incidents
-from driftwatch.web.page import Page, Part, View, Visit
+from driftwatch.web.open_answers import untaken_of
+from driftwatch.web.page import Link, Page, Part, View, Visit
 from driftwatch.web.paging import Paged, Slice, address, part_of
 from driftwatch.web.paths import pool_path, target_path
 
@@ -89,6 +90,9 @@ class FleetView(View):
     targets: int
     states: tuple[Count, ...]
     unknown: tuple[Count, ...] = Field(description="targets of unknown state, by reason")
+    untaken: tuple[Link, ...] = Field(
+        description="line 1 of pages that fire and that nobody has, the oldest first; at most 3"
+    )
     pools: tuple[str, ...]
     rows: tuple[FleetRow, ...]
     part: Slice
@@ -119,7 +123,8 @@ def load(visit: Visit) -> FleetView:
             help_text=f"one of: {', '.join(STATES)}; unknown: {' and '.join(UNKNOWN)}",
         )
     fleet = visit.web.fleet.current(visit.store)
-    entries = entries_of(fleet, visit.store.open_incidents().values())
+    incidents = visit.store.open_incidents().values()
+    entries = entries_of(fleet, incidents)
     listed = sorted(filter(_wanted(query), entries), key=_key(query))
     rows, part = part_of(listed, query, PATH)
     counts = Counter(one.state for one in entries)
@@ -137,6 +142,7 @@ def load(visit: Visit) -> FleetView:
             if counts[state]
         ),
         unknown=_by_reason(whys),
+        untaken=untaken_of(incidents),
         pools=tuple(sorted({one.target.pool or "default" for one in entries})[:_POOLS]),
         rows=tuple(_row(one, fleet) for one in rows),
         part=part,
