@@ -1,10 +1,15 @@
-"""Matchers: conditions on labels, of silences and of routes. Pure; syntax as in Alertmanager."""
+"""Matchers: conditions on labels, of silences and of routes. Pure; syntax as in Alertmanager.
+
+A regular expression is searched in time that grows with the label alone, as in Alertmanager's RE2:
+what somebody writes into a silence is compared with every incident, each minute.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from driftwatch.errors import UsageError
@@ -12,6 +17,8 @@ from driftwatch.errors import UsageError
 Operator = Literal["=", "!=", "=~", "!~"]
 
 LONGEST_MATCHER = 512
+# of one label and one expression the answer is kept, unless the label is longer than any usual one
+_KEPT_ANSWERS, _LONGEST_KEPT = 8192, 1024
 
 _MATCHER = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)(.*)", re.DOTALL)
 MATCHER_HELP = (
@@ -33,13 +40,26 @@ class Matcher:
         return f"{self.name}{self.operator}{self.value}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy it."""
+        """Whether these labels satisfy it; an expression that cannot be searched is not satisfied."""
         label = labels.get(self.name, "")
-        if self.operator in ("=", "!="):
-            equal = label == self.value
-        else:
-            equal = re.fullmatch(self.value, label, re.DOTALL) is not None
-        return equal == (self.operator in ("=", "=~"))
+        equal: bool | None = label == self.value
+        if self.operator in ("=~", "!~"):
+            is_short = len(label) <= _LONGEST_KEPT
+            equal = (_is_like if is_short else _is_like.__wrapped__)(self.value, label)
+        return equal is not None and equal == (self.operator in ("=", "=~"))
+
+
+@lru_cache(_KEPT_ANSWERS)
+def _is_like(expression: str, label: str) -> bool | None:
+    """Whether the whole label is like the expression; None: it is none that is searched."""
+    import polars as pl
+    from polars.exceptions import ComputeError
+
+    try:
+        found = pl.Series([label]).str.contains(rf"\A(?s:{expression})\z")
+    except ComputeError:
+        return None
+    return bool(found[0])
 
 
 def parse_matcher(text: str) -> Matcher:
@@ -61,4 +81,9 @@ def parse_matcher(text: str) -> Matcher:
             re.compile(value)
         except re.error as error:
             raise UsageError(f"{text!r}: not a regular expression: {error}") from None
+        if _is_like(value, "") is None:
+            raise UsageError(
+                f"{text!r}: this regular expression is not searched",
+                help_text="no look-around, no back-reference, no comment, no huge repetition",
+            )
     return Matcher(name=name, operator=operator, value=value)  # type: ignore[arg-type]

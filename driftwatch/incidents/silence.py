@@ -11,6 +11,7 @@ from driftwatch.errors import UsageError
 from driftwatch.matchers import MATCHER_HELP, Matcher, parse_matcher
 from driftwatch.model import Incident
 
+MOST_MATCHERS = 20
 # what every incident carries; a rule may group by other labels, which then stand in incidents
 LABELS = ("alert", "engine", "instance", "model_name", "pool", "rule", "severity")
 
@@ -41,9 +42,13 @@ class Silence:
 def parse_matchers(texts: Iterable[str]) -> tuple[Matcher, ...]:
     """Read the matchers of one silence.
 
-    Raises UsageError: one is wrong, there is none, or together they would match every incident.
+    Raises UsageError: one is wrong, there is none, there are more than :data:`MOST_MATCHERS`, or
+    together they would match every incident.
     """
-    matchers = tuple(parse_matcher(text) for text in texts)
+    each = tuple(texts)
+    if len(each) > MOST_MATCHERS:
+        raise UsageError(f"a silence has at most {MOST_MATCHERS} matchers")
+    matchers = tuple(parse_matcher(text) for text in each)
     if not matchers:
         raise UsageError("a silence needs at least one matcher", help_text=MATCHER_HELP)
     # as in Alertmanager: what matches a missing label alone would quieten everything
