@@ -40,7 +40,7 @@ class Matcher:
         return f"{self.name}{self.operator}{self.value}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy it; an expression that cannot be searched is not satisfied."""
+        """Whether these labels satisfy it; of an expression that cannot be searched none do."""
         label = labels.get(self.name, "")
         equal: bool | None = label == self.value
         if self.operator in ("=~", "!~"):

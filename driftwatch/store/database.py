@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -109,14 +110,35 @@ class Database:
         self.place = place
         self.lease: Lease | None = None
         self._engine = engine
+        self._own = threading.local()  # the connection of a thread's one_transaction
+
+    @contextmanager
+    def one_transaction(self) -> Iterator[None]:
+        """All that this thread reads and writes meanwhile is one write transaction, or nothing.
+
+        So an action and what is kept of it are both there, and who asks inside whether it was done
+        is asking after everybody else.
+        """
+        with self._writing() as connection:
+            self._own.connection = connection
+            try:
+                yield
+            finally:
+                self._own.connection = None
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
+        if (own := getattr(self._own, "connection", None)) is not None:
+            yield own
+            return
         with named_failures(self.place), reading(self._engine) as connection:
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
+        if (own := getattr(self._own, "connection", None)) is not None:
+            yield own
+            return
         with named_failures(self.place), writing(self._engine) as connection:
             require_lease(connection, self.lease)
             yield connection

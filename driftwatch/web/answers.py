@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import orjson
 import structlog
 from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -81,9 +83,8 @@ def _acted(web: Web, form: Form, request: Request, post: Posted, fields: Any) ->
     try:
         store = web.database.writer()
         kind = form.path.rpartition("/")[2]
-        deed = Deed(
-            web, store, path, post.person, post.at, f"web {kind} {post.salt}", web.clock.now()
-        )
+        sent = _request_id(kind, path, post)
+        deed = Deed(web, store, path, post.person, post.at, sent, web.clock.now())
         done = form.act(deed, fields)
     except StoreError:
         web.database.failed()
@@ -91,6 +92,12 @@ def _acted(web: Web, form: Form, request: Request, post: Posted, fields: Any) ->
     by, target = clean(post.person.name), clean(request.url.path)
     log.info("acted", path=target, by=by, through=post.person.by, done=done.done)
     return done
+
+
+def _request_id(kind: str, path: Mapping[str, str], post: Posted) -> str:
+    """The same for a form that is sent twice, and for no other thing or person."""
+    parts = (kind, *path.values(), post.person.name, post.salt)
+    return f"web {kind} {hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]}"
 
 
 def response_of(

@@ -61,7 +61,7 @@ async def posted(request: Request, web: Web, visitor: Visitor, *, stranger: bool
     who = person or Person("", "session")
     if who.by == "token":
         salt = request.headers.get("idempotency-key") or web.nonce()
-        return Posted(fields, who, visitor.now, salt[:100])
+        return Posted(fields, who, visitor.now, salt)
     _require_own_site(request, web)
     token = next((text for name, text in pairs if name == TOKEN_FIELD), "")
     form = web.people.form_of(token, visitor.browser, person, visitor.now)

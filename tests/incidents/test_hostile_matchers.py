@@ -25,13 +25,13 @@ print(parse_matcher(sys.argv[1]).matches({"pool": sys.argv[2]}))
 def test_no_expression_hangs(expression: str) -> None:
     """In a process of its own: what hangs in C cannot be interrupted."""
     command = [sys.executable, "-c", _SEARCH, f"pool=~{expression}", LABEL]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(
     "expression",
-    ["(?!x)a", "(?<=x)a", "(a)\\1", "(?P<n>a)(?P=n)", "(?:a{1000}){1000}", "(?x)a # b"],
+    ["(?!x)a", "(?<=x)a", "(a)\\1", "(?P<n>a)(?P=n)", "(?:a{1000}){1000}", "(?x)a #"],
 )
 def test_what_cannot_be_searched_in_bounded_time_is_refused(expression: str) -> None:
     for operator in ("=~", "!~"):

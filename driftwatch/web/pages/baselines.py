@@ -113,8 +113,9 @@ def load(visit: Visit) -> BaselinesView:
 
 def accept(deed: Deed, fields: Acceptance) -> Done:
     """Accept the window; refused where it holds what no baseline may hold."""
+    before = Done(done=False, text="it was accepted before", location=f"{PATH}?after=before")
     if deed.store.is_request_done(deed.request_id):
-        return Done(done=False, text="it was accepted before", location=f"{PATH}?after=before")
+        return before
     _require_window(fields.since, fields.until)
     material = material_of_store(deed.store, deed.web.plan)
     subject = subject_of(material, fields.of, _LINKS)
@@ -122,18 +123,21 @@ def accept(deed: Deed, fields: Acceptance) -> Done:
     baseline = accepted(window, deed.person.name, deed.now, fields.why)
     if baseline is None:
         raise UsageError("; ".join(window.refusals), help_text="take another window")
-    deed.store.add_baselines([row_of(baseline)])
-    is_new = deed.store.note_action(
-        "accept baseline",
-        deed.person.name,
-        deed.now,
-        subject=baseline.id,
-        comment=fields.why,
-        via=WEB,
-        request_id=deed.request_id,
-    )
+    with deed.store.one_transaction():
+        if deed.store.is_request_done(deed.request_id):
+            return before
+        deed.store.add_baselines([row_of(baseline)])
+        deed.store.note_action(
+            "accept baseline",
+            deed.person.name,
+            deed.now,
+            subject=baseline.id,
+            comment=fields.why,
+            via=WEB,
+            request_id=deed.request_id,
+        )
     text = f"baseline {baseline.id} of {clean(subject.name)} is in force"
-    return Done(done=is_new, text=text, location=f"{PATH}?after=accepted")
+    return Done(done=True, text=text, location=f"{PATH}?after=accepted")
 
 
 def _require_window(since: datetime, until: datetime) -> None:

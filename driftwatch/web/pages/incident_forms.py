@@ -10,6 +10,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.actions import WEB, ActionResult
 from driftwatch.incidents.silence import silencing
+from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.page import Deed, Done, Fields, Form
@@ -98,24 +99,23 @@ def silence(deed: Deed, fields: Silencing) -> Done:
     incident = incident_named(deed.store, deed.path["incident_id"])
     if incident.state == "resolved":
         raise UsageError(f"incident {incident.id} is already resolved: there is nothing to silence")
-    if deed.store.is_request_done(deed.request_id):
-        return Done(
-            done=False, text="this form was sent before", location=incident_path(incident.id)
-        )
     matchers = silencing(incident)
     until = deed.now + timedelta(hours=fields.hours)
     by, comment = deed.person.name, fields.comment
-    one = deed.store.add_silence(matchers, until=until, by=by, at=deed.now, comment=comment)
-    deed.store.note_action(
-        "silence",
-        by,
-        deed.now,
-        incident_id=incident.id,
-        subject=one.id,
-        comment=comment,
-        via=WEB,
-        request_id=deed.request_id,
-    )
+    with deed.store.one_transaction():
+        if deed.store.is_request_done(deed.request_id):
+            return _before(incident)
+        one = deed.store.add_silence(matchers, until=until, by=by, at=deed.now, comment=comment)
+        deed.store.note_action(
+            "silence",
+            by,
+            deed.now,
+            incident_id=incident.id,
+            subject=one.id,
+            comment=comment,
+            via=WEB,
+            request_id=deed.request_id,
+        )
     text = f"silenced until {moment(until, deed.now.date())}: " + " ".join(m.text for m in matchers)
     return Done(done=True, text=clean(text), location=_back(incident.id, "silenced", True))
 
@@ -124,20 +124,23 @@ def mark(deed: Deed, fields: Marking) -> Done:
     """Say whether its page was of use."""
     incident = incident_named(deed.store, deed.path["incident_id"])
     by, because = deed.person.name, fields.because
-    one = deed.store.mark(incident.id, fields.mark, by=by, at=deed.now, because=because)
-    is_new = deed.store.note_action(
-        "mark",
-        by,
-        deed.now,
-        incident_id=incident.id,
-        subject=fields.mark,
-        comment=because,
-        via=WEB,
-        request_id=deed.request_id,
-    )
-    return Done(
-        done=is_new, text=f"marked {one.mark}", location=_back(incident.id, "marked", is_new)
-    )
+    # two buttons of one form are two marks
+    sent = f"{deed.request_id} {fields.mark}"
+    with deed.store.one_transaction():
+        if deed.store.is_request_done(sent):
+            return _before(incident)
+        one = deed.store.mark(incident.id, fields.mark, by=by, at=deed.now, because=because)
+        deed.store.note_action(
+            "mark",
+            by,
+            deed.now,
+            incident_id=incident.id,
+            subject=fields.mark,
+            comment=because,
+            via=WEB,
+            request_id=sent,
+        )
+    return Done(done=True, text=f"marked {one.mark}", location=_back(incident.id, "marked", True))
 
 
 def note(deed: Deed, fields: Note) -> Done:
@@ -152,7 +155,15 @@ def note(deed: Deed, fields: Note) -> Done:
         via=WEB,
         request_id=deed.request_id,
     )
-    return Done(done=is_new, text="noted", location=_back(incident.id, "noted", is_new))
+    if not is_new:
+        return _before(incident)
+    return Done(done=True, text="noted", location=_back(incident.id, "noted", True))
+
+
+def _before(incident: Incident) -> Done:
+    """What a form that was sent before comes to."""
+    location = _back(incident.id, "before", False)
+    return Done(done=False, text="this form was sent before", location=location)
 
 
 def _back(incident_id: str, what: str, is_new: bool) -> str:

@@ -124,51 +124,44 @@ def _preview(visit: Visit, query: SilencesQuery) -> Preview:
 
 def add(deed: Deed, fields: NewSilence) -> Done:
     """Make a silence; a form that is sent twice makes one."""
-    matchers = matchers_of(fields.matchers)
-    # to the minute: two clicks on one button are the same silence, whose id is made of its times
-    at = deed.now.replace(second=0, microsecond=0)
-    if fields.start is not None and fields.start < at:
+    matchers, now = matchers_of(fields.matchers), deed.now
+    # a start is written to the minute
+    if fields.start is not None and fields.start < now.replace(second=0, microsecond=0):
         raise UsageError("a silence begins now or later", help_text="leave its start out: now")
-    if deed.store.is_request_done(deed.request_id):
-        return Done(done=False, text="this form was sent before", location=f"{PATH}?after=before")
-    until = max(fields.start or at, at) + timedelta(hours=fields.hours)
-    by, comment = deed.person.name, fields.comment
-    one = deed.store.add_silence(
-        matchers, until=until, by=by, at=at, comment=comment, starts_at=fields.start
-    )
-    is_new = deed.store.note_action(
-        "silence",
-        by,
-        deed.now,
-        subject=one.id,
-        comment=comment,
-        via=WEB,
-        request_id=deed.request_id,
-    )
+    until = max(fields.start or now, now) + timedelta(hours=fields.hours)
+    by, comment, sent = deed.person.name, fields.comment, deed.request_id
+    with deed.store.one_transaction():
+        if deed.store.is_request_done(sent):
+            before = f"{PATH}?after=before"
+            return Done(done=False, text="this form was sent before", location=before)
+        one = deed.store.add_silence(
+            matchers, until=until, by=by, at=now, comment=comment, starts_at=fields.start
+        )
+        deed.store.note_action(
+            "silence", by, now, subject=one.id, comment=comment, via=WEB, request_id=sent
+        )
     condition = " ".join(matcher.text for matcher in matchers)
     text = f"silence {one.id} until {moment(until, deed.now.date())}: {condition}"
-    after = "silenced" if is_new else "before"
-    return Done(done=is_new, text=clean(text), location=f"{PATH}?after={after}")
+    return Done(done=True, text=clean(text), location=f"{PATH}?after=silenced")
 
 
 def expire(deed: Deed, fields: Ending) -> Done:
     """End it now."""
     one = _silence(deed.store, deed.path["silence_id"])
-    # one page has a form for each silence, all with the page's token
-    request_id = f"{deed.request_id} {one.id}"
-    if deed.store.is_request_done(request_id):
-        return Done(done=False, text="it was ended before", location=f"{PATH}?after=before")
-    deed.store.expire_silence(one.id, deed.now)
-    is_new = deed.store.note_action(
-        "end silence",
-        deed.person.name,
-        deed.now,
-        subject=one.id,
-        comment=fields.comment,
-        via=WEB,
-        request_id=request_id,
-    )
-    return Done(done=is_new, text=f"silence {one.id} ended", location=f"{PATH}?after=ended")
+    with deed.store.one_transaction():
+        if deed.store.is_request_done(deed.request_id):
+            return Done(done=False, text="it was ended before", location=f"{PATH}?after=before")
+        deed.store.expire_silence(one.id, deed.now)
+        deed.store.note_action(
+            "end silence",
+            deed.person.name,
+            deed.now,
+            subject=one.id,
+            comment=fields.comment,
+            via=WEB,
+            request_id=deed.request_id,
+        )
+    return Done(done=True, text=f"silence {one.id} ended", location=f"{PATH}?after=ended")
 
 
 def _silence(store: WebStore, silence_id: str) -> Silence:

@@ -149,17 +149,18 @@ def begin_forecast(deed: Deed, fields: WhatIf) -> Done:
         database.writer().keep_forecast(number, one.model_dump_json().encode())
 
     with deed.web.forecasts.place_for(deed.person.name, keep) as begin:
-        keep(forecast)
-        deed.store.note_action(
-            "forecast",
-            deed.person.name,
-            deed.now,
-            incident_id=incident.id,
-            subject=number,
-            comment=forecast.question,
-            via=WEB,
-            request_id=deed.request_id,
-        )
+        with deed.store.one_transaction():
+            deed.store.keep_forecast(number, forecast.model_dump_json().encode())
+            deed.store.note_action(
+                "forecast",
+                deed.person.name,
+                deed.now,
+                incident_id=incident.id,
+                subject=number,
+                comment=forecast.question,
+                via=WEB,
+                request_id=deed.request_id,
+            )
         begin(Job(database.place, deed.web.plan, key, forecast))
     return Done(done=True, text=f"begun: {forecast.question}", location=location)
 

@@ -1,0 +1,149 @@
+"""What people do and what is kept of it: both or neither, once, each under its own name."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Recorded
+from operation_cases import commit, fired
+from web_cases import ANA, BEARER, BEN, browser, form_token
+
+from driftwatch.clock import SystemClock
+from driftwatch.matchers import parse_matcher
+from driftwatch.store import Store
+from driftwatch.web.context import Web
+
+# every form that changes something of an incident or a silence
+FORMS = (
+    ("/incidents/{incident}/acknowledge", {}),
+    ("/incidents/{incident}/silence", {}),
+    ("/incidents/{incident}/mark", {"mark": "useful"}),
+    ("/incidents/{incident}/note", {"comment": "on it"}),
+    ("/incidents/{incident}/what-if", {"max_num_seqs": "64"}),
+    ("/silences/add", {"matchers": "pool=x"}),
+    ("/silences/{silence}/expire", {}),
+)
+SECOND = timedelta(seconds=1)
+_TABLES = ("incidents", "silences", "marks", "pins", "memory", "actions")
+
+
+def _rows(recorded: Recorded) -> dict[str, list[Any]]:
+    with sqlite3.connect(recorded.path) as connection:
+        return {
+            name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()
+            for name in _TABLES
+        }
+
+
+@pytest.fixture
+def silence_id(opened: Callable[[], Store], copied: Recorded) -> str:
+    """A silence that holds."""
+    with opened() as store:
+        later = copied.now.replace(year=copied.now.year + 1)
+        matchers = [parse_matcher("pool=other")]
+        return store.add_silence(matchers, until=later, by="Ana", at=copied.now, comment="").id
+
+
+@pytest.mark.parametrize(("path", "fields"), FORMS, ids=lambda one: str(one)[-12:])
+def test_what_cannot_be_kept_is_not_done(
+    web: Web, copied: Recorded, silence_id: str, path: str, fields: Mapping[str, str]
+) -> None:
+    with sqlite3.connect(copied.path) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON actions BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
+    before = _rows(copied)
+    where = path.format(incident=copied.incident_id, silence=silence_id)
+    answer = browser(web).post(where, data=dict(fields), headers=BEARER)
+    assert answer.status_code == 503, answer.text
+    assert _rows(copied) == before
+    with sqlite3.connect(copied.path) as connection:
+        connection.execute("DROP TRIGGER full")
+    assert browser(web).post(where, data=dict(fields), headers=BEARER).status_code == 200
+    web.forecasts.close()
+    assert len(_rows(copied)["actions"]) == 1
+
+
+def test_a_mark_that_is_sent_again_does_not_undo_anothers(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    page = f"/incidents/{copied.incident_id}"
+    ana, ben = browser(web), browser(web)
+    data = {"form": form_token(ana.get(page, headers=ANA).text)}
+    bens = {"form": form_token(ben.get(page, headers=BEN).text)}
+    sent = [
+        ana.post(f"{page}/mark", data=data | {"mark": "useful"}, headers=ANA),
+        ben.post(f"{page}/mark", data=bens | {"mark": "not useful"}, headers=BEN),
+        ana.post(f"{page}/mark", data=data | {"mark": "useful"}, headers=ANA),
+    ]
+    assert [one.headers["location"].rpartition("=")[2] for one in sent] == [
+        *("marked", "marked"),
+        "before",
+    ]
+    with opened() as store:
+        mark = store.marks([copied.incident_id])[copied.incident_id]
+        assert (mark.mark, mark.by) == ("not useful", "Ben")
+        assert len(store.latest_actions(9)) == 2
+    # the other button of the form that is still open
+    ana.post(f"{page}/mark", data=data | {"mark": "not useful"}, headers=ANA)
+    with opened() as store:
+        assert store.marks([copied.incident_id])[copied.incident_id].by == "Ana"
+        assert len(store.latest_actions(9)) == 3
+
+
+def test_a_silence_that_many_send_at_once_is_one(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    moving = replace(web, clock=SystemClock())
+    path, number = f"/incidents/{copied.incident_id}/silence", 6
+    headers, ready = BEARER | {"Idempotency-Key": "1"}, threading.Barrier(number)
+
+    def send(_: int) -> bool:
+        client = browser(moving)
+        ready.wait(10)
+        answer = client.post(path, data={}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return bool(answer.json()["done"])
+
+    with ThreadPoolExecutor(number) as threads:
+        done = list(threads.map(send, range(number)))
+    assert sorted(done) == [False] * (number - 1) + [True]
+    with opened() as store:
+        assert (len(store.silences()), len(store.latest_actions(20))) == (1, 1)
+
+
+def test_a_key_is_of_one_person_and_one_thing(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    with opened() as store:
+        commit(store, copied.now, fired(copied.now, "1"))
+    client, key = browser(web), "x" * 200
+    for incident in (copied.incident_id, "1" * 12):
+        for who in ("Ana", "Ben"):
+            headers = BEARER | {"X-Driftwatch-Person": who, "Idempotency-Key": key + who}
+            for done in (True, False):
+                path = f"/incidents/{incident}/note"
+                answer = client.post(path, data={"comment": "seen"}, headers=headers).json()
+                assert answer["done"] is done
+                assert answer["text"] == ("noted" if done else "this form was sent before")
+    with opened() as store:
+        assert len(store.latest_actions(20)) == 4
+
+
+def test_a_silence_that_was_ended_can_be_made_anew_at_once(web: Web) -> None:
+    client, data = browser(web), {"matchers": "pool=rag-8b", "hours": "1"}
+    client.post("/silences/add", data=data, headers=BEARER)
+    (first,) = client.get("/silences.json").json()["rows"]
+    web.clock.advance(SECOND)  # type: ignore[attr-defined]
+    client.post(f"/silences/{first['silence_id']}/expire", data={}, headers=BEARER)
+    web.clock.advance(SECOND)  # type: ignore[attr-defined]
+    client.post("/silences/add", data=data, headers=BEARER)
+    states = [one["state"] for one in client.get("/silences.json").json()["rows"]]
+    assert states == ["active", "ended"]
