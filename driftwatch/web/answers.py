@@ -30,12 +30,11 @@ _TITLES = {400: "Not understood", 403: "Read-only", 404: "Not here", 409: "Not d
 _AT_MOST = 300
 
 
-def page_endpoint(web: Web, page: Page, *, as_json: bool) -> Endpoint:
-    """What answers GET for a page; ``as_json``: whatever the request accepts."""
+def page_endpoint(web: Web, page: Page) -> Endpoint:
+    """What answers GET for a page."""
 
     async def endpoint(request: Request) -> Response:
         visitor = visitor_of(request, web)
-        visitor.wants_json = as_json or visitor.wants_json
         try:
             query = _parsed(page.query, request.query_params.multi_items(), "parameter")
             view = await run_in_threadpool(_loaded, web, page, request, query, visitor)

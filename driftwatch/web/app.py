@@ -88,8 +88,8 @@ def _routes(web: Web) -> Iterator[Route]:
     for form in forms():
         yield Route(form.path, form_endpoint(web, form), methods=["POST"])
     for page in pages():  # the longer path first: {name} would take the suffix in
-        yield Route(f"{page.path}.json", page_endpoint(web, page, as_json=True))
-        yield Route(page.path, page_endpoint(web, page, as_json=False))
+        yield Route(f"{page.path}.json", page_endpoint(web, page))
+        yield Route(page.path, page_endpoint(web, page))
 
 
 def _place(error: Exception) -> str:

@@ -76,6 +76,7 @@ def page_response(
         "form_field": TOKEN_FIELD,
         "form_token": web.people.form_token(visitor.browser, visitor.person, form),
         "now": visitor.now,
+        "old_end": web.fleet.old_end(visitor.now),
         "moment": _moment(visitor.now),
         "navigation": _navigation(),
     }

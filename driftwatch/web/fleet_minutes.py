@@ -16,7 +16,6 @@ import structlog
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.slo import slo_columns
-from driftwatch.errors import DriftwatchError
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.stored_state import stored_targets
@@ -25,6 +24,8 @@ from driftwatch.web.database import Batch, WebStore
 
 LOOKED_BACK = timedelta(minutes=10)
 EACH_SECONDS = 5.0
+# the newest minute of a service that runs is younger
+OLD_AFTER = timedelta(minutes=5)
 _KEY = list(KEY_COLUMNS)
 _HISTOGRAMS = ("ttft_seconds", "tpot_seconds")
 # Counted in each minute: what means of several servers over the same minutes are made of.
@@ -63,6 +64,10 @@ class Fleet:
     # and count of each latency
     minutes: pl.DataFrame = field(default_factory=pl.DataFrame)
 
+    def is_stale(self, now: datetime) -> bool:
+        """Whether its newest minute is old, or there is none: it says nothing of now."""
+        return self.end is None or now - self.end > OLD_AFTER
+
 
 class FleetMinutes:
     """The fleet of one database, read anew where there are new minutes."""
@@ -73,6 +78,11 @@ class FleetMinutes:
         self._frames: dict[tuple[int, datetime], pl.DataFrame] = {}
         self._reading = threading.Lock()
         self._is_kept = threading.Event()
+
+    def old_end(self, now: datetime) -> datetime | None:
+        """End of the newest minute, where that is old; as it was read last, None = not or never."""
+        fleet = self._fleet
+        return fleet.end if fleet.is_stale(now) else None
 
     def current(self, store: WebStore) -> Fleet:
         """The fleet; at most :data:`EACH_SECONDS` old where a thread keeps it, else as stored."""
@@ -96,17 +106,23 @@ class FleetMinutes:
         """Refresh in a thread while the context lasts."""
         ending = threading.Event()
 
+        def keep_once() -> None:
+            try:
+                self.refresh(opened())
+                self._is_kept.set()
+            except Exception as error:  # noqa: BLE001 - the thread goes on, whatever it was
+                # who asks for a page reads by themselves, and is told
+                self._is_kept.clear()
+                reason = getattr(error, "message", None) or repr(error)[:200]
+                structlog.get_logger().warning("fleet not read", reason=reason)
+
         def keep() -> None:
-            while True:
-                try:
-                    self.refresh(opened())
-                    self._is_kept.set()
-                except DriftwatchError as error:
-                    # who asks for a page is told; here it is only not fresh
-                    self._is_kept.clear()
-                    structlog.get_logger().warning("fleet not read", reason=error.message)
-                if ending.wait(EACH_SECONDS):
-                    return
+            try:
+                keep_once()
+                while not ending.wait(EACH_SECONDS):
+                    keep_once()
+            finally:
+                self._is_kept.clear()
 
         thread = threading.Thread(target=keep, name="driftwatch-fleet", daemon=True)
         thread.start()
@@ -115,7 +131,6 @@ class FleetMinutes:
         finally:
             ending.set()
             thread.join(EACH_SECONDS)
-            self._is_kept.clear()
 
 
 def fleet_of(

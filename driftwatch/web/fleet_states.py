@@ -16,6 +16,7 @@ RANK = {state: rank for rank, state in enumerate(STATES)}
 UNKNOWN = ("no data", "not judged")
 # Of these one minute says more than an incident that is milder.
 _MILD = ("ticket", "pending", "notice")
+_STALE = "driftwatch run wrote no minute in the last 5 min"
 _SILENT = "nothing scraped in the last 10 min"
 
 
@@ -56,6 +57,14 @@ def worst_incidents(
     return worst
 
 
+def concerning(incidents: Iterable[Incident], key: TargetKey) -> set[str]:
+    """Ids of those that are about a target: its own, and those of its pool that name it."""
+    every, alone = list(incidents), {key.text: key}
+    mine = [one for one in every if key in _concerned(one, alone)]
+    speaking = {one.part_of for one in mine} - {None}
+    return {one.id for one in mine} | {one.id for one in every if one.key in speaking}
+
+
 def _order(incident: Incident) -> tuple[int, str, str]:
     return RANK[incident_state(incident)], incident.started_at.isoformat(), incident.id
 
@@ -69,9 +78,14 @@ def _concerned(incident: Incident, by_text: Mapping[str, TargetKey]) -> Iterator
     yield from (by_text[text] for text in named if text in by_text)
 
 
-def target_state(row: Mapping[str, Any], incident: Incident | None) -> TargetState:
-    """The state of one target; ``row``: of :attr:`driftwatch.web.fleet_minutes.Fleet.rows`."""
-    of_minute, reason = _of_minute(row)
+def target_state(
+    row: Mapping[str, Any], incident: Incident | None, *, is_stale: bool
+) -> TargetState:
+    """The state of one target; ``row``: of :attr:`driftwatch.web.fleet_minutes.Fleet.rows`.
+
+    ``is_stale``: its minute is old: what it says is not so now.
+    """
+    of_minute, reason = ("no data", _STALE) if is_stale else _of_minute(row)
     if incident is None:
         return TargetState(of_minute, None, reason)
     of_incident = incident_state(incident)

@@ -87,7 +87,10 @@ def _responses(good: Any, bad: Any) -> dict[str, Any]:
     return {
         "200": {"description": "OK", "content": {"application/json": {"schema": good}}},
         "default": {
-            "description": "Refused",
-            "content": {"application/json": {"schema": bad}},
+            "description": "Refused; in one line where nothing of the request was read",
+            "content": {
+                "application/json": {"schema": bad},
+                "text/plain": {"schema": {"type": "string"}},
+            },
         },
     }

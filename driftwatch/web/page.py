@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from driftwatch.plots.plot import Plot
     from driftwatch.web.context import Web
     from driftwatch.web.database import WebStore
     from driftwatch.web.people import Person
+
+
+def in_utc(at: datetime) -> datetime:
+    """A time that somebody wrote, UTC where it names no zone.
+
+    Raises ValueError: it is none of the years 1970 to 2999.
+    """
+    if not 1970 <= at.year < 3000:  # what lies around it must be a date, too
+        raise ValueError("a time of the years 1970 to 2999")
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+Moment = Annotated[datetime, AfterValidator(in_utc)]
 
 
 class Part(BaseModel):

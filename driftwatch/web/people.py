@@ -12,6 +12,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
+import structlog
+
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings.values import read_of
 from driftwatch.settings.web import ProxySettings
@@ -65,7 +67,7 @@ class People:
 
         Raises ConfigError: it cannot, or is not.
         """
-        token = self._token()
+        token = read_of(None, self._token_file)
         if token is not None and len(token) < SHORTEST_TOKEN:
             message = f"the token in this file is shorter than {SHORTEST_TOKEN} characters"
             help_text = "openssl rand -hex 32 writes one"
@@ -100,7 +102,8 @@ class People:
     def is_token(self, text: str) -> bool:
         """Whether this is the token, as its file has it now."""
         token = self._token()
-        if token is None or len(token) < SHORTEST_TOKEN:
+        if token is None:
+            structlog.get_logger().warning("no token to compare with", file=str(self._token_file))
             return False
         return hmac.compare_digest(text.encode(), token.encode())
 
@@ -143,8 +146,14 @@ class People:
         return FormToken(datetime.fromtimestamp(int(began), UTC), salt)
 
     def _token(self) -> str | None:
-        # at each use: a token that is replaced holds at once
-        return read_of(None, self._token_file)
+        """The token; None: there is none that can be used now, so it lets nobody in."""
+        try:
+            # at each use: a token that is replaced holds at once
+            token = read_of(None, self._token_file)
+        except ConfigError:
+            # being replaced, perhaps: who only looks needs none
+            return None
+        return None if token is None or len(token) < SHORTEST_TOKEN else token
 
     def _signed(self, purpose: str, text: str) -> str:
         token = self._token()

@@ -126,6 +126,7 @@ class TargetView(View):
     since: datetime = Field(description="start of the range")
     until: datetime
     is_newest: bool = Field(description="whether the range ends with the newest minute")
+    is_stale: bool = Field(description="whether the newest minute is more than 5 minutes ago")
     no_data: str | None = Field(description="why the range has none; null: it has")
     data: Link | None = Field(description="where there is some, if the range has none")
     ranges: tuple[Link, ...] = Field(description="the same target over other ranges")

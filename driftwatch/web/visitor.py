@@ -28,10 +28,7 @@ class Visitor:
 
 
 def visitor_of(request: Request, web: Web) -> Visitor:
-    """Read the headers and cookies of a request.
-
-    Raises ConfigError: the file with the token cannot be read.
-    """
+    """Read the headers and cookies of a request."""
     now, cookie = web.clock.now(), request.cookies.get(BROWSER_COOKIE, "")
     is_new = not (16 <= len(cookie) <= 64 and cookie.isascii())
     accepted = request.headers.get("accept", "")
@@ -42,7 +39,8 @@ def visitor_of(request: Request, web: Web) -> Visitor:
         person=_person(request, web, now, None if is_throttled else address),
         browser=web.nonce() if is_new else cookie,
         is_new=is_new,
-        wants_json="application/json" in accepted and "text/html" not in accepted,
+        wants_json=request.url.path.endswith(".json")
+        or ("application/json" in accepted and "text/html" not in accepted),
         now=now,
         path=request.url.path + query,
         address=address,
@@ -53,17 +51,21 @@ def visitor_of(request: Request, web: Web) -> Visitor:
 def _person(request: Request, web: Web, now: datetime, address: str | None) -> Person | None:
     """``address``: which answers for a wrong token; None: no token is looked at."""
     people = web.people
-    if (authorization := request.headers.get("authorization")) is not None:
-        if address is None:
-            return None
+    authorization = request.headers.get("authorization", "")
+    has_token = people.can_sign_in and authorization.lower().startswith("bearer ")
+    if has_token and address is not None:
         person = people.by_header(authorization, _text(request, "x-driftwatch-person"))
-        if person is None and people.can_sign_in:
-            web.attempts.count_wrong(address, now)
-        return person
+        if person is not None:
+            return person
+    # a proxy that signs people in may pass on what they signed in with
     if people.proxy_header is not None and request.client is not None:
         person = people.by_proxy(request.client.host, _text(request, people.proxy_header))
         if person is not None:
             return person
+    if has_token:
+        if address is not None:
+            web.attempts.count_wrong(address, now)
+        return None
     session = request.cookies.get(SESSION_COOKIE)
     return None if session is None else people.by_session(session, now)
 

@@ -24,6 +24,7 @@ def test_an_incident_that_is_not_there_names_those_like_it(web: Web, firing: Rec
         found = client.get(f"/incidents/{text}.json")
         assert found.status_code == 404 and found.json()["near"], text
     assert "/fleet" in client.get("/flet").text
+    assert client.get("/flet.json").json()["near"][0]["path"] == "/fleet"
 
 
 def test_a_missing_database_is_named_and_found_when_it_comes(

@@ -138,8 +138,21 @@ def test_a_wrong_parameter_is_named(client: TestClient, query: str, words: str) 
 def test_what_is_older_than_five_minutes_says_so(client: TestClient, tmp_path: Path) -> None:
     fleet_database(tmp_path / "old.db", ROWS[:1])
     late = browser(web_at(tmp_path / "old.db", END + timedelta(minutes=6), tmp_path))
-    assert "does driftwatch run?" in late.get("/fleet").text
+    (row,) = late.get("/fleet.json").json()["rows"]
+    paths = ("/fleet", row["pool_path"], row["target_path"], "/incidents", "/rules")
+    for path in paths:
+        assert "6 min ago: does driftwatch run?" in late.get(path).text, path
+        for state in ("in target", "as its baseline"):
+            assert f'">{state}</span>' not in late.get(path).text, path
     assert "does driftwatch run?" not in client.get("/fleet").text
+    view = late.get("/fleet.json").json()
+    assert view["rows"][0]["state"] == "no data"
+    assert view["unknown"][0]["name"] == "driftwatch run wrote no minute in the last 5 min"
+    target = late.get(f"{row['target_path']}.json").json()
+    assert (target["is_stale"], target["state"]) == (True, "no data")
+    assert late.get(f"{row['pool_path']}.json").json()["states"] == [
+        {"state": "no data", "servers": 1}
+    ]
 
 
 def test_the_first_screen_says_what_to_do_about_a_page_that_nobody_has(

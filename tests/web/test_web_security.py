@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -128,6 +130,37 @@ def test_a_form_is_of_one_person_in_one_browser_for_a_time(
         assert store.latest_actions(5) == []
 
 
+@pytest.mark.parametrize("text", [None, "", "x", "two\nlines of a token"])
+def test_a_token_that_cannot_be_used_stops_nobody_from_looking(
+    web: Web, page: str, tmp_path: Path, text: str | None
+) -> None:
+    """As while a secret is replaced; what is signed with nothing, or little, is nobody's."""
+    file = tmp_path / "web.token"
+    file.unlink() if text is None else file.write_text(text)
+    stranger = browser(web, address="10.0.0.8")
+    name, key = base64.urlsafe_b64encode(b"Eve X").decode(), (text or "").encode()
+    session = f"{name}.{int(web.clock.now().timestamp())}"
+    signed = hmac.new(key, f"session\n{session}".encode(), hashlib.sha256).hexdigest()
+    stranger.cookies.set("driftwatch_session", f"{session}.{signed}")
+    for path in ("/fleet", "/fleet.json", page, "/sign-in", "/nowhere"):
+        answer = stranger.get(path)
+        assert answer.status_code == (404 if path == "/nowhere" else 200), answer.text
+        assert "Eve X" not in answer.text
+        assert stranger.get(path, headers=BEARER).status_code == answer.status_code
+    assert stranger.post(f"{page}/acknowledge", headers=BEARER).status_code == 403
+    assert send(browser(web), page, "note", ANA, comment="through the proxy").status_code == 303
+
+
+@pytest.mark.parametrize("passed_on", ["Basic QW5hOnNlY3JldA==", "Bearer a.token.of-the-proxy"])
+def test_what_a_proxy_passes_on_is_no_wrong_token(web: Web, page: str, passed_on: str) -> None:
+    client, headers = browser(web), ANA | {"Authorization": passed_on}
+    for _ in range(20):
+        assert "Acknowledge as Ana" in client.get(page, headers=headers).text
+    assert client.post(f"{page}/note", data={"comment": "x"}, headers=BEARER).status_code == 200
+    # of others the same is nobody's
+    assert "Acknowledge as" not in browser(web, address="10.0.0.8").get(page, headers=headers).text
+
+
 def test_signing_in_and_out(web: Web, page: str, tmp_path: Path) -> None:
     client = browser(web, address="10.0.0.8")
     form = form_token(client.get(f"/sign-in?back={page}").text)
@@ -234,3 +267,28 @@ def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str)
     seen = ben.get(late.headers["location"], headers=BEN)
     assert "Ana has it already; nothing was changed" in seen.text
     assert "Take it from Ana" in seen.text
+
+
+def test_a_form_of_before_takes_nothing_from_who_has_it_now(web: Web, page: str) -> None:
+    ana, ben = browser(web), browser(web)
+    send(ben, page, "acknowledge", BEN)
+    html = ben.get(page, headers=BEN).text
+    assert '<input type="hidden" name="holder" value="Ben">' in html
+    data = {"form": form_token(html), "holder": "Ben"}
+    for form in ("unacknowledge", "acknowledge"):
+        send(ana, page, form, ANA)
+    late = ben.post(f"{page}/unacknowledge", data=data, headers=BEN)
+    assert late.status_code == 409 and "Ana has it now: nothing was changed" in late.text
+    assert "Ana has it" in ben.get(page, headers=BEN).text
+    again = {"form": form_token(ben.get(page, headers=BEN).text), "holder": "Ana"}
+    for after in ("taken", "before"):
+        done = ben.post(f"{page}/unacknowledge", data=again, headers=BEN)
+        assert done.headers["location"].endswith(f"after={after}")
+
+
+def test_what_an_address_claims_is_not_repeated_unless_it_holds(web: Web, page: str) -> None:
+    client = browser(web)
+    assert "no silence holds it now" in client.get(f"{page}?after=silenced").text
+    send(client, page, "silence", ANA, hours="2")
+    html = client.get(f"{page}?after=silenced").text
+    assert "silenced: see Held back" in html and "<dt>Held back</dt><dd>silenced" in html

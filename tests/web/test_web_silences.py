@@ -155,6 +155,9 @@ def test_two_silences_of_one_page_end_both(
         ("/silences/add", {"matchers": "pool=x", "hours": "1e9"}, 400),
         ("/silences/add", {"matchers": "pool=x", "start": "2020-01-01T00:00"}, 409),
         ("/silences/add", {"matchers": "severity!=x"}, 409),
+        ("/silences/add", {"matchers": "pool=x", "start": "9999-12-31T23:00:00Z"}, 400),
+        ("/silences/add", {"matchers": "pool=x", "start": "0001-01-01T00:00:00+14:00"}, 400),
+        ("/baselines/accept", {"of": "x", "since": "0001-01-01T00:00:00+14:00"}, 400),
         ("/silences/add", {}, 400),
     ],
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
+import operation_cases
 from conftest import Recorded
-from web_cases import browser
+from web_cases import browser, web_at
+from web_fleet_cases import END, fired, fleet_database
 
+from driftwatch.pipeline.plan import Pool
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.web.context import Web
 
 PATH = "/targets/host:8000"
@@ -34,6 +40,28 @@ def test_a_target_says_what_explain_says(web: Web, firing: Recorded) -> None:
     unknown = "no model 'tiny-llama' in the tables; GPU unknown (serving.gpu in driftwatch.yaml)"
     assert (view["step"]["bound"], view["step"]["reason"]) == (None, unknown)
     assert view["step"]["reason"] in unescape(html.text)
+
+
+def test_an_incident_of_other_servers_of_its_pool_is_not_its_answer(tmp_path: Path) -> None:
+    """The pool's incident names one server of three; the fleet and each page agree on whose."""
+    pool = {"pool": "p"}
+    one = operation_cases.fired(END, "a", key="pool", extent=1)
+    named = {"targets": 1, "first": ["a:8000"], "of_targets": 3}
+    speaker = replace(one, target=pool, page={**(one.page or {}), "concerned": named})
+    member = fired("b", "b:8000", state="pending", firing_at=None, part_of="pool")
+    rows = [{"instance": name} for name in ("a:8000", "b:8000", "c:8000")]
+    fleet_database(tmp_path / "pool.db", rows, [speaker, member])
+    plan = replace(plan_of_rules(()), pools=(Pool("p"),))
+    client = browser(web_at(tmp_path / "pool.db", END, tmp_path, plan=plan))
+    listed = {one["target"]: one["state"] for one in client.get("/fleet.json").json()["rows"]}
+    assert listed == {"a:8000": "firing", "b:8000": "firing", "c:8000": "as its baseline"}
+    for target, state in listed.items():
+        view = client.get(f"/targets/{target}.json").json()
+        assert view["state"] == state
+        assert (view["answer"] is not None) == (state == "firing")
+        # what is open in its pool is named either way
+        assert [one["path"] for one in view["incidents"]] == ["/incidents/" + "a" * 12]
+        assert (">firing</span>" in client.get(f"/targets/{target}").text) == (state == "firing")
 
 
 def test_a_range_is_in_the_address_and_one_without_data_says_so(web: Web) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from driftwatch.baselines.candidates import accepted, without_baseline
 from driftwatch.baselines.material import Material, material_of_store
@@ -24,7 +24,7 @@ from driftwatch.web.baseline_views import (
     waiting_names,
     window_of,
 )
-from driftwatch.web.page import Deed, Done, Fields, Form, Page, View, Visit
+from driftwatch.web.page import Deed, Done, Fields, Form, Page, View, Visit, in_utc
 from driftwatch.web.paging import Paged, Slice, part_of
 
 PATH = "/baselines"
@@ -33,6 +33,9 @@ _LINKS = PATH + "?of={}"
 _MOST_COMPARED, _MOST_NAMED = 200, 20
 
 Name = Annotated[str, Field(max_length=300, description="a target or pool")]
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(in_utc)]
 
 
 class BaselinesQuery(Paged):
@@ -64,8 +67,8 @@ class Acceptance(Fields):
     """Put a window in force as a baseline; another one of the same target or pool retires."""
 
     of: Annotated[Name, Field(min_length=1)]
-    since: AwareDatetime
-    until: AwareDatetime
+    since: Instant
+    until: Instant
     why: Annotated[str, Field(max_length=LONGEST_BECAUSE)] = ""
 
 

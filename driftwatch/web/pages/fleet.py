@@ -124,17 +124,16 @@ def load(visit: Visit) -> FleetView:
         )
     fleet = visit.web.fleet.current(visit.store)
     incidents = visit.store.open_incidents().values()
-    entries = entries_of(fleet, incidents)
+    entries = entries_of(fleet, incidents, visit.now)
     listed = sorted(filter(_wanted(query), entries), key=_key(query))
     rows, part = part_of(listed, query, PATH)
     counts = Counter(one.state for one in entries)
     whys = Counter(cut(clean(one.why), _REASON_LENGTH) for one in entries if one.why)
-    age = None if fleet.end is None else (visit.now - fleet.end).total_seconds()
     base = query.model_copy(update={"page": 1})
     return FleetView(
         title="Fleet",
         end=fleet.end,
-        is_stale=age is None or age > 300,
+        is_stale=fleet.is_stale(visit.now),
         targets=len(entries),
         states=tuple(
             Count(name=state, targets=counts[state], path=address(PATH, FleetQuery(), state=state))
@@ -162,8 +161,9 @@ def _by_reason(whys: Counter[str]) -> tuple[Count, ...]:
     return tuple(counts)
 
 
-def entries_of(fleet: Fleet, incidents: Any) -> list[Entry]:
+def entries_of(fleet: Fleet, incidents: Any, now: datetime) -> list[Entry]:
     """Every target with its state, in order; ``incidents``: the open ones."""
+    is_stale = fleet.end is not None and fleet.is_stale(now)
     worst = worst_incidents(incidents, fleet.targets)
     columns = [name for name in _COLUMNS if name in fleet.rows.columns]
     if columns:
@@ -172,7 +172,7 @@ def entries_of(fleet: Fleet, incidents: Any) -> list[Entry]:
         lines = iter([dict.fromkeys(_COLUMNS)] * len(fleet.targets))
     entries = []
     for at, ((key, target), row) in enumerate(zip(fleet.targets.items(), lines, strict=True)):
-        state = target_state(row, worst.get(key))
+        state = target_state(row, worst.get(key), is_stale=is_stale)
         entries.append(Entry(key, target, state.state, state.incident, state.reason, row, at))
     return entries
 

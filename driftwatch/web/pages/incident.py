@@ -66,6 +66,7 @@ def load(visit: Visit) -> IncidentView:
     actions = visit.store.actions(incident.id)
     path = path_steps(diagnosis, reference_values(page) if page.get("reference") else {})
     headline = without_state(summary, page)
+    holding = tuple(_holding(visit, incident))
     return IncidentView(
         title=f"{state_of(incident)} {headline}",
         incident_id=incident.id,
@@ -83,7 +84,7 @@ def load(visit: Visit) -> IncidentView:
         firing_at=incident.firing_at,
         resolved_at=incident.resolved_at,
         holder=_holder(incident),
-        holding=tuple(_holding(visit, incident)),
+        holding=holding,
         part_of=_speaker(visit, incident),
         members=_members(visit, incident),
         path=path,
@@ -100,7 +101,7 @@ def load(visit: Visit) -> IncidentView:
         forecasts=forecast_links(actions),
         silencing=" ".join(matcher.text for matcher in silencing(incident)),
         may_acknowledge=incident.state == "firing",
-        news=_news(visit.query.after, incident, visit.person),
+        news=_news(visit.query.after, incident, visit.person, is_held=bool(holding)),
     )
 
 
@@ -116,14 +117,14 @@ def incident_named(store: Any, id_prefix: str) -> Incident:
         raise NotFound(error.message, _near(store, id_prefix)) from None
 
 
-def _news(after: str, incident: Incident, person: Person | None) -> str | None:
+def _news(after: str, incident: Incident, person: Person | None, *, is_held: bool) -> str | None:
     """What came of a form, as things stand now."""
     by = incident.acknowledged_by
     if after == "before" and by is not None and (person is None or by != person.name):
         return f"{clean(by)} has it already; nothing was changed"
     words = {
         "taken": "nobody has it now" if by is None else f"{clean(by)} has it",
-        "silenced": "silenced; its receivers get nothing until then",
+        "silenced": "silenced: see Held back" if is_held else "no silence holds it now",
         "marked": "marked",
         "noted": "noted",
         "before": "nothing was changed: that was done before",
@@ -192,7 +193,7 @@ def _holder(incident: Incident) -> Holder | None:
 def _holding(visit: Visit, incident: Incident) -> Iterator[Holding]:
     end = incident.resolved_at or visit.now
     for one in visit.store.silences():
-        if one.starts_at < end and one.ends_at > incident.started_at:
+        if one.starts_at <= end and one.ends_at > incident.started_at:
             if not matches(one, labels_of(incident)):
                 continue
             verb = "silenced" if one.active(visit.now) else "was silenced"

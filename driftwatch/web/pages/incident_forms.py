@@ -30,6 +30,7 @@ class Acknowledgement(Fields):
 class GivingBack(Fields):
     """Give the incident back."""
 
+    holder: Annotated[str, Field(description="who has it, as far as the sender knows")] = ""
     comment: Comment = ""
 
 
@@ -71,16 +72,21 @@ def acknowledge(deed: Deed, fields: Acknowledgement) -> Done:
 
 
 def unacknowledge(deed: Deed, fields: GivingBack) -> Done:
-    """Give it back."""
-    incident = incident_named(deed.store, deed.path["incident_id"])
-    result = deed.store.unacknowledge(
-        incident.id,
-        deed.person.name,
-        deed.now,
-        comment=fields.comment,
-        via=WEB,
-        request_id=deed.request_id,
-    )
+    """Give it back, unless somebody else has taken it since the form was drawn."""
+    with deed.store.one_transaction():
+        incident = incident_named(deed.store, deed.path["incident_id"])
+        holder = clean(incident.acknowledged_by or "").strip()
+        is_anothers = bool(holder and fields.holder) and holder != fields.holder
+        if is_anothers and not deed.store.is_request_done(deed.request_id):
+            raise UsageError(f"{holder} has it now: nothing was changed")
+        result = deed.store.unacknowledge(
+            incident.id,
+            deed.person.name,
+            deed.now,
+            comment=fields.comment,
+            via=WEB,
+            request_id=deed.request_id,
+        )
     return _done(deed, result)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -114,14 +114,14 @@ def load(visit: Visit) -> PoolView:
     """
     name, fleet = visit.path["pool"], visit.web.fleet.current(visit.store)
     incidents = list(visit.store.open_incidents().values())
-    entries = [one for one in entries_of(fleet, incidents) if _pool(one) == name]
+    entries = [one for one in entries_of(fleet, incidents, visit.now) if _pool(one) == name]
     if not entries:
         raise _no_pool(name, fleet)
     entries.sort(key=lambda one: (RANK[one.state], one.key))
     listed, part = part_of(entries, visit.query, pool_path(name))
     mine = of_pool(incidents, name)
     counts = Counter(one.state for one in entries)
-    until, age = fleet.end, None if fleet.end is None else visit.now - fleet.end
+    until = fleet.end
     since = None if until is None else until - LOOKED_BACK
     return PoolView(
         title=f"Pool {cut(clean(name), 80)}",
@@ -132,7 +132,7 @@ def load(visit: Visit) -> PoolView:
         ),
         since=since,
         until=until,
-        is_stale=age is None or age > timedelta(minutes=5),
+        is_stale=fleet.is_stale(visit.now),
         answer=answer_of(mine),
         incidents=links_of(mine),
         pending=pending_of(mine),

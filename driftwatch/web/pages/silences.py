@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.actions import WEB
@@ -13,7 +13,18 @@ from driftwatch.incidents.silence import Silence
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.database import WebStore
-from driftwatch.web.page import Deed, Done, Fields, Form, Link, NotFound, Page, View, Visit
+from driftwatch.web.page import (
+    Deed,
+    Done,
+    Fields,
+    Form,
+    Link,
+    Moment,
+    NotFound,
+    Page,
+    View,
+    Visit,
+)
 from driftwatch.web.paging import Paged, Slice, part_of
 from driftwatch.web.silence_views import (
     LOOKED_BACK,
@@ -28,15 +39,10 @@ PATH = "/silences"
 _MOST_INCIDENTS, _NEAR = 20_000, 5
 
 
-def _in_utc(at: datetime) -> datetime:
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
 Matchers = Annotated[str, Field(max_length=4000, description="one a line, as name=value")]
 Hours = Annotated[float, Field(gt=0, le=366 * 24, description="how long")]
 Start = Annotated[
-    datetime | None,
-    AfterValidator(lambda at: None if at is None else _in_utc(at)),
+    Moment | None,
     Field(description="when it begins, UTC without a zone; none: at once"),
 ]
 

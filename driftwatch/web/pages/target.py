@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import polars as pl
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Target
@@ -16,10 +16,11 @@ from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page import diagnosis_json
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.web.fleet_minutes import Fleet
+from driftwatch.web.fleet_states import concerning
 from driftwatch.web.incident_view import Line, PathStep
 from driftwatch.web.latency_bands import latency_bands
 from driftwatch.web.open_answers import answer_of, links_of, of_target, pending_of
-from driftwatch.web.page import Link, NotFound, Page, Query, Visit
+from driftwatch.web.page import Link, Moment, NotFound, Page, Query, Visit
 from driftwatch.web.pages.fleet import entries_of
 from driftwatch.web.pages.incident import incident_link, path_steps
 from driftwatch.web.paths import TARGET, grafana_link, near, pool_link, target_link, target_path
@@ -61,15 +62,6 @@ _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "2 d": 48, "7 d": 168}
 _EPISODES, _CHANGES, _BATCHES_OF_BASELINE = 50, 40, 8
 
 
-def _utc(at: datetime) -> datetime:
-    if not 1970 <= at.year < 3000:  # what lies around it must be a date, too
-        raise ValueError("a time of the years 1970 to 2999")
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
-Moment = Annotated[datetime, AfterValidator(_utc)]
-
-
 class TargetQuery(Query):
     """The range of time; without it the last three hours that there are."""
 
@@ -101,6 +93,7 @@ def load(visit: Visit) -> TargetView:
         since=since,
         until=until,
         is_newest=is_newest,
+        is_stale=fleet.is_stale(visit.now),
         **_no_data(visit, target, since, until, has_some=bool(len(scraped))),
         ranges=tuple(_ranges(target, until, visit)),
         **_answer_parts(visit, target, answer, open_ones, fleet),
@@ -176,8 +169,11 @@ def _answer_parts(
 ) -> dict[str, Any]:
     """State, first line and advice: of the worst open incident, else of the finding."""
     mine = of_target(incidents, target.key, target.pool or "default")
-    of_incident = answer_of(mine)
-    entry = next((one for one in entries_of(fleet, incidents) if one.key == target.key), None)
+    about_it = concerning(incidents, target.key)
+    of_incident = answer_of([one for one in mine if one.id in about_it])
+    entry = next(
+        (one for one in entries_of(fleet, incidents, visit.now) if one.key == target.key), None
+    )
     text = "no scrape in these ten minutes"
     lines: tuple[Line, ...] = ()
     if answer.finding is not None:
