@@ -56,10 +56,10 @@ def _is_like(expression: str, label: str) -> bool | None:
     from polars.exceptions import ComputeError
 
     try:
-        found = pl.Series([label]).str.contains(rf"\A(?s:{expression})\z")
+        is_like = pl.Series([label]).str.contains(rf"\A(?s:{expression})\z")
     except ComputeError:
         return None
-    return bool(found[0])
+    return bool(is_like[0])
 
 
 def parse_matcher(text: str) -> Matcher:
