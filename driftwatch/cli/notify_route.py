@@ -132,7 +132,7 @@ def _cases(plan: Plan, labels: Mapping[str, str]) -> list[tuple[Rule | None, Sev
                 if labels[label] == (rule.id if label == "rule" else rule.alert)
             ]
             if not rules:
-                hint = near(labels[label], names) or "driftwatch rules list"
+                hint = near(labels[label], names) or f"{label}s: {', '.join(names)}"
                 raise UsageError(f"there is no {label} {labels[label]}", help_text=hint)
             break
     if not rules:

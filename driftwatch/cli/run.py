@@ -134,7 +134,7 @@ def _service(
     if not store.baselines_in_force():
         for words in proposing(settings, clock.now(), config):
             structlog.get_logger().info(
-                "no baseline is pinned; the past proposes one", command=words
+                "no baseline is pinned; this looks for one in the past", command=words
             )
     if settings.heartbeat is not None:
         service.beat(targets_of(settings.heartbeat), settings.heartbeat.every)

@@ -12,10 +12,10 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Duration, Time
 from driftwatch.cli.output import print_json, print_wrapped
-from driftwatch.cli.silence_screens import print_list, print_preview, unknown_labels
+from driftwatch.cli.silence_screens import print_list, print_preview, unknown_alerts, unknown_labels
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
-from driftwatch.notify.numbers import moment, plural
+from driftwatch.notify.numbers import clean, moment, plural
 from driftwatch.notify.occasion import silence_json
 
 if TYPE_CHECKING:
@@ -100,9 +100,12 @@ def command(
         silence = _added(store, parsed, start, length, by, comment, now)
         words = _words(store, silence, now)
         unknown = unknown_labels(store, silence.matchers)
+        unknown_names = unknown_alerts(store, silence.matchers, history)
     for name, close in unknown:
         hint = f"; did you mean {close}?" if close else ""
         click.echo(f"warning: no target here has a label {name}{hint}", err=True)
+    for name, hint in unknown_names:
+        click.echo(f"warning: no rule has the alert {clean(name)}; {hint}", err=True)
     _print(silence, words, as_json)
 
 

@@ -15,6 +15,7 @@ from driftwatch.notify.numbers import moment, plural, utc_text
 from driftwatch.notify.occasion import silence_json
 
 if TYPE_CHECKING:
+    from driftwatch.cli.history import History
     from driftwatch.incidents.silence import Silence
     from driftwatch.matchers import Matcher
     from driftwatch.store import Store
@@ -75,6 +76,28 @@ def unknown_labels(store: Store, matchers: Sequence[Matcher]) -> list[tuple[str,
     from driftwatch.incidents.silence import unknown_label_names
 
     return unknown_label_names(store.incidents(limit=1000, pages=False), matchers)
+
+
+def unknown_alerts(
+    store: Store, matchers: Sequence[Matcher], history: History
+) -> list[tuple[str, str]]:
+    """Alerts that a silence names and that neither a rule nor an incident has, each with a hint.
+
+    Raises: as :attr:`History.plan`.
+    """
+    from driftwatch.yaml_models import near
+
+    named = {one.value for one in matchers if (one.name, one.operator) == ("alert", "=")}
+    if not named:
+        return []
+    of_incidents = {one.alert for one in store.incidents(limit=1000, pages=False)}
+    if named <= of_incidents:
+        return []
+    alerts = of_incidents | {rule.alert for rule in history.plan.rules}
+    return [
+        (name, near(name, alerts) or f"alerts: {', '.join(sorted(alerts))}")
+        for name in sorted(named - alerts)
+    ]
 
 
 def _bare(at: datetime, now: datetime) -> str:

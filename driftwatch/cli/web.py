@@ -22,7 +22,10 @@ def command(listen: str | None, history: History) -> None:
     """
     from driftwatch.cli.database import database_of
     from driftwatch.cli.logs import configure_logs
+    from driftwatch.cli.web_extra import require_web
     from driftwatch.errors import UsageError
+
+    require_web()
     from driftwatch.service.configuration import plan_of_rules, plan_of_settings
     from driftwatch.settings import load_settings
     from driftwatch.settings.web import WebSettings, checked_listen
@@ -49,7 +52,7 @@ def command(listen: str | None, history: History) -> None:
             "serving",
             pages=f"http://{host}/",
             database=str(web.database.place),
-            acts=web.people.may_act,
+            people_may="read and act" if web.people.may_act else "read",
         )
         server_of(web).run(sockets)
     log.info("stopped")

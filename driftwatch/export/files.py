@@ -157,7 +157,7 @@ def _grafana(exported: Exported, datasource: str) -> _Body:
     for alert in exported.alerts:
         rule = alert.rule
         if rule.until is not None and alert.pending_seconds:
-            left_out.append((rule, None, f"`for` {GRAFANA_PENDING}"))
+            left_out.append((rule, None, GRAFANA_PENDING))
             continue
         alerts.append(alert)
         if rule.inhibited_by:

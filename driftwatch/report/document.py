@@ -72,11 +72,15 @@ def week_document(material: Material) -> dict[str, Any]:
 
 
 def _data_span(material: Material) -> dict[str, str | None]:
-    """Start of the first ten minutes of the week that anything is stored of, end of the last."""
+    """Start of the first ten minutes of the week that anything is stored of, end of the last.
+
+    The last ten minutes may not be over yet.
+    """
+    until = material.until.replace(microsecond=0)
     first, last = material.cells["end"].min(), material.cells["end"].max()
     if not isinstance(first, datetime) or not isinstance(last, datetime):
         return {"data_from": None, "data_to": None}
-    return {"data_from": utc_text(first - CELL_LENGTH), "data_to": utc_text(last)}
+    return {"data_from": utc_text(first - CELL_LENGTH), "data_to": utc_text(min(last, until))}
 
 
 def rounded(value: Any) -> Any:

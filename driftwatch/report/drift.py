@@ -19,6 +19,7 @@ from driftwatch.notify.numbers import (
     is_as_before,
     percent_range,
     times,
+    utc_text,
 )
 from driftwatch.notify.page_values import value
 from driftwatch.notify.phrases.traffic import length_ratio
@@ -60,7 +61,7 @@ def _row(material: Material, cause: Cause, name: Callable[[Incident], str]) -> d
         "alerts": sorted({one.alert for one in cause.every}),
         "incidents": [one.id for one in cause.every],
         "consequences": [one.id for one in cause.consequences],
-        "from": min(one.started_at for one in episodes).isoformat().replace("+00:00", "Z"),
+        "from": utc_text(min(one.started_at for one in episodes)),
         "open": bool(still),
         "cost": cost(material, family, cells),
         "done": _done(material, cause, changed),

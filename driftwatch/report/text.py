@@ -95,7 +95,7 @@ def sections(document: Document) -> Iterator[tuple[str, list[str]]]:
     more = len(document["drift"]) - MOST_DRIFTS
     rest = [f"{more} more below"] if more > 0 else []
     yield MOVED, rest if document["drift"] else ["none"]
-    yield "PAGES", [pages_text(document["pages"])]
+    yield "PAGES", [pages_text(document["pages"], document["week"]["whole"])]
     yield "ADVICE", [advice_text(document["advice"])]
     yield "BLIND", [blind_text(document["blind"])]
 
@@ -108,8 +108,8 @@ def drift_cells(document: Document, most: int = MOST_DRIFTS) -> list[tuple[str, 
     ]
 
 
-def pages_text(pages: Document) -> str:
-    """Pages against last week, and the noise budget."""
+def pages_text(pages: Document, whole: bool) -> str:
+    """Pages against last week, and the noise budget; ``whole``: the week is over."""
     parts = [f"{pages['pages']} (last week {pages['pages_last_week']})"]
     if pages["marked_not_useful"] is not None:
         parts.append(f"{pages['marked_not_useful']} marked not useful")
@@ -119,7 +119,8 @@ def pages_text(pages: Document) -> str:
         parts.append(f"{pages['silenced']} silenced")
     budget = pages["budget_false_episodes"]
     over = "over the budget of" if pages["over_budget"] else "budget"
-    allowed = f"{over} {figure(budget, 2)} a week" if budget else "no budget without servers"
+    time = "a week" if whole else "so far"
+    allowed = f"{over} {figure(budget, 2)} {time}" if budget else "no budget without servers"
     return f"{parts[0]}; {', '.join([*parts[1:], allowed])}"
 
 

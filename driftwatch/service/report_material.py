@@ -303,7 +303,7 @@ def _declared(plan: Plan) -> Iterator[Reference]:
 
 
 def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
-    """Baselines that were proposed and that no baseline was made of."""
+    """Baselines that were proposed, that pin takes, and that no baseline was made of."""
     proposals = store.proposals()
     if proposals is None:
         return
@@ -314,7 +314,7 @@ def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
     }
     for one in orjson.loads(proposals):
         since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))
-        if end <= until and (since, end) not in in_force:
+        if end <= until and (since, end) not in in_force and not one.get("lacking"):
             yield Proposed(str(one["id"]), str(one["name"]), since, end)
 
 

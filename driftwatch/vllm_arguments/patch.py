@@ -20,7 +20,11 @@ from driftwatch.vllm_arguments.images import Surroundings
 from driftwatch.vllm_arguments.manifests import CommandLine, Walk
 from driftwatch.vllm_arguments.values import is_unknown, number_of
 from driftwatch.yaml_events import Event, pure_events
-from driftwatch.yaml_positions import LINE_BREAK, Place, YamlFile
+from driftwatch.yaml_positions import LINE_BREAK, Entries, Items, Place, Scalar, YamlFile
+
+# the kinds of sources in driftwatch.yaml
+_SOURCES = {"prometheus", "pages", "recording", "dcgm", "nvml"}
+_NONE = (Place(1, 1), Scalar(Place(1, 1), None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,10 @@ def server_in(path: str, text: str, *, line: int | None = None) -> Server:
         raise ConfigError((problem,))
     if file.problems:
         raise ConfigError(tuple(file.problems))
+    if (place := _own_configuration(file)) is not None:
+        message = "this is a configuration of driftwatch: no server starts from it"
+        help_text = "give the file that vLLM starts from"
+        raise ConfigError((file.problem(place, "no-server", message, help_text, "error"),))
     walk = Walk()
     if file.root is not None:
         walk.visit(file.root, Surroundings())
@@ -178,6 +186,16 @@ def server_in(path: str, text: str, *, line: int | None = None) -> Server:
     if len(chosen) == 1:
         return Server(file, next(iter(chosen.values())))
     raise ConfigError(tuple(_not_one(file, text, list(servers), line)))
+
+
+def _own_configuration(file: YamlFile) -> Place | None:
+    """Where a configuration of driftwatch names its sources; None in another file."""
+    for root in file.root.items if isinstance(file.root, Items) else ():
+        place, sources = root.entries.get("sources", _NONE) if isinstance(root, Entries) else _NONE
+        for source in sources.items if isinstance(sources, Items) else ():
+            if isinstance(source, Entries) and _SOURCES & source.entries.keys():
+                return place
+    return None
 
 
 def _not_one(

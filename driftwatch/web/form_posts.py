@@ -22,6 +22,7 @@ _READ_ONLY = (
     "You may look, and not act: nobody who may act has signed in here. "
     "Sign in, send the token as Authorization: Bearer, or come through the configured proxy."
 )
+_WRONG_TOKEN = "The token in Authorization: Bearer is not the one in web.token_file."  # noqa: S105
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ async def posted(request: Request, web: Web, visitor: Visitor, *, stranger: bool
     if person is None and visitor.is_throttled:
         raise HTTPException(429, "Too many wrong tokens came from this address: wait 60 seconds.")
     if person is None and not stranger:
-        raise HTTPException(403, _READ_ONLY)
+        sent = request.headers.get("authorization", "").lower().startswith("bearer ")
+        raise HTTPException(403, _WRONG_TOKEN if sent and web.people.can_sign_in else _READ_ONLY)
     body = await _body(request)
     try:
         pairs = parse_qsl(

@@ -73,19 +73,12 @@ def listening(web: Web) -> Iterator[tuple[str, list[socket.socket]]]:
 
 
 def server_of(web: Web) -> Server:
-    """What serves it; ``run(sockets)`` returns after SIGTERM or Ctrl-C.
+    """What serves it; ``run(sockets)`` returns after SIGTERM or Ctrl-C."""
+    import uvicorn
 
-    Raises UsageError: the extra is not installed.
-    """
-    try:
-        import uvicorn
+    from driftwatch.web.app import application
+    from driftwatch.web.slow_clients import MOST_CONNECTIONS, BoundedConnection
 
-        from driftwatch.web.app import application
-        from driftwatch.web.slow_clients import MOST_CONNECTIONS, BoundedConnection
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "the web is not installed", help_text="pip install 'vllm-driftwatch[web]'"
-        ) from error
     config = uvicorn.Config(
         application(web),
         http=BoundedConnection,

@@ -156,6 +156,16 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     assert run("silence", "--expire", id_)[0] == 2
 
 
+def test_an_alert_that_no_rule_has_is_warned_of(run: Run, fill: Callable[..., Path]) -> None:
+    fill(incident("a", alert="OfAnEarlierRule"))
+    code, out, err = run("silence", "alert=EngineStuk", "pool=p", "--for", "1h")
+    assert code == 0 and out.startswith("silence ")
+    assert err == "warning: no rule has the alert EngineStuk; did you mean EngineStuck?\n"
+    assert "; alerts: AcceptanceFell, " in run("silence", "alert=X", "--for", "1h")[2]
+    for fine in ("alert=EngineStuck", "alert=OfAnEarlierRule", "alert=~X.*"):
+        assert run("silence", fine, "--for", "1h")[2] == ""
+
+
 def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Path]) -> None:
     fill(incident("a"))
     assert "matches no open incident now" in run("silence", "alert=Typo", "--for", "1h")[1]

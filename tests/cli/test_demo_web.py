@@ -65,3 +65,19 @@ def test_only_a_terminal_is_served_by_itself(monkeypatch: pytest.MonkeyPatch) ->
     assert is_for_web(True, io.StringIO())
     monkeypatch.setenv("CI", "true")
     assert not is_for_web(None, Terminal())
+
+
+@pytest.mark.parametrize("typed", [["web", "--db", "none.db"], ["demo", "--web", "--fast"]])
+def test_without_the_extra_both_name_it(typed: list[str], tmp_path: Path) -> None:
+    missing = "sys.modules['starlette'] = sys.modules['uvicorn'] = None"
+    main = "from driftwatch.cli.main import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import sys; {missing}; {main}", *typed],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    error, help_text = ran.stderr.splitlines()
+    assert error == "error: the web is not installed" and "'vllm-driftwatch[web]'" in help_text

@@ -125,7 +125,7 @@ def test_nobody_is_a_problem(run: Run, tmp_path: Path, golden: Callable[[str, st
     [
         (["severity=pag"], "there is no severity pag\nhelp: did you mean page?"),
         (["BatchLimitBindng"], "no alert BatchLimitBindng\nhelp: did you mean BatchLimitBinding?"),
-        (["rule=X"], "there is no rule X\nhelp: driftwatch rules list"),
+        (["rule=X"], "there is no rule X\nhelp: rules: "),
         (["pool=a", "pool=b"], "label pool is given twice"),
         (["1=x"], "'1=x' is no label"),
     ],

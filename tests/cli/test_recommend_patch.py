@@ -84,6 +84,7 @@ def test_without_advice_nothing_is_written(
         ("values.yaml:3", "values.yaml:6:9: error[several-servers] server 1 of 1 in this file"),
         ("latin.yaml", "latin.yaml:1:6: error[encoding] byte 0xfc is not UTF-8"),
         (".", ".: error[unreadable] cannot be read: is a directory"),
+        ("driftwatch.yaml", "driftwatch.yaml:1:1: error[no-server] this is a configuration of"),
     ],
 )
 def test_a_file_that_cannot_be_patched_is_refused_before_anything_runs(
@@ -94,6 +95,8 @@ def test_a_file_that_cannot_be_patched_is_refused_before_anything_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file.with_name("latin.yaml").write_bytes(b"key: \xfc\n")
+    own = "sources: [{nvml: true}]\npools: [{name: p, serving: {max_num_seqs: 8}}]\n"
+    file.with_name("driftwatch.yaml").write_text(own, encoding="utf-8")
     if name == "values.yaml":
         file.chmod(0o444)
     # the target does not exist: it would be refused, had anything been read of it

@@ -92,7 +92,7 @@ def test_doctor_without_a_configuration_names_the_flags(
 
 def test_a_label_that_nothing_has_is_warned_of(run: Run) -> None:
     assert run("db", "upgrade")[0] == 0
-    code, out, err = run("silence", "instnce=a", "alert=X", "--for", "1h")
+    code, out, err = run("silence", "instnce=a", "alert=EngineStuck", "--for", "1h")
     assert code == 0
     assert out.startswith("silence ")
     assert err == "warning: no target here has a label instnce; did you mean instance?\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,17 +30,25 @@ def typed(path: Path) -> Iterator[tuple[str, list[str]]]:
             yield match[1], match[2].split()
 
 
+def command_typed(verb: str, words: list[str]) -> click.Command | None:
+    """The command, or its group where a placeholder or nothing stands for it; None: no such one."""
+    if verb not in VERBS:
+        return None
+    command = command_of(verb)
+    if isinstance(command, click.Group) and words and re.fullmatch(r"[a-z]+", words[0]):
+        # a lazy group has its commands on demand only
+        return command.get_command(click.Context(command), words[0])
+    return command
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_command_shown_is_one(path: Path) -> None:
     wrong = []
     for verb, words in typed(path):
-        if verb not in VERBS:
-            wrong.append(verb)
+        command = command_typed(verb, words)
+        if command is None:
+            wrong.append(" ".join([verb, *words[:1]]))
             continue
-        command: click.Command = command_of(verb)
-        if isinstance(command, click.Group) and words:
-            # a lazy group has its commands on demand only
-            command = command.get_command(click.Context(command), words[0]) or command
         known = {
             option
             for parameter in command.params
@@ -49,6 +58,28 @@ def test_every_command_shown_is_one(path: Path) -> None:
             f"{verb} {word}" for word in words if re.match(r"--?[a-z]", word) and word not in known
         ]
     assert wrong == []
+
+
+# "driftwatch rules export" and "driftwatch run" in a help, an error or a page; not "driftwatch is"
+SAID = re.compile(r"\bdriftwatch (" + "|".join(sorted(VERBS)) + r")(?: ([a-z]+))?\b")
+
+
+def test_every_command_of_a_group_that_a_text_names_is_one() -> None:
+    """Helps and errors of the source send readers to commands; a group needs one of its own."""
+    wrong = []
+    for path in sorted((ROOT / "driftwatch").rglob("*.py")):
+        for literal in texts_of(path):
+            for verb, word in SAID.findall(literal):
+                if word and command_typed(verb, [word]) is None:
+                    wrong.append(f"{path.name}: driftwatch {verb} {word}")
+    assert wrong == []
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """Text literals of a module."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def test_commands_are_found_in_text_and_blocks(tmp_path: Path) -> None:

@@ -237,6 +237,21 @@ def test_one_side_of_an_or_is_enough_to_fire_and_the_other_is_told(shared_data: 
     assert _doctor(scrapes, _gpus(scrapes), plan).ready
 
 
+def test_a_rule_is_lost_to_what_is_enough_by_itself(shared_data: Path) -> None:
+    scrapes = _cut(shared_data)
+    longer = "prompt_tokens_mean_2m_ratio >= 1.5"
+    plan = _plan(NOTHING, _rule("Drift", f"{longer} AND (slo_missed OR slo_missed IS NULL)"))
+    check = _told_of(scrapes, plan, "no reference for the lengths")
+    assert (check.status, check.disables) == ("MISSING", ("Drift",))
+    check = _told_of(scrapes, plan, "no slo")
+    assert (check.status, check.disables) == ("WARNING", ())
+    # neither is: each of them would mend it
+    plan = _plan(NOTHING, _rule("Either", f"{longer} OR slo_missed"))
+    for words in ("no reference for the lengths", "no slo"):
+        check = _told_of(scrapes, plan, words)
+        assert (check.status, check.disables) == ("MISSING", ("Either",))
+
+
 CONDITIONS = (
     "waiting_requests > 1",
     "waiting_requests > 1 AND running_requests > 1",

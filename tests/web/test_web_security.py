@@ -106,6 +106,8 @@ def test_nobody_acts_without_being_somebody(
         ),
     ]
     assert [one.status_code for one in refusals[:4]] == [403] * 4
+    wrong = "The token in Authorization: Bearer is not the one in web.token_file."
+    assert [wrong in one.text for one in refusals[:4]] == [False, False, True, False]
     with opened() as store:
         assert store.latest_actions(5) == []
 

@@ -49,6 +49,8 @@ def command(name: str | None, as_json: bool, history: History) -> int:
         with history.store() as store:
             records = [
                 {"id": d["id"], "name": d["name"], "since": d["from"], "until": d["to"]}
+                # pin takes it with --anyway alone
+                | ({"lacking": d["arming"]} if d["arming"] else {})
                 for d in documents
                 if d["id"] is not None
             ]

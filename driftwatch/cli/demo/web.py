@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from driftwatch.cli.web_extra import has_web, require_web
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ def is_for_web(wanted: bool | None, output: TextIO) -> bool:
     """Whether pages are served at the end: as wanted, else where somebody sits at a terminal."""
     if wanted is not None:
         return wanted
-    installed = find_spec("uvicorn") is not None and find_spec("starlette") is not None
-    return output.isatty() and installed and not os.environ.get("CI")
+    return output.isatty() and has_web() and not os.environ.get("CI")
 
 
 @contextmanager
@@ -53,9 +52,7 @@ def kept_for_web(*, wanted: bool, until_resolved: bool = False) -> Iterator[Kept
         return
     from driftwatch.store import Store
 
-    if find_spec("uvicorn") is None or find_spec("starlette") is None:
-        help_text = "pip install 'vllm-driftwatch[web]'"
-        raise UsageError("the web is not installed", help_text=help_text)
+    require_web()
     with tempfile.TemporaryDirectory(prefix="driftwatch-web-") as name:
         folder = Path(name)
         with Store.open(folder / "driftwatch.db") as store:
