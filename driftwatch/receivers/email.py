@@ -261,20 +261,26 @@ def _local(text: str) -> str:
     return "".join(ch if ch.isascii() and (ch.isalnum() or ch == "-") else "-" for ch in text)
 
 
+# dark at night, and lines of a length that is read at once
+_HEAD = (
+    '<html><head><meta name="color-scheme" content="light dark"></head>\n'
+    '<body style="font:16px/1.45 sans-serif;max-width:40em">'
+)
+
+
 def html_of(letter: Letter) -> str:
     """The letter as HTML; every text from outside is escaped, only http(s) becomes a link."""
     rows = [f"<p><b>{escape(letter.title)}</b></p>"]
-    body = [
-        f"<b>{escape(label)}</b> {escape(text)}" if label else f"&nbsp; {escape(text)}"
+    rows += [
+        f"<p><b>{escape(label)}</b> {escape(text)}</p>" if label else f"<p>{escape(text)}</p>"
         for label, text in letter.lines
     ]
-    rows += [f"<p>{'<br>'.join(body)}</p>"] if body else []
     rows += [f"<p><code>{escape(command)}</code></p>" for command in letter.commands]
     for word, address in letter.links:
         is_address = address.startswith(("http://", "https://"))
         link = f'<a href="{escape(address)}">{escape(word)}</a>'
         rows.append(f"<p>{link if is_address else escape(f'{word}: {address}')}</p>")
-    return "<html><body>\n" + "\n".join(rows) + "\n</body></html>\n"
+    return f"{_HEAD}\n" + "\n".join(rows) + "\n</body></html>\n"
 
 
 def sender_of(name: str, settings: EmailReceiver) -> EmailSender:
