@@ -129,6 +129,15 @@ def test_restarts_of_the_server_lose_no_incident_and_no_page(
             real(record)
 
         store.commit_tick = commit_tick  # type: ignore[method-assign]
+        mark, marked = store.write_results, list[int]()
+
+        def write_results(results: Any) -> Any:
+            marked.append(len(slack.accepted))
+            if len(marked) == 1:
+                server.stop("immediate")
+            return mark(results)
+
+        store.write_results = write_results  # type: ignore[method-assign]
         for number, (at, _) in enumerate(recorded[:160:2]):
             clock.set(datetime.fromtimestamp(at, UTC))
             if number % 20 == 0:
@@ -142,7 +151,8 @@ def test_restarts_of_the_server_lose_no_incident_and_no_page(
                 service.deliver_once()
         service.stop()
         incidents = store.incidents()
-        assert len(failed) == 8
+        assert len(failed) == 9
+        assert marked == [1, 1]  # the page was with its receiver when its mark failed
         assert set(failed) == {"unreachable"}
         assert [i.rule for i in incidents] == ["BatchLimitBinding"]
         assert len(slack.accepted) == 1

@@ -69,6 +69,7 @@ class Pager:
     incidents: dict[str, Incident] = field(default_factory=dict)
     outbox: list[PlannedDelivery] = field(default_factory=list)
     pending: set[str] = field(default_factory=set)  # receivers that take nothing
+    dead: set[str] = field(default_factory=set)  # receivers of whom every page was given up
     actions: list[Action] = field(default_factory=list)
 
     def tick(self, hours: float, *transitions: Transition) -> Plan:
@@ -86,7 +87,11 @@ class Pager:
             now,
             open_incidents=self.incidents,
             records=[
-                replace(one, is_pending=one.receiver in self.pending)
+                replace(
+                    one,
+                    is_pending=one.receiver in self.pending,
+                    is_dead=one.receiver in self.dead,
+                )
                 for one in records_of(self.outbox)
             ],
             actions=self.actions,

@@ -103,6 +103,29 @@ def test_one_that_is_acknowledged_in_time_is_not_escalated_until_it_is_given_bac
     assert pager.sent(pager.tick(2.5)) == [("boss", "firing", "escalated", 0)]
 
 
+def test_of_two_times_that_it_was_given_back_the_last_one_counts() -> None:
+    pager = Pager()
+    pager.fire()
+    for taken, given_back in ((0.1, 0.2), (0.3, 2)):
+        pager.act("acknowledge", taken)
+        pager.tick(taken)
+        pager.act("unacknowledge", given_back)
+        pager.tick(given_back)
+    assert pager.sent(pager.tick(2.4)) == []
+    assert pager.sent(pager.tick(2.5)) == [("boss", "firing", "escalated", 0)]
+
+
+def test_who_never_took_the_page_hears_no_more_of_it_and_was_not_told_before_others() -> None:
+    pager = Pager(dead={"oncall"})
+    pager.fire()
+    escalated = pager.tick(0.6)
+    assert pager.sent(escalated) == [("boss", "firing", "escalated", 0)]
+    assert escalated.deliveries[0].occasion == Escalation(1800.0, ())
+    pager.act("acknowledge", 0.7)
+    assert {one[0] for one in pager.sent(pager.tick(0.7))} == {"boss"}
+    assert pager.sent(pager.resolve(1)) == [("boss", "resolved", "resolved", 0)]
+
+
 def test_an_acknowledgement_that_ends_by_itself_reminds_first() -> None:
     pager = Pager(ONLY_REPEATS)
     pager.fire()

@@ -11,6 +11,7 @@ from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
+from driftwatch.service.receiver_queue import ReceiverQueue, Results
 from driftwatch.store import Store
 
 LATER = timedelta(minutes=10)
@@ -43,6 +44,16 @@ def test_a_page_that_cannot_be_made_is_tried_again_and_the_next_one_is_sent(
     (waiting,) = store.deliveries(f"{1:012x}")
     assert waiting.next_attempt_at is not None
     assert waiting.next_attempt_at > NOW
+
+
+def test_one_that_was_read_is_not_sent_without_the_lease(store: Store, clock: ManualClock) -> None:
+    """The process may have been stopped since it was read."""
+    desk = Desk()
+    commit(store, planned(1))
+    queue = ReceiverQueue("desk", store, Results(store), clock, may_send=lambda: False)
+    queue.sender = desk
+    assert queue.send_next() is None
+    assert desk.messages == []
 
 
 def test_what_is_new_goes_before_what_failed(store: Store, clock: ManualClock) -> None:

@@ -43,6 +43,18 @@ def test_a_longer_for_keeps_what_fires_and_holds_back_what_does_not_yet(start: S
     ]
 
 
+def test_a_broken_file_changes_nothing_of_what_fires_and_of_what_waits(start: Start) -> None:
+    edited = start(rule("Fires"), rule("Waits", **{"for": "4m"}))
+    edited.minutes(FIRST + 1)
+    edited.write(rule("Fires", when="waiting_request >= 5"), rule("Waits", **{"for": "9m"}))
+    assert edited.look()[-1]["event"] == "not reloaded: what is in force stays"
+    assert edited.minutes(LAST + 1) == [
+        (FIRST + 3, "Waits", "firing", None),
+        (LAST + 1, "Fires", "resolved", None),
+        (LAST + 1, "Waits", "resolved", None),
+    ]
+
+
 def test_a_removed_rule_ends_its_incidents_with_the_reason(start: Start) -> None:
     stays, fires, waits = rule("Stays"), rule("Fires"), rule("Waits", **{"for": "10m"})
     edited = start(stays, fires, waits)

@@ -214,10 +214,13 @@ def test_a_pool_that_is_exhausted(server: PostgresServer, name: str) -> None:
                 entered.append(opened._reading())
                 entered[-1].__enter__()
             assert failure(opened.open_incidents).code == "busy"
+            assert failure(lambda: committer(opened)(pending())).code == "busy"
         finally:
             for one in entered:
                 one.__exit__(None, None, None)
         assert opened.open_incidents() == {}
+        committer(opened)(pending())
+        assert list(opened.open_incidents().values()) == [pending()]
 
 
 def test_a_session_that_is_ended_is_replaced(server: PostgresServer, name: str) -> None:
