@@ -319,7 +319,7 @@ def _write_result(connection: Connection, result: AttemptResult) -> bool:
     if delivery.event == "firing" and delivery.number == 0:
         given_up += _withdraw_waiting(connection, delivery)
     fallback = result.fallback
-    if fallback not in (None, delivery.receiver) and delivery.reason != "fallback":
+    if fallback not in (None, delivery.receiver):
         write_deliveries(
             connection, [to_fallback(one, fallback, result.error, at) for one in given_up]
         )

@@ -80,6 +80,20 @@ def test_it_ends_at_the_fallback_receiver(store: Store, clock: ManualClock) -> N
     assert outbox.deliver_once() == []
 
 
+def test_what_waits_for_a_fallback_receiver_that_is_renamed_goes_to_the_new_one(
+    store: Store, clock: ManualClock
+) -> None:
+    desk, porch = Desk(GONE), Desk()
+    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=Desk(refusing("hall: 503")))
+    commit(store, planned(1))
+    assert [a.result for a in outbox.deliver_once()] == ["dead", "retried"]
+    outbox.adopt({"desk": desk, "porch": porch}, "porch")
+    clock.advance(timedelta(minutes=1))
+    outbox.deliver_once()
+    assert [m.subject for m in porch.messages] == [f"{1:012x}"]
+    assert statuses(store, 1)[1:] == [("hall", "firing", "dead"), ("porch", "firing", "sent")]
+
+
 def test_who_is_sent_it_anyway_is_not_sent_it_again(store: Store, clock: ManualClock) -> None:
     hall = Desk()
     outbox, _ = outbox_of(store, clock, "hall", desk=Desk(GONE), hall=hall)
