@@ -158,6 +158,18 @@ def test_a_resolve_says_as_well_what_its_receiver_was_not_sent(
     ]
 
 
+def test_a_page_that_was_on_its_way_when_it_was_withdrawn_was_sent(
+    store: Store, commit: Commit
+) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    (on_its_way,) = store.due_deliveries(NOW)
+    over = (Transition(RESOLVED, "resolved", LATE),)
+    commit(happened=over, deliveries=(replace(planned("resolved"), planned_at=LATE),))
+    assert [d.status for d in store.deliveries("a" * 12)] == ["withdrawn", "pending"]
+    assert store.mark_sent(on_its_way, LATE)
+    assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "pending"]
+
+
 def test_a_page_of_a_few_minutes_is_sent_before_its_resolve(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
