@@ -29,7 +29,7 @@ def result_document(report: BacktestReport, rules: Sequence[Rule], at: datetime)
         "since": utc_text(history.since),
         "until": utc_text(history.until),
         "servers": history.servers,
-        "data_ratio": history.data_ratio,
+        "minutes_with_data": history.minutes_with_data,
         "rules": {
             rule.id: {
                 "version": version_of(rule),

@@ -20,7 +20,9 @@ from driftwatch.web.page import Part
 from driftwatch.web.rule_counts import RuleCount
 
 MONTH_DAYS = 365.25 / 12
-_OF_HISTORY = ("at", "since", "until", "servers", "data_ratio")
+# of less data an incident says nothing about a month
+_LEAST_MINUTES = 24 * 60
+_OF_HISTORY = ("at", "since", "until", "servers", "minutes_with_data")
 
 
 class MuteWindow(Part):
@@ -51,9 +53,9 @@ class LastBacktest(Part):
     since: datetime
     until: datetime
     servers: int
-    data_ratio: float | None = Field(description="share of minutes with data")
+    minutes_with_data: int = Field(description="of all servers together")
     incidents: int = Field(description="how often the rule would have fired")
-    per_server_month: float | None
+    per_server_month: float | None = Field(description="null: of less than a day of data")
     undetermined_ratio: float | None = Field(
         description="share of minutes with data without a verdict of the rule"
     )
@@ -67,6 +69,8 @@ def last_backtest(document: bytes | None, rule: Rule) -> LastBacktest | None:
     if not of_rule:
         return None
     version = of_rule.pop("version")
+    if kept_result["minutes_with_data"] < _LEAST_MINUTES:
+        of_rule["per_server_month"] = None
     fields = {name: kept_result[name] for name in _OF_HISTORY}
     return LastBacktest(**fields, **of_rule, is_of_this_version=version == version_of(rule))
 

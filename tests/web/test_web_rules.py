@@ -134,14 +134,17 @@ def test_a_rule_shows_its_last_backtest_and_whether_it_is_of_this_version(
         "since": (firing.now - timedelta(days=30)).isoformat(),
         "until": firing.now.isoformat(),
         "servers": 46,
-        "data_ratio": 0.972,
+        "minutes_with_data": 1440,
         "rules": {rule.id: of_rule},
     }
     with opened() as store:
         store.keep_backtest(orjson.dumps(result))
     page = browser(loud).get("/rules/BatchLimitBinding").text
-    assert "3 pages, 0.07 a server and month: 46 servers" in page
-    assert "no verdict in 12 % of these" in page and "was changed" not in page
+    assert "3 pages, 0.07 a server and month: 46 servers, 24 h of data" in page
+    assert "no verdict in 12 % of these minutes" in page and "was changed" not in page
+    with opened() as store:
+        store.keep_backtest(orjson.dumps(result | {"minutes_with_data": 1439}))
+    assert "3 pages: 46 servers" in browser(loud).get("/rules/BatchLimitBinding").text
     later = replace(rule, for_seconds=600.0)
     plan = replace(loud.plan, rules=(later,))
     changed = browser(replace(loud, plan=plan)).get("/rules/BatchLimitBinding").text
