@@ -92,10 +92,12 @@ def only(scrapes: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
 def scrapes_once(scrapes: pl.DataFrame) -> pl.DataFrame:
     """The rows in order, the first of those with the same instance, engine and time."""
     keys = [*KEY_COLUMNS, "time"]
-    scrapes = in_order(scrapes)
     if _is_before(scrapes, keys, or_same=False):
         return scrapes
-    return scrapes.unique(keys, keep="first", maintain_order=True)
+    ordered = in_order(scrapes)
+    if ordered is not scrapes and _is_before(ordered, keys, or_same=False):
+        return ordered
+    return ordered.unique(keys, keep="first", maintain_order=True)
 
 
 def _is_before(scrapes: pl.DataFrame, keys: Sequence[str], *, or_same: bool) -> bool:

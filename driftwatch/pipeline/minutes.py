@@ -27,6 +27,7 @@ SPEED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(_SPEED.values(), pl.Float64),
 }
 RECENT_SCHEMA = {**MINUTE_SCHEMA, **SPEED_SCHEMA}
+_NO_RECENT_MINUTES = pl.DataFrame(schema=RECENT_SCHEMA)
 _ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
 
 
@@ -87,7 +88,7 @@ def with_rows(
 
 def no_recent_minutes() -> pl.DataFrame:
     """No minute."""
-    return pl.DataFrame(schema=RECENT_SCHEMA)
+    return _NO_RECENT_MINUTES.clone()
 
 
 def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:

@@ -57,13 +57,12 @@ def pack(rows: pl.DataFrame, significant_bits: Mapping[str, int] | None = None) 
 def _xz(rows: pl.DataFrame, bits: Mapping[str, int], preset: int) -> bytes:
     small = _whole_as_integers(rows)
     changed = [
-        _in_cells(small[name]) if name.endswith(_BUCKETS) else _rounded(small[name], bits[name])
+        _rounded(small[name], bits[name])
         for name, dtype in small.schema.items()
-        if (name.endswith(_BUCKETS) and isinstance(dtype, pl.List))
-        or (dtype == pl.Float64 and name in bits)
+        if dtype == pl.Float64 and name in bits
     ]
     buffer = io.BytesIO()
-    small.with_columns(changed).write_ipc(buffer, compression="uncompressed")
+    small.with_columns(*changed, *_in_cells(small)).write_ipc(buffer, compression="uncompressed")
     raw = buffer.getvalue()
     # lp and pb: numbers of four bytes beside each other; a dictionary larger than all of it costs
     # time alone
@@ -146,14 +145,27 @@ def _smallest(lowest: float, highest: float) -> pl.DataType:
     return pl.Int64()
 
 
-def _in_cells(column: pl.Series) -> pl.Series:
-    """Cumulative counts as those of their cells, where all are whole numbers."""
-    numbers = column.list.explode(empty_as_null=False, keep_nulls=False)
-    if numbers.null_count() or not _is_whole(numbers):
-        return column
-    cells = column.list.eval(pl.element() - pl.element().shift(1, fill_value=0.0))
-    largest = cells.list.explode(empty_as_null=False, keep_nulls=False).cast(pl.Int64)
-    return cells.cast(pl.List(largest.shrink_dtype().dtype))
+def _in_cells(rows: pl.DataFrame) -> list[pl.Series]:
+    """Columns of cumulative counts as those of their cells, where all are whole numbers."""
+    buckets = [
+        name
+        for name, dtype in rows.schema.items()
+        if name.endswith(_BUCKETS) and isinstance(dtype, pl.List)
+    ]
+    if not buckets:
+        return []
+    each = pl.element()
+    cells = rows.select(pl.col(buckets).list.eval(each - each.shift(1, fill_value=0.0)))
+    counts = pl.col(buckets).list.explode(empty_as_null=False, keep_nulls=False)
+    is_whole = (counts == counts.round()) & (counts.abs() < _LARGEST_WHOLE)
+    all_whole = rows.select(is_whole.fill_null(False).all()).row(0)
+    lowest = cells.select(counts.min().fill_null(0.0)).row(0)
+    highest = cells.select(counts.max().fill_null(0.0)).row(0)
+    return [
+        cells[name].cast(pl.List(_smallest(low, high)))
+        for name, whole, low, high in zip(buckets, all_whole, lowest, highest, strict=True)
+        if whole
+    ]
 
 
 def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
@@ -168,16 +180,6 @@ def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
                 counts = pl.col(name).cast(pl.List(pl.Int64)).list.eval(pl.element().cum_sum())
                 columns.append(counts.cast(pl.List(pl.Float64)))
     return frame.with_columns(columns)
-
-
-def _is_whole(column: pl.Series) -> bool:
-    """Whether all are whole numbers that a double holds exactly."""
-    values = column.drop_nulls().to_numpy()
-    return bool(
-        np.isfinite(values).all()
-        and (values == np.rint(values)).all()
-        and (np.abs(values) < _LARGEST_WHOLE).all()
-    )
 
 
 def _rounded(column: pl.Series, bits: int) -> pl.Series:

@@ -31,6 +31,7 @@ LAST: dict[str, pl.DataType | type[pl.DataType]] = {
     **_BESIDE_EVIDENCE,
 }
 STORED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {**MINUTE_SCHEMA, **LAST}
+_NO_ROWS = pl.DataFrame(schema=STORED_SCHEMA)
 
 ADDED = ("scrapes", "duration_seconds", "forward_passes", *COUNTED)
 _SETTINGS = ("kv_cache_tokens", "max_num_seqs", "max_num_batched_tokens", "gpu_count")
@@ -54,7 +55,7 @@ def stored_rows(rows: pl.DataFrame) -> pl.DataFrame:
     ``rows``: as a tick's outcome has them; without a column where no minute was evaluated.
     """
     if rows.width == 0:
-        return pl.DataFrame(schema=STORED_SCHEMA)
+        return _NO_ROWS.clone()
     return minutes(rows).hstack(
         rows.select(
             (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)

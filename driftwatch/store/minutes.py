@@ -89,6 +89,8 @@ class Minutes(Database):
 
 def write_minutes(connection: Connection, rows: pl.DataFrame) -> None:
     """Add the minutes of one tick (:data:`STORED_SCHEMA`)."""
+    if rows.is_empty():
+        return
     hours = rows.with_columns(
         hour=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1h")
     ).partition_by("hour", include_key=False, maintain_order=True)

@@ -20,14 +20,12 @@ class OutboxRecords(Database):
         self, silences_until: datetime, also: Iterable[str] = ()
     ) -> list[OutboxRecord]:
         """Of open incidents, of silences that end after a time, and of incidents by id."""
-        of_open = _query().join(incidents, incidents.c.id == deliveries.c.incident_id)
-        of_silences = _query().join(silences, silences.c.id == deliveries.c.subject)
+        resolved = _OF_INCIDENTS.where(incidents.c.state == "resolved")
         queries = [
-            of_open.where(incidents.c.state != "resolved"),
-            of_silences.where(deliveries.c.kind == "silence", silences.c.until > silences_until),
+            _OF_INCIDENTS.where(incidents.c.state != "resolved"),
+            _OF_SILENCES.where(silences.c.until > silences_until),
+            *(resolved.where(incidents.c.id.in_(ids)) for ids in chunks(sorted(also))),
         ]
-        for ids in chunks(sorted(also)):
-            queries.append(of_open.where(incidents.c.state == "resolved", incidents.c.id.in_(ids)))
         with self._reading() as connection:
             return [
                 OutboxRecord(
@@ -60,3 +58,11 @@ def _query() -> Select[Any]:
         func.max(case((table.status == "pending", 1), else_=0)).label("is_pending"),
         func.min(case((table.status == "dead", 1), else_=0)).label("is_dead"),
     ).group_by(table.kind, table.subject, table.receiver, table.event, table.reason)
+
+
+_OF_INCIDENTS = _query().join(incidents, incidents.c.id == deliveries.c.incident_id)
+_OF_SILENCES = (
+    _query()
+    .join(silences, silences.c.id == deliveries.c.subject)
+    .where(deliveries.c.kind == "silence")
+)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import polars as pl
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.incidents.delivery import PlannedDelivery
@@ -200,9 +200,7 @@ class Store(
                 write_checkpoint(connection, tick.checkpoint)
             write_advices(connection, tick.advices)
             write_verifications(connection, tick.verifications)
-            for name, value in sorted(tick.memory.items()):
-                connection.execute(delete(memory_table).where(memory_table.c.name == name))
-                connection.execute(insert(memory_table), [{"name": name, "value": value}])
+            _write_memory(connection, tick.memory)
 
     def prune(
         self,
@@ -246,3 +244,12 @@ class Store(
         for table in PARTITIONED if is_postgres(self._engine) else ():
             with self._writing() as connection:
                 make_days(connection, table, [now + timedelta(days=n) for n in range(3)])
+
+
+def _write_memory(connection: Connection, memory: Mapping[str, bytes]) -> None:
+    """Keep these in place of what is kept under the same names."""
+    if not memory:
+        return
+    rows = [{"name": name, "value": value} for name, value in sorted(memory.items())]
+    connection.execute(delete(memory_table).where(memory_table.c.name.in_(sorted(memory))))
+    connection.execute(insert(memory_table), rows)
