@@ -13,6 +13,8 @@ from incident_cases import incident
 
 from driftwatch.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("migrations_run")
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -22,6 +22,8 @@ from driftwatch.store.migrate import upgrade_database, versions_of
 from driftwatch.store.tables import SCHEMA_REVISION, UtcTime, metadata
 from driftwatch.testing.postgres_server import PostgresServer
 
+pytestmark = pytest.mark.usefixtures("migrations_run")
+
 REVISIONS = [f"{number:04}" for number in range(1, int(SCHEMA_REVISION) + 1)]
 DATA = Path(__file__).parents[1] / "data" / "store"
 FRAMES = {"scrape_batches", "gpu_batches", "minute_batches", "day_batches", "verifications"}

@@ -25,6 +25,8 @@ from driftwatch.store.incidents import _WRITTEN, INCIDENT_COLUMNS
 from driftwatch.store.migrate import upgrade_database, versions_of
 from driftwatch.store.tables import SCHEMA_REVISION, metadata
 
+pytestmark = pytest.mark.usefixtures("migrations_run")
+
 Commit = Callable[..., None]
 
 
