@@ -14,8 +14,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: $(VENV)/.run
 	@$(BIN)/driftwatch demo
 
+# one thread a test process, as there are as many of these as cores; modules in the order of
+# tests/conftest.py
+test: export POLARS_MAX_THREADS ?= 1
+test: export OPENBLAS_NUM_THREADS ?= 1
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --maxprocesses 4 --no-loadscope-reorder \
+	    --dist loadfile $(PYTEST_ARGS)
 
 # the pages and screens of tests/golden as they are printed now; read the diff before a commit
 golden: $(VENV)/.dev

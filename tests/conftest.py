@@ -19,6 +19,8 @@ settings.register_profile("search", derandomize=False)
 settings.load_profile("fixed")
 
 GOLDEN = Path(__file__).parent / "golden"
+# folders of few tests that take long: a module that begins last would leave the other cores idle
+LONG_FIRST = ("live", "e2e", "faults", "ruletests", "truth", "service", "web")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the files of tests/golden with what the tests print now (make golden)",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parent.name not in LONG_FIRST)
 
 
 @pytest.fixture(autouse=True)
