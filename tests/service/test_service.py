@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -80,6 +81,31 @@ def _until(
             service.deliver_once()
 
 
+@pytest.fixture(scope="module")
+def watched(
+    recorded: list[tuple[float, str | None]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The database of a service that stopped just before it would send its first page."""
+    path = tmp_path_factory.mktemp("watched") / "d.db"
+    clock = ManualClock(datetime.fromtimestamp(recorded[0][0], UTC))
+    inbox = Inbox()
+    with (
+        Store.open(path) as store,
+        ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as server,
+    ):
+        service = _service(server, store, clock, inbox)
+        _until(service, clock, recorded, 11.2)
+        service.stop()
+    assert inbox.pages == []
+    return path
+
+
+@pytest.fixture
+def database(watched: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copy(watched, tmp_path / "d.db"))
+
+
 class Night(NamedTuple):
     """The whole recording, watched once."""
 
@@ -125,13 +151,13 @@ def test_live_pages_equal_replayed_pages(night: Night, shared_data: Path) -> Non
 def test_a_restart_of_driftwatch_forgets_nothing(
     server: ReplayedExposition,
     clock: ManualClock,
-    tmp_path: Path,
+    database: Path,
     recorded: list[tuple[float, str | None]],
 ) -> None:
     """Stopped just before it would fire, and once more while it fires: still one page."""
     inbox = Inbox()
-    for begin, end in ((0, 11.2), (11.2, 14), (14, 28)):
-        with Store.open(tmp_path / "d.db") as store:
+    for begin, end in ((11.2, 14), (14, 28)):
+        with Store.open(database) as store:
             service = _service(server, store, clock, inbox)
             _until(service, clock, recorded, end, begin)
             service.stop()
@@ -145,16 +171,16 @@ def test_a_restart_of_driftwatch_forgets_nothing(
 def test_the_receivers_that_a_rule_names_get_its_pages_and_no_other(
     server: ReplayedExposition,
     clock: ManualClock,
-    tmp_path: Path,
+    database: Path,
     recorded: list[tuple[float, str | None]],
 ) -> None:
     chosen, other = Inbox(), Inbox()
     rules = tuple(replace(rule, receivers=("gpu-team",)) for rule in PLAN.rules)
     source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
     receivers = [Receiver("gpu-team", (), chosen), Receiver("oncall", ("page", "ticket"), other)]
-    with Store.open(tmp_path / "d.db") as store:
+    with Store.open(database) as store:
         service = Service([source], replace(PLAN, rules=rules), store, receivers, clock)
-        _until(service, clock, recorded, 13)
+        _until(service, clock, recorded, 13, 11.2)
         service.stop()
     assert [p["event"] for p in chosen.pages] == ["firing"]
     assert other.pages == []
@@ -163,7 +189,7 @@ def test_the_receivers_that_a_rule_names_get_its_pages_and_no_other(
 def test_a_muted_page_waits_over_a_restart_for_the_end_of_its_interval(
     server: ReplayedExposition,
     clock: ManualClock,
-    tmp_path: Path,
+    database: Path,
     recorded: list[tuple[float, str | None]],
 ) -> None:
     """It fires in minute 11 inside the interval, which ends five minutes later."""
@@ -173,8 +199,8 @@ def test_a_muted_page_waits_over_a_restart_for_the_end_of_its_interval(
     rules = tuple(replace(rule, mute_time_intervals=("early",)) for rule in PLAN.rules)
     plan = replace(PLAN, rules=rules, time_intervals={"early": named})
     receivers = [Receiver("inbox", ("page",), inbox)]
-    for begin, until in ((0, 14), (14, 29)):
-        with Store.open(tmp_path / "d.db") as store:
+    for begin, until in ((11.2, 14), (14, 29)):
+        with Store.open(database) as store:
             source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
             service = Service([source], plan, store, receivers, clock)
             _until(service, clock, recorded, until, begin)
@@ -182,7 +208,7 @@ def test_a_muted_page_waits_over_a_restart_for_the_end_of_its_interval(
             if until == 14:
                 (held,) = store.incidents()
     assert (held.state, held.muted_by, state_word(held)) == ("firing", "early", "muted")
-    with Store.open(tmp_path / "d.db") as store:
+    with Store.open(database) as store:
         (over,) = store.incidents()
         sent = [(one.event, one.reason, one.planned_at) for one in store.deliveries(over.id)]
     assert [(p["event"], p["alert"]) for p in inbox.pages] == [
@@ -197,7 +223,7 @@ def test_a_muted_page_waits_over_a_restart_for_the_end_of_its_interval(
 def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
     server: ReplayedExposition,
     clock: ManualClock,
-    tmp_path: Path,
+    database: Path,
     recorded: list[tuple[float, str | None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -207,8 +233,8 @@ def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
         raise KeyError("times")
 
     monkeypatch.setattr("driftwatch.service.planning.payload_of", broken)
-    with Store.open(tmp_path / "d.db") as store:
-        _until(_service(server, store, clock, inbox), clock, recorded, 13)
+    with Store.open(database) as store:
+        _until(_service(server, store, clock, inbox), clock, recorded, 13, 11.2)
     assert [page["event"] for page in inbox.pages][:1] == ["firing"]
     assert all(page["summary"] for page in inbox.pages)
 
@@ -216,14 +242,14 @@ def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
 def test_a_page_that_is_refused_is_kept_and_sent_later(
     server: ReplayedExposition,
     clock: ManualClock,
-    tmp_path: Path,
+    database: Path,
     recorded: list[tuple[float, str | None]],
 ) -> None:
     inbox = Inbox()
     inbox.refuse = DeliveryError("503 from the receiver", permanent=False)
-    with Store.open(tmp_path / "d.db") as store:
+    with Store.open(database) as store:
         service = _service(server, store, clock, inbox)
-        _until(service, clock, recorded, 12.5)
+        _until(service, clock, recorded, 12.5, 11.2)
         assert inbox.pages == []
         assert store.undelivered_count() == 1
         inbox.refuse = None
@@ -237,7 +263,7 @@ def test_a_page_that_is_refused_is_kept_and_sent_later(
 def test_explain_reads_the_store(
     server: ReplayedExposition,
     clock: ManualClock,
-    tmp_path: Path,
+    database: Path,
     recorded: list[tuple[float, str | None]],
 ) -> None:
     import json
@@ -246,13 +272,11 @@ def test_explain_reads_the_store(
 
     from driftwatch.cli.main import cli
 
-    with Store.open(tmp_path / "d.db") as store:
+    with Store.open(database) as store:
         service = _service(server, store, clock, Inbox())
-        _until(service, clock, recorded, 12.5)
+        _until(service, clock, recorded, 12.5, 11.2)
         service.stop()
-    result = CliRunner().invoke(
-        cli, ["explain", "host:8000", "--db", str(tmp_path / "d.db"), "--json"]
-    )
+    result = CliRunner().invoke(cli, ["explain", "host:8000", "--db", str(database), "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["diagnosis"]["leaf"] == "concurrency_cap_binding"
