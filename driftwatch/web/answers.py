@@ -160,6 +160,8 @@ def _parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> 
     for name, text in pairs:
         if text != "" and name in values:
             raise UsageError(f"{noun} {clean(name)[:40]!r} stands there twice", help_text=BAD)
+        if "\0" in text:  # PostgreSQL takes none in a text
+            raise UsageError(f"{noun} {clean(name)[:40]!r} holds a NUL", help_text=BAD)
         if text != "":
             values[name] = text
     try:

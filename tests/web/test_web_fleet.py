@@ -125,6 +125,7 @@ def test_filter_sort_and_parts_stand_in_the_address(
         ("?sorted=state", "there is no parameter sorted; did you mean sort?"),
         ("?state=fine", "there is no state 'fine'"),
         ("?q=a&q=b", "parameter 'q' stands there twice"),
+        ("?q=a%00b", "parameter 'q' holds a NUL"),
         ("?q=" + "x" * 300, "parameter q: String should have at most 200 characters"),
     ],
 )
@@ -164,6 +165,28 @@ def test_the_first_screen_says_what_to_do_about_a_page_that_nobody_has(
     assert first["text"].startswith("host:8000: first token takes 2.5 s, all of it queueing. Set")
     send(client, first["path"], "acknowledge", ANA)
     assert client.get("/fleet.json").json()["untaken"] == []
+
+
+def test_in_target_is_the_worse_of_both_latencies(tmp_path: Path) -> None:
+    tpot = {
+        "tpot_seconds_edges": [0.05, 0.1, float("inf")],
+        "tpot_seconds_sum": 6.0,
+        "tpot_seconds_count": 100.0,
+    }
+    slow, fast, alone = ([50.0, 100.0, 100.0], [100.0, 100.0, 100.0], None)
+    rows = [
+        {"instance": f"{name}:1", **tpot, "tpot_seconds_buckets": buckets}
+        for name, buckets in (("slow", slow), ("fast", fast), ("alone", alone))
+    ]
+    fleet_database(tmp_path / "both.db", rows)
+    plan = replace(plan_of_rules(()), pools=(Pool("p", slo=Slo(1.0, 0.05, 0.95)),))
+    client = browser(web_at(tmp_path / "both.db", END, tmp_path, plan=plan))
+    pages = (client.get("/fleet.json").json(), client.get("/pools/p.json").json())
+    for page in pages:
+        shares = {row["target"][:-2]: row["in_target_ratio"]["value"] for row in page["rows"]}
+        assert shares == {"slow": 0.5, "fast": 1.0, "alone": 1.0}
+        # of both the bound is the same one's: TTFT's is higher
+        assert [row["in_target_ratio"]["upper"] for row in page["rows"]] == [None] * 3
 
 
 @contextmanager

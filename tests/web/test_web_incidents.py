@@ -70,6 +70,7 @@ def test_a_list_is_cut_in_parts_and_a_part_behind_the_last_is_the_last(
     second = listed(size="4", page="2")
     assert (first["part"]["pages"], first["part"]["after"]) == (3, "/incidents?page=2&size=4")
     assert not set(_ids(first)) & set(_ids(second))
+    assert (first["part"]["before"], second["part"]["before"]) == (None, "/incidents?size=4")
     assert listed(size="4", page="900")["part"]["page"] == 3
     client = browser(web)
     for wrong in ("size=1000000000", "page=0", "state=broken", "pols=x"):
