@@ -38,7 +38,8 @@ _FAILURES: dict[str, tuple[str, str, str | None]] = {
     "28": (
         "denied",
         "refused the login",
-        "check user, password file and pg_hba.conf; sslmode=require where it wants TLS",
+        "check user, password (PGPASSFILE or database_password_file) and pg_hba.conf; "
+        "sslmode=require where it wants TLS",
     ),
     "3D000": ("missing", "is not there", "make it: CREATE DATABASE ... ENCODING 'UTF8'"),
     "3F000": ("missing", "has no schema to work in", "check search_path of this user"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +20,8 @@ ENDED = BEGAN + timedelta(minutes=61)
 
 
 def material(**values: Any) -> Material:
-    return Material(
-        week=WEEK,
-        until=WEEK.end,
-        **{"cells": cells(cell()), "slos": {"p": Slo(1.0, 0.05)}, **values},
-    )
+    usual = {"until": WEEK.end, "cells": cells(cell()), "slos": {"p": Slo(1.0, 0.05)}}
+    return Material(week=WEEK, **{**usual, **values})
 
 
 def at(minutes: float, **values: Any) -> dict[str, Any]:
@@ -152,6 +150,13 @@ def test_pages_beyond_the_budget_are_called_so() -> None:
     assert (
         "PAGES 3 (last week 0); none marked useful or not, over the budget of 0.057 a week" in flat
     )
+
+
+def test_a_week_that_is_not_over_has_a_budget_so_far_and_no_data_of_the_future() -> None:
+    now = WEEK.start + timedelta(minutes=14)
+    told = week_document(material(cells=cells(cell(), cell(end=now.replace(minute=20))), until=now))
+    assert told["week"]["data_to"] == told["week"]["until"] == "2026-11-16T00:14:00Z"
+    assert re.search(r"budget [\d.]+ so far", " ".join(top_screen(told)))
 
 
 def test_notices_are_counted_by_alert_and_pool() -> None:

@@ -144,6 +144,21 @@ def test_a_silence_and_its_comment_are_told(fleet_store: Store, fleet_plan: Plan
     assert [(s["by"], s["comment"]) for s in told["silences"]] == [("Ana", "load test")]
 
 
+def test_a_proposal_that_pin_refuses_waits_for_nobody(fleet_store: Store, fleet_plan: Plan) -> None:
+    def waiting() -> list[str]:
+        told = week_document(gather(fleet_store, fleet_plan, FLEET_WEEK, price=None))["for_you"]
+        return [one["text"] for one in told if "baseline pin 3c1f9a02" in one["text"]]
+
+    proposal = {"id": "3c1f9a02", "name": "chat-8b-0:8000"}
+    since, until = FLEET_WEEK.start.isoformat(), FLEET_WEEK.end.isoformat()
+    proposal |= {"since": since, "until": until}
+    fleet_store.keep_proposals(json.dumps([proposal]).encode())
+    assert len(waiting()) == 1
+    refused = {**proposal, "lacking": "3 of 20 minutes of data"}
+    fleet_store.keep_proposals(json.dumps([refused]).encode())
+    assert waiting() == []
+
+
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

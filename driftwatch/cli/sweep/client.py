@@ -224,7 +224,10 @@ def help_on(status: int | None) -> str:
     if status in (401, 403):
         return "give its key with --api-key-file or in VLLM_API_KEY"
     if status == 404:
-        return "GET /v1/models lists the names that --model takes"
+        return (
+            "--url is the server's root, such as http://host:8000; GET /v1/models there lists the "
+            "names that --model takes"
+        )
     return "is an OpenAI-compatible server up at --url? --timeout-seconds gives it longer"
 
 
