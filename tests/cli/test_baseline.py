@@ -126,6 +126,21 @@ def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
     assert {part["reason"] for part in proposal["left_out"]} >= {"slower at equal load"}
 
 
+def test_a_proposal_that_pin_refuses_is_kept_with_what_it_lacks(
+    run: Run, shared_data: Path, tmp_path: Path
+) -> None:
+    """The weekly report asks nobody to accept it."""
+    recording = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
+    began, _ = recording.span()
+    span = (began, began + timedelta(minutes=15))
+    path = _watched(_Fast(recording), span, tmp_path / "short.db")
+    (proposal,) = _json(run, "propose", "--db", str(path), code=4)["proposals"]
+    with Store.open(path) as store:
+        (kept,) = json.loads(store.proposals() or b"[]")
+    assert kept["id"] == proposal["id"]
+    assert " of 20 minutes" in kept["lacking"] and kept["lacking"] == proposal["arming"]
+
+
 def test_the_window_of_the_documents_is_pinned(run: Run, shared_data: Path) -> None:
     """It ends before the loss: what is told soon after spoils a proposal, not a person's word."""
     recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"), "--pins", "pins.json")
