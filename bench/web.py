@@ -1,10 +1,11 @@
-"""What pages cost on a large fleet: first byte, bytes, and readers that never read on.
+"""What every page costs on a large fleet: first byte, processor, bytes; and with stalled readers.
 
-    python bench/web.py [--targets N] [--incidents N] [--minutes N] [--readers N]
+    python bench/web.py [--targets N] [--incidents N] [--readers N] [--repeats N]
 
-Fills a SQLite store with targets, their last minutes and open incidents, serves it as ``driftwatch
-web`` does in a process of its own, and times the first byte of pages; then again while readers
-each have asked for a page and read nothing. Prints the time that reading the newest minutes takes.
+Fills a SQLite store with a recorded server as many times, ten minutes and incidents of it, serves
+it as ``driftwatch web`` does in a process of its own, and times the first byte of every page and of
+its JSON, with the processor seconds that the process took; the first request of each apart. Then
+some again while readers each have asked for a page and read nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, closing
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "web"))
 
-from web_fleet_cases import fired, fleet_database  # noqa: E402
+from large_fleet_cases import Size, paths_of, replicate  # noqa: E402
+from recorded_cases import record_firing  # noqa: E402
 
 from driftwatch.database_place import place_of  # noqa: E402
 from driftwatch.service.configuration import plan_of_rules  # noqa: E402
@@ -34,21 +35,13 @@ from driftwatch.web.database import WebDatabase  # noqa: E402
 from driftwatch.web.fleet_minutes import FleetMinutes  # noqa: E402
 
 GOAL_SECONDS, GOAL_BYTES = 0.3, 300_000
-REPEATS = 15
 
 
-def filled(path: Path, targets: int, incidents: int, minutes: int) -> str:
-    """A store of that size; the id of one of its incidents."""
-    end = datetime.now(UTC).replace(second=0, microsecond=0)
-    rows = [{"instance": f"vllm-{n:05}.prod.example.com:8000"} for n in range(targets)]
-    every = [
-        replace(fired("a", str(row["instance"])), id=f"{n:012x}", key=f"k{n}")
-        for n, row in enumerate(rows[:incidents])
-    ]
-    for ago in reversed(range(minutes)):
-        last = end - timedelta(minutes=ago)
-        fleet_database(path, rows, every, end=last)
-    return str(every[0].id)
+def filled(folder: Path, size: Size) -> Path:
+    """A store of that size."""
+    recorded, path = record_firing(folder), folder / "fleet.db"
+    replicate(recorded.path, recorded.incident_id, path, size, recorded.now)
+    return path
 
 
 def refresh_seconds(path: Path) -> tuple[float, float]:
@@ -63,10 +56,27 @@ def refresh_seconds(path: Path) -> tuple[float, float]:
     return times[0], times[1]
 
 
-def first_byte(client: httpx.Client, path: str) -> tuple[float, float, int]:
-    """Median and largest time to the first byte, in seconds, and the page's bytes."""
-    times, size = [], 0
-    for _ in range(REPEATS):
+class Cost(NamedTuple):
+    """What a page costs."""
+
+    first_seconds: float  # to the first byte, of the first request
+    seconds: float  # the same, median of the others
+    processor_seconds: float  # of the serving process, mean of the others
+    size: int  # bytes
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has taken until now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cost_of(client: httpx.Client, path: str, pid: int, repeats: int) -> Cost:
+    """Ask for a page, some times."""
+    times, size, before = [], 0, 0.0
+    for number in range(repeats + 1):
+        if number == 1:
+            before = processor_seconds(pid)
         began = time.perf_counter()
         with client.stream("GET", path) as answer:
             assert answer.status_code == 200, path
@@ -74,7 +84,8 @@ def first_byte(client: httpx.Client, path: str) -> tuple[float, float, int]:
             size = len(next(parts))
             times.append(time.perf_counter() - began)
             size += sum(map(len, parts))
-    return sorted(times)[REPEATS // 2], max(times), size
+    spent = (processor_seconds(pid) - before) / repeats
+    return Cost(times[0], sorted(times[1:])[repeats // 2], spent, size)
 
 
 def stalled(address: tuple[str, int]) -> socket.socket:
@@ -85,57 +96,59 @@ def stalled(address: tuple[str, int]) -> socket.socket:
     return reader
 
 
+def serve(stack: ExitStack, path: Path) -> tuple[int, int]:
+    """Port and process of ``driftwatch web`` on a store."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "driftwatch", "web", "--db", str(path), "--listen", "127.0.0.1:0"],
+        cwd=path.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    stack.callback(server.wait, 20)
+    stack.callback(server.terminate)
+    assert server.stderr is not None
+    line = next(text for text in server.stderr if "serving" in text)
+    return int(line.partition("http://127.0.0.1:")[2].partition("/")[0]), server.pid
+
+
 def main() -> None:
     """Fill, serve, time, print."""
     parser = argparse.ArgumentParser()
-    for name, usual in (
-        ("targets", 10_000),
-        ("incidents", 1_000),
-        ("minutes", 10),
-        ("readers", 100),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=usual)
+    usual = {"targets": 10_000, "incidents": 1_000, "readers": 100, "repeats": 7}
+    for name, number in usual.items():
+        parser.add_argument(f"--{name}", type=int, default=number)
     asked = parser.parse_args()
+    size = Size(asked.targets, asked.incidents)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        path = Path(folder) / "fleet.db"
-        one = filled(path, asked.targets, asked.incidents, asked.minutes)
+        path = filled(Path(folder), size)
         whole, again = refresh_seconds(path)
         print(f"newest minutes: {whole:.2f} s, nothing new {again * 1000:.1f} ms")
-        command = [sys.executable, "-m", "driftwatch", "web", "--db", str(path)]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        server = subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0"],
-            cwd=folder,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=env,
-        )
-        stack.callback(server.wait, 20)
-        stack.callback(server.terminate)
-        assert server.stderr is not None
-        line = next(text for text in server.stderr if "serving" in text)
-        port = int(line.partition("http://127.0.0.1:")[2].partition("/")[0])
-        client = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60))
-        client.get("/fleet")
+        port, pid = serve(stack, path)
+        client = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120))
+        while not client.get("/fleet.json?size=1").json()["targets"]:
+            time.sleep(1)
         time.sleep(whole + 6)  # the thread has read the fleet
-        for readers in (0, asked.readers):
+        every = [one for one in paths_of(size) if "matchers" not in one]
+        both = [each for one in every for each in (one, _json_path(one))]
+        for readers, pages in ((0, both), (asked.readers, every[:6])):
             for _ in range(readers):
                 stack.enter_context(closing(stalled(("127.0.0.1", port))))
-            for page in (
-                "/fleet",
-                "/fleet?size=200",
-                "/fleet?sort=speed&q=prod",
-                f"/incidents/{one}",
-                client.get("/fleet.json?size=1").json()["rows"][0]["pool_path"],
-                "/targets/vllm-00077.prod.example.com:8000",
-            ):
-                median, most, size = first_byte(client, page)
-                good = median <= GOAL_SECONDS and size <= GOAL_BYTES
-                verdict = "ok" if good else "OVER"
+            for page in pages:
+                cost = cost_of(client, page, pid, asked.repeats)
+                good = cost.seconds <= GOAL_SECONDS and cost.size <= GOAL_BYTES
                 print(
-                    f"{verdict:4} {readers:3} stalled readers, {page}: first byte {median:.3f} s "
-                    f"(largest {most:.3f}), {size:,} bytes"
+                    f"{'ok' if good else 'OVER':4} {readers:3} stalled readers, {page}: first byte "
+                    f"{cost.seconds:.3f} s (first request {cost.first_seconds:.3f}), processor "
+                    f"{cost.processor_seconds:.3f} s, {cost.size:,} bytes, "
+                    f"load {os.getloadavg()[0]:.1f}",
+                    flush=True,
                 )
+
+
+def _json_path(path: str) -> str:
+    before, mark, query = path.partition("?")
+    return f"{before}.json{mark}{query}"
 
 
 if __name__ == "__main__":

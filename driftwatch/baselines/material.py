@@ -47,28 +47,37 @@ class Material:
 
 
 def material_of_store(store: Store, plan: Plan) -> Material:
-    """What the store has: minutes are kept as such for two days, which is the longest baseline.
+    """What the store has, with the baselines in force and what runs on every target now."""
+    made = proposal_material(store, plan)
+    baselines, until = baselines_from_store(store), made.until
+    if until is None:
+        return replace(made, baselines=baselines)
+    recent, gpus = store.past(until - _RECENT, until), store.gpus(until - _RECENT, until)
+    ran = what_ran(recent, made.targets, made.plan, gpus)
+    return replace(made, gpus=gpus, ran=ran, baselines=baselines)
 
-    Minutes are read target by target, so that memory does not grow with the fleet.
+
+def proposal_material(store: Store, plan: Plan) -> Material:
+    """What the store has for proposals alone: minutes are kept as such for two days, which is the
+    longest baseline. They are read target by target, so that memory does not grow with the fleet.
     """
     plan = replace(plan, reported=stored_reports(store))
     targets, until = plan.assign(stored_targets(store)), newest(store)
-    baselines = baselines_from_store(store)
     place = store.place
     if until is None:
-        return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
+        return Material(lambda _: _no_rows(), targets, plan)
     since = until - LONGEST - timedelta(hours=1)
-    troubles = _troubles(store.incidents(since=since, limit=100_000))
+    troubles = _troubles(store.incidents(since=since, limit=100_000, pages=False))
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         with Store.open(place, migrate=False) as again:
             rows = again.past(since, until, keys)
         of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
-        return marked(_judged(of_minutes, plan), troubles)
+        near = {key.instance for key in keys}
+        own = [one for one in troubles if one.target.get("instance") in (None, *near)]
+        return marked(_judged(of_minutes, plan), own)
 
-    recent, gpus = store.past(until - _RECENT, until), store.gpus(until - _RECENT, until)
-    ran = what_ran(recent, targets, plan, gpus)
-    return Material(load, targets, plan, until, gpus, ran, baselines)
+    return Material(load, targets, plan, until)
 
 
 def _judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:

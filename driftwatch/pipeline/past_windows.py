@@ -152,10 +152,11 @@ def past_row(
     """
     start = rows["end"][0] - timedelta(seconds=rows["seconds"][0])
     end = rows["end"][-1]
-    whole = _total(rows)
+    whole, every = _total(rows), rows
     rows = _since_last_change(rows)
-    own = _total(rows)
-    last_10m = _total(_last(rows, end, _TEN_MINUTES))
+    own = whole if rows is every else _total(rows)
+    recent = _last(rows, end, _TEN_MINUTES)
+    last_10m = own if len(recent) == len(rows) else _total(recent)
     fine = _last(rows, end, _TWO_MINUTES).filter(pl.col("seconds") == MINUTE)
     last_2m = (
         _total(fine)

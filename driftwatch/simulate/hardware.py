@@ -310,5 +310,6 @@ def _named(name: str, table: Mapping[str, _Row], what: str) -> _Row:
     )
 
 
+@lru_cache(1024)
 def _folded(name: str) -> str:
     return name.casefold().replace("_", "-").replace(" ", "-")

@@ -90,7 +90,7 @@ def decode(blob: bytes, schema: Schema | None = None) -> pl.DataFrame:
             raise StoreError("a stored table is in no known form", code="corrupt")
     except (lzma.LZMAError, PolarsError) as error:
         raise StoreError(f"a stored table is damaged: {error}", code="corrupt") from error
-    if schema is None:
+    if schema is None or frame.schema == pl.Schema(schema):
         return frame
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
@@ -87,6 +89,19 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     ``by``: columns of it.
     """
     groups = rows.with_columns(group=pl.struct(by).rle_id())
+    added = groups.group_by("group", maintain_order=True).agg(*_sums(tuple(by)))
+    for histogram in BUCKETED:
+        added = added.join(
+            _summed(groups, f"{histogram}_buckets"), on="group", how="left", maintain_order="left"
+        ).with_columns(
+            pl.when(histogram).then(f"{histogram}_buckets").alias(f"{histogram}_buckets")
+        )
+    return added.select(pl.col(c).cast(dtype) for c, dtype in STORED_SCHEMA.items())
+
+
+@cache
+def _sums(by: tuple[str, ...]) -> tuple[pl.Expr, ...]:
+    """What each column of the rows of one group becomes, and whether its buckets add up."""
     weight = pl.col("duration_seconds").fill_null(0.0)
     observed = pl.col("scrapes") > 0
     was_observed = pl.col("duration_seconds") > 0
@@ -114,7 +129,7 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         return pl.col(name).filter(observed).any(ignore_nulls=False).alias(name)
 
     plain = [c for c, t in STORED_SCHEMA.items() if not isinstance(t, pl.List) and c not in by]
-    added = groups.group_by("group", maintain_order=True).agg(
+    return (
         *[pl.col(c).first() for c in by],
         *[
             total(c)
@@ -134,13 +149,6 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         ],
         *[pl.col(f"{h}_edges").drop_nulls().last() for h in BUCKETED],
     )
-    for histogram in BUCKETED:
-        added = added.join(
-            _summed(groups, f"{histogram}_buckets"), on="group", how="left", maintain_order="left"
-        ).with_columns(
-            pl.when(histogram).then(f"{histogram}_buckets").alias(f"{histogram}_buckets")
-        )
-    return added.select(pl.col(c).cast(dtype) for c, dtype in STORED_SCHEMA.items())
 
 
 def _summed(groups: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from driftwatch.web.attempts import Attempts
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.forecasts import Forecasts
+from driftwatch.web.kept import Kept
 from driftwatch.web.people import People
 
 
@@ -33,6 +34,7 @@ class Web:
     external_url: str | None = None
     forecasts: Forecasts = field(default_factory=Forecasts)
     attempts: Attempts = field(default_factory=Attempts)
+    kept: Kept = field(default_factory=Kept)
 
     @property
     def root(self) -> str:

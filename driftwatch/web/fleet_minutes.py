@@ -6,10 +6,12 @@ A batch of minutes is decoded once, whoever looks; a thread looks for new ones.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
 
 import polars as pl
 import structlog
@@ -21,6 +23,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.store.minute_columns import LAST, STORED_SCHEMA
 from driftwatch.web.database import Batch, WebStore
+from driftwatch.web.fleet_states import SUMMARY, Entry, target_state
 
 LOOKED_BACK = timedelta(minutes=10)
 EACH_SECONDS = 5.0
@@ -51,7 +54,7 @@ SCHEMA = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Fleet:
     """Every target's newest minute, and its latencies of the last ten."""
 
@@ -67,6 +70,50 @@ class Fleet:
     def is_stale(self, now: datetime) -> bool:
         """Whether its newest minute is old, or there is none: it says nothing of now."""
         return self.end is None or now - self.end > OLD_AFTER
+
+    @cached_property
+    def by_text(self) -> Mapping[str, TargetKey]:
+        """Text of a key → the key, in order."""
+        return {key.text: key for key in self.targets}
+
+    @cached_property
+    def places(self) -> Mapping[TargetKey, int]:
+        """Target → its place among the others."""
+        return {key: at for at, key in enumerate(self.targets)}
+
+    @cached_property
+    def pools(self) -> Mapping[str, Sequence[int]]:
+        """Pool, in order → places of its targets."""
+        places: dict[str, list[int]] = {}
+        for at, target in enumerate(self.targets.values()):
+            places.setdefault(target.pool or "default", []).append(at)
+        return dict(sorted(places.items()))
+
+    @cached_property
+    def entries(self) -> Sequence[Entry]:
+        """Every target by its newest minute alone, as if there were no incident."""
+        return self._entries(is_stale=False)
+
+    @cached_property
+    def stale_entries(self) -> Sequence[Entry]:
+        """The same once that minute is old."""
+        return self._entries(is_stale=True)
+
+    def _entries(self, *, is_stale: bool) -> Sequence[Entry]:
+        columns = [name for name in SUMMARY if name in self.rows.columns]
+        rows: Iterable[dict[str, Any]] = [dict.fromkeys(SUMMARY)] * len(self.targets)
+        if columns:
+            rows = self.rows.select(columns).iter_rows(named=True)
+        entries = []
+        for at, ((key, target), row) in enumerate(zip(self.targets.items(), rows, strict=True)):
+            state, _, why = target_state(row, None, is_stale=is_stale)
+            entries.append(Entry(key, target, state, None, why, row, at))
+        return entries
+
+    def warm(self) -> Fleet:
+        """The same, with what is made of it once made now: nobody who looks waits for it."""
+        _ = self.by_text, self.places, self.pools, self.entries
+        return self
 
 
 class FleetMinutes:
@@ -97,9 +144,9 @@ class FleetMinutes:
         """
         with self._reading:
             frames = store.newest_minutes(LOOKED_BACK, SCHEMA, self._frames)
-            if frames.keys() != self._frames.keys():
+            if not frames or frames.keys() != self._frames.keys():
                 targets = self._plan.assign(stored_targets(store))
-                self._frames, self._fleet = frames, fleet_of(frames, targets, self._plan)
+                self._frames, self._fleet = frames, fleet_of(frames, targets, self._plan).warm()
 
     @contextmanager
     def kept_fresh(self, opened: Callable[[], WebStore]) -> Iterator[None]:

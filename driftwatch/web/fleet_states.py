@@ -14,10 +14,29 @@ STATES = (
 )
 RANK = {state: rank for rank, state in enumerate(STATES)}
 UNKNOWN = ("no data", "not judged")
+# What a state is made of, and a list is sorted by.
+SUMMARY = (
+    *("end", "scrapes", "coverage_missing_inputs", "slo_missed", "slower_at_equal_load"),
+    *("binding_limit", "speed_unknown_reason", "speed_at_equal_load_ratio"),
+    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
+    *("binding_margin_ratio", "utilization_ratio"),
+)
 # Of these one minute says more than an incident that is milder.
 _MILD = ("ticket", "pending", "notice")
 _STALE = "driftwatch run wrote no minute in the last 5 min"
 _SILENT = "nothing scraped in the last 10 min"
+
+
+class Entry(NamedTuple):
+    """A target before it is drawn."""
+
+    key: TargetKey
+    target: Target
+    state: str
+    incident: Incident | None  # whose hands it is in, None = nobody's
+    why: str | None  # why its state is unknown, None = it is not
+    row: Mapping[str, Any]  # :data:`SUMMARY` of its newest minute
+    at: int  # its place among the targets
 
 
 class TargetState(NamedTuple):
@@ -40,13 +59,12 @@ def incident_state(incident: Incident) -> str:
 
 
 def worst_incidents(
-    incidents: Iterable[Incident], targets: Mapping[TargetKey, Target]
+    incidents: Iterable[Incident], by_text: Mapping[str, TargetKey]
 ) -> dict[TargetKey, Incident]:
-    """Target → its worst open incident, its own or that of its pool."""
+    """Target → its worst open incident, its own or that of its pool; ``by_text``: every target."""
     every = list(incidents)
     speakers = {one.key: one for one in every}
     worst: dict[TargetKey, Incident] = {}
-    by_text = {key.text: key for key in targets}
     for one in every:
         for key in _concerned(one, by_text):
             # what is part of a pool's incident is in the hands of who has that

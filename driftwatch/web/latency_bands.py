@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from driftwatch.signals.histograms import quantile
 
 QUANTILES = (0.5, 0.95, 0.99)
 HISTOGRAMS = ("itl_seconds", "ttft_seconds")
+_LISTS = pl.List(pl.Float64)
 _LEAST = 20  # fewer say nothing about their 95th percentile
 
 
@@ -47,29 +49,37 @@ def latency_bands(rows: pl.DataFrame) -> list[Band]:
         outputs=outputs,
         power=(outputs / pl.col("forward_passes")).clip(1.0).log(2.0).floor(),
     )
+    powers = busy.sort("power").group_by("power", maintain_order=True)
+    groups = [(2.0 ** float(str(power)), own) for (power,), own in powers]
+    latencies = [_latencies([own for _, own in groups], name) for name in HISTOGRAMS]
     bands = []
-    for (power,), own in busy.sort("power").group_by("power", maintain_order=True):
-        low = 2.0 ** float(str(power))
+    for (low, own), *of_band in zip(groups, *latencies, strict=True):
         batch = float(own["outputs"].sum()) / float(own["forward_passes"].sum())
-        latencies = tuple(one for name in HISTOGRAMS for one in _latencies(own, name))
-        bands.append(Band(low, 2 * low, batch, float(own["seconds"].sum()), latencies))
+        both = tuple(one for latency in of_band for one in latency)
+        bands.append(Band(low, 2 * low, batch, float(own["seconds"].sum()), both))
     return bands
 
 
-def _latencies(rows: pl.DataFrame, name: str) -> list[Latency]:
-    whole = _added(rows, name)
-    if whole is None or whole["counts"][0][-1] < _LEAST:
-        return []
-    out = []
+def _latencies(groups: Sequence[pl.DataFrame], name: str) -> list[list[Latency]]:
+    """Quantiles of each group; of one with too few counts none."""
+    wholes = [_added(rows, name) for rows in groups]
+    counts, edges = (
+        pl.Series([None if one is None else one[part] for one in wholes], dtype=_LISTS)
+        for part in (0, 1)
+    )
+    out: list[list[Latency]] = [[] for _ in groups]
     for q in QUANTILES:
-        one = quantile(whole["counts"], whole["edges"], q)
-        if one.value[0] is not None:
-            out.append(Latency(name, q, one.value[0], one.lower[0], one.upper[0]))
+        found = quantile(counts, edges, q)
+        for latencies, value, low, high in zip(
+            out, found.value, found.lower, found.upper, strict=True
+        ):
+            if value is not None:
+                latencies.append(Latency(name, q, value, low, high))
     return out
 
 
-def _added(rows: pl.DataFrame, name: str) -> dict[str, Any] | None:
-    """The histogram of all rows; of several layouts the one with the most counts."""
+def _added(rows: pl.DataFrame, name: str) -> tuple[list[float], list[float]] | None:
+    """Counts and edges of all rows, of several layouts the one with the most; None: too few."""
     sums: dict[tuple[float, ...], Floats] = defaultdict(lambda: np.zeros(1))
     for counts, edges in rows.select(f"{name}_buckets", f"{name}_edges").iter_rows():
         if counts and edges and len(counts) == len(edges):
@@ -77,5 +87,4 @@ def _added(rows: pl.DataFrame, name: str) -> dict[str, Any] | None:
     if not sums:
         return None
     edges, added = max(sums.items(), key=lambda pair: (pair[1][-1], pair[0]))
-    lists = {"counts": list(added), "edges": list(edges)}
-    return {name: pl.Series([one], dtype=pl.List(pl.Float64)) for name, one in lists.items()}
+    return None if added[-1] < _LEAST else (list(added), list(edges))

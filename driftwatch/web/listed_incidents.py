@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select
+import orjson
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select
 
 from driftwatch.model import Incident, TargetKey
-from driftwatch.store.database import Database
+from driftwatch.store.database import Database, chunks
 from driftwatch.store.incidents import stored_incident
 from driftwatch.store.tables import incidents
 
@@ -60,11 +61,48 @@ class ListedIncidents(Database):
             rows = connection.execute(query).mappings().all()
         return [stored_incident(row) for row in rows], number
 
+    def open_now(self) -> list[Incident]:
+        """Open incidents by key. Of one server's, which may be many, the page is left out."""
+        is_wide = _COLUMN.target.not_like('%"instance":%')
+        columns = [one for one in _COLUMN if one is not _COLUMN.page]
+        page = case((is_wide, _COLUMN.page), else_=None).label("page")
+        query = select(*columns, page).where(_COLUMN.state != "resolved").order_by(_COLUMN.key)
+        with self._reading() as connection:
+            return [stored_incident(row) for row in connection.execute(query).mappings()]
+
+    def with_pages(self, some: Sequence[Incident]) -> list[Incident]:
+        """The same incidents with their pages, where they have one."""
+        query = select(_COLUMN.id, _COLUMN.page)
+        pages: dict[str, Any] = {}
+        with self._reading() as connection:
+            for ids in chunks([one.id for one in some]):
+                own = query.where(_COLUMN.id.in_(ids), _COLUMN.page.is_not(None))
+                pages |= {id_: orjson.loads(page) for id_, page in connection.execute(own)}
+        return [replace(one, page=pages.get(one.id)) for one in some]
+
+    def open_incident(self, key: str) -> Incident | None:
+        """The open incident of a key, without its page; None: there is none."""
+        query = _without_page().where(_COLUMN.key == key, _COLUMN.state != "resolved")
+        with self._reading() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        return None if row is None else stored_incident(row)
+
+    def open_members(self, key: str, most: int | None = None) -> list[Incident]:
+        """Open incidents that the one of a key speaks for, by key and without their pages."""
+        query = _without_page().where(_COLUMN.part_of == key, _COLUMN.state != "resolved")
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(_COLUMN.key).limit(most)).mappings().all()
+        return [stored_incident(row) for row in rows]
+
     def alerts_of_incidents(self) -> list[str]:
         """Names of the alerts that any incident has, in order; at most 200."""
         query = select(_COLUMN.alert).distinct().order_by(_COLUMN.alert).limit(_MOST_ALERTS)
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
+
+
+def _without_page() -> Select[Any]:
+    return select(*(one for one in _COLUMN if one is not _COLUMN.page))
 
 
 def _conditions(wanted: Wanted) -> Sequence[ColumnElement[Any]]:

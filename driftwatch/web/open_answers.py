@@ -52,8 +52,13 @@ def of_target(incidents: Iterable[Incident], key: TargetKey, pool: str) -> list[
     )
 
 
+def fired(incidents: Iterable[Incident]) -> list[Incident]:
+    """Those that do not wait any more."""
+    return [one for one in incidents if one.state != "pending"]
+
+
 def answer_of(incidents: Sequence[Incident]) -> OpenAnswer | None:
-    """What the worst of them says; None without one that fired."""
+    """What the worst of them says; None without one that has a page."""
     first = next((one for one in incidents if one.page is not None), None)
     if first is None or first.page is None:
         return None
@@ -70,21 +75,21 @@ def answer_of(incidents: Sequence[Incident]) -> OpenAnswer | None:
 
 def links_of(incidents: Sequence[Incident]) -> tuple[Link, ...]:
     """Links to at most twenty of those that fired."""
-    fired = [one for one in incidents if one.state != "pending"]
-    return tuple(incident_link(one) for one in fired[:_MOST])
+    return tuple(incident_link(one) for one in fired(incidents)[:_MOST])
 
 
-def untaken_of(incidents: Iterable[Incident]) -> tuple[Link, ...]:
-    """Line 1 of at most three pages that fire and that nobody has, the oldest first."""
-    firing = (
-        one
-        for one in incidents
-        if incident_state(one) == "firing" and one.part_of is None and one.page is not None
-    )
-    oldest = sorted(firing, key=lambda one: (one.started_at, one.id))[:_MOST_UNTAKEN]
+def untaken(incidents: Iterable[Incident]) -> list[Incident]:
+    """At most three that fire and that nobody has, the oldest first."""
+    firing = (one for one in incidents if incident_state(one) == "firing" and one.part_of is None)
+    return sorted(firing, key=lambda one: (one.started_at, one.id))[:_MOST_UNTAKEN]
+
+
+def first_lines_of(incidents: Iterable[Incident]) -> tuple[Link, ...]:
+    """Line 1 of their pages, of those that have one."""
     return tuple(
-        Link(text=without_state(page_texts(one)[0], one.page or {}), path=incident_path(one.id))
-        for one in oldest
+        Link(text=without_state(page_texts(one)[0], one.page), path=incident_path(one.id))
+        for one in incidents
+        if one.page is not None
     )
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from driftwatch.baselines.candidates import accepted, without_baseline
-from driftwatch.baselines.material import Material, material_of_store
-from driftwatch.baselines.rows import baselines_from_store, notes_on, row_of
+from driftwatch.baselines.material import Material, material_of_store, proposal_material
+from driftwatch.baselines.rows import baseline_of_row, notes_on, row_of
 from driftwatch.errors import UsageError
 from driftwatch.incidents.actions import WEB
 from driftwatch.notify.numbers import clean
@@ -25,7 +25,7 @@ from driftwatch.web.baseline_views import (
     window_of,
 )
 from driftwatch.web.page import Deed, Done, Fields, Form, Page, View, Visit, in_utc
-from driftwatch.web.paging import Paged, Slice, part_of
+from driftwatch.web.paging import Paged, Slice, sliced
 
 PATH = "/baselines"
 _LINKS = PATH + "?of={}"
@@ -81,29 +81,27 @@ def load(visit: Visit) -> BaselinesView:
     notes: dict[str, str] = {}
     lacking: tuple[str, ...] = ()
     without = None
-    if query.of or len(fleet.targets) <= _MOST_COMPARED:
+    if len(fleet.targets) <= _MOST_COMPARED:
         material = material_of_store(store, plan)
-    if material is not None and len(fleet.targets) <= _MOST_COMPARED:
         notes = notes_on(material.baselines, material.targets, material.ran)
         waiting = [target.key for target in without_baseline(material)]
         without, lacking = len(waiting), waiting_names(waiting, _MOST_NAMED)
-    baselines = material.baselines if material else baselines_from_store(store)
-    rows = [baseline_row(one, notes) for one in reversed(baselines.every)]
-    listed, part = part_of(rows, query, PATH)
+    part = sliced(store.listed_baselines(0, 0)[1], query, PATH)
+    stored_rows, _ = store.listed_baselines(query.size, (part.page - 1) * query.size)
     reason = f"{len(fleet.targets):,} targets: driftwatch baseline list compares each"
     one = None
-    if query.of and material is not None:
+    if query.of:
+        material = material or proposal_material(store, plan)
         one = proposed(material, subject_of(material, query.of, _LINKS))
-    pools = [target.pool for target in fleet.targets.values() if target.pool]
     return BaselinesView(
         title="Baselines",
-        rows=tuple(listed),
+        rows=tuple(baseline_row(baseline_of_row(row), notes) for row in stored_rows),
         part=part,
         compared_reason=None if without is not None else reason,
         targets=len(fleet.targets),
         without=without,
         without_names=lacking,
-        subjects=tuple(sorted({clean(name) for name in pools if pools.count(name) > 1}))[:200],
+        subjects=tuple(clean(name) for name, own in fleet.pools.items() if len(own) > 1)[:200],
         proposed=one,
         young=YOUNG,
         query=query,

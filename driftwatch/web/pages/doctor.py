@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
-import polars as pl
 from pydantic import Field
 
 from driftwatch.doctor.checks import Check, Checkup
@@ -24,6 +23,7 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 _RECENT = timedelta(minutes=5)
 # of more targets doctor takes longer than a page may: then some of each pool are checked
 _MOST_TARGETS, _LONGEST = 200, 400
+_CHECKED_OF_MANY, _RECENT_OF_MANY = 60, timedelta(minutes=1)
 _NOT_CHECKED = (
     "whether the sources answer now, how often they are scraped, and their clocks",
     "what contradicts in the configuration's serving settings",
@@ -68,21 +68,16 @@ class DoctorView(View):
 def load(visit: Visit) -> DoctorView:
     """The checkup of the newest stored scrapes."""
     query: DoctorQuery = visit.query
-    store, plan = visit.store, visit.web.plan
+    store = visit.store
     targets = visit.web.fleet.current(store).targets
     chosen = _chosen(targets, query.pool)
     until = newest(store)
     result = Checkup(())
     if until is not None and chosen:
-        keys = pl.DataFrame(sorted(chosen), ["instance", "engine"], orient="row")
-        scrapes = store.scrapes(until - _RECENT, until + timedelta(seconds=1))
-        scrapes = scrapes.join(keys, on=["instance", "engine"], how="semi", maintain_order="left")
-        waits = None
-        if len(targets) <= _MOST_TARGETS:
-            waits = baseline_waits(store, plan)
-        gpus = store.gpus(until - _RECENT, until + timedelta(seconds=1))
-        inputs = Inputs(gpus=gpus if len(gpus) else None, waits=waits)
-        result = checkup(scrapes, chosen, plan, inputs)
+        state = until, store.baselines_in_force()
+        result = visit.web.kept.get(
+            ("doctor", query.pool), state, lambda: _checked(visit, chosen, len(targets), until)
+        )
     checks = sorted(result.checks, key=lambda one: (_ORDER.index(one.status), one.where, one.what))
     wanted = query.status
     shown_checks = [c for c in checks if c.status == wanted or (not wanted and c.status != "ok")]
@@ -107,17 +102,30 @@ def load(visit: Visit) -> DoctorView:
     )
 
 
+def _checked(
+    visit: Visit, chosen: Mapping[TargetKey, Target], targets: int, until: datetime
+) -> Checkup:
+    """The checkup of some of so many targets."""
+    store, plan = visit.store, visit.web.plan
+    is_large = targets > _MOST_TARGETS
+    since = until - (_RECENT_OF_MANY if is_large else _RECENT)
+    scrapes = store.scrapes_of(chosen, since, until + timedelta(seconds=1))
+    gpus = store.gpus(since, until + timedelta(seconds=1))
+    waits = None if is_large else baseline_waits(store, plan)
+    return checkup(scrapes, chosen, plan, Inputs(gpus=gpus if len(gpus) else None, waits=waits))
+
+
 def _chosen(targets: Mapping[TargetKey, Target], pool: str) -> dict[TargetKey, Target]:
     """The targets that are looked at: all, or as many of each pool as there is time for."""
     own = {key: one for key, one in targets.items() if not pool or (one.pool or "default") == pool}
-    if len(own) <= _MOST_TARGETS:
+    if len(targets) <= _MOST_TARGETS:
         return own
     by_pool: dict[str, list[TargetKey]] = {}
     for key, one in own.items():
         by_pool.setdefault(one.pool or "default", []).append(key)
-    each = max(1, _MOST_TARGETS // len(by_pool))
+    each = max(1, _CHECKED_OF_MANY // len(by_pool)) if by_pool else 0
     keys = [key for members in by_pool.values() for key in members[:each]]
-    return {key: own[key] for key in sorted(keys[:_MOST_TARGETS])}
+    return {key: own[key] for key in sorted(keys[:_CHECKED_OF_MANY])}
 
 
 def _row(check: Check) -> CheckRow:

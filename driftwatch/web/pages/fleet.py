@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.evidence import BY_NAME
-from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.web.fleet_minutes import Fleet
-from driftwatch.web.fleet_states import RANK, STATES, UNKNOWN, target_state, worst_incidents
-from driftwatch.web.open_answers import untaken_of
+from driftwatch.web.fleet_states import (
+    RANK,
+    STATES,
+    UNKNOWN,
+    Entry,
+    target_state,
+    worst_incidents,
+)
+from driftwatch.web.open_answers import first_lines_of, untaken
 from driftwatch.web.page import Link, Page, Part, View, Visit
 from driftwatch.web.paging import Paged, Slice, address, part_of
 from driftwatch.web.paths import pool_path, target_path
 
 PATH = "/fleet"
 _REASONS, _POOLS, _REASON_LENGTH = 5, 200, 160
-_COLUMNS = (
-    *("end", "scrapes", "coverage_missing_inputs", "slo_missed", "slower_at_equal_load"),
-    *("binding_limit", "speed_unknown_reason", "speed_at_equal_load_ratio"),
-    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
-    *("binding_margin_ratio", "utilization_ratio"),
-)
 
 
 class FleetQuery(Paged):
@@ -102,18 +103,6 @@ class FleetView(View):
     sorts: dict[str, str] = Field(description="address of the list in another order")
 
 
-class Entry(NamedTuple):
-    """A target before it is drawn."""
-
-    key: TargetKey
-    target: Target
-    state: str
-    incident: Incident | None
-    why: str | None
-    row: Mapping[str, Any]
-    at: int  # its row
-
-
 def load(visit: Visit) -> FleetView:
     """The part of the fleet that the query asks for."""
     query: FleetQuery = visit.query
@@ -123,12 +112,14 @@ def load(visit: Visit) -> FleetView:
             help_text=f"one of: {', '.join(STATES)}; unknown: {' and '.join(UNKNOWN)}",
         )
     fleet = visit.web.fleet.current(visit.store)
-    incidents = visit.store.open_incidents().values()
+    incidents = visit.store.open_now()
     entries = entries_of(fleet, incidents, visit.now)
     listed = sorted(filter(_wanted(query), entries), key=_key(query))
     rows, part = part_of(listed, query, PATH)
     counts = Counter(one.state for one in entries)
-    whys = Counter(cut(clean(one.why), _REASON_LENGTH) for one in entries if one.why)
+    whys: Counter[str] = Counter()
+    for why, number in Counter(one.why for one in entries if one.why).items():
+        whys[cut(clean(why), _REASON_LENGTH)] += number
     base = query.model_copy(update={"page": 1})
     return FleetView(
         title="Fleet",
@@ -141,8 +132,8 @@ def load(visit: Visit) -> FleetView:
             if counts[state]
         ),
         unknown=_by_reason(whys),
-        untaken=untaken_of(incidents),
-        pools=tuple(sorted({one.target.pool or "default" for one in entries})[:_POOLS]),
+        untaken=first_lines_of(visit.store.with_pages(untaken(incidents))),
+        pools=tuple(fleet.pools)[:_POOLS],
         rows=tuple(_row(one, fleet) for one in rows),
         part=part,
         query=query,
@@ -161,19 +152,14 @@ def _by_reason(whys: Counter[str]) -> tuple[Count, ...]:
     return tuple(counts)
 
 
-def entries_of(fleet: Fleet, incidents: Any, now: datetime) -> list[Entry]:
+def entries_of(fleet: Fleet, incidents: Iterable[Incident], now: datetime) -> list[Entry]:
     """Every target with its state, in order; ``incidents``: the open ones."""
     is_stale = fleet.end is not None and fleet.is_stale(now)
-    worst = worst_incidents(incidents, fleet.targets)
-    columns = [name for name in _COLUMNS if name in fleet.rows.columns]
-    if columns:
-        lines = fleet.rows.select(columns).iter_rows(named=True)
-    else:
-        lines = iter([dict.fromkeys(_COLUMNS)] * len(fleet.targets))
-    entries = []
-    for at, ((key, target), row) in enumerate(zip(fleet.targets.items(), lines, strict=True)):
-        state = target_state(row, worst.get(key), is_stale=is_stale)
-        entries.append(Entry(key, target, state.state, state.incident, state.reason, row, at))
+    entries = list(fleet.stale_entries if is_stale else fleet.entries)
+    for key, incident in worst_incidents(incidents, fleet.by_text).items():
+        if (at := fleet.places.get(key)) is not None:
+            state, of_state, why = target_state(entries[at].row, incident, is_stale=is_stale)
+            entries[at] = entries[at]._replace(state=state, incident=of_state, why=why)
     return entries
 
 
@@ -194,15 +180,15 @@ def _wanted(query: FleetQuery) -> Callable[[Entry], bool]:
 
 
 def _key(query: FleetQuery) -> Callable[[Entry], Any]:
-    """Unknown comes last, whichever way; then worst first, then by name."""
+    """Unknown comes last, whichever way; then worst first, then by name, as they stand."""
     of, sign = _SORTS[query.sort], -1.0 if query.order == "best" else 1.0
 
     def key(one: Entry) -> tuple[Any, ...]:
         value = of(one)
         if isinstance(value, str):
-            return (0, 0.0, value, RANK[one.state], one.key)
+            return (0, 0.0, value, RANK[one.state])
         unknown = value is None
-        return (unknown, 0.0 if unknown else sign * value, "", RANK[one.state], one.key)
+        return (unknown, 0.0 if unknown else sign * value, "", RANK[one.state])
 
     return key
 

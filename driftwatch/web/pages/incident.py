@@ -134,7 +134,7 @@ def _news(after: str, incident: Incident, person: Person | None, *, is_held: boo
 
 def _near(store: Any, text: str) -> tuple[Link, ...]:
     """Incidents whose id, target or alert is like the text; else the newest."""
-    recent: Sequence[Incident] = store.incidents(limit=500)
+    recent: Sequence[Incident] = store.incidents(limit=500, pages=False)
     words = text.strip().lower()
     begins = [one for one in recent if one.id.startswith(words[:4] or "-")]
     named = [one for one in recent if words and words in f"{one.alert} {target_text(one)}".lower()]
@@ -145,7 +145,6 @@ def _near(store: Any, text: str) -> tuple[Link, ...]:
 
 
 def incident_link(incident: Incident) -> Link:
-    """The incident in a line, with its page."""
     """A link that names an incident: id, state, alert, target."""
     text = f"{incident.id[:8]} {state_of(incident)} {clean(incident.alert)} {target_text(incident)}"
     return Link(text=cut(text, 120), path=incident_path(incident.id))
@@ -215,15 +214,14 @@ def _speaker(visit: Visit, incident: Incident) -> Link | None:
     """The pool's incident that speaks for it."""
     if incident.part_of is None:
         return None
-    speaker = visit.store.open_incidents().get(incident.part_of)
+    speaker = visit.store.open_incident(incident.part_of)
     return None if speaker is None else incident_link(speaker)
 
 
 def _members(visit: Visit, incident: Incident) -> tuple[Link, ...]:
     if incident.extent is None or incident.state == "resolved":
         return ()
-    every = visit.store.open_incidents().values()
-    return tuple(incident_link(one) for one in every if one.part_of == incident.key)[:_MOST_MEMBERS]
+    return tuple(map(incident_link, visit.store.open_members(incident.key, _MOST_MEMBERS)))
 
 
 def path_steps(diagnosis: Mapping[str, Any], reference: Mapping[str, Any]) -> tuple[PathStep, ...]:

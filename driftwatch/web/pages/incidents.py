@@ -75,8 +75,7 @@ def load(visit: Visit) -> IncidentsView:
     if part.page != query.page:
         first = (part.page - 1) * query.size
         incidents, _ = visit.store.listed_incidents(wanted, query.size, first)
-    targets = visit.web.fleet.current(visit.store).targets.values()
-    pools = {one.pool or "default" for one in targets} | {query.pool} - {""}
+    pools = {*visit.web.fleet.current(visit.store).pools, query.pool} - {""}
     alerts = {*visit.store.alerts_of_incidents(), query.alert} - {""}
     return IncidentsView(
         title="Incidents",

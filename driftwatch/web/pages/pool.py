@@ -17,10 +17,17 @@ from driftwatch.notify.minute_line import earliest_of
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.web.fleet_minutes import LOOKED_BACK, Fleet
-from driftwatch.web.fleet_states import RANK, STATES
-from driftwatch.web.open_answers import OpenAnswer, answer_of, links_of, of_pool, pending_of
+from driftwatch.web.fleet_states import RANK, STATES, Entry
+from driftwatch.web.open_answers import (
+    OpenAnswer,
+    answer_of,
+    fired,
+    links_of,
+    of_pool,
+    pending_of,
+)
 from driftwatch.web.page import Link, NotFound, Page, Part, View, Visit
-from driftwatch.web.pages.fleet import Entry, Measurement, entries_of, in_target
+from driftwatch.web.pages.fleet import Measurement, entries_of, in_target
 from driftwatch.web.paging import Paged, Slice, part_of
 from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path, target_path
 from driftwatch.web.side_by_side import MEANS, side_by_side
@@ -113,10 +120,11 @@ def load(visit: Visit) -> PoolView:
     Raises NotFound: no target is in a pool of that name.
     """
     name, fleet = visit.path["pool"], visit.web.fleet.current(visit.store)
-    incidents = list(visit.store.open_incidents().values())
-    entries = [one for one in entries_of(fleet, incidents, visit.now) if _pool(one) == name]
-    if not entries:
+    incidents = visit.store.open_now()
+    if name not in fleet.pools:
         raise _no_pool(name, fleet)
+    every = entries_of(fleet, incidents, visit.now)
+    entries = [every[at] for at in fleet.pools[name]]
     entries.sort(key=lambda one: (RANK[one.state], one.key))
     listed, part = part_of(entries, visit.query, pool_path(name))
     mine = of_pool(incidents, name)
@@ -133,7 +141,7 @@ def load(visit: Visit) -> PoolView:
         since=since,
         until=until,
         is_stale=fleet.is_stale(visit.now),
-        answer=answer_of(mine),
+        answer=answer_of(visit.store.with_pages(fired(mine)[:1])),
         incidents=links_of(mine),
         pending=pending_of(mine),
         without_baseline=_without_baseline(entries, fleet),
@@ -147,14 +155,9 @@ def load(visit: Visit) -> PoolView:
     )
 
 
-def _pool(one: Entry) -> str:
-    return one.target.pool or "default"
-
-
 def _no_pool(name: str, fleet: Fleet) -> NotFound:
-    names = sorted({target.pool or "default" for target in fleet.targets.values()})
     text = f"There is no pool {cut(clean(name), 80)}."
-    return NotFound(text, tuple(pool_link(one) for one in near(name, names)))
+    return NotFound(text, tuple(pool_link(one) for one in near(name, [*fleet.pools])))
 
 
 def _row_of(one: Entry, fleet: Fleet) -> Mapping[str, Any]:

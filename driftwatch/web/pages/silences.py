@@ -95,7 +95,7 @@ def load(visit: Visit) -> SilencesView:
         reason = "only who may silence has a preview: sign in"
     elif query.matchers:
         preview, reason = _preview(visit, query), None
-    open_now = list(store.open_incidents().values())
+    open_now = store.open_now()
     rows = silence_rows(store.silences(), open_now, visit.now, LOOKED_BACK)
     listed, part = part_of(rows, query, PATH)
     news = {

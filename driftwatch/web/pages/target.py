@@ -14,7 +14,6 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Target
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page import diagnosis_json
-from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.web.fleet_minutes import Fleet
 from driftwatch.web.fleet_states import concerning
 from driftwatch.web.incident_view import Line, PathStep
@@ -85,7 +84,7 @@ def load(visit: Visit) -> TargetView:
     end = last if isinstance(last, datetime) else until
     answer = target_answer(visit.store, target, visit.web.plan, end)
     is_newest = fleet.end is None or until >= fleet.end - timedelta(minutes=1)
-    open_ones = list(visit.store.open_incidents().values()) if is_newest else []
+    open_ones = visit.store.open_now() if is_newest else []
     return TargetView(
         title=f"Target {cut(clean(target.key.text), 80)}",
         target=target.key.text,
@@ -112,11 +111,9 @@ def load(visit: Visit) -> TargetView:
 
 def _target(visit: Visit, fleet: Fleet) -> Target:
     name = visit.path["target"]
-    targets = fleet.targets or visit.web.plan.assign(stored_targets(visit.store))
-    texts = {key.text: target for key, target in targets.items()}
-    if name in texts:
-        return texts[name]
-    alike = near(name, sorted(texts))
+    if (key := fleet.by_text.get(name)) is not None:
+        return fleet.targets[key]
+    alike = near(name, sorted(fleet.by_text))
     raise NotFound(
         f"There is no target {cut(clean(name), 100)}.", tuple(target_link(one) for one in alike)
     )
@@ -168,19 +165,17 @@ def _answer_parts(
     visit: Visit, target: Target, answer: TargetAnswer, incidents: list[Incident], fleet: Fleet
 ) -> dict[str, Any]:
     """State, first line and advice: of the worst open incident, else of the finding."""
-    mine = of_target(incidents, target.key, target.pool or "default")
+    mine = visit.store.with_pages(of_target(incidents, target.key, target.pool or "default"))
     about_it = concerning(incidents, target.key)
     of_incident = answer_of([one for one in mine if one.id in about_it])
-    entry = next(
-        (one for one in entries_of(fleet, incidents, visit.now) if one.key == target.key), None
-    )
+    entry = entries_of(fleet, incidents, visit.now)[fleet.places[target.key]]
     text = "no scrape in these ten minutes"
     lines: tuple[Line, ...] = ()
     if answer.finding is not None:
         own = [one for one in mine if "instance" in one.target and one.state == "firing"]
         text, lines = answer_lines(answer.finding, own)
     return {
-        "state": entry.state if entry is not None and visit.query.until is None else None,
+        "state": entry.state if visit.query.until is None else None,
         "text": text,
         "lines": lines,
         "answer": of_incident,

@@ -185,9 +185,7 @@ def _traffic(deed: Deed, incident: Incident) -> tuple[TargetKey, datetime]:
     if "instance" in incident.target:
         return target_of(incident), at
     members = [
-        target_of(one)
-        for one in store.open_incidents().values()
-        if one.part_of == incident.key and "instance" in one.target
+        target_of(one) for one in store.open_members(incident.key) if "instance" in one.target
     ]
     pool = incident.target.get("pool")
     targets = deed.web.plan.assign(stored_targets(store))
