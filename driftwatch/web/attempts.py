@@ -14,7 +14,7 @@ _IPV6_PREFIX = 64
 
 
 class Attempts:
-    """Wrong tokens of the last minute. Behind a proxy, everybody has its address."""
+    """Wrong tokens of the last minute."""
 
     def __init__(self) -> None:
         self._wrong: dict[str, deque[datetime]] = {}

@@ -6,9 +6,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ import structlog
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings.values import read_of
 from driftwatch.settings.web import ProxySettings
+from driftwatch.web.client_address import client_address, is_within
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 100
 SIGNED_IN_FOR = FORM_FOR = timedelta(hours=12)
@@ -85,14 +86,16 @@ class People:
         """Whom the proxy names; None unless the request comes from it."""
         if self._proxy is None or header is None or not (name := _name(header)):
             return None
-        try:
-            peer = ip_address(address.partition("%")[0])
-        except ValueError:
-            return None
-        mapped = getattr(peer, "ipv4_mapped", None)
-        peers = (peer, mapped) if mapped is not None else (peer,)
-        inside = any(one in network for one in peers for network in self._proxy.addresses)
-        return Person(name, "proxy") if inside else None
+        return Person(name, "proxy") if is_within(address, self._proxy.addresses) else None
+
+    def address_of(self, peer: str, forwarded_for: Iterable[str]) -> str:
+        """From where a request comes, which answers for its wrong tokens.
+
+        ``peer``: where the connection comes from; ``forwarded_for``: every X-Forwarded-For; only
+        the configured proxy's is believed.
+        """
+        trusted = () if self._proxy is None else self._proxy.addresses
+        return client_address(peer, forwarded_for, trusted)
 
     @property
     def proxy_header(self) -> str | None:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from driftwatch.web.context import Web
 from driftwatch.web.people import Person
 
+_READ = "driftwatch.visitor"  # of the request's scope
 SESSION_COOKIE, BROWSER_COOKIE = "driftwatch_session", "driftwatch_browser"
 
 
@@ -23,19 +24,23 @@ class Visitor:
     wants_json: bool
     now: datetime
     path: str  # below the root, with its query
-    address: str = ""  # from which the connection comes
+    address: str = ""  # from which it comes, through the proxy
     is_throttled: bool = False  # too many wrong tokens came from there: none is looked at
 
 
 def visitor_of(request: Request, web: Web) -> Visitor:
-    """Read the headers and cookies of a request."""
+    """Read the headers and cookies of a request; once, so that one wrong token counts once."""
+    read: Visitor | None = request.scope.get(_READ)
+    if read is not None:
+        return read
     now, cookie = web.clock.now(), request.cookies.get(BROWSER_COOKIE, "")
     is_new = not (16 <= len(cookie) <= 64 and cookie.isascii())
     accepted = request.headers.get("accept", "")
     query = f"?{request.url.query}" if request.url.query else ""
-    address = "" if request.client is None else request.client.host
+    peer = "" if request.client is None else request.client.host
+    address = web.people.address_of(peer, request.headers.getlist("x-forwarded-for"))
     is_throttled = web.attempts.is_throttled(address, now)
-    return Visitor(
+    request.scope[_READ] = visitor = Visitor(
         person=_person(request, web, now, None if is_throttled else address),
         browser=web.nonce() if is_new else cookie,
         is_new=is_new,
@@ -46,6 +51,7 @@ def visitor_of(request: Request, web: Web) -> Visitor:
         address=address,
         is_throttled=is_throttled,
     )
+    return visitor
 
 
 def _person(request: Request, web: Web, now: datetime, address: str | None) -> Person | None:

@@ -7,14 +7,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from ipaddress import ip_network
 
 import httpx
 import pytest
 from conftest import Recorded
+from starlette.testclient import TestClient
 from web_cases import ANA, BEARER, TOKEN, browser, form_token, send, served
 
 from driftwatch.web import slow_clients
 from driftwatch.web.attempts import MOST_WRONG
+from driftwatch.web.client_address import client_address
 from driftwatch.web.context import Web
 from driftwatch.web.slow_clients import MOST_CONNECTIONS
 
@@ -109,3 +112,50 @@ def test_wrong_tokens_of_one_address_are_slowed_down(web: Web, copied: Recorded)
     assert send(browser(web), page, "acknowledge", ANA).status_code == 303
     web.clock.advance(timedelta(seconds=60))
     assert stranger.post("/sign-in", data=right).status_code == 303
+
+
+def _is_refused(client: TestClient, address: str | None, token: str) -> int:
+    headers = {} if address is None else {"X-Forwarded-For": address}
+    bearer = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    return int(client.post("/sign-out", headers=headers | bearer).status_code)
+
+
+def test_behind_the_proxy_each_client_answers_for_itself(web: Web) -> None:
+    """What the client wrote itself, left of the proxy's own word, changes nothing."""
+    proxied = browser(web, address="10.0.0.7")
+    for attempt in range(MOST_WRONG):
+        assert _is_refused(proxied, f"198.51.100.{attempt}, 192.0.2.66", "guess") == 403
+    assert _is_refused(proxied, "203.0.113.5, 192.0.2.66", TOKEN) == 429
+    assert _is_refused(proxied, "192.0.2.67", TOKEN) == 303
+    # what the proxy did not name is the proxy's
+    assert _is_refused(proxied, None, TOKEN) == 303
+    assert _is_refused(proxied, "192.0.2.66, nonsense", TOKEN) == 303
+
+
+def test_nobody_else_is_believed_where_from_a_request_comes(web: Web) -> None:
+    """Neither a new name for each guess helps, nor another's name to lock that one out."""
+    attacker = browser(web, address="192.0.2.66")
+    for attempt in range(MOST_WRONG):
+        assert _is_refused(attacker, "10.0.0.7", f"guess {attempt}") == 403
+    assert _is_refused(attacker, f"198.51.100.{MOST_WRONG}", TOKEN) == 429
+    assert _is_refused(browser(web, address="10.0.0.7"), None, TOKEN) == 303
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded_for", "address"),
+    [
+        ("10.0.0.7", [], "10.0.0.7"),
+        ("10.0.0.7", [""], "10.0.0.7"),
+        ("10.0.0.7", ["192.0.2.1:5000"], "192.0.2.1"),
+        ("10.0.0.7", ["[2001:db8::1]:443"], "2001:db8::1"),
+        ("10.0.0.7", ["6.6.6.6", "192.0.2.1"], "192.0.2.1"),
+        ("::ffff:10.0.0.7", ["192.0.2.1"], "192.0.2.1"),
+        ("10.0.0.7", ["10.0.0.7, 10.0.0.7"], "10.0.0.7"),
+        ("10.0.0.8", ["192.0.2.1"], "10.0.0.8"),
+        ("", ["192.0.2.1"], ""),
+    ],
+)
+def test_the_address_is_the_nearest_that_is_no_proxy(
+    peer: str, forwarded_for: list[str], address: str
+) -> None:
+    assert client_address(peer, forwarded_for, [ip_network("10.0.0.7/32")]) == address
