@@ -48,13 +48,13 @@ class Material:
 
 def material_of_store(store: Store, plan: Plan) -> Material:
     """What the store has, with the baselines in force and what runs on every target now."""
-    made = proposal_material(store, plan)
-    baselines, until = baselines_from_store(store), made.until
+    stored = proposal_material(store, plan)
+    baselines, until = baselines_from_store(store), stored.until
     if until is None:
-        return replace(made, baselines=baselines)
+        return replace(stored, baselines=baselines)
     recent, gpus = store.past(until - _RECENT, until), store.gpus(until - _RECENT, until)
-    ran = what_ran(recent, made.targets, made.plan, gpus)
-    return replace(made, gpus=gpus, ran=ran, baselines=baselines)
+    ran = what_ran(recent, stored.targets, stored.plan, gpus)
+    return replace(stored, gpus=gpus, ran=ran, baselines=baselines)
 
 
 def proposal_material(store: Store, plan: Plan) -> Material:

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 from driftwatch.clock import Clock
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.web import WebSettings
+from driftwatch.web.answer_cache import AnswerCache
 from driftwatch.web.attempts import Attempts
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.forecasts import Forecasts
-from driftwatch.web.kept import Kept
 from driftwatch.web.people import People
 
 
@@ -34,7 +34,7 @@ class Web:
     external_url: str | None = None
     forecasts: Forecasts = field(default_factory=Forecasts)
     attempts: Attempts = field(default_factory=Attempts)
-    kept: Kept = field(default_factory=Kept)
+    answer_cache: AnswerCache = field(default_factory=AnswerCache)
 
     @property
     def root(self) -> str:

@@ -69,9 +69,9 @@ def _latencies(groups: Sequence[pl.DataFrame], name: str) -> list[list[Latency]]
     )
     out: list[list[Latency]] = [[] for _ in groups]
     for q in QUANTILES:
-        found = quantile(counts, edges, q)
+        estimates = quantile(counts, edges, q)
         for latencies, value, low, high in zip(
-            out, found.value, found.lower, found.upper, strict=True
+            out, estimates.value, estimates.lower, estimates.upper, strict=True
         ):
             if value is not None:
                 latencies.append(Latency(name, q, value, low, high))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from driftwatch.web.context import Web
 from driftwatch.web.people import Person
 
-_READ = "driftwatch.visitor"  # of the request's scope
+_VISITOR = "driftwatch.visitor"  # of the request's scope
 SESSION_COOKIE, BROWSER_COOKIE = "driftwatch_session", "driftwatch_browser"
 
 
@@ -30,9 +30,9 @@ class Visitor:
 
 def visitor_of(request: Request, web: Web) -> Visitor:
     """Read the headers and cookies of a request; once, so that one wrong token counts once."""
-    read: Visitor | None = request.scope.get(_READ)
-    if read is not None:
-        return read
+    before: Visitor | None = request.scope.get(_VISITOR)
+    if before is not None:
+        return before
     now, cookie = web.clock.now(), request.cookies.get(BROWSER_COOKIE, "")
     is_new = not (16 <= len(cookie) <= 64 and cookie.isascii())
     accepted = request.headers.get("accept", "")
@@ -40,7 +40,7 @@ def visitor_of(request: Request, web: Web) -> Visitor:
     peer = "" if request.client is None else request.client.host
     address = web.people.address_of(peer, request.headers.getlist("x-forwarded-for"))
     is_throttled = web.attempts.is_throttled(address, now)
-    request.scope[_READ] = visitor = Visitor(
+    request.scope[_VISITOR] = visitor = Visitor(
         person=_person(request, web, now, None if is_throttled else address),
         browser=web.nonce() if is_new else cookie,
         is_new=is_new,

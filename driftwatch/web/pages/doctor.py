@@ -75,7 +75,7 @@ def load(visit: Visit) -> DoctorView:
     result = Checkup(())
     if until is not None and chosen:
         state = until, store.baselines_in_force()
-        result = visit.web.kept.get(
+        result = visit.web.answer_cache.get(
             ("doctor", query.pool), state, lambda: _checked(visit, chosen, len(targets), until)
         )
     checks = sorted(result.checks, key=lambda one: (_ORDER.index(one.status), one.where, one.what))

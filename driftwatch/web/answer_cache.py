@@ -9,7 +9,7 @@ from typing import Any
 _MOST = 32
 
 
-class Kept:
+class AnswerCache:
     """Answers by question; of an older state of the database none is given."""
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class Kept:
         with self._lock:
             making = self._making.setdefault(question, threading.Lock())
         with making:
-            found = self._answers.get(question)
-            if found is None or found[0] != state:
-                found = state, make()
+            answer = self._answers.get(question)
+            if answer is None or answer[0] != state:
+                answer = state, make()
                 with self._lock:
-                    self._answers[question] = found
+                    self._answers[question] = answer
                     while len(self._answers) > _MOST:
                         oldest = next(iter(self._answers))
                         del self._answers[oldest]
                         self._making.pop(oldest, None)
-            return found[1]
+            return answer[1]
