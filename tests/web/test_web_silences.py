@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from conftest import Recorded
-from operation_cases import HOUR, every_state
+from operation_cases import HOUR, commit, every_state, fired
 from starlette.testclient import TestClient
 from web_cases import ANA, BEARER, browser, form_token
 
 from driftwatch.matchers import parse_matcher
-from driftwatch.store import Store
+from driftwatch.model import Transition
+from driftwatch.store import Store, TickRecord
 from driftwatch.web.context import Web
 
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -35,10 +37,19 @@ def _preview(client: TestClient, matchers: str) -> Any:
 
 
 def test_a_preview_counts_incidents_targets_and_rules_and_writes_nothing(
-    client: TestClient, opened: Callable[[], Store]
+    client: TestClient, opened: Callable[[], Store], firing: Recorded
 ) -> None:
+    began, now = firing.now - timedelta(days=9), firing.now
+    long = fired(now, "9", started_at=began, firing_at=began)
+    with opened() as store:
+        commit(store, now, long)
+        over = replace(long, state="resolved", resolved_at=now - HOUR)
+        open_now = [one for one in store.open_incidents().values() if one.id != over.id]
+        minute = (now, now + timedelta(minutes=1))
+        happened = [Transition(over, "resolved", now)]
+        store.commit_tick(TickRecord(*minute, incidents=open_now, transitions=happened))
     one = _preview(client, 'alert="BatchLimitBinding"\npool=rag-8b')
-    # six are open; the one that resolved fired 30 h ago
+    # five are open; of those that resolved one fired 30 h ago, the other one before the week
     assert (one["open_incidents"], one["past_incidents"]) == (5, 1)
     assert (one["targets"], one["of_targets"]) == (0, 1)
     assert one["rules"] == ["BatchLimitBinding"]
