@@ -4,7 +4,8 @@
 
 Runs the demo's recording through the service, with its database served by ``driftwatch web`` in a
 process of its own; half of the ticks while readers each open /fleet every 5 seconds. Prints the
-median and largest seconds of a tick, and the ratio of the medians.
+median and largest seconds of a tick, what it takes of the processor (what is more than that is
+waiting: for the processor, or for the database), and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -65,15 +66,16 @@ def web_port(stack: ExitStack, database: Path) -> int:
     return int(line.partition("http://127.0.0.1:")[2].partition("/")[0])
 
 
-def ticked(service: Service, clock: ManualClock, ticks: int) -> list[float]:
-    """Seconds of each tick."""
-    times = []
+def ticked(service: Service, clock: ManualClock, ticks: int) -> tuple[list[float], list[float]]:
+    """Seconds of each tick, and of the processor for each: both in order of length."""
+    times, processor = [], []
     for _ in range(ticks):
         clock.advance(timedelta(seconds=15))
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         service.tick_once()
         times.append(time.perf_counter() - began)
-    return sorted(times)
+        processor.append(time.process_time() - busy)
+    return sorted(times), sorted(processor)
 
 
 def main() -> None:
@@ -101,12 +103,13 @@ def main() -> None:
                 text=True,
             )
             time.sleep(2)
-            times = ticked(service, clock, options.ticks)
+            times, processor = ticked(service, clock, options.ticks)
             pages = crowd.communicate()[0].strip()
             medians.append(times[len(times) // 2])
             print(
                 f"{readers} readers, {pages} pages read: median {medians[-1] * 1000:.1f} ms "
-                f"a tick, largest {times[-1] * 1000:.1f} ms, {len(times)} ticks",
+                f"a tick, processor {processor[len(processor) // 2] * 1000:.1f} ms, largest "
+                f"{times[-1] * 1000:.1f} ms, {len(times)} ticks, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
         print(f"ratio of the medians: {medians[1] / medians[0]:.2f}")
