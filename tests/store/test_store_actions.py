@@ -11,8 +11,9 @@ import pytest
 from store_cases import NOW, pending
 
 from driftwatch.errors import UsageError
+from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Severity
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 
 Commit = Callable[..., None]
 HOUR = timedelta(hours=1)
@@ -40,6 +41,26 @@ def test_only_an_acknowledged_page_ends_by_itself(
     assert (incident.acknowledged_by, incident.acknowledged_at) == ("Ana", NOW)
     assert (incident.acknowledged_until, incident.acknowledged_comment) == (until, "restarting it")
     assert store.unplanned_actions() == [action]
+
+
+@pytest.mark.parametrize("prolonged", [False, True])
+def test_one_that_is_prolonged_while_a_tick_ends_it_stays(store: Store, prolonged: bool) -> None:
+    store.commit_tick(TickRecord(NOW, NOW, incidents=[FIRING]))
+    until = store.acknowledge("a", "Ana", NOW, until=NOW + HOUR).incident.acknowledged_until
+    assert until is not None
+    if prolonged:  # after the tick has read it
+        store.acknowledge("a", "Ana", until, until=NOW + 8 * HOUR)
+    told = PlannedDelivery(
+        FIRING.id, "unacknowledged", "oncall", "acknowledgement ended", {"n": 1}, until
+    )
+    ended = [(FIRING.id, until)]
+    store.commit_tick(
+        TickRecord(
+            *(NOW, until), incidents=[FIRING], deliveries=[told], ended_acknowledgements=ended
+        )
+    )
+    assert store.incident("a").acknowledged_by == ("Ana" if prolonged else None)
+    assert len(store.deliveries(FIRING.id)) == (0 if prolonged else 1)
 
 
 def test_a_second_one_stays_out_unless_it_brings_a_time_or_a_comment(
