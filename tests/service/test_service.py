@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -306,6 +307,17 @@ def test_own_metrics_and_probes(
             assert requests.get(f"{base}/-/healthy", timeout=5).status_code == 200
             page = requests.get(f"{base}/metrics", timeout=5).text
             assert requests.get(f"{base}/other", timeout=5).status_code == 404
+            service._outbox.start()
+            (worker,) = service._outbox._workers.values()
+            alive, worker.thread = worker.thread, threading.Thread(target=str)
+            worker.thread.start()
+            worker.thread.join()  # as after an end that nobody asked for
+            unready = requests.get(f"{base}/-/ready", timeout=5)
+            worker.thread = alive
+            assert (unready.status_code, unready.text.partition(" to ")[0]) == (
+                503,
+                "nothing is sent",
+            )
         finally:
             endpoint.close()
             service.stop()
