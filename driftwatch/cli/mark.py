@@ -53,11 +53,16 @@ def command(
     name, why = person(by), written(because.strip(), "--because")
     mark: Mark | None = None
     with history.store() as store:
-        if undo:
-            store.unmark(incident_id)
-        else:
-            judgement = "useful" if useful else "not useful"
-            mark = store.mark(incident_id, judgement, by=name, at=now, because=why)
+        with store.one_transaction():
+            if undo:
+                id_ = store.unmark(incident_id)
+                store.note_action("unmark", name, now, incident_id=id_)
+            else:
+                judgement = "useful" if useful else "not useful"
+                mark = store.mark(incident_id, judgement, by=name, at=now, because=why)
+                store.note_action(
+                    "mark", name, now, incident_id=mark.incident_id, subject=judgement, comment=why
+                )
         incident = store.incident(incident_id)
     if as_json:
         data = {**as_data(incident), "mark": mark_data(mark)}

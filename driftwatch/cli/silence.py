@@ -77,7 +77,10 @@ def command(
         return
     if expire is not None:
         with history.store() as store:
-            silence = store.expire_silence(expire, now)
+            name, why = person(by), written(comment, "--comment")
+            with store.one_transaction():
+                silence = store.expire_silence(expire, now)
+                store.note_action("end silence", name, now, subject=silence.id, comment=why)
         _print(silence, f"silence {silence.id} ended", as_json)
         return
     if preview and length is None:
@@ -88,7 +91,10 @@ def command(
         raise UsageError("--for: a silence lasts at most 366d")
     if extend is not None:
         with history.store() as store:
-            silence = store.extend_silence(extend, length, now)
+            name, why = person(by), written(comment, "--comment")
+            with store.one_transaction():
+                silence = store.extend_silence(extend, length, now)
+                store.note_action("extend silence", name, now, subject=silence.id, comment=why)
         until = moment(silence.until, now.date())
         _print(silence, f"silence {silence.id} now ends {until}", as_json)
         return
@@ -128,9 +134,12 @@ def _added(
         raise UsageError("--start: a silence begins now or later")
     name, comment = person(by), written(comment, "--comment")
     until = max(start or now, now) + length
-    return store.add_silence(
-        matchers, until=until, by=name, at=now, comment=comment, starts_at=start
-    )
+    with store.one_transaction():
+        silence = store.add_silence(
+            matchers, until=until, by=name, at=now, comment=comment, starts_at=start
+        )
+        store.note_action("silence", name, now, subject=silence.id, comment=comment)
+    return silence
 
 
 def _words(store: Store, silence: Silence, now: datetime) -> str:

@@ -17,7 +17,15 @@ from driftwatch.model import Incident, Severity
 Acknowledging = Literal["acknowledge", "unacknowledge"]
 # which are kept, and nobody is told of
 KeptAction = Literal[
-    "note", "mark", "silence", "end silence", "accept baseline", "refuse baseline", "forecast"
+    "note",
+    "mark",
+    "unmark",
+    "silence",
+    "extend silence",
+    "end silence",
+    "accept baseline",
+    "refuse baseline",
+    "forecast",
 ]
 ActionName = Acknowledging | KeptAction
 COMMAND_LINE, WEB = "command line", "web"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ import orjson
 import structlog
 
 from driftwatch.errors import DeliveryError, StoreError, UsageError
-from driftwatch.incidents.actions import ActionResult
+from driftwatch.incidents.actions import ActionResult, KeptAction
 from driftwatch.incidents.silence import Silence, silencing
 from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut, moment
@@ -34,6 +35,7 @@ from driftwatch.store.incidents import Mark
 STALE_AFTER = timedelta(minutes=5)
 SILENCED_FOR = timedelta(hours=2)
 _REMEMBERED = 1000
+_DONE_BEFORE = "this click was done before"
 _MARKS = {USEFUL: "useful", NOT_USEFUL: "not useful"}
 
 
@@ -55,6 +57,25 @@ class ClickStore(Protocol):
 
     def mark(self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "") -> Mark:
         """Note what somebody says of a page."""
+
+    def note_action(
+        self,
+        action: KeptAction,
+        by: str,
+        at: datetime,
+        *,
+        incident_id: str,
+        subject: str,
+        via: str,
+        request_id: str,
+    ) -> bool:
+        """Keep what somebody did; False where the same request was kept before."""
+
+    def is_request_done(self, request_id: str) -> bool:
+        """Whether a click of that name was done."""
+
+    def one_transaction(self) -> AbstractContextManager[None]:
+        """All that is written meanwhile, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +193,38 @@ class SlackClicks:
         if click.action == ACKNOWLEDGE:
             return self._acknowledge(api, receiver, click, by, now)
         if click.action == SILENCE:
-            return self._silence(api, click, by)
+            return self._silence(api, receiver, click, by)
+        return self._mark(receiver, click, by, now)
+
+    def _mark(self, receiver: str, click: Click, by: str, now: datetime) -> str:
         mark = _MARKS[click.action]
-        done = self._store.mark(click.incident_id, mark, by=by, at=now)
+        with self._store.one_transaction():
+            if self._store.is_request_done(click.request_id):
+                return _DONE_BEFORE
+            done = self._store.mark(click.incident_id, mark, by=by, at=now)
+            self._keep("mark", receiver, click, by, now, done.incident_id, mark)
         undo = f"driftwatch mark {done.incident_id} --undo"
         return f"marked {mark}; {undo} takes it back"
+
+    def _keep(
+        self,
+        action: KeptAction,
+        receiver: str,
+        click: Click,
+        by: str,
+        now: datetime,
+        incident_id: str,
+        subject: str,
+    ) -> None:
+        self._store.note_action(
+            action,
+            by,
+            now,
+            incident_id=incident_id,
+            subject=subject,
+            via=receiver,
+            request_id=click.request_id,
+        )
 
     def _acknowledge(
         self, api: SlackApi, receiver: str, click: Click, by: str, now: datetime
@@ -204,15 +252,19 @@ class SlackClicks:
             return f"{taker.by} took it; the message changes in a moment"
         return None
 
-    def _silence(self, api: SlackApi, click: Click, by: str) -> str | None:
+    def _silence(self, api: SlackApi, receiver: str, click: Click, by: str) -> str | None:
         incident = self._store.incident(click.incident_id)
         if incident.state == "resolved":
             return f"incident {incident.id} is already resolved: there is nothing to silence"
         matchers, until = silencing(incident), click.at + SILENCED_FOR
         # of the click's own time: the same click is the same silence
-        silence = self._store.add_silence(
-            matchers, until=until, by=by, at=click.at, comment="Slack button"
-        )
+        with self._store.one_transaction():
+            if self._store.is_request_done(click.request_id):
+                return _DONE_BEFORE
+            silence = self._store.add_silence(
+                matchers, until=until, by=by, at=click.at, comment="Slack button"
+            )
+            self._keep("silence", receiver, click, by, click.at, incident.id, silence.id)
         what = " ".join(matcher.text for matcher in matchers)
         end = moment(silence.until, click.at.date())
         text = f"*Silenced* by {harmless(by)} until {end}: {harmless(clean(what))}"

@@ -161,8 +161,8 @@ actions = Table(
     Column("planned_at", UtcTime),  # when receivers were told of it, NULL = not yet
     Column("subject", Text),  # id of the silence or baseline that it is about, or the mark
     CheckConstraint(
-        "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'silence', 'end silence', "
-        "'accept baseline', 'refuse baseline', 'forecast')",
+        "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'unmark', 'silence', "
+        "'extend silence', 'end silence', 'accept baseline', 'refuse baseline', 'forecast')",
         name="action",
     ),
 )

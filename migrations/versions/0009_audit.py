@@ -12,8 +12,8 @@ depends_on = None
 
 _BEFORE = "action IN ('acknowledge', 'unacknowledge')"
 _AFTER = (
-    "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'silence', 'end silence', "
-    "'accept baseline', 'refuse baseline', 'forecast')"
+    "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'unmark', 'silence', "
+    "'extend silence', 'end silence', 'accept baseline', 'refuse baseline', 'forecast')"
 )
 _NAME = "ck_actions_action"
 _ID = sa.String(length=12)

@@ -87,6 +87,12 @@ def test_marking_a_page(run: Run, fill: Callable[..., Path]) -> None:
     assert (code, out) == (0, f"{'c' * 12} is not marked any more: BatchLimitBinding gpu-c:8000\n")
     with Store.open(path) as store:
         assert store.marks(["a" * 12, "c" * 12]) == {}
+        kept = [(one.action, one.subject, one.by, one.via) for one in store.actions("c" * 12)]
+    assert kept[:2] == [
+        ("mark", "not useful", "Ana", "command line"),
+        ("mark", "useful", "Bob", "command line"),
+    ]
+    assert kept[2][:2] == ("unmark", None)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_a_store_without_incidents_and_a_question_that_none_fits(
 
 
 def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> None:
-    fill(incident("a"), incident("b", "resolved"))
+    path = fill(incident("a"), incident("b", "resolved"))
     code, out, _ = run(
         "silence", "alert=BatchLimitBinding", "instance=~gpu-.*", "--for", "2h", "--by", "Ana",
         "--comment", "restart",
@@ -149,7 +155,14 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     assert listed["until"] == row[2]
     lasts = datetime.fromisoformat(row[2]) - datetime.fromisoformat(listed["created_at"])
     assert lasts == timedelta(hours=2)
-    assert run("silence", "--expire", id_[:5])[:2] == (0, f"silence {id_} ended\n")
+    assert run("silence", "--extend", id_, "--for", "1h", "--by", "Bob")[0] == 0
+    assert run("silence", "--expire", id_[:5], "--by", "Bob")[:2] == (0, f"silence {id_} ended\n")
+    with Store.open(path) as store:
+        assert [(one.action, one.by, one.subject) for one in store.latest_actions(5)] == [
+            ("end silence", "Bob", id_),
+            ("extend silence", "Bob", id_),
+            ("silence", "Ana", id_),
+        ]
     code, out, err = run("silence", "--list")
     assert (code, out) == (0, "")
     assert "no silence holds" in err

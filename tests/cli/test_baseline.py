@@ -238,6 +238,10 @@ def test_export_and_import_carry_pins_to_another_database(
     assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
     (pin,) = _json(run, "list", "--pins", "a.json")["pins"]
     assert pin["id"] == proposal["id"]
+    for path in (db, other):
+        with Store.open(path) as store:
+            (kept,) = store.latest_actions(5)
+        assert (kept.action, kept.subject) == ("accept baseline", proposal["id"])
 
 
 def test_nothing_is_imported_where_anything_is_wrong(run: Run, db: str) -> None:

@@ -193,6 +193,21 @@ def test_the_same_click_after_a_restart_is_done_once(desk: Desk) -> None:
     assert len(desk.store.actions(CAP.incident.id)) == 2
 
 
+def test_a_mark_that_is_sent_again_after_a_restart_leaves_a_later_one(desk: Desk) -> None:
+    at = desk.clock.now()
+    action = {"type": "button", "action_id": "useful", "value": CAP.incident.id}
+    actions = [{**action, "action_ts": f"{at.timestamp():.6f}"}]
+    desk.click("useful", actions=actions)
+    until(lambda: desk.clicks("done") == 1)
+    desk.actions.stop()
+    desk.store.mark(CAP.incident.id, "not useful", by="Bob", at=at)
+    desk.actions.start(desk.receivers)
+    until(lambda: desk.slack.socket.connections == 2)
+    desk.click("useful", actions=actions)
+    until(lambda: desk.clicks("done") == 2)
+    assert desk.store.marks([CAP.incident.id])[CAP.incident.id].by == "Bob"
+
+
 def test_of_two_people_the_first_one_has_it(desk: Desk) -> None:
     desk.click("acknowledge", ANA)
     desk.click("acknowledge", BEN)
@@ -281,6 +296,11 @@ def test_a_resolved_incident_cannot_be_taken_but_marked(desk: Desk) -> None:
         "marked not useful; driftwatch mark 3f9c1a7be204 --undo takes it back"
     )
     assert desk.store.marks([CAP.incident.id])[CAP.incident.id].by == "Ana"
+    (kept,) = desk.store.actions(CAP.incident.id)
+    assert (kept.action, kept.subject, kept.by, kept.via) == (
+        *("mark", "not useful", "Ana"),
+        desk.receivers[0].name,
+    )
 
 
 def test_two_hours_of_silence_stand_in_the_thread(desk: Desk) -> None:
@@ -289,6 +309,8 @@ def test_two_hours_of_silence_stand_in_the_thread(desk: Desk) -> None:
     until(lambda: desk.slack.thread(desk.message))
     (silence,) = desk.store.silences(at)
     assert silence.until == at + timedelta(hours=2)
+    (kept,) = desk.store.actions(CAP.incident.id)
+    assert (kept.action, kept.subject, kept.by) == ("silence", silence.id, "Ana")
     assert [one.text for one in silence.matchers] == [
         "alert=BatchLimitBinding", "instance=host:8000", "engine=0",
     ]  # fmt: skip

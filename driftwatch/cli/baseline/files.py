@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from driftwatch.cli.baseline.place import pins_in_force, subject_of
+from driftwatch.cli.baseline.place import accept, pins_in_force, subject_of
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
@@ -48,7 +48,7 @@ def import_command(file: Path, history: History) -> int:
     """
     from driftwatch.baselines.documents import read_export
     from driftwatch.baselines.in_force import fingerprint, gpu_models
-    from driftwatch.baselines.rows import changes_since, row_of
+    from driftwatch.baselines.rows import changes_since
     from driftwatch.detect.baselines import Baselines
     from driftwatch.detect.fingerprints import only
     from driftwatch.pipeline.server_reports import stored_reports
@@ -73,7 +73,7 @@ def import_command(file: Path, history: History) -> int:
                 wrong.setdefault(pin.id, text)
         if not wrong:
             # accepted by whoever said so; in force from now on
-            store.add_baselines([row_of(pin) for pin in pins])
+            accept(store, pins, now)
     for text in wrong.values():
         print_wrapped(f"refused: {text}")
     if wrong:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from driftwatch.cli.baseline.place import material_of, pins_of_new_file, subject_of
+from driftwatch.cli.baseline.place import accept, material_of, pins_of_new_file, subject_of
 from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
@@ -21,6 +21,8 @@ from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import duration
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from driftwatch.baselines.candidates import Subject
     from driftwatch.baselines.material import Material
     from driftwatch.detect.baselines import Baseline
@@ -81,7 +83,7 @@ def command(
         else:
             pins.append(baseline)
     if not refusals:
-        _keep(pins, history)
+        _keep(pins, history, at)
     _print([] if refusals else pins, refusals, as_json)
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
@@ -137,14 +139,14 @@ def _wanted(material: Material, names: tuple[str, ...], history: History) -> lis
     return wanted
 
 
-def _keep(new_pins: list[Baseline], history: History) -> None:
+def _keep(new_pins: list[Baseline], history: History, at: datetime) -> None:
     """Into the file, else into the database."""
     from driftwatch.baselines.documents import exported
-    from driftwatch.baselines.rows import replacing, row_of
+    from driftwatch.baselines.rows import replacing
 
     if history.pins is None:
         with history.store() as store:
-            store.add_baselines([row_of(pin) for pin in new_pins])
+            accept(store, new_pins, at)
         return
     write_file(history.pins, exported(replacing(pins_of_new_file(history).every, new_pins)))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from driftwatch.cli.history import History, reach_of
@@ -13,6 +15,7 @@ from driftwatch.errors import NoVerdict, UsageError
 if TYPE_CHECKING:
     from driftwatch.baselines.material import Material
     from driftwatch.detect.baselines import Baseline, Baselines
+    from driftwatch.store import Store
 
 
 def pins_in_force(history: History) -> Baselines:
@@ -35,6 +38,17 @@ def pins_of_new_file(history: History) -> Baselines:
 
     exists = history.pins is not None and history.pins.exists()
     return pins_in_force(history) if exists else Baselines()
+
+
+def accept(store: Store, baselines: Iterable[Baseline], at: datetime) -> None:
+    """Put baselines in force, and keep who accepted them, all or none."""
+    from driftwatch.baselines.rows import row_of
+
+    accepted = list(baselines)
+    with store.one_transaction():
+        store.add_baselines([row_of(one) for one in accepted])
+        for one in accepted:
+            store.note_action("accept baseline", one.accepted_by, at, subject=one.id)
 
 
 def material_of(history: History) -> Material:

@@ -18,6 +18,7 @@ _LONGEST = 120
 # action → the page that shows what it is about
 _SHOWN_ON = {
     "silence": "/silences",
+    "extend silence": "/silences",
     "end silence": "/silences",
     "accept baseline": "/baselines",
     "refuse baseline": "/baselines",
