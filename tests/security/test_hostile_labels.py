@@ -51,7 +51,7 @@ HEADERS = {
     *("From", "To", "Date", "Auto-Submitted", "Message-ID", "Subject", "MIME-Version"),
     "Content-Type",
 }
-TAGS = {"html", "body", "p", "b", "br", "code", "a"}
+TAGS = {"html", "head", "meta", "body", "p", "b", "br", "code", "a"}
 
 
 def pages(text: str) -> Iterator[dict[str, Any]]:
@@ -85,10 +85,14 @@ class Tags(HTMLParser):
         super().__init__()
         self.names: set[str] = set()
         self.links: list[str] = []
+        self.meta: list[list[tuple[str, str | None]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names.add(tag)
+        if tag == "meta":
+            self.meta.append(attrs)
+            return
         self.links += [value or "" for _, value in attrs]
 
 
@@ -112,6 +116,7 @@ def held_by_mail(page: dict[str, Any]) -> None:
     assert not CONTROL.search(plain.get_content().replace("\r\n", "\n"))
     tags = Tags(html.get_content())
     assert tags.names <= TAGS
+    assert tags.meta == [[("name", "color-scheme"), ("content", "light dark")]]
     assert all(link.startswith(("http://", "https://")) for link in tags.links)
 
 

@@ -252,6 +252,7 @@ def test_days_and_checkpoints_are_kept_as_given(store: Store, commit: Commit) ->
     assert store.day_starts() == []
 
 
+@pytest.mark.usefixtures("migrations_run")
 def test_a_database_of_the_second_schema_keeps_what_it_holds(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: pl.DataFrame
 ) -> None:
