@@ -85,13 +85,13 @@ class Tags(HTMLParser):
         super().__init__()
         self.names: set[str] = set()
         self.links: list[str] = []
-        self.meta: list[list[tuple[str, str | None]]] = []
+        self.own: list[tuple[str, str | None]] = []  # attributes that hold nothing from outside
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names.add(tag)
-        if tag == "meta":
-            self.meta.append(attrs)
+        if tag in ("meta", "body"):
+            self.own += attrs
             return
         self.links += [value or "" for _, value in attrs]
 
@@ -116,7 +116,10 @@ def held_by_mail(page: dict[str, Any]) -> None:
     assert not CONTROL.search(plain.get_content().replace("\r\n", "\n"))
     tags = Tags(html.get_content())
     assert tags.names <= TAGS
-    assert tags.meta == [[("name", "color-scheme"), ("content", "light dark")]]
+    assert tags.own == [
+        *(("name", "color-scheme"), ("content", "light dark")),
+        ("style", "font:16px/1.45 sans-serif;max-width:40em"),
+    ]
     assert all(link.startswith(("http://", "https://")) for link in tags.links)
 
 

@@ -172,7 +172,7 @@ def _server(draw: st.DrawFn, name: str) -> pl.DataFrame:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
 def test_any_servers_tick_by_tick_are_the_servers_at_once(
