@@ -34,16 +34,16 @@ def main() -> int:
     options.add_argument("--database", choices=["sqlite", "postgres", "both"], default="both")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--jobs", type=int, default=2)
-    asked = options.parse_args()
-    kinds = ("sqlite", "postgres") if asked.database == "both" else (asked.database,)
-    broken = sum(not _played(kind, asked) for kind in kinds)
+    arguments = options.parse_args()
+    kinds = ("sqlite", "postgres") if arguments.database == "both" else (arguments.database,)
+    broken = sum(not _played(kind, arguments) for kind in kinds)
     return int(broken > 0)
 
 
-def _played(kind: str, asked: argparse.Namespace) -> bool:
+def _played(kind: str, arguments: argparse.Namespace) -> bool:
     """Whether every promise was kept in all rounds on one kind of database."""
-    chance, began = random.Random(asked.seed), time.monotonic()
-    drawn = [random_kills(chance) for _ in range(asked.rounds)]
+    chance, began = random.Random(arguments.seed), time.monotonic()
+    drawn = [random_kills(chance) for _ in range(arguments.rounds)]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         server = stack.enter_context(PostgresServer()) if kind == "postgres" else None
 
@@ -56,21 +56,22 @@ def _played(kind: str, asked: argparse.Namespace) -> bool:
         expected = undisturbed(folder, database(folder))
 
         def one(number: int) -> Verdict:
-            folder, seed = Path(name) / str(number), asked.seed + number
+            folder, seed = Path(name) / str(number), arguments.seed + number
             verdict = play(folder, database(folder), drawn[number], seed, expected)
             shutil.rmtree(folder)
             return verdict
 
-        pool = stack.enter_context(ThreadPoolExecutor(asked.jobs))
+        pool = stack.enter_context(ThreadPoolExecutor(arguments.jobs))
         verdicts: list[Verdict] = []
-        for verdict in pool.map(one, range(asked.rounds)):
+        for verdict in pool.map(one, range(arguments.rounds)):
             if not verdict.is_kept:
                 print(f"round {len(verdicts)}: {verdict}")
             verdicts.append(verdict)
             if len(verdicts) % 10 == 0:
                 print(f"{kind}: {len(verdicts)} rounds", file=sys.stderr)
     kills = Counter(point for verdict in verdicts for point in verdict.kills)
-    print(f"{kind}: {asked.rounds} rounds, {kills.total()} kills, {time.monotonic() - began:.0f} s")
+    seconds = time.monotonic() - began
+    print(f"{kind}: {arguments.rounds} rounds, {kills.total()} kills, {seconds:.0f} s")
     for point, count in sorted(kills.items()):
         print(f"  {point}: {count}")
     counts = {

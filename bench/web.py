@@ -118,8 +118,8 @@ def main() -> None:
     usual = {"targets": 10_000, "incidents": 1_000, "readers": 100, "repeats": 7}
     for name, number in usual.items():
         parser.add_argument(f"--{name}", type=int, default=number)
-    asked = parser.parse_args()
-    size = Size(asked.targets, asked.incidents)
+    arguments = parser.parse_args()
+    size = Size(arguments.targets, arguments.incidents)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = filled(Path(folder), size)
         whole, again = refresh_seconds(path)
@@ -131,11 +131,11 @@ def main() -> None:
         time.sleep(whole + 6)  # the thread has read the fleet
         every = [one for one in paths_of(size) if "matchers" not in one]
         both = [each for one in every for each in (one, _json_path(one))]
-        for readers, pages in ((0, both), (asked.readers, every[:6])):
+        for readers, pages in ((0, both), (arguments.readers, every[:6])):
             for _ in range(readers):
                 stack.enter_context(closing(stalled(("127.0.0.1", port))))
             for page in pages:
-                cost = cost_of(client, page, pid, asked.repeats)
+                cost = cost_of(client, page, pid, arguments.repeats)
                 good = cost.seconds <= GOAL_SECONDS and cost.size <= GOAL_BYTES
                 print(
                     f"{'ok' if good else 'OVER':4} {readers:3} stalled readers, {page}: first byte "

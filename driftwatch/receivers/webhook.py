@@ -82,11 +82,6 @@ class WebhookSender:
         return answer if isinstance(answer, DeliveryError) else None
 
 
-def is_report(payload: Mapping[str, Any]) -> bool:
-    """Whether what is to be sent is a weekly report and no page."""
-    return payload.get("event") == "report"
-
-
 def signature(content: bytes, secret: bytes) -> str:
     """Value of a signature header.
 

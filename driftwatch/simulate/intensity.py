@@ -73,11 +73,16 @@ def decode(
     kv_cache_dtype: str = "auto",
 ) -> Phase:
     """One token for each of ``batch`` requests with ``context`` tokens each."""
-    share = tensor_parallel
-    each = 2 * active_parameters(model, head=True) + attention_flops_per_pair(model) * context
-    kv = bytes_per_token(model, tensor_parallel=share, kv_cache_dtype=kv_cache_dtype)
-    moved = read_weights(model, batch) * dtype_bytes / share + batch * (context + 1) * kv
-    return Phase(batch * each / share, moved, ridge(gpu, dtype_bytes=dtype_bytes))
+    return mean_step(
+        gpu,
+        model,
+        batch,
+        0.0,
+        context=context,
+        dtype_bytes=dtype_bytes,
+        tensor_parallel=tensor_parallel,
+        kv_cache_dtype=kv_cache_dtype,
+    )
 
 
 def mean_step(

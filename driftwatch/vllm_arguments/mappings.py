@@ -18,7 +18,6 @@ _CHART = frozenset(
      "tensor-parallel-size", "pipeline-parallel-size", "max-num-seqs", "gpu-memory-utilization",
      "max-loras"}
 )  # fmt: skip
-_HOLDERS = frozenset({"engine_kwargs", "engine_args", "engineArgs", "vllm_args", "vllmArgs"})
 LocateIn = Callable[[Scalar], Locate]
 
 
