@@ -56,8 +56,8 @@ $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
 	$(PIP) --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
+$(VENV)/.dev: requirements-dev.lock requirements-kubernetes.lock pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (about a minute, once)" >&2
-	$(PIP) --require-hashes --no-deps -r requirements-dev.lock
+	$(PIP) --require-hashes --no-deps -r requirements-dev.lock -r requirements-kubernetes.lock
 	$(PIP) --no-deps --no-build-isolation --no-index -e .
 	@touch $(VENV)/.run $@

