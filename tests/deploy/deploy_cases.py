@@ -9,7 +9,7 @@ import os
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,13 @@ def kustomizations() -> list[Path]:
     """Folders that can be applied."""
     folders = [path.parent for path in sorted(DEPLOY.rglob("kustomization.yaml"))]
     return [path for path in folders if "components" not in path.parts]
+
+
+# what can be applied, by a name: kustomizations as they are listed, the chart in each mode
+BUILT: dict[str, Callable[[], list[Any]]] = {
+    **{folder.name: functools.partial(kustomized, folder) for folder in kustomizations()},
+    **{f"helm-{mode}": functools.partial(helm_rendered, mode) for mode in ("single",)},
+}
 
 
 def of_kind(resources: list[Any], *kinds: str) -> list[Any]:

@@ -14,6 +14,7 @@ from driftwatch import __version__
 from driftwatch.service.target_metrics import MOST_TARGETS
 from driftwatch.testing import victoria_metrics_server
 
+UNNAMED = {"tests", "rules", "dashboards", "datasources", "templates", "ci", "files"}
 PAGE = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
 
 
@@ -29,7 +30,7 @@ def test_every_path_exists() -> None:
 
 def test_every_folder_of_deploy_is_told_of() -> None:
     for path in DEPLOY.rglob("*"):
-        if path.is_dir() and path.name not in {"tests", "rules", "dashboards", "datasources"}:
+        if path.is_dir() and path.name not in UNNAMED:
             assert path.name in PAGE, path
 
 

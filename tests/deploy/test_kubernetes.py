@@ -9,6 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 from deploy_cases import (
+    BUILT,
     FOLDER,
     FULL,
     ROOT,
@@ -21,6 +22,7 @@ from deploy_cases import (
     of_kind,
     pod_specs,
 )
+from ruamel.yaml import YAML
 
 from driftwatch.settings import ENVIRONMENT
 
@@ -67,6 +69,7 @@ def _monitor(endpoints: str) -> dict[str, Any]:
         "required": ["selector", endpoints],
         "additionalProperties": False,
         "properties": {
+            "jobLabel": {"const": "app.kubernetes.io/name"},
             "selector": _SELECTOR,
             endpoints: {"type": "array", "minItems": 1, "items": _ENDPOINT},
         },
@@ -87,8 +90,13 @@ CUSTOM = {
 
 
 @pytest.fixture(scope="module")
-def everything() -> list[Any]:
+def full() -> list[Any]:
     return kustomized(FULL)
+
+
+@pytest.fixture(scope="module", params=sorted(set(BUILT) - {"base"}))
+def everything(request: pytest.FixtureRequest) -> list[Any]:
+    return BUILT[request.param]()
 
 
 def test_what_can_be_applied_is_found() -> None:
@@ -110,10 +118,10 @@ def test_every_file_is_part_of_a_kustomization() -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("folder", kustomizations(), ids=lambda path: path.name)
-def test_kubernetes_schemas_take_it(folder: Path, release: str) -> None:
+@pytest.mark.parametrize("name", BUILT)
+def test_kubernetes_schemas_take_it(name: str, release: str) -> None:
     checked = 0
-    for resource in kustomized(folder):
+    for resource in BUILT[name]():
         if resource["kind"] in CUSTOM:
             assert resource["apiVersion"] == "monitoring.coreos.com/v1"
             jsonschema.validate(resource["spec"], CUSTOM[resource["kind"]])
@@ -123,8 +131,8 @@ def test_kubernetes_schemas_take_it(folder: Path, release: str) -> None:
     assert checked >= 7
 
 
-def test_a_misspelt_field_is_noticed(everything: list[Any]) -> None:
-    (deployment,) = of_kind(everything, "Deployment")
+def test_a_misspelt_field_is_noticed(full: list[Any]) -> None:
+    (deployment,) = of_kind(full, "Deployment")
     wrong = merged(deployment, {"spec": {"template": {"spec": {"runAsNonRoot": True}}}})
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(wrong, RELEASES[-1], strict=True)
@@ -155,8 +163,8 @@ def test_every_container_is_closed(everything: list[Any]) -> None:
         assert {"livenessProbe", "readinessProbe"} <= set(container), name
 
 
-def test_the_namespace_refuses_pods_that_are_not(everything: list[Any]) -> None:
-    (namespace,) = of_kind(everything, "Namespace")
+def test_the_namespace_refuses_pods_that_are_not(full: list[Any]) -> None:
+    (namespace,) = of_kind(full, "Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
@@ -166,11 +174,13 @@ def test_nobody_has_rights(everything: list[Any]) -> None:
     assert account["automountServiceAccountToken"] is False
 
 
-def test_there_is_one_process_with_one_database(everything: list[Any]) -> None:
-    (deployment,) = of_kind(everything, "Deployment")
+@pytest.mark.parametrize("name", ["full", "helm-single"])
+def test_there_is_one_process_with_one_database(name: str) -> None:
+    resources = BUILT[name]()
+    (deployment,) = of_kind(resources, "Deployment")
     assert deployment["spec"]["replicas"] == 1
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
-    (claim,) = of_kind(everything, "PersistentVolumeClaim")
+    (claim,) = of_kind(resources, "PersistentVolumeClaim")
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
 
 
@@ -209,18 +219,24 @@ def test_selectors_find_the_pods(everything: list[Any]) -> None:
                 wanted, among = spec["selector"]["matchLabels"], services
             case "PodMonitor":
                 wanted, among = spec["selector"]["matchLabels"], pods
+            case "PodDisruptionBudget":
+                wanted, among = spec["selector"]["matchLabels"], pods
             case "NetworkPolicy":
                 wanted, among = spec["podSelector"]["matchLabels"], pods
             case _:
                 continue
         found = [x for x in among if wanted.items() <= x["metadata"]["labels"].items()]
-        assert len(found) == 1, (resource["kind"], resource["metadata"]["name"])
+        # the chart has one policy for all its pods
+        labels = resource["metadata"].get("labels", {})
+        all_of_them = resource["kind"] == "NetworkPolicy" and "helm.sh/chart" in labels
+        number = len(pods) if all_of_them else 1
+        assert len(found) == number, (resource["kind"], resource["metadata"]["name"])
 
 
 def test_ports_are_named_as_the_containers_name_them(everything: list[Any]) -> None:
-    named = {port["name"] for _, c in containers(everything) for port in c["ports"]}
+    named = {port["name"] for _, c in containers(everything) for port in c.get("ports", [])}
     for _, container in containers(everything):
-        own = {port["name"] for port in container["ports"]}
+        own = {port["name"] for port in container.get("ports", [])}
         probes = [container[key] for key in container if key.endswith("Probe")]
         assert {probe["httpGet"]["port"] for probe in probes} <= own
     for service in of_kind(everything, "Service"):
@@ -287,9 +303,9 @@ def test_probes_ask_pages_that_are_served(everything: list[Any], tmp_path: Path)
         endpoint.close()
 
 
-def test_the_ingress_leads_to_the_service_under_the_name_that_the_web_answers_to(
-    everything: list[Any],
-) -> None:
+@pytest.mark.parametrize("name", ["full", "helm-single"])
+def test_the_ingress_leads_to_the_service_under_the_name_that_the_web_answers_to(name: str) -> None:
+    everything = BUILT[name]()
     (ingress,) = of_kind(everything, "Ingress")
     (rule,) = ingress["spec"]["rules"]
     (path,) = rule["http"]["paths"]
@@ -300,6 +316,7 @@ def test_the_ingress_leads_to_the_service_under_the_name_that_the_web_answers_to
         for port in service["spec"]["ports"]
     }
     assert (backend["name"], backend["port"]["name"]) in ports
-    (config,) = documents(FULL / "driftwatch.yaml")
+    texts = [r["data"].get("driftwatch.yaml") for r in of_kind(everything, "ConfigMap")]
+    (config,) = [YAML(typ="safe").load(text) for text in texts if text]
     assert config["external_url"] == f"https://{rule['host']}"
     assert ingress["spec"]["tls"][0]["hosts"] == [rule["host"]]

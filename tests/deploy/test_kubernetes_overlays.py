@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from deploy_cases import (
+    BUILT,
     FOLDER,
     FULL,
     ROOT,
@@ -30,13 +31,13 @@ from driftwatch.service.configuration import plan_of_settings
 from driftwatch.settings import load_settings
 
 
-@pytest.mark.parametrize("folder", kustomizations(), ids=lambda path: path.name)
-def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("built", BUILT)
+def test_the_configuration_in_the_map_can_be_used(built: str, tmp_path: Path) -> None:
     """Laid out as the pod sees it, with the mount points moved below a folder."""
     from driftwatch.cli.check import command
 
-    resources = kustomized(folder)
-    (spec,) = [spec for name, spec in pod_specs(resources) if name == "driftwatch"]
+    resources = BUILT[built]()
+    (spec,) = [spec for pod, spec in pod_specs(resources) if pod == "driftwatch"]
     maps = {r["metadata"]["name"]: r["data"] for r in of_kind(resources, "ConfigMap")}
     (container,) = [one for one in spec["containers"] if one["name"] == "driftwatch"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
@@ -54,6 +55,7 @@ def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) 
         if "secret" in volume:
             (inside / "slack.url").write_text("https://hooks.slack.example/services/T/B/x")
             (inside / "web.token").write_text("0123456789abcdef")
+            (inside / "database-password").write_text("secret")
     # the image has the shipped rules there
     assert (
         "COPY --from=build /src/rules /opt/driftwatch/rules\n" in (ROOT / "Dockerfile").read_text()
@@ -69,12 +71,17 @@ def test_the_configuration_in_the_map_can_be_used(folder: Path, tmp_path: Path) 
         name: rule.enabled for name, rule in used.items()
     }.items()
     more = set(used) - {rule.id for rule in ours}
-    assert more == ({"QueueLong"} if folder == FULL else set())
+    assert more == ({"QueueLong"} if built in ("full", "helm-single") else set())
     assert not any(used[name].enabled for name in more)
     ran = CliRunner().invoke(command, ["-c", str(config)], standalone_mode=False)
     assert (ran.exception, ran.return_value or 0) == (None, 0), ran.output
     environment = {v["name"]: v["value"] for v in container["env"]}
-    assert str(Path(environment["DRIFTWATCH_DATABASE"]).parent) in mounts
+    database = environment["DRIFTWATCH_DATABASE"]
+    if built == "helm-shards":
+        assert settings.database == database  # as the variable says, that the image has
+        assert settings.database_password_file in (tmp_path / "etc/driftwatch-secrets").iterdir()
+    else:
+        assert str(Path(database).parent) in mounts
 
 
 def test_images_carry_this_version() -> None:

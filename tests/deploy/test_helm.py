@@ -1,0 +1,226 @@
+"""The Helm chart by helm itself, beside what test_kubernetes.py asks of it: modes and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deploy_cases import (
+    CHART,
+    DEPLOY,
+    FOLDER,
+    MODES,
+    containers,
+    documents,
+    helm,
+    helm_rendered,
+    of_kind,
+)
+from ruamel.yaml import YAML
+
+from driftwatch import __version__
+
+SINGLE = ("--values", CHART / "ci/single-values.yaml")
+SHARDS = ("--values", CHART / "ci/shards-values.yaml")
+
+
+def rendered(*words: object, release: str = "driftwatch") -> list[Any]:
+    ran = helm("template", release, CHART, *words)
+    assert ran.returncode == 0, ran.stderr
+    return [found for found in YAML(typ="safe").load_all(ran.stdout) if found]
+
+
+def refusal(*words: object) -> str:
+    ran = helm("template", "driftwatch", CHART, *words)
+    assert ran.returncode != 0
+    return ran.stderr
+
+
+def named(resources: list[Any]) -> set[tuple[str, str]]:
+    return {(resource["kind"], resource["metadata"]["name"]) for resource in resources}
+
+
+def config_of(resources: list[Any]) -> Any:
+    (text,) = [
+        one["data"]["driftwatch.yaml"]
+        for one in of_kind(resources, "ConfigMap")
+        if "driftwatch.yaml" in one["data"]
+    ]
+    return YAML(typ="safe").load(text)
+
+
+def test_the_chart_is_of_this_version() -> None:
+    (chart,) = documents(CHART / "Chart.yaml")
+    assert chart["appVersion"] == chart["version"] == __version__
+    for _, container in containers(helm_rendered("single")):
+        assert container["image"] == f"registry.example.com/driftwatch:{__version__}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_helm_lint_has_nothing_to_say(mode: str) -> None:
+    ran = helm("lint", "--strict", CHART, "--values", CHART / "ci" / f"{mode}-values.yaml")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = [line for line in ran.stdout.splitlines() if line.startswith("[")]
+    assert said == ["[INFO] Chart.yaml: icon is recommended"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_packed_chart_gives_the_same(mode: str, tmp_path: Path) -> None:
+    """Its alerts are a link to those of deploy/prometheus: the package has them."""
+    packed = helm("package", CHART, "--destination", tmp_path)
+    assert packed.returncode == 0, packed.stderr
+    values = CHART / "ci" / f"{mode}-values.yaml"
+    archive = tmp_path / f"driftwatch-{__version__}.tgz"
+    ran = helm("template", "driftwatch", archive, "--namespace", "driftwatch", "--values", values)
+    assert list(YAML(typ="safe").load_all(ran.stdout)) == helm_rendered(mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_its_alerts_are_those_that_promtool_checks(mode: str) -> None:
+    (made,) = of_kind(helm_rendered(mode), "PrometheusRule")
+    (ours,) = documents(DEPLOY / "prometheus/rules/driftwatch.yml")
+    assert made["spec"] == ours
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_releases_live_in_one_namespace(mode: str) -> None:
+    both = [helm_rendered(mode), helm_rendered(mode, "eu")]
+    assert not named(both[0]) & named(both[1])
+    for resources in both:
+        (policy,) = of_kind(resources, "NetworkPolicy")
+        others = both[1] if resources is both[0] else both[0]
+        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+        for pod in of_kind(others, "Deployment"):
+            assert not wanted <= pod["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_names_of_a_long_release_are_names() -> None:
+    resources = helm_rendered("shards", "r" * 53)
+    assert max(len(name) for _, name in named(resources)) <= 63
+
+
+def test_one_process_keeps_its_volume_and_shards_have_none() -> None:
+    (claim,) = of_kind(helm_rendered("single"), "PersistentVolumeClaim")
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    (base,) = documents(FOLDER / "base/persistentvolumeclaim.yaml")
+    assert claim["spec"] == base["spec"]
+    assert of_kind(helm_rendered("shards"), "PersistentVolumeClaim", "StatefulSet") == []
+
+
+def test_each_deployment_of_shards_has_a_budget_and_one_process_has_none() -> None:
+    resources = helm_rendered("shards")
+    budgets = of_kind(resources, "PodDisruptionBudget")
+    assert {budget["spec"]["maxUnavailable"] for budget in budgets} == {1}
+    pods = [one["spec"]["selector"] for one in of_kind(resources, "Deployment")]
+    assert len(pods) == 3
+    assert all(pod in [budget["spec"]["selector"] for budget in budgets] for pod in pods)
+    assert of_kind(helm_rendered("single"), "PodDisruptionBudget") == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_versions_never_meet_on_one_database(mode: str) -> None:
+    for one in of_kind(helm_rendered(mode), "Deployment"):
+        assert one["spec"]["strategy"] == {"type": "Recreate"}, one["metadata"]["name"]
+
+
+def test_no_secret_is_rendered() -> None:
+    for mode in MODES:
+        assert of_kind(helm_rendered(mode), "Secret") == []
+
+
+def test_a_configuration_is_keys_or_a_file(tmp_path: Path) -> None:
+    file = FOLDER / "base/driftwatch.yaml"
+    (keys,) = documents(file)
+    values = tmp_path / "values.yaml"
+    with values.open("w") as written:
+        YAML(typ="safe").dump({"config": keys}, written)
+    image = ("--set", "image.repository=example.com/driftwatch")
+    as_keys = rendered(*image, "--values", values)
+    assert as_keys == rendered(*image, "--set-file", f"config={file}")
+    config = config_of(as_keys)
+    assert {key: config[key] for key in keys} == keys
+    assert set(config) - set(keys) == {"database", "listen"}
+
+
+@pytest.mark.parametrize("number", [1_000_000, 16_777_217, 2**53 - 1])
+def test_large_numbers_stay_whole(number: int) -> None:
+    """Helm's values are floating point inside."""
+    word = f"config.pools[0].serving.kv_cache_tokens={number}"
+    config = config_of(rendered(*SINGLE, "--set", word))
+    assert config["pools"][0]["serving"]["kv_cache_tokens"] == number
+
+
+def test_a_changed_configuration_starts_pods_anew_and_changed_rules_do_not() -> None:
+    def sums(resources: list[Any]) -> set[str]:
+        return {
+            pod["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            for pod in of_kind(resources, "Deployment")
+        }
+
+    (before,) = sums(rendered(*SINGLE))
+    assert sums(rendered(*SINGLE, "--set", "config.interval=30s")) != {before}
+    assert sums(rendered(*SINGLE, "--set", r"rules.queue\.yaml=groups: []")) == {before}
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("postgresql://driftwatch@db/driftwatch", 5432),
+        ("postgresql://driftwatch@db:6432/driftwatch?connect_timeout=3", 6432),
+        ("postgres://driftwatch@[fd00::7]:7000/driftwatch", 7000),
+        ("postgresql://driftwatch@[fd00::7]/driftwatch", 5432),
+    ],
+)
+def test_the_policy_lets_the_database_through(url: str, port: int) -> None:
+    (policy,) = of_kind(rendered(*SHARDS, "--set", f"database.url={url}"), "NetworkPolicy")
+    for rule in policy["spec"]["egress"]:
+        assert {"protocol": "TCP", "port": port} in rule["ports"]
+
+
+def test_without_the_web_nobody_is_let_to_it() -> None:
+    for words in (SINGLE, SHARDS):
+        resources = rendered(*words, "--set", "web.enabled=false")
+        assert not [c for name, c in containers(resources) if c["args"][0] == "web"]
+        (policy,) = of_kind(resources, "NetworkPolicy")
+        ports = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
+        assert ports == ["metrics"]
+
+
+def test_what_is_more_in_every_pod_is_in_every_pod() -> None:
+    for one in of_kind(helm_rendered("shards"), "Deployment"):
+        spec = one["spec"]["template"]["spec"]
+        assert spec["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+        assert spec["tolerations"][0]["key"] == "monitoring"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "missing property 'config'"),
+        ((), "at '/image/repository': minLength"),
+        ((*SINGLE, "--set", "mode=sharded"), "at '/mode'"),
+        ((*SINGLE, "--set", "replicas=3"), "additional properties 'replicas' not allowed"),
+        ((*SINGLE, "--set", "mode=shards"), "at '/database/url'"),
+        ((*SHARDS, "--set", "database.url=postgresql://u:password@db/d"), "at '/database/url'"),
+        ((*SHARDS, "--set", "database.url=mysql://db/d"), "at '/database/url'"),
+        ((*SHARDS, "--set", "run.replicas=0"), "at '/run/replicas'"),
+        ((*SINGLE, "--set", "web.ingress.host="), "at '/web/ingress/host'"),
+        ((*SINGLE, "--set", "pod.hostNetwork=true"), "'hostNetwork' not allowed"),
+        ((*SINGLE, "--set", "config.listen=:1"), "config.listen: the chart writes it"),
+        ((*SHARDS, "--set", "config=sources: ["), "config: "),
+        ((*SHARDS, "--set", "config=shards: {}"), "config.shards: the chart writes it"),
+    ],
+)
+def test_wrong_values_are_refused(words: tuple[object, ...], said: str) -> None:
+    assert said in refusal(*words)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_notes(golden: Callable[[str, str], None], mode: str) -> None:
+    values = CHART / "ci" / f"{mode}-values.yaml"
+    ran = helm("install", "driftwatch", CHART, "--values", values, "--dry-run=client")
+    assert ran.returncode == 0, ran.stderr
+    notes = ran.stdout.split("\nNOTES:\n", 1)[1]
+    golden(f"deploy/helm-{mode}-notes.txt", notes.replace(__version__, "VERSION"))
