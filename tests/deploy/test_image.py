@@ -100,7 +100,7 @@ def test_the_builder_gets_what_is_copied_and_nothing_else() -> None:
 
 
 def test_what_is_copied_is_enough_to_install_and_run(tmp_path: Path) -> None:
-    """The last RUN of the build stage, with a folder in place of the virtual environment."""
+    """The last RUNs of the build stage, with a folder in place of the virtual environment."""
     source, target = tmp_path / "src", tmp_path / "site"
     source.mkdir()
     for name in _copied():
@@ -132,6 +132,16 @@ def test_what_is_copied_is_enough_to_install_and_run(tmp_path: Path) -> None:
             check=False,
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
+    kernel = _all("RUN")[3].replace("/opt/driftwatch/bin/python", sys.executable)
+    subprocess.run(
+        ["bash", "-c", kernel.replace("/opt/driftwatch", str(target))],
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": str(target)},
+        check=True,
+    )
+    assert list((target / "kernel").rglob("*.nbc"))
+    loops = list(target.rglob("simulate/kernel/loop.py"))
+    assert [loop.stat().st_mtime for loop in loops] == [1_700_000_000]
 
 
 def test_dependencies_come_from_the_lock_with_hashes() -> None:
