@@ -115,7 +115,7 @@ def with_capacity(
                 worst = group.row(0, named=True)
                 answer = None
                 if asks and number < MOST_SIMULATED:
-                    answer = ask(_moment(worst, past, plan, state), plan, ask="assess")
+                    answer = ask(moment_of(worst, past, plan, state), plan, ask="assess")
                 nothing = LEFT_OUT if asks else CAUGHT_UP
                 new += _of_group(group, answer, minute, past, waited, nothing)
             answers = pl.concat([answers, pl.DataFrame(new, schema=CAPACITY_SCHEMA, orient="row")])
@@ -142,13 +142,7 @@ def _by_turn(
     # of the minute of the grid before this one alone, or the turns would depend on the ticks
     earlier = answers.filter(pl.col("at") == minute - EVERY, pl.col("asked_at").is_not_null())
     waited = {TargetKey(i, e): at for i, e, at in earlier.select(*_KEY, "asked_at").iter_rows()}
-    ordered = due.sort(
-        "limit_binding_share_10m_ratio",
-        "queue_wait_estimate_10m_seconds",
-        *_KEY,
-        descending=[True, True, False, False],
-        nulls_last=True,
-    )
+    ordered = worst_first(due)
 
     def turn(group: pl.DataFrame) -> tuple[bool, float]:
         keys = (TargetKey(*one) for one in group.select(_KEY).iter_rows())
@@ -159,7 +153,19 @@ def _by_turn(
     return [(group, waited) for group in groups]
 
 
-def _moment(worst: Mapping[str, Any], past: PastMinutes, plan: Plan, state: State) -> Moment:
+def worst_first(rows: pl.DataFrame) -> pl.DataFrame:
+    """Evidence rows by how full their limits are, then by how long requests wait."""
+    return rows.sort(
+        "limit_binding_share_10m_ratio",
+        "queue_wait_estimate_10m_seconds",
+        *_KEY,
+        descending=[True, True, False, False],
+        nulls_last=True,
+    )
+
+
+def moment_of(worst: Mapping[str, Any], past: PastMinutes, plan: Plan, state: State) -> Moment:
+    """What is asked about the target of an evidence row."""
     key, minute = TargetKey(worst["instance"], worst["engine"]), worst["end"]
     target, minutes = state.targets[key], past.judged(key, minute - WINDOW, minute)
     return Moment(

@@ -208,9 +208,9 @@ def alike(target: Target, targets: Mapping[TargetKey, Target], plan: Plan) -> tu
     """
     if target.pool is None:
         return ()
-    own = _configured(target, plan)
+    own = configured(target, plan)
     of_pool = sorted(key for key, one in targets.items() if one.pool == target.pool)
-    keys = tuple(key for key in of_pool if _configured(targets[key], plan) == own)
+    keys = tuple(key for key in of_pool if configured(targets[key], plan) == own)
     return keys if len(keys) > 1 else ()
 
 
@@ -222,7 +222,8 @@ def peers_of(
     return tuple(key for key in first if key != target.key)
 
 
-def _configured(target: Target, plan: Plan) -> tuple[object, ...]:
+def configured(target: Target, plan: Plan) -> tuple[object, ...]:
+    """Model and settings as far as they are configured, or the server answered them."""
     serving = plan.serving_of(target)
     settings = (serving.max_num_seqs, serving.max_num_batched_tokens, serving.kv_cache_tokens)
     return (target.labels.get("model_name"), *(None if s is None else s.value for s in settings))

@@ -15,6 +15,7 @@ from driftwatch.knobs import KNOBS
 from driftwatch.model import Serving
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.ground import Ground
+from driftwatch.recommend.replicas import replicas_for
 from driftwatch.recommend.scenarios import setting_of
 from driftwatch.recommend.simulation import Measured
 from driftwatch.recommend.sweep import Gain, mean
@@ -279,7 +280,7 @@ def replicas_needed(today: Candidate, offered: float, have: int) -> int | None:
     limit = today.capacity_low_requests_per_second
     if not limit:
         return None
-    return max(have, math.ceil(have * offered / limit))
+    return max(have, replicas_for(have * offered, limit))
 
 
 def shedding(ground: Ground, today: Candidate, offered: float) -> Candidate | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.candidates import FP8_KV, PREFIX_HIT_RATIO, REPLICAS, Case
+from driftwatch.recommend.replicas import replicas_for
 from driftwatch.recommend.words import (
     add_replicas,
     aims,
@@ -93,7 +93,7 @@ def not_cured_by(case: Case, then: Candidate) -> tuple[str, ...]:
     if limit and was and was > limit * _WORTH_SAYING:
         more = "more replicas"
         if case.replicas:
-            more = f"{math.ceil(case.replicas * was / limit)} replicas instead of {case.replicas}"
+            more = f"{replicas_for(case.replicas * was, limit)} replicas instead of {case.replicas}"
         lines.append(
             f"a replica served {rate(was)} at the baseline's lengths; to serve as much at these "
             f"takes {more}"

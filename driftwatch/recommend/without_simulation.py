@@ -20,6 +20,7 @@ from driftwatch.diagnose.limits import KV_PRESSED_RATIO
 from driftwatch.model import Reason, Recommendation
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.recommend.calibration.prior import prior_of
+from driftwatch.recommend.replicas import replicas_for
 from driftwatch.recommend.scenarios import BUDGETS, configurations_of
 from driftwatch.recommend.simulation import WAIT_SECONDS
 from driftwatch.recommend.sweep import MOST_TIMES_TPOT
@@ -123,7 +124,7 @@ def by_measured_capacity(question: Question, refused: Advice, observed: Observed
     if arrived < _FALLS_SHORT * capacity:
         return refused
     have = question.replicas or 1
-    more = math.ceil(have * arrived / _most(finished, completed, lasted)) - have
+    more = replicas_for(have * arrived, _most(finished, completed, lasted)) - have
     if more < 1:
         return refused  # it may complete all that arrive
     recommendation = Recommendation(

@@ -17,6 +17,7 @@ from driftwatch.model import Incident, IncidentState, Severity
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule, columns_of
 from driftwatch.service.delivery_metrics import DeliveryMetrics
+from driftwatch.service.pool_metrics import PoolMetrics
 from driftwatch.service.target_metrics import TargetMetrics
 from driftwatch.service.watch_metrics import WatchMetrics
 
@@ -122,6 +123,8 @@ class OwnMetrics:
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
         registry.register(self.per_target)
+        self.per_pool = PoolMetrics(now or SystemClock().now)
+        registry.register(self.per_pool)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)
 

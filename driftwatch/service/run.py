@@ -34,6 +34,7 @@ from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.planning import commit_planned
 from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.receivers import Receiver, planned_changes
+from driftwatch.service.replica_advice import EVERY_SECONDS, ReplicaAdvice
 from driftwatch.service.report_schedule import (
     SETTLED_MINUTE,
     Schedule,
@@ -107,6 +108,7 @@ class Service:
         self._reports = reports
         self._log = structlog.get_logger()
         self._notes = TickNotes(self.metrics)
+        self.replica_advice = ReplicaAdvice(store, self.metrics.per_pool)
         self._state = state_from(store, clock.now())
         self._in_force = store.baselines_in_force()
         self._collecting = Collecting(sources)
@@ -195,7 +197,8 @@ class Service:
         self._last_error = None
         self._ask_restarted(outcome)
         self._notes.sources(self._sources, gathered)
-        self._notes.tick(outcome, self._state, self._plan.enabled, self._completed - began, now)
+        complete = self.replica_advice.with_capacity(outcome, self._state, self._plan)
+        self._notes.tick(complete, self._state, self._plan.enabled, self._completed - began, now)
         if self._heartbeat is not None:
             self._heartbeat.ticked(self._why_withheld(gathered, now))
         self._notes.events(happened, outcome, news.failed)
@@ -282,6 +285,8 @@ class Service:
         often = {"seconds": _ACTIONS_SECONDS, "executor": "actions"}
         add(self.plan_actions_once, "interval", id="actions", **often)
         add(self.prune, "interval", seconds=_PRUNE_SECONDS, id="prune", next_run_time=first)
+        ask = self.replica_advice.ask_once
+        add(ask, "interval", seconds=EVERY_SECONDS, id="capacity", executor="simulations")
         if self._reports is not None:  # each hour it is seen whether one is due, or was missed
             after = first + timedelta(minutes=1)
             add(self.report_once, "cron", minute=SETTLED_MINUTE, id="report", next_run_time=after)
@@ -383,6 +388,10 @@ def _scheduler() -> BackgroundScheduler:
     """In-process ticker only: memory job store, one instance of each job, late ones run once."""
     return BackgroundScheduler(
         timezone=UTC,
-        executors={"default": ThreadPoolExecutor(2), "actions": ThreadPoolExecutor(1)},
+        executors={
+            "default": ThreadPoolExecutor(2),
+            "actions": ThreadPoolExecutor(1),
+            "simulations": ThreadPoolExecutor(1),
+        },
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
     )

@@ -21,8 +21,8 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.state import JUDGED_SCHEMA
 
-# One series per column and target: what the dashboard draws, and no more. 32 names, so that the
-# page stays below 10 MB at the bound.
+# One series per column and target: what the dashboard draws and the capacity, no more. 33 names,
+# so that the page stays below 10 MB at the bound.
 TARGET_COLUMNS: tuple[str, ...] = (
     "requests_per_forward_pass",
     "effective_batch_size",
@@ -56,6 +56,7 @@ TARGET_COLUMNS: tuple[str, ...] = (
     "gpu_power_watts",
     "gpu_sm_clock_hertz",
     "gpus_lost",
+    "capacity_requests_per_second",
 )
 PREFIX = "driftwatch_target_"
 LIMIT_BINDS = f"{PREFIX}limit_binds"

@@ -19,6 +19,7 @@ from pydantic import (
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
+from driftwatch.settings.autoscaling import AutoscalingSettings
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
 from driftwatch.settings.problems import checked_receivers, checked_routes, without_secrets
@@ -108,7 +109,9 @@ class Settings(Part):
     report: ReportSettings | None = Field(
         None, description="the weekly report; without it none is sent"
     )
-
+    autoscaling: AutoscalingSettings | None = Field(
+        None, description="replicas advised for autoscalers; without it none are"
+    )
     heartbeat: HeartbeatSettings | None = Field(
         None, description="who outside hears that driftwatch still watches"
     )

@@ -48,7 +48,7 @@ NOUNS = frozenset(
     (
         *("last_speed", "onboarding", "padding", "planning", "pooling", "recording", "speed"),
         *("testing", "timing", "wording", "matching", "decoding", "routing"),
-        *("drawing", "paging", "undelivered"),
+        *("autoscaling", "drawing", "paging", "undelivered"),
     )
 )
 UNCLEAR_MODULES: frozenset[str] = frozenset(
