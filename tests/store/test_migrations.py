@@ -153,7 +153,9 @@ def raw_copy(source: sa.Engine, target: sa.Engine) -> None:
                 new.execute(sa.select(sa.func.setval(sequence, max(row["id"] for row in rows))))
 
 
-@pytest.mark.parametrize(("version", "revision"), [("0.6", "0005"), ("0.8", "0007")])
+@pytest.mark.parametrize(
+    ("version", "revision"), [("0.6", "0005"), ("0.8", "0007"), ("0.10", "0009")]
+)
 def test_a_real_database_is_the_same_in_both_after_the_upgrade(
     postgres: PostgresServer, tmp_path: Path, version: str, revision: str
 ) -> None:
@@ -174,7 +176,7 @@ def test_a_real_database_is_the_same_in_both_after_the_upgrade(
     with Store.open(place, migrate=False) as store:
         [incident] = store.open_incidents().values()
         assert store.marks([incident.id])[incident.id].because == "cap was full"
-        if version == "0.8":
+        if version != "0.6":
             assert len(store.past(incident.started_at, incident.started_at + timedelta(days=1)))
     old.dispose()
     new.dispose()
