@@ -144,6 +144,12 @@ def test_a_configuration_is_keys_or_a_file(tmp_path: Path) -> None:
     assert set(config) - set(keys) == {"database", "listen"}
 
 
+def test_what_a_person_says_of_tasks_is_kept() -> None:
+    config = config_of(rendered(*SHARDS, "--set", "config=tasks: {heartbeat: 20s}"))
+    assert config["tasks"] == {"heartbeat": "20s", "run_by": "workers"}
+    assert config["shards"] == 16
+
+
 @pytest.mark.parametrize("number", [1_000_000, 16_777_217, 2**53 - 1])
 def test_large_numbers_stay_whole(number: int) -> None:
     """Helm's values are floating point inside."""
@@ -206,11 +212,13 @@ def test_what_is_more_in_every_pod_is_in_every_pod() -> None:
         ((*SHARDS, "--set", "database.url=postgresql://u:password@db/d"), "at '/database/url'"),
         ((*SHARDS, "--set", "database.url=mysql://db/d"), "at '/database/url'"),
         ((*SHARDS, "--set", "run.replicas=0"), "at '/run/replicas'"),
+        ((*SHARDS, "--set", "run.shards=1"), "at '/run/shards'"),
+        ((*SHARDS, "--set", "run.replicas=17"), "run.replicas: more than run.shards"),
         ((*SINGLE, "--set", "web.ingress.host="), "at '/web/ingress/host'"),
         ((*SINGLE, "--set", "pod.hostNetwork=true"), "'hostNetwork' not allowed"),
         ((*SINGLE, "--set", "config.listen=:1"), "config.listen: the chart writes it"),
         ((*SHARDS, "--set", "config=sources: ["), "config: "),
-        ((*SHARDS, "--set", "config=shards: {}"), "config.shards: the chart writes it"),
+        ((*SHARDS, "--set", "config=shards: 8"), "config.shards: the chart writes it"),
     ],
 )
 def test_wrong_values_are_refused(words: tuple[object, ...], said: str) -> None:

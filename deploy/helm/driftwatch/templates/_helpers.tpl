@@ -32,7 +32,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $own := dict "database" (include "driftwatch.database" .) "listen" "0.0.0.0:9095" -}}
 {{- if eq .Values.mode "shards" -}}
 {{- $_ := set $own "database_password_file" (printf "/etc/driftwatch-secrets/%s" .Values.database.passwordKey) -}}
-{{- $_ := set $own "shards" (dict "slots" .Values.run.slots) -}}
+{{- $_ := set $own "shards" (int .Values.run.shards) -}}
+{{- $_ := set $own "tasks" (dict "run_by" "workers") -}}
+{{- if gt (int .Values.run.replicas) (int .Values.run.shards) }}{{ fail "run.replicas: more than run.shards" }}{{ end -}}
 {{- end -}}
 {{- if and .Values.rules (not (hasKey $config "rules")) -}}
 {{- $_ := set $own "rules" (list "/opt/driftwatch/rules" "/etc/driftwatch-rules") -}}
@@ -77,6 +79,11 @@ env:
     value: {{ include "driftwatch.database" . | quote }}
   - name: DRIFTWATCH_LISTEN
     value: 0.0.0.0:9095
+  {{- if eq .Values.mode "shards" }}
+  # evidence of backtests
+  - name: XDG_CACHE_HOME
+    value: /var/lib/driftwatch
+  {{- end }}
 securityContext:
   allowPrivilegeEscalation: false
   privileged: false
@@ -95,10 +102,8 @@ volumeMounts:
     mountPath: /etc/driftwatch-rules
     readOnly: true
   {{- end }}
-  {{- if eq .Values.mode "single" }}
   - name: data
     mountPath: /var/lib/driftwatch
-  {{- end }}
   - name: tmp
     mountPath: /tmp
 {{- end }}
@@ -116,11 +121,14 @@ volumeMounts:
   configMap:
     name: {{ include "driftwatch.name" . }}-rules
 {{- end }}
-{{- if eq .Values.mode "single" }}
 - name: data
+  {{- if eq .Values.mode "single" }}
   persistentVolumeClaim:
     claimName: {{ include "driftwatch.name" . }}
-{{- end }}
+  {{- else }}
+  emptyDir:
+    sizeLimit: 8Gi
+  {{- end }}
 - name: tmp
   emptyDir:
     sizeLimit: 64Mi
