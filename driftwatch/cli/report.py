@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     help="Write it as Markdown, - for standard output.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--merge",
+    "regions",
+    multiple=True,
+    metavar="NAME=CONFIG",
+    help="One report of several regions: the configuration (.yaml) or the database of each.",
+)
 @history_options("recordings", "pins", "db", "serving")
 def command(
     week: str | None,
@@ -50,12 +57,14 @@ def command(
     html: Path | None,
     md: Path | None,
     as_json: bool,
+    regions: tuple[str, ...],
     history: History,
 ) -> None:
     """Drift, its cost, what was done and whether it worked: one week, open decisions first.
 
     Prints the top screen. --html, --md and --json print the whole report. The week is the last
-    whole one with data; where none is whole, the one with most data.
+    whole one with data; where none is whole, the one with most data. With --merge the week of
+    several regions is one report; one that cannot be read is named in its head.
     """
     from driftwatch.report.document import week_document
     from driftwatch.report.week import week_named
@@ -65,7 +74,16 @@ def command(
     if [html, md].count(Path("-")) + as_json > 1:
         raise UsageError("one form on standard output: --html -, --md - or --json")
     chosen = None if week is None else week_named(week)
-    material = (_from_store if history.is_stored else _from_recordings)(history, chosen, before)
+    if regions:
+        from driftwatch.cli.report_regions import material_of_regions
+
+        named = (history.recordings, history.db, history.config, history.pins)
+        if any(named) or any(history.serving.values()):
+            raise UsageError("--merge names what it reads: no other history beside it")
+        material = material_of_regions(regions, chosen, before)
+    else:
+        gather_from = _from_store if history.is_stored else _from_recordings
+        material = gather_from(history, chosen, before)
     document = week_document(material)
     _write(document, html, md, as_json)
 

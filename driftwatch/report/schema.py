@@ -282,6 +282,17 @@ class RulesOfWeek(ReportPart):
     disabled: int
 
 
+class RegionOfWeek(ReportPart):
+    """A driftwatch of its own whose week is in a merged report."""
+
+    name: str = Field(description="before the names of its pools, servers and ids, with a slash")
+    reason: str | None = Field(description="why it could not be read; null: it was")
+    pools: int
+    servers: int
+    until: Time | None = Field(description="end of the minutes of it; null: it was not read")
+    rules_sha256: str | None
+
+
 class ReportLinks(ReportPart):
     """Of a delivered report."""
 
@@ -325,4 +336,7 @@ class WeekDocument(ReportPart):
     days: list[DayRow] = Field(description="a row a pool and day of the same")
     suppressed: Suppressed
     rules: RulesOfWeek
+    regions: list[RegionOfWeek] = Field(
+        description="of `report --merge`, by name; empty: one driftwatch alone"
+    )
     links: ReportLinks | None = Field(default=None, description="of a delivered report alone")

@@ -25,6 +25,7 @@ from driftwatch.report.material import (
     Price,
     Proposed,
     Reference,
+    Region,
     RuleSet,
     SilencedTime,
 )
@@ -86,6 +87,7 @@ def full_week() -> dict[str, Any]:
         slos={"p": Slo(1.0, 0.05)},
         rules=RuleSet("0" * 64, 24, 1),
         price=Price(2.5, "EUR"),
+        regions=[Region("eu", None, 1, 2, WEEK.end, RuleSet("x", 1, 0)), Region("us", "down")],
     )
     told: dict[str, Any] = json.loads(as_json_text(week_document(material)))
     return told
