@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,24 @@ def test_its_alerts_are_those_that_promtool_checks(mode: str) -> None:
     (made,) = of_kind(helm_rendered(mode), "PrometheusRule")
     (ours,) = documents(DEPLOY / "prometheus/rules/driftwatch.yml")
     assert made["spec"] == ours
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_job_is_called_as_the_alerts_ask(mode: str) -> None:
+    resources = helm_rendered(mode, "eu")
+    (monitor,) = of_kind(resources, "ServiceMonitor")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    (service,) = [
+        one for one in of_kind(resources, "Service") if wanted <= one["metadata"]["labels"].items()
+    ]
+    job = service["metadata"]["labels"][monitor["spec"]["jobLabel"]]
+    (alerts,) = of_kind(resources, "PrometheusRule")
+    asked = {job for rule in _rules(alerts) for job in re.findall(r'job="(\w+)"', rule["expr"])}
+    assert asked == {job}
+
+
+def _rules(alerts: Any) -> list[Any]:
+    return [rule for group in alerts["spec"]["groups"] for rule in group["rules"]]
 
 
 @pytest.mark.parametrize("mode", MODES)
