@@ -25,6 +25,7 @@ VERBS: dict[str, str] = {
     "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
     "web": "Serve the fleet and its incidents as web pages.",
+    "remote-write": "Print what makes a Prometheus write to driftwatch.",
     "agent": "Serve the GPUs of this machine as /metrics, in DCGM's terms.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
@@ -49,6 +50,8 @@ VERBS: dict[str, str] = {
     "db": "Bring the database to this version.",
 }
 
+MODULES = {verb: f"driftwatch.cli.{verb.replace('-', '_')}" for verb in VERBS}
+
 EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE, EXIT_LINT, EXIT_NO_VERDICT = range(5)
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as of any command before `| head`
 
@@ -59,7 +62,7 @@ class OutputClosed(Exception):
 
 def command_of(verb: str) -> click.Command:
     """Import one verb of VERBS: a module, or a folder with its ``command.py``."""
-    return imported(f"driftwatch.cli.{verb}")
+    return imported(MODULES[verb])
 
 
 class _Verbs(LazyGroup):
@@ -78,7 +81,7 @@ class _Verbs(LazyGroup):
 
 @click.group(
     cls=_Verbs,
-    modules={verb: f"driftwatch.cli.{verb}" for verb in VERBS},
+    modules=MODULES,
     helps=VERBS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

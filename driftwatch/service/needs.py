@@ -7,7 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from driftwatch.errors import ConfigError, Problem
-from driftwatch.settings import PrometheusSource, RecordingSource, Settings
+from driftwatch.settings import (
+    PrometheusSource,
+    RecordingSource,
+    RemoteWriteSource,
+    Settings,
+)
 from driftwatch.settings.problems import without_secrets
 from driftwatch.settings.values import read_of, read_url_of
 from driftwatch.yaml_models import Part, place_of
@@ -57,6 +62,9 @@ def _files(settings: Settings) -> Iterator[tuple[Location, Callable[[], object]]
         if isinstance(source, RecordingSource):
             recording = source.recording
             yield ("sources", i, "recording"), _readable(recording, folder_too=True)
+        elif isinstance(source, RemoteWriteSource):
+            if source.bearer_token_file is not None:
+                yield ("sources", i, "bearer_token_file"), source.read_bearer_token
         elif isinstance(source, PrometheusSource):
             if source.ca_file is not None:
                 yield ("sources", i, "ca_file"), _readable(source.ca_file)

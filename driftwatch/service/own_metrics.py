@@ -18,6 +18,7 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule, columns_of
 from driftwatch.service.delivery_metrics import DeliveryMetrics
 from driftwatch.service.pool_metrics import PoolMetrics
+from driftwatch.service.remote_write_metrics import RemoteWriteMetrics
 from driftwatch.service.target_metrics import TargetMetrics
 from driftwatch.service.watch_metrics import WatchMetrics
 
@@ -125,6 +126,8 @@ class OwnMetrics:
         registry.register(self.per_target)
         self.per_pool = PoolMetrics(now or SystemClock().now)
         registry.register(self.per_pool)
+        self.remote_write = RemoteWriteMetrics(now or SystemClock().now)
+        registry.register(self.remote_write)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)
 

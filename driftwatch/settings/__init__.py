@@ -16,6 +16,7 @@ from driftwatch.settings.sources import (
     PagesSource,
     PrometheusSource,
     RecordingSource,
+    RemoteWriteSource,
     SourceSettings,
 )
 
@@ -28,6 +29,7 @@ __all__ = [
     "PrometheusSource",
     "ReceiverSettings",
     "RecordingSource",
+    "RemoteWriteSource",
     "ServingSettings",
     "Settings",
     "SourceSettings",

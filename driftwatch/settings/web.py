@@ -15,7 +15,7 @@ def checked_listen(text: str) -> str:
     """A host and a port; an IPv6 address in brackets."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError("listen is host:port, such as 127.0.0.1:9095")
+        raise ValueError("an address to listen on is host:port, such as 127.0.0.1:9095")
     return text
 
 

@@ -14,7 +14,7 @@ from driftwatch.cli.main import VERBS, command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMAND = re.compile(r"driftwatch ([a-z]+)((?: [^\s`|;#)]+)*)")
+COMMAND = re.compile(r"driftwatch ([a-z]+(?:-[a-z]+)*)((?: [^\s`|;#)]+)*)")
 
 
 def typed(path: Path) -> Iterator[tuple[str, list[str]]]:

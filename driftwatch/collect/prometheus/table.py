@@ -151,7 +151,8 @@ class Cells:
         pairs: dict[tuple[str, ...], list[Numbers]] = {}
         for column, newest in self.alive:
             apart = tuple(name for name, _ in column.metric.labels)
-            pairs.setdefault(apart, []).append(column.origin[newest == last[column.engine]])
+            is_last = (newest == last[column.engine]) & (newest > NEVER)
+            pairs.setdefault(apart, []).append(column.origin[is_last])
         of_engine: dict[int, Labels] = {}
         for apart, several in pairs.items():
             for origin in np.unique(np.concatenate(several)).tolist():

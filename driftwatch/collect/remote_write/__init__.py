@@ -1,0 +1,1 @@
+"""What a Prometheus, vmagent or Alloy writes to driftwatch, as a source."""
