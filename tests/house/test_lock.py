@@ -14,6 +14,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-kubernetes.lock")
+# the image and the units run on either database, with every source and the pages: scripts/lock
+IMAGE_EXTRAS = ("postgres", "remote-write", "web")
 PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>[^\s;\\]+)(?P<rest>.*)$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
 
@@ -64,15 +66,14 @@ def test_no_lock_names_an_address(lock: str) -> None:
 
 
 def test_what_the_project_asks_for_is_locked() -> None:
-    # the image and the units run from it on either database, with the pages
-    assert _declared("postgres", "web") <= set(_pins("requirements.lock"))
+    assert _declared(*IMAGE_EXTRAS) <= set(_pins("requirements.lock"))
     assert _declared("dev") <= set(_pins("requirements-dev.lock"))
 
 
 def test_a_lock_is_closed_and_its_versions_fit() -> None:
     """Nothing is installed besides (--no-deps): what one asks for is pinned, and fits."""
     pins = {name: Version(version) for name, (version, _) in _pins("requirements.lock").items()}
-    waiting = [("driftwatch", Requirement(text)) for text in _asked("postgres", "web")]
+    waiting = [("driftwatch", Requirement(text)) for text in _asked(*IMAGE_EXTRAS)]
     seen: set[tuple[str, str]] = set()
     while waiting:
         asker, one = waiting.pop()
