@@ -139,9 +139,10 @@ def test_what_is_copied_is_enough_to_install_and_run(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(target)},
         check=True,
     )
-    assert list((target / "kernel").rglob("*.nbc"))
-    loops = list(target.rglob("simulate/kernel/loop.py"))
-    assert [loop.stat().st_mtime for loop in loops] == [1_700_000_000]
+    kept = {path.name.split(".")[0] for path in (target / "kernel").rglob("*.nbc")}
+    assert kept == {"loop", "kernel_wire"}
+    loops = [*target.rglob("simulate/kernel/loop.py"), *target.rglob("kernel_wire.py")]
+    assert [loop.stat().st_mtime for loop in loops] == [1_700_000_000] * 2
 
 
 def test_dependencies_come_from_the_lock_with_hashes() -> None:
