@@ -14,9 +14,9 @@ if connection is None:
 
 
 def _is_declared(name: str | None, kind: str, _parents: object) -> bool:
-    """Partitions of PostgreSQL are no tables of their own."""
-    partition = r"(scrape|gpu|minute)_batches_(default|\d{8})"
-    return kind != "table" or re.fullmatch(partition, name or "") is None
+    """Partitions of PostgreSQL are no tables of their own, and procrastinate has its own."""
+    others = r"(scrape|gpu|minute)_batches_(default|\d{8})|procrastinate_\w+"
+    return kind != "table" or re.fullmatch(others, name or "") is None
 
 
 context.configure(

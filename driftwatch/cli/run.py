@@ -75,6 +75,10 @@ def command(config: Path, once: bool) -> int:
         )
     plan = plan_of_settings(settings)
     targets_of(settings.heartbeat)  # its URL can be read
+    if settings.tasks.run_by == "workers":
+        from driftwatch.tasks.queue import require_queue
+
+        require_queue(settings.database_place)
     log = configure_logs()
     clock = SystemClock()
     decided = Decided(plan, receivers_of(settings))
@@ -115,6 +119,7 @@ def _service(
     from driftwatch.service.heartbeat import targets_of
     from driftwatch.service.report_schedule import schedule_of
     from driftwatch.service.run import Service
+    from driftwatch.tasks.queue import WorkerQueue
 
     clock = SystemClock()
     store.lease = None if leadership is None else leadership.lease
@@ -129,6 +134,7 @@ def _service(
         reports=schedule_of(settings),
         metrics=metrics,
         may_send=(lambda: True) if leadership is None else leadership.may_act,
+        tasks=WorkerQueue() if settings.tasks.run_by == "workers" else None,
     )
     decided.service = service
     if not store.baselines_in_force():

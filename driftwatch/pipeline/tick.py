@@ -21,7 +21,7 @@ from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.capacity import with_capacity
 from driftwatch.pipeline.departures import judged, retirements, with_traffic
-from driftwatch.pipeline.evaluation import Evaluation, signals_of
+from driftwatch.pipeline.evaluation import Ask, Evaluation, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.isolation import isolated
 from driftwatch.pipeline.minutes import (
@@ -32,6 +32,7 @@ from driftwatch.pipeline.minutes import (
 )
 from driftwatch.pipeline.pages import paged, with_pages
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Roster, Sources, returning, roster
 from driftwatch.pipeline.state import (
     HISTORY,
@@ -96,6 +97,7 @@ def evaluate(
     sources: Sources | None = None,
     store: Store | None = None,
     since: datetime | None = None,
+    ask: Ask = target_advice,
 ) -> tuple[State, Outcome]:
     """The pure part of a tick: no source is asked.
 
@@ -105,13 +107,14 @@ def evaluate(
         until: everything before it has been collected, but for late sources.
         store: with the minutes before this tick; None = the state carries the last hour of them.
         since: minutes before it stay without a verdict; None = those before :data:`CATCH_UP`.
+        ask: what a simulation is asked by.
     """
     if store is not None:
         state = replace(state, recent=no_recent_minutes())
     named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     return isolated(
         lambda before, brought: _evaluated(
-            before, brought, (since or until - CATCH_UP, until), plan, named, store
+            before, brought, (since or until - CATCH_UP, until), plan, named, store, ask
         ),
         state,
         collected,
@@ -125,6 +128,7 @@ def _evaluated(
     plan: Plan,
     sources: Sources,
     store: Store | None,
+    ask: Ask,
 ) -> tuple[State, Outcome]:
     """Every complete minute of the span, in pieces of the same targets."""
     until = span[1]
@@ -153,7 +157,7 @@ def _evaluated(
             break
         before = state.targets
         state, piece = _piece(
-            state, minute, min(following or last, last), plan, sources, there, store
+            state, minute, min(following or last, last), plan, sources, there, store, ask
         )
         pieces.append(piece)
         # to come back a target must be listed now, or have been
@@ -254,6 +258,7 @@ def _piece(
     sources: Sources,
     there: Roster,
     store: Store | None,
+    ask: Ask,
 ) -> tuple[State, Outcome]:
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     state = with_baselines(state, plan, first + _MINUTE)
@@ -263,8 +268,8 @@ def _piece(
     judgements = judged(signals.absent, departures, signals.frames.pools)
     decided, retired = retirements(judgements)
     if decided is not None and decided < last:
-        return _piece(state, first, decided, plan, sources, there, store)
-    rows, with_past, after = _detected(state, signals.table.rows, plan, store)
+        return _piece(state, first, decided, plan, sources, there, store, ask)
+    rows, with_past, after = _detected(state, signals.table.rows, plan, store, ask)
 
     # diagnose: verdicts, and the incidents that they make
     beside = _judged(rows, judgements).hstack([signals.table.ever_seen]).select(*JUDGED_SCHEMA)
@@ -278,7 +283,7 @@ def _piece(
     incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
 
     # recommend and notify: the pages of what happened
-    evaluation = Evaluation(state, plan, signals, first, last, rows, verdicts, with_past)
+    evaluation = Evaluation(state, plan, signals, first, last, rows, verdicts, with_past, ask=ask)
     transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents)
     may_have_other_gpus = len(state.gpus) and rows["restarted"].any()
     after = replace(
@@ -307,7 +312,7 @@ def _piece(
 
 
 def _detected(
-    state: State, rows: pl.DataFrame, plan: Plan, store: Store | None
+    state: State, rows: pl.DataFrame, plan: Plan, store: Store | None, ask: Ask
 ) -> tuple[pl.DataFrame, PastMinutes, State]:
     """Rows with what needs a past and what a simulation says of the capacity; the past with them,
     and the state with what both remember.
@@ -318,7 +323,7 @@ def _detected(
     rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
     rows = with_refusals(rows, state.in_force.frame)
     with_past = with_rows(store, state.recent, own, rows)
-    rows, capacity = with_capacity(rows, state, with_past, plan)
+    rows, capacity = with_capacity(rows, state, with_past, plan, ask=ask)
     return rows, with_past, replace(state, detection=memory, capacity=capacity)
 
 

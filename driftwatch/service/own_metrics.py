@@ -20,6 +20,7 @@ from driftwatch.service.delivery_metrics import DeliveryMetrics
 from driftwatch.service.pool_metrics import PoolMetrics
 from driftwatch.service.remote_write_metrics import RemoteWriteMetrics
 from driftwatch.service.target_metrics import TargetMetrics
+from driftwatch.service.task_metrics import TaskMetrics
 from driftwatch.service.watch_metrics import WatchMetrics
 
 OPEN = "driftwatch_incidents_open"
@@ -128,6 +129,8 @@ class OwnMetrics:
         registry.register(self.per_pool)
         self.remote_write = RemoteWriteMetrics(now or SystemClock().now)
         registry.register(self.remote_write)
+        self.tasks = TaskMetrics()
+        registry.register(self.tasks)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)
 

@@ -26,6 +26,7 @@ from driftwatch.pipeline.server_reports import reports_memory, with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
 from driftwatch.pipeline.stored_state import advice_rows, memory_of, resumed, state_from
 from driftwatch.pipeline.tick import evaluate
+from driftwatch.service.bounded_questions import BoundedQuestions
 from driftwatch.service.clock_steps import ClockSteps
 from driftwatch.service.heartbeat import UNDELIVERED, Answering, Heartbeat, Target
 from driftwatch.service.keeper import Keeper
@@ -35,31 +36,24 @@ from driftwatch.service.planning import commit_planned
 from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.receivers import Receiver, planned_changes
 from driftwatch.service.replica_advice import EVERY_SECONDS, ReplicaAdvice
-from driftwatch.service.report_schedule import (
-    SETTLED_MINUTE,
-    Schedule,
-    WrittenReport,
-    make_due,
-)
+from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule
 from driftwatch.service.slack_actions import SlackActions
+from driftwatch.service.slow_tasks import compaction_task, in_this_process, reports_task
 from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.service.tick_notes import TickNotes
 from driftwatch.service.unrouted_incidents import log_unrouted
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store, TickRecord
+from driftwatch.tasks.task import Executor
 
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
-# Resolved incidents are kept as long as the longest look back that reports take.
-_INCIDENTS_KEPT = timedelta(days=400)
-# What receivers were sent can be looked up for so long; that they were, as long as incidents.
-_PAYLOADS_KEPT = timedelta(days=7)
-# Any window of five weeks back can be asked for.
-_MINUTES_KEPT = timedelta(days=35)
 # Of what is caught up after a stop only the last minutes' questions are simulated: a second or two
 # each, and a tick that takes long is taken for a dead one.
 _SIMULATED = timedelta(minutes=10)
+# and a page waits no longer for its advice; a minute without a tick is taken for a dead process
+_SIMULATING_SECONDS = 45.0
 
 
 class Service:
@@ -71,6 +65,7 @@ class Service:
         reports: when weekly reports are made, and for whom; None = none are.
         metrics: that it notes its work in; by default new ones.
         may_send: False while another process may be the one that sends.
+        tasks: who does its slow work; None = a thread of this process.
     """
 
     def __init__(
@@ -87,6 +82,7 @@ class Service:
         reports: Schedule | None = None,
         metrics: OwnMetrics | None = None,
         may_send: Callable[[], bool] = lambda: True,
+        tasks: Executor | None = None,
     ) -> None:
         self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
         self._may_send = may_send
@@ -116,6 +112,7 @@ class Service:
         self._restarted: set[str] = set()
         self._ask_servers()
         self._verifier = Verifier(store)
+        self._questions = BoundedQuestions(_SIMULATING_SECONDS)
         # of the settings that the servers told, baselines know whether they still hold
         self._state, self._checkpoint = resumed(store, self._state, self._plan)
         self._attempted = time.monotonic()
@@ -127,6 +124,9 @@ class Service:
         self._stopping = threading.Event()
         self._slack_actions = SlackActions(store, clock.now, self.metrics)
         self._scheduler = _scheduler()
+        own = in_this_process(store, lambda: (self._plan, self._reports))
+        self.tasks: Executor = tasks or own
+        self.metrics.tasks.read(lambda: self.tasks.counts(store), store, clock.now)
 
     def adopt(self, plan: Plan, receivers: Sequence[Receiver]) -> None:
         """Decide with another plan and other receivers; waits for a tick that is under way.
@@ -158,6 +158,7 @@ class Service:
 
     def _tick(self) -> Outcome:
         self._attempted = began = time.monotonic()
+        self._questions.begin()
         now = self._clock.now()
         before = self._as_pinned(self._state)
         if self._clock_steps.note(before.collected_until, now):
@@ -172,6 +173,7 @@ class Service:
             self._plan,
             Sources.of(self._sources, gathered.names, gathered.late),
             self._store,
+            ask=self._questions,
         )
         news = self._verifier.after(outcome, state, self._plan, before.scrapes)
         happened = (*outcome.transitions, *news.transitions)
@@ -238,32 +240,20 @@ class Service:
         senders = {receiver.name: receiver.sender for receiver in receivers}
         self._outbox.adopt(senders, self._plan.fallback_receiver)
 
-    def report_once(self) -> list[WrittenReport]:
-        """Make the weekly reports that are due; those that were made."""
-        if self._reports is None:
-            return []
-        reports = make_due(self._store, self._plan, self._reports, self._clock.now())
-        self._outbox.wake()
-        for one in reports:
-            self._log.info("report made", week=one.week.name, file=str(one.file or ""))
-            if one.problem is not None:
-                self._log.error("report not written", reason=one.problem)
-        return reports
+    def defer_reports(self) -> None:
+        """Have the weekly reports made that are due."""
+        if self._reports is not None:
+            task = reports_task(self._store, self._reports, self._clock.now())
+            if task is not None:
+                self.tasks.defer(self._store, task)
 
     def prune(self) -> None:
-        """Forget what is past its retention, pack the hours that are over, keep finished days."""
+        """Keep finished days; have old rows forgotten, and the hours that are over packed."""
         now, state = self._clock.now(), self._state
         # a restart needs the scrapes before the last evaluated minute, however long ago it was
         needed = (state.evaluated_until or now) - HISTORY
-        self._store.make_room(now)
-        self._store.prune(
-            min(now - self._retention, needed),
-            incidents_before=now - _INCIDENTS_KEPT,
-            minutes_before=now - _MINUTES_KEPT,
-            payloads_before=now - _PAYLOADS_KEPT,
-        )
         self._keep_days(finished_days(state.detection.trend))
-        self._store.pack_minutes(now)
+        self.tasks.defer(self._store, compaction_task(now, min(now - self._retention, needed)))
 
     def _keep_days(self, days: pl.DataFrame) -> None:
         """Write down the days that are over, once."""
@@ -290,7 +280,7 @@ class Service:
         add(ask, "interval", seconds=EVERY_SECONDS, id="capacity", executor="simulations")
         if self._reports is not None:  # each hour it is seen whether one is due, or was missed
             after = first + timedelta(minutes=1)
-            add(self.report_once, "cron", minute=SETTLED_MINUTE, id="report", next_run_time=after)
+            add(self.defer_reports, "cron", minute=SETTLED_MINUTE, id="report", next_run_time=after)
         self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
         self._keeper.start()
         self._scheduler.start()
@@ -309,6 +299,7 @@ class Service:
         self._slack_actions.stop()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
+        self.tasks.close()
         self._outbox.stop()
         for source in self._sources:
             source.close()

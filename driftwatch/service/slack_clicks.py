@@ -74,7 +74,7 @@ class ClickStore(Protocol):
     def is_request_done(self, request_id: str) -> bool:
         """Whether a click of that name was done."""
 
-    def one_transaction(self) -> AbstractContextManager[None]:
+    def one_transaction(self) -> AbstractContextManager[object]:
         """All that is written meanwhile, or nothing."""
 
 

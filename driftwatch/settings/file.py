@@ -28,6 +28,7 @@ from driftwatch.settings.receivers.receiver import ReceiverSettings
 from driftwatch.settings.report import GpuHourPrice, ReportSettings
 from driftwatch.settings.routes import RouteSettings
 from driftwatch.settings.sources import SourceSettings
+from driftwatch.settings.tasks import TaskSettings
 from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.settings.values import File, Name, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
@@ -112,6 +113,10 @@ class Settings(Part):
     autoscaling: AutoscalingSettings | None = Field(
         None, description="replicas advised for autoscalers; without it none are"
     )
+    tasks: TaskSettings = Field(
+        default_factory=lambda: TaskSettings.model_validate({}),
+        description="who does the slow work: what-ifs, reports, backtests, compaction",
+    )
     heartbeat: HeartbeatSettings | None = Field(
         None, description="who outside hears that driftwatch still watches"
     )
@@ -125,6 +130,13 @@ class Settings(Part):
                     inner = ("pools", number, "mute_time_intervals", position)
                     message = f"there is no time interval {name}"
                     raise fault("unknown-time-interval", message, near(name, names), inner=inner)
+        return self
+
+    @model_validator(mode="after")
+    def _check_tasks(self) -> Self:
+        if self.tasks.run_by == "workers" and isinstance(self.database_place, SqliteFile):
+            message = "workers need a PostgreSQL as database"
+            raise fault("not-allowed", message, "use inline", inner=("tasks", "run_by"))
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 from sqlalchemy import delete, insert, select
 
 from driftwatch.store.database import Database
@@ -14,8 +15,14 @@ class Backtests(Database):
     """Part of the store: what the last backtest said of each rule."""
 
     def keep_backtest(self, document: bytes) -> None:
-        """Keep a result in place of the one before."""
-        with self._writing() as connection:
+        """Keep a result in place of the one before, where that was not made later.
+
+        ``document``: JSON, with its time as ``at``.
+        """
+        with self.one_transaction() as connection:
+            before = self.last_backtest()
+            if before is not None and _time_of(before) > _time_of(document):
+                return
             connection.execute(delete(memory).where(memory.c.name == _RESULT))
             connection.execute(insert(memory), [{"name": _RESULT, "value": document}])
 
@@ -25,3 +32,7 @@ class Backtests(Database):
         with self._reading() as connection:
             value = connection.execute(query).scalar()
             return None if value is None else bytes(value)
+
+
+def _time_of(document: bytes) -> str:
+    return str(orjson.loads(document)["at"])

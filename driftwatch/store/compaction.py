@@ -8,7 +8,7 @@ that no tick writes any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -57,7 +57,8 @@ class Compaction(Database):
         """Pack hours that are over and roll up days that are older than two; in many transactions.
 
         Minutes after the last checkpoint stay as they were written, to the bit: a restart folds
-        them in again. Returns how many batches were replaced.
+        them in again. Two processes may do it at once: batches that another one replaced meanwhile
+        are left to it. Returns how many batches were replaced.
         """
         replaced = 0
         while True:
@@ -67,16 +68,26 @@ class Compaction(Database):
                 todo = jobs(connection, hour_of(settled), now)
             for job in todo:
                 with self._reading() as connection:
-                    parts = _result(connection, job)
-                with self._writing() as connection:
-                    connection.execute(
-                        delete(minute_batches).where(minute_batches.c.id.in_(job.ids))
-                    )
-                    for rows, frame in parts:
-                        insert_batch(connection, rows, frame, PACKED, job.seconds)
-                replaced += len(job.ids)
+                    frames = _frames(connection, job)
+                if len(frames) == len(job.ids) and self._exchanged(job, frames):
+                    replaced += len(job.ids)
             if not todo:
                 return replaced
+
+    def _exchanged(self, job: Job, frames: Mapping[int, bytes]) -> bool:
+        """Put what a job makes in the place of its batches; False: those are others by now.
+
+        ``frames``: id → bytes of the batches; SQLite gives an id that is free to another one.
+        """
+        parts = _result(job, frames)
+        with self._writing() as connection:
+            if _frames(connection, job) != frames:
+                return False
+            batches = minute_batches.c.id.in_(job.ids)
+            connection.execute(delete(minute_batches).where(batches))
+            for rows, frame in parts:
+                insert_batch(connection, rows, frame, PACKED, job.seconds)
+        return True
 
 
 def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
@@ -140,12 +151,18 @@ def _by_size(batches: list[tuple[str, int, int]]) -> Iterator[tuple[int, ...]]:
         yield tuple(group)
 
 
-def _result(connection: Connection, job: Job) -> list[tuple[pl.DataFrame, bytes]]:
-    """The rows and bytes that a job makes of its batches; nothing is written."""
+def _frames(connection: Connection, job: Job) -> dict[int, bytes]:
+    """Those of a job's batches that are there."""
+    columns = minute_batches.c
+    query = select(columns.id, columns.frame).where(columns.id.in_(job.ids))
+    return {number: bytes(frame) for number, frame in connection.execute(query)}
+
+
+def _result(job: Job, frames: Mapping[int, bytes]) -> list[tuple[pl.DataFrame, bytes]]:
+    """The rows and bytes that a job makes of its batches."""
     parts = []
     for number in job.ids:
-        query = select(minute_batches.c.frame).where(minute_batches.c.id == number)
-        rows = decode(connection.execute(query).scalar_one(), STORED_SCHEMA)
+        rows = decode(frames[number], STORED_SCHEMA)
         parts.append(rows if job.seconds == MINUTE else rolled_up(once(rows), job.seconds))
     rows = pl.concat(parts)
     if job.seconds == MINUTE:

@@ -6,7 +6,7 @@ import functools
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
@@ -113,18 +113,23 @@ class Database:
         self._own = threading.local()  # the connection of a thread's one_transaction
 
     @contextmanager
-    def one_transaction(self) -> Iterator[None]:
+    def one_transaction(self) -> Iterator[Connection]:
         """All that this thread reads and writes meanwhile is one write transaction, or nothing.
 
         So an action and what is kept of it are both there, and who asks inside whether it was done
-        is asking after everybody else.
+        is asking after everybody else. One inside another is part of it.
         """
+        outer = getattr(self._own, "connection", None)
         with self._writing() as connection:
             self._own.connection = connection
             try:
-                yield
+                yield connection
             finally:
-                self._own.connection = None
+                self._own.connection = outer
+
+    def one_view(self) -> AbstractContextManager[Connection]:
+        """A connection to read with: what was committed before, and what this thread writes."""
+        return self._reading()
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

@@ -20,6 +20,7 @@ from driftwatch.store.database import (
     require_place,
     writing,
 )
+from driftwatch.store.queue_schema import is_queue_behind, upgrade_queue
 from driftwatch.store.sqlite import make_file, use_write_ahead_log
 from driftwatch.store.tables import SCHEMA_REVISION, meta
 
@@ -85,14 +86,15 @@ def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
         make_file(place.path)
     with reading(engine) as connection:
         revision = schema_revision(connection, place)
-    if revision == SCHEMA_REVISION:
-        return revision, revision
+        if revision == SCHEMA_REVISION and not is_queue_behind(connection):
+            return revision, revision
     if not is_postgres(engine):
         use_write_ahead_log(engine)
     with writing(engine) as connection:
         # asked again inside the write transaction: of two that start at once, one migrates
         before = schema_revision(connection, place)
         if before == SCHEMA_REVISION:
+            upgrade_queue(connection)
             return before, before
         if before is not None and before not in _known_revisions():
             check_revision(before, place, written_by(connection))
@@ -110,6 +112,7 @@ def migrate(connection: Connection) -> None:
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+    upgrade_queue(connection)
     connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
     connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
 

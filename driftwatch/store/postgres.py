@@ -78,11 +78,8 @@ _BY_WORDS: tuple[tuple[str, str], ...] = (
 )
 
 
-def postgres_engine(place: PostgresPlace, busy_seconds: float) -> Engine:
-    """An engine for one database; connects to nothing yet.
-
-    Raises StoreError: ``unsupported`` where the driver is not installed.
-    """
+def connect_arguments(place: PostgresPlace, busy_seconds: float) -> dict[str, Any]:
+    """Parameters of libpq for a connection, without the password of a file."""
     options = {
         "statement_timeout": f"{STATEMENT_SECONDS}s",
         "lock_timeout": f"{max(round(busy_seconds * 1000), 1)}ms",
@@ -93,7 +90,7 @@ def postgres_engine(place: PostgresPlace, busy_seconds: float) -> Engine:
     }
     parameters = dict(place.parameters)
     settings = " ".join(f"-c {name}={value}" for name, value in options.items())
-    arguments = {
+    return {
         "connect_timeout": str(_CONNECT_SECONDS),
         "application_name": "driftwatch",
         "keepalives_idle": "10",
@@ -104,10 +101,17 @@ def postgres_engine(place: PostgresPlace, busy_seconds: float) -> Engine:
         **parameters,
         "options": f"{settings} {parameters.get('options', '')}".strip(),
     }
+
+
+def postgres_engine(place: PostgresPlace, busy_seconds: float) -> Engine:
+    """An engine for one database; connects to nothing yet.
+
+    Raises StoreError: ``unsupported`` where the driver is not installed.
+    """
     try:
         engine = create_engine(
             "postgresql+psycopg://",
-            connect_args=arguments,
+            connect_args=connect_arguments(place, busy_seconds),
             pool_size=_POOL_SIZE,
             max_overflow=_POOL_EXTRA,
             pool_timeout=busy_seconds,
@@ -125,7 +129,7 @@ def postgres_engine(place: PostgresPlace, busy_seconds: float) -> Engine:
     @event.listens_for(engine, "do_connect")
     def _with_password(_dialect: object, _record: object, _args: object, parameters: Any) -> None:
         if place.password_file is not None:
-            parameters["password"] = _password(place)
+            parameters["password"] = read_password(place)
 
     @event.listens_for(engine, "connect")
     def _set_up(connection: Any, _record: object) -> None:
@@ -145,8 +149,8 @@ def _keep_nul_out(connection: Any) -> None:
     connection.adapters.register_dumper(str, Dumper)
 
 
-def _password(place: PostgresPlace) -> str:
-    """Read at each connect, so that a new password needs no restart."""
+def read_password(place: PostgresPlace) -> str:
+    """Of its file, read at each connect, so that a new password needs no restart."""
     from driftwatch.settings.values import read_of
 
     try:

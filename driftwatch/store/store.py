@@ -44,6 +44,7 @@ from driftwatch.store.deliveries import (
     prune_reports,
     write_deliveries,
 )
+from driftwatch.store.forecasts import Forecasts
 from driftwatch.store.history import Checkpoint, History, prune_days, write_checkpoint
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
 from driftwatch.store.lock import tick_lock
@@ -54,6 +55,7 @@ from driftwatch.store.partitions import PARTITIONED, make_days, prune_table
 from driftwatch.store.silences import Silences, prune_silences
 from driftwatch.store.tables import gpu_batches, minute_batches, scrape_batches
 from driftwatch.store.tables import memory as memory_table
+from driftwatch.store.task_failures import TaskFailures, prune_task_failures
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +96,8 @@ class Store(
     Baselines,
     AdviceHistory,
     Backtests,
+    Forecasts,
+    TaskFailures,
 ):
     """One database. A method is one transaction unless it says otherwise.
 
@@ -219,7 +223,8 @@ class Store(
         resolved before this time go, with their deliveries, and silences that ended before it; None
         keeps them all. One with a delivery that is still pending stays. Rows of days before it go
         as well, and so do advice, verifications and reports; an open verification stays.
-        ``payloads_before``: the text of what was sent before this time goes; None keeps it.
+        ``payloads_before``: the text of what was sent before this time goes, and tasks that died
+        before it; None keeps them.
         """
         if incidents_before is not None:
             with self._writing() as connection:
@@ -231,6 +236,7 @@ class Store(
         if payloads_before is not None:
             with self._writing() as connection:
                 forget_payloads(connection, payloads_before)
+                prune_task_failures(connection, payloads_before)
         count = 0
         ends = ((minute_batches, minutes_before), (gpu_batches, before), (scrape_batches, before))
         for table, end in ends:

@@ -30,7 +30,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0009"
+SCHEMA_REVISION = "0010"
 
 metadata = MetaData(
     naming_convention={
@@ -348,6 +348,17 @@ reports = Table(
     Column("week", String(8), primary_key=True),  # as ISO 8601 names it: 2026-W47
     Column("made_at", UtcTime, nullable=False),
     Column("document", Text, nullable=False),  # JSON
+)
+
+# tasks that failed as often as they are tried, until one of the same key is done
+task_failures = Table(
+    "task_failures",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("failed_at", UtcTime, nullable=False),
+    Column("reason", Text, nullable=False),
 )
 
 memory = Table(

@@ -43,7 +43,7 @@ def application(web: Web) -> Starlette:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
         with web.fleet.kept_fresh(web.database.reader):
             yield
-        web.forecasts.close()
+        web.tasks.close()
         web.database.close()
 
     async def not_here(request: Request, error: Exception) -> Response:

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 from driftwatch.clock import Clock
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.web import WebSettings
+from driftwatch.tasks.task import Executor
 from driftwatch.web.answer_cache import AnswerCache
 from driftwatch.web.attempts import Attempts
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
-from driftwatch.web.forecasts import Forecasts
 from driftwatch.web.people import People
 
 
@@ -21,7 +21,7 @@ from driftwatch.web.people import People
 class Web:
     """One web process.
 
-    ``nonce``: a new text that nobody can guess, at each call.
+    ``nonce``: a new text that nobody can guess, at each call; ``tasks``: who answers what-ifs.
     """
 
     settings: WebSettings
@@ -31,8 +31,8 @@ class Web:
     clock: Clock
     nonce: Callable[[], str]
     fleet: FleetMinutes
+    tasks: Executor
     external_url: str | None = None
-    forecasts: Forecasts = field(default_factory=Forecasts)
     attempts: Attempts = field(default_factory=Attempts)
     answer_cache: AnswerCache = field(default_factory=AnswerCache)
 

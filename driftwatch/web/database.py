@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import polars as pl
-from sqlalchemy import delete, event, func, insert, select
+from sqlalchemy import event, func, select
 
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, empty_scrapes
 from driftwatch.database_place import Place
@@ -27,7 +27,7 @@ from driftwatch.store.frames import Schema, decode
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
-from driftwatch.store.tables import memory, minute_batches, scrape_batches
+from driftwatch.store.tables import minute_batches, scrape_batches
 from driftwatch.web.listed_incidents import ListedIncidents
 from driftwatch.web.outbox_backlog import UndeliveredList
 from driftwatch.web.report_archive import KeptReports
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 # who waits for a page waits no longer than this for another's transaction
 BUSY_SECONDS = 2.0
-MOST_FORECASTS = 200
-_FORECAST = "web.forecast."
-
 
 # a batch of minutes and its end: the same ones have the same rows
 Batch = tuple[int, datetime]
@@ -90,24 +87,6 @@ class WebStore(Store, ListedIncidents, TargetRows, RuleCounts, UndeliveredList, 
                 frames.append(rows.join(keys, on=KEY_COLUMNS, how="semi", maintain_order="left"))
         rows = pl.concat(frames)
         return rows.unique([*KEY_COLUMNS, "time"], keep="last").sort(*KEY_COLUMNS, "time")
-
-    def keep_forecast(self, forecast_id: str, document: bytes) -> None:
-        """Keep a forecast under its id, in place of what is there; only the newest 200 stay.
-
-        ``forecast_id``: in order of time.
-        """
-        name = f"{_FORECAST}{forecast_id}"
-        names = select(memory.c.name).where(memory.c.name.startswith(_FORECAST, autoescape=True))
-        with self._writing() as connection:
-            connection.execute(delete(memory).where(memory.c.name == name))
-            connection.execute(insert(memory), [{"name": name, "value": document}])
-            stored_names = sorted(connection.execute(names).scalars())
-            if old := stored_names[:-MOST_FORECASTS]:
-                connection.execute(delete(memory).where(memory.c.name.in_(old)))
-
-    def forecast(self, forecast_id: str) -> bytes | None:
-        """What :meth:`keep_forecast` kept; None: nothing, or not any more."""
-        return self.remembered(f"{_FORECAST}{forecast_id}")
 
 
 class WebDatabase:

@@ -12,6 +12,7 @@ import pytest
 from incident_cases import incident
 
 from driftwatch.cli.main import main
+from driftwatch.store.tables import SCHEMA_REVISION as SCHEMA
 
 pytestmark = pytest.mark.usefixtures("migrations_run")
 
@@ -129,14 +130,20 @@ def test_a_time_that_is_none(run: Run, fill: Callable[..., Path], text: str) -> 
 
 
 def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema none -> 0009\n")
-    assert run("db", "upgrade")[:2] == (0, "driftwatch.db: schema 0009, nothing to do\n")
+    assert run("db", "upgrade")[:2] == (0, f"driftwatch.db: schema none -> {SCHEMA}\n")
+    assert run("db", "upgrade")[:2] == (
+        0,
+        f"driftwatch.db: schema {SCHEMA}, nothing to do\n",
+    )
     code, out, _ = run("db", "version")
     assert code == 0
-    assert re.fullmatch(r"driftwatch\.db: schema 0009 \(.*\); this version needs 0009\n", out)
+    assert re.fullmatch(
+        rf"driftwatch\.db: schema {SCHEMA} \(.*\); this version needs {SCHEMA}\n",
+        out,
+    )
     (tmp_path / "empty.db").touch()
     code, out, _ = run("db", "version", "--db", "empty.db")
-    assert (code, out) == (1, "empty.db: schema none; this version needs 0009\n")
+    assert (code, out) == (1, f"empty.db: schema none; this version needs {SCHEMA}\n")
     assert run("incidents", "--db", "empty.db")[0] == 2
 
 

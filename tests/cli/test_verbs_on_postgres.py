@@ -10,6 +10,7 @@ import pytest
 from incident_cases import START, incident
 
 from driftwatch.store import Store, TickRecord
+from driftwatch.store.tables import SCHEMA_REVISION as SCHEMA
 from driftwatch.testing.postgres_server import PostgresServer
 
 Run = Callable[..., tuple[int, str, str]]
@@ -54,13 +55,13 @@ def test_the_schema(run: Run, url: str, postgres: PostgresServer) -> None:
     shown = r"postgresql:///driftwatch_\d+: schema"
     code, out, _ = run("db", "version", "--db", url)
     assert code == 0
-    assert re.fullmatch(rf"{shown} 0009 \(.*\); this version needs 0009\n", out)
-    assert re.fullmatch(f"{shown} 0009, nothing to do\n", run("db", "upgrade", "--db", url)[1])
+    assert re.fullmatch(rf"{shown} {SCHEMA} \(.*\); this version needs {SCHEMA}\n", out)
+    assert re.fullmatch(f"{shown} {SCHEMA}, nothing to do\n", run("db", "upgrade", "--db", url)[1])
     empty = postgres.url(postgres.new_database())
     assert run("incidents", "--db", empty)[0] == 2
     code, out, _ = run("db", "upgrade", "--db", empty)
     assert code == 0
-    assert re.fullmatch(f"{shown} none -> 0009\n", out)
+    assert re.fullmatch(f"{shown} none -> {SCHEMA}\n", out)
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ def test_explain_answers_from_minutes_once_scrapes_are_gone(
         whole = store.scrapes(first, clock.now())
         assert not is_past(store, whole, known, window)
         service.prune()
+        service.tasks.finish()
         left = store.scrapes(first, clock.now())
         assert 0 < len(left) < len(whole)
         assert is_past(store, left, known, window)

@@ -127,4 +127,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
     ],
     "conversations": [{"incident_id": "a" * 12, "receiver": "inbox", "document": "{}"}],
+    "task_failures": [
+        {"key": "k", "name": "reports", "queue": "reports", "failed_at": NOW, "reason": "ü"}
+    ],
 }

@@ -171,7 +171,8 @@ def test_a_real_database_is_the_same_in_both_after_the_upgrade(
         assert upgrade_database(database) == (revision, SCHEMA_REVISION)
     with reading(old) as one, reading(new) as other:
         for table in metadata.sorted_tables:
-            assert content_of(one, table) == content_of(other, table), table.name
+            if table.name != "meta":  # each database's own
+                assert content_of(one, table) == content_of(other, table), table.name
         assert content_of(one, metadata.tables["incidents"]).rows == 1
     with Store.open(place, migrate=False) as store:
         [incident] = store.open_incidents().values()

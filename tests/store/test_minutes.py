@@ -17,6 +17,7 @@ from driftwatch.installation import shipped
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
+from driftwatch.store.compaction import _frames as frames_of
 from driftwatch.store.compaction import jobs
 from driftwatch.store.history import Checkpoint
 from driftwatch.store.migrate import upgrade_database
@@ -102,6 +103,26 @@ def test_hours_are_packed_up_to_the_checkpoint(store: Store, minutes: pl.DataFra
     assert_frame_equal(found.filter(later), hours.filter(later))
     assert_frame_equal(found.select(*KEY, *COUNTED), hours.select(*KEY, *COUNTED), rel_tol=5e-5)
     assert found.select(pl.col("^.*_count$").sum()).equals(hours.select(pl.col("^.*_count$").sum()))
+    assert store.pack_minutes(start + 9 * HOUR) == 0
+
+
+def test_what_another_process_packs_meanwhile_is_there_once(
+    store: Store, database: str, minutes: pl.DataFrame
+) -> None:
+    hours = copies(minutes, hours=2)
+    start = first_of(hours)
+    ticked(store, hours, timedelta(minutes=10))
+    with store._reading() as connection:
+        todo = jobs(connection, start + 2 * HOUR, start + 9 * HOUR)
+        read = [frames_of(connection, job) for job in todo]
+    with Store.open(database) as other:
+        assert other.pack_minutes(start + 9 * HOUR) > 0
+    packed = batches(store)
+    # a process that was stopped between reading and exchanging
+    assert [len(frames) for frames in read] == [len(job.ids) for job in todo] != []
+    assert not any(store._exchanged(*both) for both in zip(todo, read, strict=True))
+    assert batches(store) == packed
+    assert_frame_equal(store.past(start, start + 2 * HOUR).select(KEY), hours.select(KEY))
     assert store.pack_minutes(start + 9 * HOUR) == 0
 
 

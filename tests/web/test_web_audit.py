@@ -67,7 +67,7 @@ def test_what_cannot_be_kept_is_not_done(
     with sqlite3.connect(copied.path) as connection:
         connection.execute("DROP TRIGGER full")
     assert browser(web).post(where, data=dict(fields), headers=BEARER).status_code == 200
-    web.forecasts.close()
+    web.tasks.close()
     assert len(_rows(copied)["actions"]) == 1
 
 

@@ -14,7 +14,6 @@ from web_cases import ANA, BEARER, BEN, browser, send, web_at
 
 from driftwatch.store import Store
 from driftwatch.web.context import Web
-from driftwatch.web.forecasts import Forecasts
 
 
 def _answered(client: TestClient, location: str) -> dict[str, Any]:
@@ -103,7 +102,7 @@ def test_what_cannot_be_tried_is_refused(
 def test_a_time_limit_ends_the_process_and_the_page_says_so(
     copied: Recorded, tmp_path: Path
 ) -> None:
-    web = web_at(copied.path, copied.now, tmp_path, forecasts=Forecasts(limit_seconds=1))
+    web = web_at(copied.path, copied.now, tmp_path, limit_seconds=1)
     with browser(web) as client:
         page = f"/incidents/{copied.incident_id}"
         location = send(client, page, "what-if", ANA, max_num_seqs="64").headers["location"]

@@ -26,8 +26,7 @@ from driftwatch.web.context import Web
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.forecast import Forecast
-from driftwatch.web.forecast_process import Job, simulate
-from driftwatch.web.forecasts import Forecasts
+from driftwatch.web.forecast_process import LIMIT_SECONDS, Job, in_this_process, simulate
 from driftwatch.web.people import People
 from driftwatch.web.server import server_of
 
@@ -54,20 +53,22 @@ def web_at(
     addresses = settings.pop("proxy_addresses", ("10.0.0.7",))
     proxy = ProxySettings.model_validate({"addresses": addresses})
     external_url = settings.pop("external_url", None)
-    forecasts = settings.pop("forecasts", None) or Forecasts()
+    limit_seconds = settings.pop("limit_seconds", LIMIT_SECONDS)
+    tasks = settings.pop("tasks", None)
     own = WebSettings.model_validate({"hosts": ["testserver"], **settings})
     numbers = count(1)
     plan = plan_of_rules(()) if plan is None else plan
+    opened = WebDatabase(place_of(database))
     return Web(
         settings=own,
         plan=plan,
-        database=WebDatabase(place_of(database)),
+        database=opened,
+        tasks=tasks or in_this_process(opened.writer, plan, limit_seconds),
         people=People(token_file, proxy, b"a secret of this test, 32 bytes"),
         clock=ManualClock(now),
         nonce=lambda: f"nonce-{next(numbers):020}",
         fleet=FleetMinutes(plan),
         external_url=external_url,
-        forecasts=forecasts,
     )
 
 

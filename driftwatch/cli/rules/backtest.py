@@ -16,8 +16,9 @@ from driftwatch.cli.history_options import history_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
 from driftwatch.cli.options import Progress, print_note, print_problems
 from driftwatch.cli.output import encodable, print_json
+from driftwatch.cli.rules.backtest_of_database import defer_backtest, keep_result
 from driftwatch.cli.rules.budgets import budgets_of, unjudged
-from driftwatch.errors import NoVerdict, StoreError, Unavailable, UsageError
+from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.backtest.archive import Archive
@@ -98,6 +99,11 @@ class Wanted:
     metavar="FOLDER",
     help="Keep evidence here; default: beside the database, else the user's cache.",
 )
+@click.option(
+    "--defer",
+    is_flag=True,
+    help="Let driftwatch worker judge the configured rules over the database, for their pages.",
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
 @history_options("recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
 def command(
@@ -111,6 +117,7 @@ def command(
     axes: tuple[str, ...],
     plot: Path | None,
     folder: Path | None,
+    defer: bool,
     form: str,
     history: History,
 ) -> int:
@@ -141,6 +148,10 @@ def command(
         folder=folder,
         plot=plot,
     )
+    if defer:
+        plain = Wanted((), None, None, severities, (), (), True, None, None)
+        defer_backtest(history, is_plain=wanted == plain)
+        return EXIT_ANSWERED
     report = report_of(history, wanted)
     if form == "json":
         print_json(document(report))
@@ -188,23 +199,8 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         return _of_grid(archive, plan, axes, wanted, truth, progress)
     report = _of_rules(archive, plan, wanted, truth, marks, (most, most_of_rule), progress)
     if history.is_stored:
-        _keep_result(history, report, plan)
+        keep_result(history, report, plan)
     return report
-
-
-def _keep_result(history: History, report: BacktestReport, plan: Plan) -> None:
-    """Keep how often each rule fired in the database, for its page; a note where that fails."""
-    import orjson
-
-    from driftwatch.backtest.stored_result import result_document
-    from driftwatch.clock import SystemClock
-
-    document = result_document(report, plan.rules, SystemClock().now())
-    try:
-        with history.store() as store:
-            store.keep_backtest(orjson.dumps(document))
-    except StoreError as error:
-        print_note(f"the pages of rules do not show this result: {error.message}")
 
 
 def _of_rules(

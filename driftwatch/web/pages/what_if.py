@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -17,9 +18,10 @@ from driftwatch.notify.numbers import clean, moment, utc_text
 from driftwatch.pipeline.members import target_of
 from driftwatch.pipeline.stored_question import busiest
 from driftwatch.pipeline.stored_state import newest, stored_targets
+from driftwatch.tasks.queue import WorkerQueue
+from driftwatch.tasks.task import Unfinished
 from driftwatch.web.forecast import Forecast
-from driftwatch.web.forecast_process import Job
-from driftwatch.web.forecasts import MOST_WAITING
+from driftwatch.web.forecast_process import LIMIT_SECONDS, what_if_task
 from driftwatch.web.page import Deed, Done, Fields, Form, Link, NotFound, Page, View, Visit
 from driftwatch.web.pages.incident import PATH as INCIDENT
 from driftwatch.web.pages.incident import forecast_links, incident_named, incident_path
@@ -27,6 +29,8 @@ from driftwatch.web.pages.incident import forecast_links, incident_named, incide
 FORM_PATH = f"{INCIDENT}/what-if"
 PATH = f"{FORM_PATH}/{{forecast_id}}"
 _MOST = 10_000_000
+# that are not answered yet, of all people
+_MOST_UNANSWERED = 5
 
 
 class WhatIf(Fields):
@@ -69,7 +73,7 @@ def load(visit: Visit) -> WhatIfView:
     if forecast.state == "waiting":
         progress = _progress(visit, forecast)
         if progress is None:
-            why = "driftwatch web was restarted before this was answered; ask again"
+            why = _why_unanswered(visit, forecast)
             forecast = forecast.model_copy(update={"state": "no forecast", "answers": (why,)})
     return WhatIfView(
         title=f"What if {forecast.question}: {forecast.target}",
@@ -83,18 +87,30 @@ def load(visit: Visit) -> WhatIfView:
 
 
 def _progress(visit: Visit, forecast: Forecast) -> str | None:
-    """What is done now; None: no process has it any more."""
-    forecasts = visit.web.forecasts
-    before = forecasts.turn(forecast.forecast_id)
-    if before == 0:
-        return f"being simulated: usually 10 s, at most {forecasts.limit_seconds} s"
-    if before is not None:
-        return f"{before} {'forecast is' if before == 1 else 'forecasts are'} simulated first"
-    longest = timedelta(seconds=forecasts.limit_seconds * (MOST_WAITING + 1))
-    if visit.now < forecast.at + longest:
+    """What is done now; None: nothing has it any more."""
+    tasks = visit.web.tasks
+    unfinished = tasks.unfinished(visit.store, "interactive")
+    keys = [one.task.key for one in unfinished]
+    if forecast.forecast_id in keys:
+        before = keys.index(forecast.forecast_id)
+        if unfinished[before].is_running:
+            return f"being simulated: usually 10 s, at most {LIMIT_SECONDS} s"
+        if before:
+            return f"{before} {'forecast is' if before == 1 else 'forecasts are'} simulated first"
+        return "it is simulated next"
+    longest = timedelta(seconds=LIMIT_SECONDS * _MOST_UNANSWERED)
+    if not isinstance(tasks, WorkerQueue) and visit.now < forecast.at + longest:
         until = moment(forecast.at + longest, visit.now.date())
         return f"not here: if another process of driftwatch web has it, it answers by {until}"
     return None
+
+
+def _why_unanswered(visit: Visit, forecast: Forecast) -> str:
+    if (failure := visit.store.task_failure(forecast.forecast_id)) is not None:
+        return f"its task failed: {clean(failure.reason)}"
+    if isinstance(visit.web.tasks, WorkerQueue):
+        return "its task is gone; ask again"
+    return "driftwatch web was restarted before this was answered; ask again"
 
 
 def _stored_forecast(visit: Visit, incident: Incident) -> Forecast:
@@ -143,26 +159,32 @@ def begin_forecast(deed: Deed, fields: WhatIf) -> Done:
         what_if=what_if,
         state="waiting",
     )
-    database = deed.web.database
-
-    def keep(one: Forecast) -> None:
-        database.writer().keep_forecast(number, one.model_dump_json().encode())
-
-    with deed.web.forecasts.place_for(deed.person.name, keep) as begin:
-        with deed.store.one_transaction():
-            deed.store.keep_forecast(number, forecast.model_dump_json().encode())
-            deed.store.note_action(
-                "forecast",
-                deed.person.name,
-                deed.now,
-                incident_id=incident.id,
-                subject=number,
-                comment=forecast.question,
-                via=WEB,
-                request_id=deed.request_id,
-            )
-        begin(Job(database.place, deed.web.plan, key, forecast))
+    tasks = deed.web.tasks
+    with deed.store.one_transaction():
+        _require_place(tasks.unfinished(deed.store, "interactive"), forecast.by)
+        deed.store.keep_forecast(number, forecast.model_dump_json().encode())
+        deed.store.note_action(
+            "forecast",
+            deed.person.name,
+            deed.now,
+            incident_id=incident.id,
+            subject=number,
+            comment=forecast.question,
+            via=WEB,
+            request_id=deed.request_id,
+        )
+        tasks.defer(deed.store, what_if_task(key, forecast))
     return Done(done=True, text=f"begun: {forecast.question}", location=location)
+
+
+def _require_place(unfinished: Sequence[Unfinished], person: str) -> None:
+    """Raises UsageError: this person has one that is not answered yet, or too many wait."""
+    if any(one.task.arguments["forecast"]["by"] == person for one in unfinished):
+        message = "a forecast that you asked for is not answered yet"
+        raise UsageError(message, help_text="wait for it: each person has one at a time")
+    if len(unfinished) >= _MOST_UNANSWERED:
+        message = f"{len(unfinished)} forecasts wait already"
+        raise UsageError(message, help_text="ask again in a minute")
 
 
 def _number(deed: Deed) -> str:

@@ -1,0 +1,182 @@
+"""Workers on a real PostgreSQL: killed, stopped, failing, and in what order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+from worker_process import Begin
+
+from driftwatch.cli.main import cli
+from driftwatch.service.task_metrics import TaskMetrics
+from driftwatch.store.store import Store
+from driftwatch.tasks.queue import WorkerQueue
+from driftwatch.tasks.task import Queue, Task
+
+NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+QUEUE = WorkerQueue()
+SLOW = Task("slow", "reports", "slow", {"week": "2026-W09", "now": NOW.isoformat()})
+
+
+def until(true: Callable[[], object], folder: Path, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        logs = "\n".join(log.read_text()[-3000:] for log in sorted(folder.glob("log-*")))
+        assert time.monotonic() < end, f"not within {seconds} s\n{logs}"
+        time.sleep(0.02)
+
+
+def told(folder: Path, what: str) -> list[int]:
+    """Processes that told it."""
+    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{what}-*"))
+
+
+def note(queue: Queue, line: str) -> Task:
+    return Task("note", queue, line, {"line": line})
+
+
+def is_idle(store: Store) -> bool:
+    return not any(one.waiting or one.running for one in QUEUE.counts(store).values())
+
+
+def reports_to_send(store: Store) -> list[str]:
+    return [one.receiver for one in store.due_deliveries(datetime.now(UTC))]
+
+
+def test_a_task_is_deferred_with_what_else_is_written_or_not_at_all(store: Store) -> None:
+    try:
+        with store.one_transaction():
+            assert QUEUE.defer(store, SLOW)
+            assert not QUEUE.defer(store, SLOW)
+            assert [one.task for one in QUEUE.unfinished(store, "reports")] == [SLOW]
+            raise RuntimeError
+    except RuntimeError:
+        assert QUEUE.unfinished(store, "reports") == []
+    with store.one_transaction():
+        assert QUEUE.defer(store, SLOW)
+        # what is refused takes nothing else of the transaction with it
+        assert not QUEUE.defer(store, SLOW)
+        assert QUEUE.defer(store, note("maintenance", "other"))
+    assert QUEUE.counts(store)["reports"].waiting == 1
+    assert QUEUE.counts(store)["maintenance"].waiting == 1
+
+
+def test_the_most_urgent_goes_first(store: Store, folder: Path, begin: Begin) -> None:
+    for queue in ("maintenance", "backtests", "maintenance", "interactive", "reports"):
+        line = f"{queue} {len(QUEUE.unfinished(store, queue))}"  # type: ignore[arg-type]
+        assert QUEUE.defer(store, note(queue, line))  # type: ignore[arg-type]
+    time.sleep(0.05)
+    assert 0 < QUEUE.counts(store)["maintenance"].oldest_waiting_seconds < 20
+    begin()
+    until(lambda: is_idle(store), folder)
+    assert (folder / "order").read_text().splitlines() == [
+        "interactive 0",
+        "backtests 0",
+        "reports 0",
+        "maintenance 0",
+        "maintenance 1",
+    ]
+
+
+def test_another_worker_does_the_task_of_a_killed_one(
+    store: Store, folder: Path, begin: Begin
+) -> None:
+    QUEUE.defer(store, SLOW)
+    first = begin()
+    until(lambda: told(folder, "began"), folder)
+    assert [one.is_running for one in QUEUE.unfinished(store, "reports")] == [True]
+    second = begin()
+    until(lambda: second.pid in told(folder, "ready"), folder)
+    first.kill()
+    until(lambda: len(told(folder, "began")) == 2, folder)
+    (folder / "go").touch()
+    until(lambda: is_idle(store), folder)
+    assert store.report("2026-W09") == {"by": second.pid}
+    assert reports_to_send(store) == ["out"]
+
+
+def test_a_stopped_worker_that_goes_on_writes_nothing_again(
+    store: Store, folder: Path, begin: Begin
+) -> None:
+    QUEUE.defer(store, SLOW)
+    first = begin()
+    until(lambda: told(folder, "began"), folder)
+    os.kill(first.pid, signal.SIGSTOP)
+    second = begin()
+    until(lambda: second.pid in told(folder, "began"), folder)
+    (folder / "go").touch()
+    until(lambda: told(folder, "wrote"), folder)
+    os.kill(first.pid, signal.SIGCONT)
+    until(lambda: told(folder, "was-late"), folder)
+    assert (told(folder, "wrote"), told(folder, "was-late")) == ([second.pid], [first.pid])
+    assert store.report("2026-W09") == {"by": second.pid}
+    assert reports_to_send(store) == ["out"]
+    # and the queue goes on
+    QUEUE.defer(store, note("interactive", "next"))
+    until(lambda: is_idle(store), folder)
+    assert (folder / "order").read_text() == "next\n"
+    assert store.task_failures() == []
+
+
+def test_a_task_that_ends_every_worker_is_dead(store: Store, folder: Path, begin: Begin) -> None:
+    QUEUE.defer(store, SLOW)
+    for tried in range(1, 4):
+        worker = begin()
+        until(lambda tried=tried: len(told(folder, "began")) == tried, folder)
+        worker.kill()
+    begin()
+    until(lambda: store.task_failures(), folder)
+    until(lambda: is_idle(store), folder)
+    [failure] = store.task_failures()
+    assert failure.reason == "its worker went silent, as 2 tries before failed too"
+    assert len(told(folder, "began")) == 3
+
+
+def test_a_task_that_fails_three_times_is_dead_listed_and_counted(
+    store: Store, postgres_url: str, folder: Path, begin: Begin
+) -> None:
+    task = Task("fails", "backtests", "k1")
+    QUEUE.defer(store, task)
+    worker = begin()
+    until(lambda: store.task_failures(), folder)
+    until(lambda: is_idle(store), folder)
+    assert (folder / "order").read_text() == "tried\n" * 3
+    listed = CliRunner().invoke(cli, ["tasks", "--db", postgres_url])
+    assert listed.exit_code == 0, listed.output
+    *queues, dead = listed.stdout.splitlines()
+    assert [line.split("\t")[:4] for line in queues] == [
+        ["queue", name, "0", "0"] for name in ("interactive", "reports", "backtests", "maintenance")
+    ]
+    assert dead.split("\t")[0] == "dead"
+    assert dead.split("\t")[2:] == ["fails", "k1", "ValueError: no luck today"]
+    metrics, registry = TaskMetrics(), CollectorRegistry()
+    metrics.read(lambda: QUEUE.counts(store), store, lambda: datetime.now(UTC))
+    registry.register(metrics)
+    labels = {"queue": "backtests", "state": "dead"}
+    assert registry.get_sample_value("driftwatch_tasks", labels) == 1.0
+    # one that is done later takes its line away
+    (folder / "cured").touch()
+    QUEUE.defer(store, task)
+    until(lambda: not store.task_failures(), folder)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(10) == 0
+
+
+def test_sigterm_lets_the_task_finish(store: Store, folder: Path, begin: Begin) -> None:
+    QUEUE.defer(store, SLOW)
+    worker = begin()
+    until(lambda: told(folder, "began"), folder)
+    QUEUE.defer(store, note("maintenance", "left"))
+    worker.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    (folder / "go").touch()
+    assert worker.wait(10) == 0
+    assert told(folder, "wrote") == [worker.pid]
+    assert QUEUE.counts(store)["maintenance"].waiting == 1
+    assert not (folder / "order").exists()
