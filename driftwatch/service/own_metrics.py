@@ -124,13 +124,11 @@ class OwnMetrics:
             *("receiver", "result"),
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
-        registry.register(self.per_target)
         self.per_pool = PoolMetrics(now or SystemClock().now)
-        registry.register(self.per_pool)
         self.remote_write = RemoteWriteMetrics(now or SystemClock().now)
-        registry.register(self.remote_write)
         self.tasks = TaskMetrics()
-        registry.register(self.tasks)
+        for one in (self.per_target, self.per_pool, self.remote_write, self.tasks):
+            registry.register(one)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)
 
