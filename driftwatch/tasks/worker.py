@@ -48,7 +48,8 @@ class Worker:
         self._store, self._queues = store, list(queues)
         self._heartbeat_seconds = heartbeat_seconds
         self._log = structlog.get_logger()
-        self._looked_at = time.monotonic()
+        self._began = time.monotonic()
+        self._looked_at: float | None = None
         self._app = App(connector=_connector(place))
         retry = RetryStrategy(max_attempts=TRIES - 1, wait=max(1, round(heartbeat_seconds)))
         for name, function in functions.items():
@@ -70,17 +71,23 @@ class Worker:
 
     def why_unhealthy(self) -> str | None:
         """Why the process should be restarted; None = it should not."""
-        silent = time.monotonic() - self._looked_at
+        silent = self._silent_seconds()
         if silent > max(6 * self._heartbeat_seconds, 60.0):
             return f"no look at the queue for {silent:.0f} s"
         return None
 
     def why_not_ready(self) -> str | None:
         """Why it does no tasks; None = it does."""
-        silent = time.monotonic() - self._looked_at
+        if self._looked_at is None:
+            return "it starts"
+        silent = self._silent_seconds()
         if silent > MISSED * self._heartbeat_seconds:
             return f"no look at the queue for {silent:.0f} s"
         return None
+
+    def _silent_seconds(self) -> float:
+        looked_at = self._began if self._looked_at is None else self._looked_at
+        return time.monotonic() - looked_at
 
     async def _run(self) -> None:
         """Raises CancelledError: a signal ended it."""
