@@ -18,6 +18,7 @@ import click
 from ruamel.yaml import YAML
 
 from driftwatch.cli.main import VERBS, command_of
+from driftwatch.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -25,6 +26,8 @@ FOLDER = DEPLOY / "kubernetes"
 FULL = FOLDER / "overlays" / "full"
 CHART = DEPLOY / "helm" / "driftwatch"
 MODES = ("single", "shards")
+# those that this driftwatch can run
+RUNNING_MODES = MODES if "shards" in Settings.model_fields else ("single",)
 
 
 @functools.cache
@@ -158,7 +161,7 @@ def kustomizations() -> list[Path]:
 # what can be applied, by a name: kustomizations as they are listed, the chart in each mode
 BUILT: dict[str, Callable[[], list[Any]]] = {
     **{folder.name: functools.partial(kustomized, folder) for folder in kustomizations()},
-    **{f"helm-{mode}": functools.partial(helm_rendered, mode) for mode in ("single",)},
+    **{f"helm-{mode}": functools.partial(helm_rendered, mode) for mode in RUNNING_MODES},
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import requests
-from deploy_cases import CHART, containers, helm, of_kind
+from deploy_cases import CHART, RUNNING_MODES, containers, helm, of_kind
 from ruamel.yaml import YAML
 
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
@@ -98,7 +98,7 @@ class Pod:
         self._log.close()
 
 
-@pytest.mark.parametrize("mode", ["single"])
+@pytest.mark.parametrize("mode", RUNNING_MODES)
 def test_what_is_rendered_runs_and_its_probes_are_answered(
     mode: str, tmp_path: Path, shared_data: Path
 ) -> None:
