@@ -5,9 +5,10 @@ from __future__ import annotations
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
 
-from driftwatch.settings.values import File, Url
+from driftwatch.settings.routes import each_once
+from driftwatch.settings.values import File, Name, Url
 from driftwatch.yaml_models import Part
 
 
@@ -55,6 +56,13 @@ class ProxySettings(Part):
     header: HeaderName = Field("X-Forwarded-User", description="the header with the person's name")
 
 
+class RegionSettings(Part):
+    """The web of another region, with a driftwatch of its own."""
+
+    name: Name = Field(description="its name on the fleet page")
+    url: Url = Field(description="address of its web, for this one and for people's links")
+
+
 class WebSettings(Part):
     """The pages of ``driftwatch web``."""
 
@@ -71,3 +79,12 @@ class WebSettings(Part):
     grafana: Url | None = Field(
         None, description="address of the dashboard of deploy/grafana; pages link to it"
     )
+    regions: tuple[RegionSettings, ...] = Field(
+        (), max_length=50, description="other regions, whose fleets the fleet page shows too"
+    )
+
+    @field_validator("regions")
+    @classmethod
+    def _check_regions(cls, regions: tuple[RegionSettings, ...]) -> tuple[RegionSettings, ...]:
+        each_once([one.name for one in regions])
+        return regions

@@ -15,6 +15,7 @@ from driftwatch.web.attempts import Attempts
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.people import People
+from driftwatch.web.regions import Regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Web:
     external_url: str | None = None
     attempts: Attempts = field(default_factory=Attempts)
     answer_cache: AnswerCache = field(default_factory=AnswerCache)
+    regions: Regions = field(default_factory=Regions)
 
     @property
     def root(self) -> str:

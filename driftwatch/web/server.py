@@ -22,6 +22,7 @@ from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.forecast_process import in_this_process
 from driftwatch.web.guard import MOST_HEADER_BYTES
 from driftwatch.web.people import People
+from driftwatch.web.regions import Regions
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -61,6 +62,7 @@ def web_of(
         nonce=lambda: secrets.token_urlsafe(24),
         fleet=FleetMinutes(plan),
         external_url=None if settings is None else settings.external_url,
+        regions=Regions(own.regions, clock),
     )
 
 
