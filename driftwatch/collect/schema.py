@@ -139,7 +139,8 @@ class Source(Protocol):
     """Where scrapes come from. ``collect`` is called with growing, half-open intervals.
 
     ``name``: unique among the sources of one process; ``settle_seconds``: how old a scrape must be
-    before the source is sure to have it; 0 where the source scrapes itself.
+    before the source is sure to have it; 0 where the source scrapes itself. One with ``by_minute``
+    True is asked once a minute is complete, and not with every tick.
     """
 
     name: str

@@ -100,6 +100,21 @@ def test_both_answer(pair: tuple[Gated, Gated, Collecting]) -> None:
     assert set(found.seconds) == {"one", "other"}
 
 
+def test_one_by_minute_is_asked_once_a_minute_is_complete(
+    pair: tuple[Gated, Gated, Collecting],
+) -> None:
+    one, other, collecting = pair
+    one.by_minute = True  # type: ignore[attr-defined]
+    until = START
+    for seconds in (15, 30, 45, 60, 75, 130):
+        found = collecting.gather(until, after(seconds), 30)
+        until = dict(found.collected_until)
+        assert found.late == {}
+    assert one.asked == [(BEGIN, after(60)), (after(60), after(130))]
+    assert len(other.asked) == 6
+    assert found.complete == after(130)
+
+
 def test_one_that_hangs_is_waited_for_no_longer_than_said(
     pair: tuple[Gated, Gated, Collecting],
 ) -> None:
@@ -261,7 +276,7 @@ def test_what_prometheus_says_instead_of_an_answer_reaches_the_tick(
         api.faults.append(("", fault))
         source = PrometheusSource(PrometheusAsker(api.address), selector={}, name="p")
         collecting = Collecting([source])
-        found = collecting.gather({"p": BEGIN}, after(60), 60)
+        found = collecting.gather({"p": BEGIN}, after(75), 60)
         collecting.end()
         source.close()
     assert said in " ".join(problem.reason for problem in found.collected[0].problems)

@@ -54,6 +54,8 @@ class PrometheusSource:
     Raises UsageError: a label that cannot be matched, or a step that is not above 0.
     """
 
+    by_minute = True
+
     def __init__(
         self,
         asker: PrometheusAsker,

@@ -57,6 +57,7 @@ class RemoteWriteSource:
     """
 
     settle_seconds = 15.0
+    by_minute = True
 
     def __init__(
         self, address: tuple[str, int], clock: Clock, *, selector: Selector, token: Token = None
