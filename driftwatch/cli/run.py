@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from driftwatch.cli.service_process import Decided
     from driftwatch.pipeline.state import Outcome
     from driftwatch.service.leadership import Leadership
+    from driftwatch.service.membership import Membership
     from driftwatch.service.own_metrics import OwnMetrics
     from driftwatch.service.receiver_queue import Attempt
     from driftwatch.service.run import Service
@@ -37,12 +38,14 @@ _PROPOSED_FROM = timedelta(days=2)
     help="The configuration.",
 )
 @click.option("--once", is_flag=True, help="Collect, evaluate and deliver once, then stop.")
-def command(config: Path, once: bool) -> int:
+@click.option("--name", help="With shards: what this process is called; default: the host's name.")
+def command(config: Path, once: bool, name: str | None) -> int:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
     driftwatch also logs when a server stops or starts to answer. It serves its own /metrics,
     /-/healthy and /-/ready at the address `listen`. One process may use a SQLite file; of several
-    on one PostgreSQL one watches, and the others wait to take over.
+    on one PostgreSQL one watches, and the others wait to take over; with `shards` they share the
+    pools.
 
     It reloads the configuration and its rules on SIGHUP, and when one of the files changes. If
     one has a problem it keeps what is in force and logs every problem.
@@ -51,7 +54,7 @@ def command(config: Path, once: bool) -> int:
 
     give_memory_back()
     from driftwatch.cli.logs import Hangups, configure_logs
-    from driftwatch.cli.service_process import Decided, leadership_of, serve
+    from driftwatch.cli.service_process import Decided, leadership_of, membership_of, serve
     from driftwatch.clock import SystemClock
     from driftwatch.service.configuration import plan_of_settings
     from driftwatch.service.heartbeat import targets_of
@@ -59,6 +62,7 @@ def command(config: Path, once: bool) -> int:
     from driftwatch.service.receivers import receivers_of
     from driftwatch.service.reload import Reload
     from driftwatch.settings import RecordingSource, load_settings
+    from driftwatch.store.members import require_shards
     from driftwatch.store.store import Store
 
     if not config.exists():
@@ -89,16 +93,23 @@ def command(config: Path, once: bool) -> int:
         Store.open(settings.database_place) as store,
         store.tick_lock(),
         leadership_of(settings, metrics) as leadership,
+        membership_of(settings, name, clock) as membership,
     ):
-        watching = partial(_service, config, settings, decided, store, metrics, leadership)
+        if membership is None and (count := store.shard_count()) is not None:
+            require_shards(count, settings.shards)
+        watching = partial(
+            _service, config, settings, decided, store, metrics, leadership, membership
+        )
         if once:
             if leadership is not None:
                 leadership.require()
                 leadership.keep(lambda: None)
+            if membership is not None:
+                membership.beat()
             _once(watching(), settings)
             return 0
         reload = Reload(config, settings, plan, decided.adopt, metrics, clock, log)
-        code = serve(watching, settings, metrics, leadership, hangups, reload)
+        code = serve(watching, settings, metrics, leadership, hangups, reload, membership)
     log.info("stopped")
     return code
 
@@ -110,6 +121,7 @@ def _service(
     store: Store,
     metrics: OwnMetrics,
     leadership: Leadership | None,
+    membership: Membership | None = None,
 ) -> Service:
     """The service, from what is stored now; every write of it is one of the leader's."""
     import structlog
@@ -135,6 +147,7 @@ def _service(
         metrics=metrics,
         may_send=(lambda: True) if leadership is None else leadership.may_act,
         tasks=WorkerQueue() if settings.tasks.run_by == "workers" else None,
+        membership=membership,
     )
     decided.service = service
     if not store.baselines_in_force():

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import structlog
 
 from driftwatch.cli.logs import Hangups
+from driftwatch.clock import Clock
 from driftwatch.database_place import PostgresPlace
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.endpoint import Endpoint
 from driftwatch.service.leadership import Leadership, lease_seconds
+from driftwatch.service.membership import Membership
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.reload import LOOK_SECONDS, Reload
 from driftwatch.service.run import Service
 from driftwatch.settings import Settings
-from driftwatch.store.lease import LeaseRow
+from driftwatch.store.lease import Leases
 
 # of a process whose lease was taken over: its supervisor is to start it again
 EXIT_LEASE_LOST = 1
@@ -47,7 +51,7 @@ def leadership_of(settings: Settings, metrics: OwnMetrics) -> Iterator[Leadershi
         yield None
         return
     seconds = lease_seconds(settings.interval)
-    leadership = Leadership(LeaseRow(place, seconds), seconds)
+    leadership = Leadership(Leases(place, seconds), seconds)
     metrics.watch.leader.set_function(lambda: float(leadership.may_act()))
     metrics.watch.fence.set_function(
         lambda: float(leadership.lease.fence if leadership.lease else 0)
@@ -58,6 +62,28 @@ def leadership_of(settings: Settings, metrics: OwnMetrics) -> Iterator[Leadershi
         leadership.end()
 
 
+@contextmanager
+def membership_of(
+    settings: Settings, name: str | None, clock: Clock
+) -> Iterator[Membership | None]:
+    """This process's part where pools are dealt to shards; None where one process watches all.
+
+    Raises StoreError: as :meth:`Membership.join`.
+    """
+    place = settings.database_place
+    if settings.shards == 1 or not isinstance(place, PostgresPlace):
+        yield None
+        return
+    seconds = lease_seconds(settings.interval)
+    name = name or socket.gethostname()
+    membership = Membership(Leases(place, seconds), name, settings.shards, seconds, clock.now)
+    try:
+        membership.join()
+        yield membership
+    finally:
+        membership.end()
+
+
 def serve(
     watching: Callable[[], Service],
     settings: Settings,
@@ -65,10 +91,12 @@ def serve(
     leadership: Leadership | None,
     hangups: Hangups,
     reload: Reload,
+    membership: Membership | None = None,
 ) -> int:
     """Wait for the lease, then watch, and answer on ``listen``, until a signal; the exit code.
 
-    ``watching``: makes the service from what is stored then.
+    ``watching``: makes the service from what is stored then; ``membership``: of one that shares the
+    shards with others: it watches at once what it takes, and leads when nobody does.
     """
     log = structlog.get_logger()
     wait = leadership or _Starting()
@@ -79,17 +107,29 @@ def serve(
     try:
         host, port = endpoint.address
         page = f"http://{host}:{port}/metrics"
-        if leadership is not None and not _led(leadership, hangups, reload, page):
+        if (
+            leadership is not None
+            and membership is None
+            and not _led(leadership, hangups, reload, page)
+        ):
             return 0
         service = watching()
         ready = service.why_not_ready
 
-        def why_not_ready() -> str | None:
-            return (leadership.why_not_ready() if leadership else None) or ready()
+        unhealthy = service.why_unhealthy
 
-        endpoint.serve(metrics.registry, service.why_unhealthy, why_not_ready)
+        def why_not_ready() -> str | None:
+            part = membership or leadership
+            return (part.why_not_ready() if part else None) or ready()
+
+        def why_unhealthy() -> str | None:
+            return (membership.why_unhealthy() if membership else None) or unhealthy()
+
+        endpoint.serve(metrics.registry, why_unhealthy, why_not_ready)
         hangups.listen()  # what is on its way from now on is to end
         service.start()
+        if membership is not None and leadership is not None:
+            membership.start(service.tick_soon, partial(_lead, leadership, service, hangups))
         log.info(
             "watching",
             rules=reload.rules,
@@ -126,6 +166,13 @@ def _led(leadership: Leadership, hangups: Hangups, reload: Reload, page: str) ->
     if leads:
         leadership.keep(hangups.end)
     return leads
+
+
+def _lead(leadership: Leadership, service: Service, hangups: Hangups) -> None:
+    """Lead the processes that share the shards, where none does."""
+    if leadership.lease is None and leadership.campaign():
+        leadership.keep(hangups.end)
+        service.lead(leadership.lease)
 
 
 class _Starting:

@@ -72,11 +72,13 @@ def plan_digests(
     before: Mapping[str, Incident],
     routes: Routes,
     now: datetime,
+    elsewhere: Iterable[Incident] = (),
 ) -> Digests:
     """The digests of one tick.
 
     ``stored``: what the store remembers under :data:`MEMORY`; ``plan``: of the tick's pages;
-    ``before``: key → incident before the tick.
+    ``before``: key → incident before the tick; ``elsewhere``: what is open in other
+    shards.
     """
     tally = Tally.from_bytes(stored, now)  # read anew: its groups are this tick's own
     for incident, event, at in _events(plan, before):
@@ -85,7 +87,8 @@ def plan_digests(
     due = _last_due(now, routes.digest_hour)
     day = f"{due:%Y-%m-%d}"
     if due > tally.since and day not in tally.days:
-        still_open = [one for one in plan.open_incidents.values() if one.state == "firing"]
+        every = (*plan.open_incidents.values(), *elsewhere)
+        still_open = [one for one in every if one.state == "firing"]
         deliveries = tuple(
             PlannedDelivery(
                 day,

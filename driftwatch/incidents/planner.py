@@ -77,6 +77,7 @@ def plan_deliveries(
     records: Iterable[OutboxRecord] = (),
     actions: Iterable[Action] = (),
     mutes: Mutes = NOTHING_MUTED,
+    elsewhere: Iterable[Incident] = (),
 ) -> Plan:
     """Plan the deliveries of one tick, or of what people did between two.
 
@@ -84,7 +85,8 @@ def plan_deliveries(
     ``silences``: those that hold or held, with when they ended; ``open_incidents``: key → incident
     after the tick, acknowledged as the store has it; ``records``: what the outbox holds of these
     incidents, of those of the transitions, and of silences; ``actions``: what people did that
-    nobody was told of; ``mutes``: the time intervals of rules and pools.
+    nobody was told of; ``mutes``: the time intervals of rules and pools;
+    ``elsewhere``: what is open in other shards, as it was planned there.
     Raises ValueError: an incident of a transition has no page.
     """
     members: dict[str, list[Incident]] = {}
@@ -101,7 +103,7 @@ def plan_deliveries(
         key: draft.advance(incident, is_fresh=incident.id in fresh)
         for key, incident in sorted(open_incidents.items())
     }
-    draft.announce_endings(after.values())
+    draft.announce_endings([*after.values(), *elsewhere])
     return Plan(
         open_incidents=after,
         transitions=tuple(marked),
@@ -179,7 +181,8 @@ class _Draft:
         """Tell of silences that end soon while what they hold back still fires."""
         by_silence: dict[str, list[Incident]] = {}
         for incident in incidents:
-            by = self._held.get(incident.id, _NOTHING).silenced_by
+            held = self._held.get(incident.id)
+            by = incident.silenced_by if held is None else held.silenced_by
             if by is not None and incident.acknowledged_at is None:
                 by_silence.setdefault(by, []).append(incident)
         for silence in self._silences:

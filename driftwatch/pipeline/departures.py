@@ -58,6 +58,7 @@ _LAST: _Schema = {
     "before": pl.Float64,
     "falling": pl.Boolean,
 }
+LOOKS_SCHEMA: _Schema = {"source": pl.String, "start": TIME}
 ABSENT_SCHEMA: _Schema = {
     "instance": pl.String,
     "engine": pl.String,
@@ -103,8 +104,17 @@ class Departures:
         )
 
 
+def no_looks() -> pl.DataFrame:
+    """No minute is known in which a source was scraped for another shard."""
+    return pl.DataFrame(schema=LOOKS_SCHEMA)
+
+
 def absences(
-    scrapes: pl.DataFrame, listing: pl.DataFrame, first: datetime, last: datetime
+    scrapes: pl.DataFrame,
+    listing: pl.DataFrame,
+    first: datetime,
+    last: datetime,
+    looks: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """The minutes of [first, last) in which a target is missing.
 
@@ -114,6 +124,7 @@ def absences(
 
     Args:
         scrapes: scrape table in order, history included.
+        looks: :data:`LOOKS_SCHEMA`, minutes in which targets of other shards were scraped.
 
     Returns:
         :data:`ABSENT_SCHEMA`, ``since`` the last scrape before; by target and time.
@@ -142,9 +153,10 @@ def absences(
         scrapes.filter(pl.col("time") >= pl.lit(first, TIME))
         .select(*_KEY, start=pl.col("time").dt.truncate("1m"))
         .join(listing.select(*_KEY, "source"), on=_KEY)
-        .select("source", "start", looked=True)
-        .unique()
+        .select("source", "start")
     )
+    answers = pl.concat([answers, no_looks() if looks is None else looks])
+    answers = answers.unique().with_columns(looked=True)
     return (
         gaps.join(minutes, how="cross")
         .filter(pl.col("middle").is_between("late_from", "until", closed="left"))

@@ -47,7 +47,7 @@ def signals_of(
     """The evidence of every target in the minutes [first, last)."""
     frames = plan.frames(state.targets, state.frames)
     listing = target_listing(state.targets, state.departures.origins, sources.fixed, not_listed)
-    absent = absences(state.scrapes, listing, first, last)
+    absent = absences(state.scrapes, listing, first, last, state.looks)
     late = {
         name: (why, state.collected_until.get(name, first))
         for name, why in (sources.late or {}).items()

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import Departures
+from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.plan import Plan
 
 _KEY = list(KEY_COLUMNS)
@@ -31,6 +31,11 @@ class Sources:
     fixed: frozenset[str] = frozenset()
     # name → why a source that holds nobody up any more brought nothing
     late: Mapping[str, str] | None = None
+    # targets that are another shard's by now → why they are none here
+    elsewhere: Mapping[TargetKey, str] = field(default_factory=dict)
+    # minutes in which sources were scraped for any shard
+    # (:data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`)
+    looks: pl.DataFrame = field(default_factory=no_looks)
 
     @classmethod
     def of(
@@ -105,6 +110,7 @@ def roster(
     }
     departed = dict.fromkeys(_never_scraped(not_listed, scrapes), NEVER)
     departed |= dict.fromkeys(unconfigured, UNCONFIGURED)
+    departed |= {key: why for key, why in sources.elsewhere.items() if key in missing}
     reborn = frozenset(k for k, t in listed.items() if k in before and _is_another(before[k], t))
     present = {
         key: target if key in reborn else _as_known(target, before.get(key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 import orjson
 
@@ -50,5 +51,7 @@ def reports_memory(plan: Plan) -> dict[str, bytes]:
 
 def stored_reports(store: Store) -> Mapping[str, Fingerprint]:
     """Instance → what runs there, as the server last reported."""
-    reports = orjson.loads(store.memory().get(_MEMORY, b"{}"))
+    reports: dict[str, Any] = {}
+    for stored in store.remembered_by_shard(_MEMORY).values():
+        reports |= orjson.loads(stored)
     return {instance: Fingerprint(**groups) for instance, groups in reports.items()}

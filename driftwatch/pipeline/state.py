@@ -16,7 +16,7 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import HISTORY, Carried
 from driftwatch.model import Incident, Target, TargetKey, Transition
-from driftwatch.pipeline.departures import Departures
+from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.minutes import no_recent_minutes
 from driftwatch.pipeline.plan import TargetFrames
 from driftwatch.pipeline.question import CAPACITY, TargetAdvice
@@ -85,6 +85,9 @@ class State:
     recent: pl.DataFrame = field(default_factory=no_recent_minutes)
     # :data:`CAPACITY_SCHEMA`: the last answers
     capacity: pl.DataFrame = field(default_factory=no_capacity)
+    # :data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`: minutes that are not evaluated yet, in
+    # which targets of any shard were scraped; none where one process watches all
+    looks: pl.DataFrame = field(default_factory=no_looks)
     # minutes that end then or before are not simulated: a live tick catches them up after a stop,
     # and would not be over in time; None = all are
     simulates_after: datetime | None = None

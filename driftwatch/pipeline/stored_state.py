@@ -22,7 +22,7 @@ from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.stage import Memory, detect, memory_from
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import Departures
+from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import HISTORY, State, forgotten, no_capacity
@@ -35,7 +35,7 @@ CHECKPOINT_EVERY = timedelta(hours=1)
 # Folded in at once: bounded memory in a large fleet. How minutes are split changes nothing.
 _STEP = timedelta(minutes=10)
 _STATE, _SILENT, _RELEASES = "tick", "tick.silent", "tick.releases"
-_CAPACITY, _FORGOTTEN = "tick.capacity", "tick.forgotten"
+_CAPACITY, _FORGOTTEN, _LOOKS = "tick.capacity", "tick.forgotten", "tick.looks"
 _DEPARTURES = ("traffic", "last")
 _CARRIED = {"plateau": "plateau", "alive": "alive", "seen": "inputs_seen"}  # frame → its field
 
@@ -64,6 +64,8 @@ def memory_of(state: State) -> dict[str, bytes]:
     frames = {f"tick.{name}": getattr(carried, field) for name, field in _CARRIED.items()}
     frames |= {f"tick.{name}": getattr(departures, name) for name in _DEPARTURES}
     frames |= {_SILENT: older, _RELEASES: state.releases, _CAPACITY: state.capacity}
+    if len(state.looks):
+        frames[_LOOKS] = state.looks
     return {
         _STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS),
         **{name: to_arrow(frame) for name, frame in frames.items()},
@@ -75,7 +77,7 @@ def state_from(store: Store, now: datetime) -> State:
 
     Scrapes that are too old to be of use are left where they are.
     """
-    memory = store.memory()
+    memory = store.memory() or of_no_shard(store)
     incidents, baselines = store.open_incidents(), baselines_from_store(store)
     if _STATE not in memory:
         return State(incidents=incidents, baselines=baselines)
@@ -93,6 +95,13 @@ def state_from(store: Store, now: datetime) -> State:
         incidents=incidents,
         baselines=baselines,
     )
+
+
+def of_no_shard(store: Store) -> dict[str, bytes]:
+    """What a process left that watched all pools, for a shard that begins; else nothing."""
+    if store.shard is None:
+        return {}
+    return store.whole().memory()
 
 
 def remembered(memory: Mapping[str, bytes]) -> State:
@@ -123,10 +132,21 @@ def remembered(memory: Mapping[str, bytes]) -> State:
         departures=departures,
         releases=frames.get(_RELEASES, no_releases()),
         capacity=frames.get(_CAPACITY, no_capacity()),
+        looks=_not_evaluated(frames.get(_LOOKS, no_looks()), _time(document["evaluated_until"])),
     )
 
 
-_FRAMES = {_SILENT, _RELEASES, _CAPACITY, *(f"tick.{name}" for name in (*_CARRIED, *_DEPARTURES))}
+def _not_evaluated(looks: pl.DataFrame, evaluated: datetime | None) -> pl.DataFrame:
+    return looks if evaluated is None else looks.filter(pl.col("start") >= evaluated)
+
+
+_FRAMES = {
+    _SILENT,
+    _RELEASES,
+    _CAPACITY,
+    _LOOKS,
+    *(f"tick.{name}" for name in (*_CARRIED, *_DEPARTURES)),
+}
 
 
 def _of_targets(
@@ -145,25 +165,35 @@ def _of_targets(
 
 
 def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
-    """Targets as of the last tick; none in an empty store."""
-    return _targets(_document(store))
+    """Targets as of the last tick, of every shard; none in an empty store."""
+    targets = {
+        key: one for document in _documents(store) for key, one in _targets(document).items()
+    }
+    return {key: targets[key] for key in sorted(targets)}
 
 
 def stored_origins(store: Store) -> Mapping[TargetKey, str]:
     """Target → name of the source that listed it last, where that is known."""
-    return _origins(_document(store))
+    return {key: name for document in _documents(store) for key, name in _origins(document).items()}
 
 
 def newest(store: Store) -> datetime | None:
     """Up to where scrapes were collected; None in an empty store."""
-    times = [_time(text) for text in _document(store)["collected_until"].values()]
+    times = [
+        _time(t) for document in _documents(store) for t in document["collected_until"].values()
+    ]
     return max((t for t in times if t is not None), default=None)
 
 
-def _document(store: Store) -> dict[str, Any]:
-    stored = store.remembered(_STATE)
-    empty: dict[str, Any] = {"targets": [], "collected_until": {}}
-    return empty if stored is None else dict(orjson.loads(stored))
+def evaluated_until(store: Store) -> datetime | None:
+    """Up to where every shard's minutes are evaluated; None before the first."""
+    times = [_time(document["evaluated_until"]) for document in _documents(store)]
+    return min((t for t in times if t is not None), default=None)
+
+
+def _documents(store: Store) -> list[dict[str, Any]]:
+    """What each shard's last tick left."""
+    return [dict(orjson.loads(one)) for one in store.remembered_by_shard(_STATE).values()]
 
 
 def _origins(document: Mapping[str, Any]) -> dict[TargetKey, str]:
@@ -234,9 +264,11 @@ def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoi
     until = state.evaluated_until
     if until is None:
         return state, LastCheckpoint()
-    stored = store.memory().get(_FORGOTTEN)
+    stored = (store.memory() or of_no_shard(store)).get(_FORGOTTEN)
     leavers = forgotten() if stored is None else from_arrow(stored)
     checkpoint, memory, at = store.checkpoint(), Memory(), None
+    if checkpoint is None and store.shard is not None:
+        checkpoint = store.whole().checkpoint()
     if checkpoint is not None and checkpoint.at <= until:
         memory, at = memory_from(checkpoint.frames), checkpoint.at
     baselines = in_force(state.baselines, plan.assign(state.targets), plan, state.gpus).baselines

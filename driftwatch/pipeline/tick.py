@@ -145,7 +145,7 @@ def _evaluated(
         pools_changed=state.frames is not None and not plan.has_pools_of(state.frames.plan),
     )
     forgets = [forgotten({*there.reborn, *there.departed}, state.evaluated_until)]
-    state, first, closed = _arrived(state, there, scrapes, gpus, span, plan)
+    state, first, closed = _arrived(state, there, scrapes, gpus, span, plan, sources)
     transitions = list(paged(closed, state, plan))
 
     last, away = _floor(until), dict(there.away)
@@ -200,6 +200,7 @@ def _arrived(
     gpus: pl.DataFrame,
     span: tuple[datetime, datetime],
     plan: Plan,
+    sources: Sources,
 ) -> tuple[State, datetime | None, tuple[Transition, ...]]:
     """The state with what was brought, without targets that are gone or others by now."""
     since, until = span
@@ -219,6 +220,7 @@ def _arrived(
         targets=there.targets,
         departures=replace(state.departures, origins=there.origins, retired=there.retired),
         incidents=incidents,
+        looks=pl.concat([state.looks, sources.looks]).unique(maintain_order=True),
     )
     return state, first, closed
 
@@ -290,6 +292,7 @@ def _piece(
         after,
         scrapes=last_scrapes(state.scrapes, last),
         gpus=state.gpus.filter(pl.col("time") >= last - HISTORY),
+        looks=state.looks.filter(pl.col("start") >= last),
         evaluated_until=last,
         carried=carried,
         in_force=InForce() if may_have_other_gpus else state.in_force,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import structlog
 
 from driftwatch.errors import StoreError
-from driftwatch.store.lease import Lease, LeaseRow, OtherHolder
+from driftwatch.store.lease import Lease, Leases, OtherHolder
 
 # a lease that is shorter would be lost to a pause of the machine
 SHORTEST_LEASE_SECONDS = 5.0
@@ -69,9 +69,9 @@ class Leadership:
     """
 
     def __init__(
-        self, row: LeaseRow, seconds: float, clock: Callable[[], float] = boot_seconds
+        self, leases: Leases, seconds: float, clock: Callable[[], float] = boot_seconds
     ) -> None:
-        self._row, self._seconds, self._clock = row, seconds, clock
+        self._leases, self._seconds, self._clock = leases, seconds, clock
         self._holder = f"{socket.gethostname()}/{os.getpid()}"
         self._tenure: Tenure | None = None
         self._campaigned = clock()
@@ -110,7 +110,7 @@ class Leadership:
         """Ask for the lease once; True: this process has it and keeps it."""
         asked_at = self._campaigned = self._clock()
         try:
-            answer = self._row.take(self._holder)
+            answer = self._leases.take(self._holder)
         except StoreError as error:
             self._wait_for(f"nobody knows who leads: {error.message}", error=True)
             return False
@@ -154,10 +154,10 @@ class Leadership:
             self._thread.join(self._seconds)
         if self._tenure is not None and not self._tenure.lost:
             try:
-                self._row.release(self._tenure.lease)
+                self._leases.release(self._tenure.lease)
             except StoreError as error:
                 self._log.warning("lease not given back", reason=error.message)
-        self._row.close()
+        self._leases.close()
 
     def why_not_ready(self) -> str | None:
         """Why this process does not watch; None: it leads."""
@@ -186,7 +186,7 @@ class Leadership:
             return False
         asked_at = self._clock()
         try:
-            renewed = self._row.renew(tenure.lease)
+            renewed = self._leases.renew(tenure.lease)
         except StoreError as error:
             if error.message != self._trouble:
                 self._log.warning("lease not renewed", reason=error.message)

@@ -44,7 +44,8 @@ class _Worker:
 class Outbox:
     """Sends what is planned, until :meth:`stop`.
 
-    ``may_send``: False while this process must send nothing, e.g. as it does not hold the lease.
+    ``may_send``: False while this process must send nothing, e.g. as it does not hold the lease;
+    ``poll_seconds``: how often it looks for what another process planned.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class Outbox:
         clock: Clock,
         metrics: DeliveryMetrics,
         may_send: Callable[[], bool] = lambda: True,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._store, self._clock, self._metrics = store, clock, metrics
-        self._may_send = may_send
+        self._may_send, self._poll_seconds = may_send, poll_seconds
         self._results = Results(store)
         self._log: Any = structlog.get_logger()
         self._changing = threading.Lock()
@@ -179,14 +181,14 @@ class Outbox:
         """The thread of one receiver."""
         while not worker.ending.is_set():
             worker.woken.clear()
-            pause = POLL_SECONDS
+            pause = self._poll_seconds
             try:
                 if self._may_send():
                     attempt = queue.send_next()
                     if attempt is not None:
                         self._note(attempt)
                         continue
-                    pause = max(0.05, queue.idle_seconds(POLL_SECONDS))
+                    pause = max(0.05, queue.idle_seconds(self._poll_seconds))
                 self._served(queue.name, None)
             except StoreError as error:
                 self._served(queue.name, error)
@@ -209,7 +211,7 @@ class Outbox:
             except Exception as error:  # noqa: BLE001 - nor does this one
                 self._log.error("not expected", reason=repr(error))
             if not worker.ending.wait(_METRICS_SECONDS):
-                worker.woken.wait(POLL_SECONDS)
+                worker.woken.wait(self._poll_seconds)
 
     def _note_backlog(self) -> None:
         since = self._clock.now() - DEAD_COUNTS_FOR

@@ -31,6 +31,23 @@ def commit_planned(
     after: Mapping[str, Incident],
     happened: Sequence[Transition] = (),
 ) -> Mapping[str, Incident]:
+    """:func:`_commit_planned`; of a shard in one transaction: other shards plan meanwhile."""
+    given = (configured, receivers, tick, before, after, happened)
+    if store.shard is None:
+        return _commit_planned(store, *given)
+    with store.one_transaction():
+        return _commit_planned(store, *given)
+
+
+def _commit_planned(
+    store: Store,
+    configured: Plan,
+    receivers: Sequence[Receiver],
+    tick: TickRecord,
+    before: Mapping[str, Incident],
+    after: Mapping[str, Incident],
+    happened: Sequence[Transition],
+) -> Mapping[str, Incident]:
     """Plan what is to be sent now, and commit it with a tick, or with nothing between two.
 
     ``before``, ``after``: key → open incident before and after the tick; acknowledgements are read
@@ -41,6 +58,7 @@ def commit_planned(
     routes = configured.routes_to(one.subscription for one in receivers)
     routes = replace(routes, watched_since=now if reach is None else reach[0])
     acknowledged = store.acknowledged_incidents()
+    elsewhere = store.open_elsewhere(pages=False).values() if store.shard is not None else ()
     plan = plan_deliveries(
         [replace(t, incident=_acknowledged(t.incident, acknowledged)) for t in happened],
         routes,
@@ -50,8 +68,10 @@ def commit_planned(
         records=store.outbox_records(now, also={t.incident.id for t in happened}),
         actions=store.unplanned_actions(),
         mutes=configured.mutes,
+        elsewhere=elsewhere,
     )
-    digests = plan_digests(store.remembered(MEMORY), plan, before, routes, now)
+    tally = store.remembered(MEMORY, shared=True)
+    digests = plan_digests(tally, plan, before, routes, now, elsewhere)
     pages = [page for one in plan.deliveries for page in _rendered(one)]
     deliveries = without_ignored((*pages, *digests.deliveries, *tick.deliveries), receivers)
     store.commit_tick(
@@ -63,7 +83,7 @@ def commit_planned(
             by_labels=[one.name for one in receivers if one.form in BY_LABELS],
             planned_actions=plan.planned_actions,
             ended_acknowledgements=plan.ended_acknowledgements,
-            memory={**tick.memory, **digests.memory},
+            shared_memory=digests.memory,
         )
     )
     return plan.open_incidents

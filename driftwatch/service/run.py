@@ -8,52 +8,47 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import polars as pl
 import structlog
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
-from driftwatch.detect.trend.days import finished_days
-from driftwatch.model import Transition
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.roster import Sources
-from driftwatch.pipeline.server_reports import reports_memory, with_reports
-from driftwatch.pipeline.state import HISTORY, Outcome, State
-from driftwatch.pipeline.stored_state import advice_rows, memory_of, resumed, state_from
-from driftwatch.pipeline.tick import evaluate
+from driftwatch.pipeline.server_reports import with_reports
+from driftwatch.pipeline.state import HISTORY, Outcome
+from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.service.bounded_questions import BoundedQuestions
 from driftwatch.service.clock_steps import ClockSteps
 from driftwatch.service.heartbeat import UNDELIVERED, Answering, Heartbeat, Target
 from driftwatch.service.keeper import Keeper
-from driftwatch.service.outbox import Outbox
+from driftwatch.service.membership import Membership
+from driftwatch.service.outbox import POLL_SECONDS, Outbox
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.planning import commit_planned
 from driftwatch.service.receiver_queue import Attempt
-from driftwatch.service.receivers import Receiver, planned_changes
+from driftwatch.service.receivers import Receiver
 from driftwatch.service.replica_advice import EVERY_SECONDS, ReplicaAdvice
 from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule
+from driftwatch.service.shard_reading import earliest
+from driftwatch.service.shards import Shards, nothing, whole_of, whole_state
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.slow_tasks import compaction_task, in_this_process, reports_task
 from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting, Gathered
-from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.service.tick_notes import TickNotes
 from driftwatch.service.unrouted_incidents import log_unrouted
-from driftwatch.store.minute_columns import stored_rows
-from driftwatch.store.store import Store, TickRecord
+from driftwatch.service.watching import Deciding
+from driftwatch.store.lease import Lease
+from driftwatch.store.store import Store
 from driftwatch.tasks.task import Executor
 
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
-# Of what is caught up after a stop only the last minutes' questions are simulated: a second or two
-# each, and a tick that takes long is taken for a dead one.
-_SIMULATED = timedelta(minutes=10)
-# and a page waits no longer for its advice; a minute without a tick is taken for a dead process
+# A page waits no longer for its advice; a minute without a tick is taken for a dead process
 _SIMULATING_SECONDS = 45.0
+# What other processes planned is looked for so often.
+_SHARDS_POLL_SECONDS = 1.0
 
 
 class Service:
@@ -66,6 +61,7 @@ class Service:
         metrics: that it notes its work in; by default new ones.
         may_send: False while another process may be the one that sends.
         tasks: who does its slow work; None = a thread of this process.
+        membership: says which shards this process watches; None = it watches all pools.
     """
 
     def __init__(
@@ -83,21 +79,21 @@ class Service:
         metrics: OwnMetrics | None = None,
         may_send: Callable[[], bool] = lambda: True,
         tasks: Executor | None = None,
+        membership: Membership | None = None,
     ) -> None:
         self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
-        self._may_send = may_send
+        self._may_send, self._membership = may_send, membership
         self._sources = sources
         self.metrics.remote_write.adopt(sources)
         self._plan = plan
         self._store = store
         self._receivers = receivers
-        self._outbox = Outbox(store, clock, self.metrics.deliveries, may_send)
+        poll_seconds = POLL_SECONDS if membership is None else _SHARDS_POLL_SECONDS
+        self._outbox = Outbox(store, clock, self.metrics.deliveries, may_send, poll_seconds)
         self._keeper = Keeper(store, self.metrics.alertmanager_up, may_send)
         self._send_to(receivers)
         self._keeper.adopt(receivers)
         self._deciding = threading.Lock()
-        # held from reading what was sent to the commit of what is planned
-        self._planning = threading.Lock()
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._retention = retention
@@ -106,15 +102,13 @@ class Service:
         self._log = structlog.get_logger()
         self._notes = TickNotes(self.metrics)
         self.replica_advice = ReplicaAdvice(store, self.metrics.per_pool)
-        self._state = state_from(store, clock.now())
-        self._in_force = store.baselines_in_force()
         self._collecting = Collecting(sources)
         self._restarted: set[str] = set()
         self._ask_servers()
-        self._verifier = Verifier(store)
         self._questions = BoundedQuestions(_SIMULATING_SECONDS)
         # of the settings that the servers told, baselines know whether they still hold
-        self._state, self._checkpoint = resumed(store, self._state, self._plan)
+        self._shards = Shards(store, membership, sources, plan)
+        self._shards.current(self._plan, clock.now())
         self._attempted = time.monotonic()
         self._completed: float | None = None
         self._last_error: str | None = None
@@ -136,11 +130,11 @@ class Service:
         with self._deciding:
             plan = replace(plan, served=self._plan.served, reported=self._plan.reported)
             # in one: what is planned for a receiver finds its queue
-            with self._planning:
+            with self._shards.planning:
                 self._plan, self._receivers = plan, receivers
                 self._send_to(receivers)
             # minutes before and after were detected with other settings
-            self._checkpoint = self._checkpoint.due()
+            self._shards.due()
             self.metrics.unknown.clear()
         # they wait for what is on its way, and no tick waits for them
         self._keeper.adopt(receivers)
@@ -160,53 +154,38 @@ class Service:
         self._attempted = began = time.monotonic()
         self._questions.begin()
         now = self._clock.now()
-        before = self._as_pinned(self._state)
-        if self._clock_steps.note(before.collected_until, now):
+        watchings = self._shards.current(self._plan, now)
+        states = [one.state for one in watchings]
+        until_before = earliest([state.collected_until for state in states])
+        if self._clock_steps.note(until_before, now):
             self._store.hasten_deliveries(now)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
-        gathered = self._collecting.gather(before.collected_until, now, wait)
-        until = gathered.collected_until
-        state, outcome = evaluate(
-            replace(before, collected_until=until, simulates_after=now - _SIMULATED),
-            gathered.collected,
-            gathered.complete,
-            self._plan,
-            Sources.of(self._sources, gathered.names, gathered.late),
-            self._store,
-            ask=self._questions,
+        gathered = self._collecting.gather(until_before, now, wait) if watchings else nothing(now)
+        ticked = self._shards.tick(
+            watchings,
+            gathered,
+            now,
+            Deciding(self._plan, self._receivers, self._questions),
+            self._collecting,
         )
-        news = self._verifier.after(outcome, state, self._plan, before.scrapes)
-        happened = (*outcome.transitions, *news.transitions)
-        last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
-        record = TickRecord(
-            since=min(before.collected_until.values(), default=now),
-            until=now,
-            deliveries=planned_changes(news.changes, self._receivers, self._plan.external_url, now),
-            scrapes=outcome.scrapes,
-            gpus=outcome.gpus,
-            minutes=stored_rows(outcome.rows),
-            checkpoint=checkpoint,
-            advices=advice_rows(outcome.advices),
-            verifications=verification_rows(news.verifications),
-            memory=memory_of(state)
-            | last_checkpoint.memory()
-            | reports_memory(self._plan)
-            | news.memory,
-        )
-        self._commit(record, replace(state, incidents=news.on_pages(state.incidents)), happened)
-        self._verifier.committed(news)
-        self._checkpoint = last_checkpoint
+        self.metrics.watch.shards.set(len(watchings) if self._membership else 0)
+        self._outbox.wake()
+        outcome, state = whole_of(ticked), whole_state(watchings)
+        happened = [one for each in ticked for one in each.happened]
         self._completed = time.monotonic()
         self._last_error = None
         self._ask_restarted(outcome)
         self._notes.sources(self._sources, gathered)
-        complete = self.replica_advice.with_capacity(outcome, self._state, self._plan)
-        self._notes.tick(complete, self._state, self._plan.enabled, self._completed - began, now)
+        complete = self.replica_advice.with_capacity(outcome, state, self._plan)
+        self._notes.tick(complete, state, self._plan.enabled, self._completed - began, now)
+        if self._membership is not None and self._may_send():
+            self.metrics.watch.unwatched.set(len(self._shards.unwatched(now)))
         if self._heartbeat is not None:
             self._heartbeat.ticked(self._why_withheld(gathered, now))
-        self._notes.events(happened, outcome, news.failed)
+        failed = [one for each in ticked for one in each.failed]
+        self._notes.events(happened, outcome, failed)
         routes = self._plan.routes_to(r.subscription for r in self._receivers)
-        unrouted = log_unrouted(routes, happened, self._state.incidents, self._log)
+        unrouted = log_unrouted(routes, happened, state.incidents, self._log)
         self.metrics.unrouted.set(unrouted)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
@@ -216,21 +195,9 @@ class Service:
         """Tell receivers what people did since the last tick; whether there was anything."""
         if not self._store.unplanned_actions():
             return False
-        self._commit(TickRecord(self._clock.now(), self._clock.now()))
-        return True
-
-    def _commit(
-        self, tick: TickRecord, state: State | None = None, happened: Sequence[Transition] = ()
-    ) -> None:
-        """Commit a tick, or nothing but what people did between two, and what is to be sent."""
-        with self._planning:
-            before, after = self._state, state or self._state
-            incidents = commit_planned(
-                *(self._store, self._plan, self._receivers, tick),
-                *(before.incidents, after.incidents, happened),
-            )
-            self._state = replace(after, incidents=incidents)
+        planned = self._shards.plan_actions(self._plan, self._receivers, self._clock.now())
         self._outbox.wake()
+        return planned
 
     def deliver_once(self) -> list[Attempt]:
         """Send what is due; what became of each."""
@@ -241,26 +208,20 @@ class Service:
         self._outbox.adopt(senders, self._plan.fallback_receiver)
 
     def defer_reports(self) -> None:
-        """Have the weekly reports made that are due."""
-        if self._reports is not None:
+        """Have the weekly reports made that are due; of several processes the one that leads."""
+        if self._reports is not None and self._may_send():
             task = reports_task(self._store, self._reports, self._clock.now())
             if task is not None:
                 self.tasks.defer(self._store, task)
 
     def prune(self) -> None:
         """Keep finished days; have old rows forgotten, and the hours that are over packed."""
-        now, state = self._clock.now(), self._state
-        # a restart needs the scrapes before the last evaluated minute, however long ago it was
-        needed = (state.evaluated_until or now) - HISTORY
-        self._keep_days(finished_days(state.detection.trend))
-        self.tasks.defer(self._store, compaction_task(now, min(now - self._retention, needed)))
-
-    def _keep_days(self, days: pl.DataFrame) -> None:
-        """Write down the days that are over, once."""
-        stored = set(self._store.day_starts())
-        for (day,), rows in days.group_by("day", maintain_order=True):
-            if isinstance(day, datetime) and day.astimezone(UTC) not in stored:
-                self._store.write_day(day, rows)
+        now = self._clock.now()
+        self._shards.keep_days()
+        if self._may_send():  # of several processes the one that leads
+            # a restart needs the scrapes before the last evaluated minute, however long ago it was
+            needed = (evaluated_until(self._store) or now) - HISTORY
+            self.tasks.defer(self._store, compaction_task(now, min(now - self._retention, needed)))
 
     def start(self) -> None:
         """Tick, deliver and prune on a schedule until :meth:`stop`."""
@@ -285,8 +246,19 @@ class Service:
         self._keeper.start()
         self._scheduler.start()
         self._outbox.start()
-        self._slack_actions.start(self._receivers)
+        if self._membership is None:
+            self._slack_actions.start(self._receivers)
         threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()
+
+    def lead(self, lease: Lease | None) -> None:
+        """Of the processes that share the shards be the one that sends, reports and forgets."""
+        self._store.lease = lease
+        self._slack_actions.start(self._receivers)
+
+    def tick_soon(self) -> None:
+        """Tick now, as shards were taken."""
+        if self._scheduler.running:
+            self._scheduler.modify_job("tick", next_run_time=datetime.now(UTC))
 
     def stop(self) -> None:
         """Finish the tick under way with what has come, then stop."""
@@ -325,6 +297,9 @@ class Service:
         unanswered = self._answering.why_incomplete(gathered) or self._clock_steps.why_blind()
         if unanswered is not None:
             return unanswered
+        unwatched = self._shards.unwatched(now)
+        if unwatched:
+            return f"nobody watches shard {', '.join(map(str, unwatched))}"
         unheard = self._store.unheard_count(now - UNDELIVERED)
         word = "incident" if unheard == 1 else "incidents"
         return f"no receiver has taken the page of {unheard} open {word}" if unheard else None
@@ -332,14 +307,6 @@ class Service:
     def _ask_servers(self) -> None:
         """What the servers say of themselves, where they answer."""
         self._plan = with_reports(self._plan, self._sources)
-
-    def _as_pinned(self, state: State) -> State:
-        """The state with the baselines in force; read anew where a person changed them."""
-        in_force = self._store.baselines_in_force()
-        if in_force == self._in_force:
-            return state
-        self._in_force = in_force
-        return replace(state, baselines=baselines_from_store(self._store))
 
     def _ask_restarted(self, outcome: Outcome) -> None:
         """A restarted server may have other settings."""

@@ -40,6 +40,8 @@ class Gathered:
     # to ask
     seconds: Mapping[str, float]
     failed: tuple[str, ...]  # names of those that raised, or could say nothing
+    # per source that brought something, from where on it was asked
+    since: Mapping[str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class _Answer:
     until: datetime | None
     seconds: float | None
     failed: bool
+    since: datetime
 
 
 class Collecting:
@@ -137,9 +140,13 @@ class Collecting:
 
         self._asks[name].put(ask)
 
-    def _gathered(
-        self, answers: Mapping[str, _Answer], until: Mapping[str, datetime], now: datetime
-    ) -> Gathered:
+    def progress(
+        self, until: Mapping[str, datetime], now: datetime
+    ) -> tuple[datetime, dict[str, str]]:
+        """Up to where everything is collected but for late sources; those, and why they are.
+
+        ``until``: per source name, up to where it was asked and answered.
+        """
         late: dict[str, str] = {}
         edges: list[datetime] = []
         for source in self._sources:
@@ -153,15 +160,22 @@ class Collecting:
                 edges.append(until[name])
             else:
                 edges.append(now - HISTORY)
+        return min(edges, default=now), late
+
+    def _gathered(
+        self, answers: Mapping[str, _Answer], until: Mapping[str, datetime], now: datetime
+    ) -> Gathered:
+        complete, late = self.progress(until, now)
         names = tuple(source.name for source in self._sources if source.name in answers)
         return Gathered(
             names=names,
             collected=tuple(answers[name].collected for name in names),
             collected_until=until,
-            complete=min(edges, default=now),
+            complete=complete,
             late=late,
             seconds={n: took for n in names if (took := answers[n].seconds) is not None},
             failed=tuple(name for name in names if answers[name].failed),
+            since={name: answers[name].since for name in names},
         )
 
 
@@ -193,8 +207,8 @@ def _answer(source: Source, since: datetime, edge: datetime) -> _Answer:
         )
         problem = SourceProblem(source.name, text[:300], edge)
         nothing = Collected(empty_scrapes(), {}, (problem,), silent=text[:300])
-        return _Answer(nothing, None, time.monotonic() - began, failed=True)
+        return _Answer(nothing, None, time.monotonic() - began, failed=True, since=since)
     # a grid coarser than the tick has nothing to ask for in most ticks
     seconds = time.monotonic() - began if collected.was_asked else None
     failed = collected.was_asked and collected.silent is not None
-    return _Answer(collected, edge, seconds, failed)
+    return _Answer(collected, edge, seconds, failed, since)

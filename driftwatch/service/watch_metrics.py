@@ -10,11 +10,19 @@ class WatchMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.leader = Gauge(
-            "driftwatch_leader", "1 in the process that ticks, 0 in a standby.", registry=registry
+            "driftwatch_leader", "1 in the process that leads, 0 in others.", registry=registry
         )
         self.fence = Gauge(
             "driftwatch_lease_fence",
             "Number of the lease of this process on PostgreSQL; 0 without one.",
+            registry=registry,
+        )
+        self.shards = Gauge(
+            "driftwatch_shards", "Shards that this process watches.", registry=registry
+        )
+        self.unwatched = Gauge(
+            "driftwatch_shards_unwatched",
+            "Shards without a tick for 90 s, as the process that leads sees it; 0 in others.",
             registry=registry,
         )
         self.heartbeats = Counter(

@@ -96,6 +96,13 @@ class Settings(Part):
     database_password_file: File | None = Field(
         None, description="file with the password of a PostgreSQL database"
     )
+    shards: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        strict=True,
+        description="to how many shards pools are dealt among several driftwatch run",
+    )
     listen: Listen = Field("127.0.0.1:9095", description="address of its own /metrics")
     retention: Seconds = Field(
         3_600.0, le=10 * 365 * 86_400.0, description="how long raw scrapes are kept"
@@ -137,6 +144,14 @@ class Settings(Part):
         if self.tasks.run_by == "workers" and isinstance(self.database_place, SqliteFile):
             message = "workers need a PostgreSQL as database"
             raise fault("not-allowed", message, "use inline", inner=("tasks", "run_by"))
+        return self
+
+    @model_validator(mode="after")
+    def _check_shards(self) -> Self:
+        if self.shards > 1 and isinstance(self.database_place, SqliteFile):
+            message = "shards need a database that several processes write to"
+            help_text = "database: postgresql://USER@HOST/NAME"
+            raise fault("not-allowed", message, help_text, inner=("shards",))
         return self
 
     @model_validator(mode="after")

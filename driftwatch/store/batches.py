@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
-from sqlalchemy import Connection, Table, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, insert, select, true, update
 
 from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA
@@ -40,16 +41,22 @@ class Batches(Database):
     def scrapes(self, since: datetime, until: datetime) -> pl.DataFrame:
         """Scrapes with since <= time < until, sorted by instance, engine and time."""
         with self._reading() as connection:
-            return _frames(connection, SCRAPES, since, until)
+            own = self._own_rows(SCRAPES.table)
+            return _frames(connection, SCRAPES, since, until, own)
 
     def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
         """GPU readings with since <= time < until, by GPU, workload and time."""
         with self._reading() as connection:
-            return _frames(connection, GPUS, since, until)
+            return _frames(connection, GPUS, since, until, true())
 
 
 def write_batch(
-    connection: Connection, kind: Kind, rows: pl.DataFrame, since: datetime, until: datetime
+    connection: Connection,
+    kind: Kind,
+    rows: pl.DataFrame,
+    since: datetime,
+    until: datetime,
+    shard: int | None = None,
 ) -> None:
     """Add the rows of one tick; the interval is widened to hold every row."""
     if rows.is_empty():
@@ -60,7 +67,7 @@ def write_batch(
         since = min(since, first.astimezone(UTC))
         until = max(until, last.astimezone(UTC) + timedelta(microseconds=1))
     table = kind.table
-    newest = connection.execute(select(table).order_by(table.c.id.desc()).limit(1)).one_or_none()
+    newest = connection.execute(newest_of(table, shard)).one_or_none()
     if newest is not None and len(newest.frame) <= _GROWING_BYTES:
         whole = {"since": min(since, newest.since), "until": max(until, newest.until)}
         if whole["until"] - whole["since"] <= _LONGEST:
@@ -69,15 +76,31 @@ def write_batch(
             query = update(table).where(table.c.id == newest.id)
             connection.execute(query.values(**whole, frame=frame))
             return
-    values = {"since": since, "until": until, "frame": encode(rows)}
+    values = {"since": since, "until": until, "frame": encode(rows), "shard": shard}
     make_days(connection, table, [until])
     connection.execute(insert(table), [values])
 
 
-def _frames(connection: Connection, kind: Kind, since: datetime, until: datetime) -> pl.DataFrame:
+def of_shard(table: Table, shard: int | None) -> ColumnElement[bool]:
+    """Rows of a shard, or of none."""
+    return table.c.shard.is_(None) if shard is None else table.c.shard == shard
+
+
+def newest_of(table: Table, shard: int | None) -> Select[Any]:
+    """The batch that was written last, of a shard or of none."""
+    return select(table).where(of_shard(table, shard)).order_by(table.c.id.desc()).limit(1)
+
+
+def _frames(
+    connection: Connection,
+    kind: Kind,
+    since: datetime,
+    until: datetime,
+    own: ColumnElement[bool],
+) -> pl.DataFrame:
     """A row that two batches hold (a tick that ran again) is there once, from the later one."""
     table = kind.table
-    query = select(table.c.frame).where(table.c.until > since, table.c.since < until)
+    query = select(table.c.frame).where(own, table.c.until > since, table.c.since < until)
     blobs = connection.execute(query.order_by(table.c.id)).scalars()
     frames = [pl.DataFrame(schema=dict(kind.schema)), *(decode(b, kind.schema) for b in blobs)]
     return (

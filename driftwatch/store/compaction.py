@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 import polars as pl
 from sqlalchemy import Connection, delete, func, select
 
-from driftwatch.store.database import Database
+from driftwatch.store.batches import of_shard
+from driftwatch.store.database import Database, prefix_of
 from driftwatch.store.frames import decode, pack
 from driftwatch.store.history import read_checkpoint
 from driftwatch.store.minute_columns import SIGNIFICANT_BITS, STORED_SCHEMA, rolled_up
@@ -27,7 +28,7 @@ from driftwatch.store.minutes import (
     hour_of,
     insert_batch,
     once,
-    shards,
+    parts,
 )
 from driftwatch.store.tables import minute_batches
 
@@ -60,21 +61,26 @@ class Compaction(Database):
         them in again. Two processes may do it at once: batches that another one replaced meanwhile
         are left to it. Returns how many batches were replaced.
         """
+        with self._reading() as connection:
+            shards = connection.execute(select(minute_batches.c.shard).distinct()).scalars().all()
+        return sum(self._pack_shard(shard, now) for shard in shards)
+
+    def _pack_shard(self, shard: int | None, now: datetime) -> int:
         replaced = 0
         while True:
             with self._reading() as connection:
-                checkpoint = read_checkpoint(connection)
+                checkpoint = read_checkpoint(connection, prefix_of(shard))
                 settled = now if checkpoint is None else min(now, checkpoint.at)
-                todo = jobs(connection, hour_of(settled), now)
+                todo = jobs(connection, hour_of(settled), now, shard)
             for job in todo:
                 with self._reading() as connection:
                     frames = _frames(connection, job)
-                if len(frames) == len(job.ids) and self._exchanged(job, frames):
+                if len(frames) == len(job.ids) and self._exchanged(job, frames, shard):
                     replaced += len(job.ids)
             if not todo:
                 return replaced
 
-    def _exchanged(self, job: Job, frames: Mapping[int, bytes]) -> bool:
+    def _exchanged(self, job: Job, frames: Mapping[int, bytes], shard: int | None) -> bool:
         """Put what a job makes in the place of its batches; False: those are others by now.
 
         ``frames``: id → bytes of the batches; SQLite gives an id that is free to another one.
@@ -86,21 +92,24 @@ class Compaction(Database):
             batches = minute_batches.c.id.in_(job.ids)
             connection.execute(delete(minute_batches).where(batches))
             for rows, frame in parts:
-                insert_batch(connection, rows, frame, PACKED, job.seconds)
+                insert_batch(connection, rows, frame, PACKED, job.seconds, shard)
         return True
 
 
-def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
+def jobs(
+    connection: Connection, settled: datetime, now: datetime, shard: int | None = None
+) -> list[Job]:
     """What is to be done; jobs that these make possible come with the next call.
 
     ``connection``: of a read transaction; ``settled``: no tick writes minutes that end up to here
-    any more, and no restart folds them in again; ``now``: what time it is.
+    any more, and no restart folds them in again; ``now``: what time it is; ``shard``: whose
+    batches; None: those of no shard.
     """
     table = minute_batches
     columns = (table.c.id, table.c.since, table.c.packed, table.c.first_instance)
     rows = connection.execute(
         select(*columns, func.length(table.c.frame).label("size"))
-        .where(table.c.seconds == MINUTE, table.c.until <= settled)
+        .where(of_shard(table, shard), table.c.seconds == MINUTE, table.c.until <= settled)
         .order_by(table.c.since, table.c.first_instance, table.c.id)
     ).all()
     hours: dict[datetime, list[list[int]]] = {}
@@ -115,11 +124,11 @@ def jobs(connection: Connection, settled: datetime, now: datetime) -> list[Job]:
             continue
         waiting.add(day)
         if hour + HOUR <= settled:
-            # the shards of a large fleet: the first of each minute together, the second, ...
-            groups, shard = hours.setdefault(hour, []), within[row.since]
+            # the parts of a large fleet: the first of each minute together, the second, ...
+            groups, part = hours.setdefault(hour, []), within[row.since]
             within[row.since] += 1
-            groups.extend([] for _ in range(shard + 1 - len(groups)))
-            groups[shard].append(row.id)
+            groups.extend([] for _ in range(part + 1 - len(groups)))
+            groups[part].append(row.id)
     due: list[Job] = []
     grown: set[datetime] = set()
     for hour, groups in sorted(hours.items()):
@@ -160,13 +169,13 @@ def _frames(connection: Connection, job: Job) -> dict[int, bytes]:
 
 def _result(job: Job, frames: Mapping[int, bytes]) -> list[tuple[pl.DataFrame, bytes]]:
     """The rows and bytes that a job makes of its batches."""
-    parts = []
+    each = []
     for number in job.ids:
         rows = decode(frames[number], STORED_SCHEMA)
-        parts.append(rows if job.seconds == MINUTE else rolled_up(once(rows), job.seconds))
-    rows = pl.concat(parts)
+        each.append(rows if job.seconds == MINUTE else rolled_up(once(rows), job.seconds))
+    rows = pl.concat(each)
     if job.seconds == MINUTE:
         rows = once(rows)
     else:
         rows = rolled_up(rows.sort("instance", "engine", "end"), job.seconds)
-    return [(part, pack(part, SIGNIFICANT_BITS)) for part in shards(rows, _PACKED_ROWS)]
+    return [(part, pack(part, SIGNIFICANT_BITS)) for part in parts(rows, _PACKED_ROWS)]

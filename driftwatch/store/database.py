@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import ColumnElement, Connection, Engine, Table, or_, true
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -25,6 +25,8 @@ from driftwatch.store.postgres import (
 from driftwatch.store.sqlite import require_file, sqlite_engine, sqlite_failure
 
 BUSY_SECONDS = 10.0
+# of names in the memory and the checkpoint of a shard
+SHARD_PREFIX = "shard-"
 _CONFLICTS = 2
 
 
@@ -104,11 +106,13 @@ class Database:
     Attributes:
         lease: what every write transaction must still hold when it commits; None: nothing. Of the
             process that ticks on PostgreSQL; ``lease-lost`` is the StoreError of one that does not.
+        shard: number of the shard whose part of the database this is; None: it is all of it.
     """
 
-    def __init__(self, engine: Engine, place: Place) -> None:
+    def __init__(self, engine: Engine, place: Place, shard: int | None = None) -> None:
         self.place = place
         self.lease: Lease | None = None
+        self.shard = shard
         self._engine = engine
         self._own = threading.local()  # the connection of a thread's one_transaction
 
@@ -131,6 +135,17 @@ class Database:
         """A connection to read with: what was committed before, and what this thread writes."""
         return self._reading()
 
+    def _own_rows(self, table: Table) -> ColumnElement[bool]:
+        """Rows of the shard, and those that no shard has taken yet; of no shard every row."""
+        if self.shard is None:
+            return true()
+        return or_(table.c.shard == self.shard, table.c.shard.is_(None))
+
+    @property
+    def _prefix(self) -> str:
+        """What the names of the shard's memory begin with."""
+        return prefix_of(self.shard)
+
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         if (own := getattr(self._own, "connection", None)) is not None:
@@ -148,6 +163,19 @@ class Database:
             require_lease(connection, self.lease)
             yield connection
             require_lease(connection, self.lease, until_commit=True)
+
+
+def prefix_of(shard: int | None) -> str:
+    """What the names of a shard's memory and checkpoint begin with."""
+    return "" if shard is None else f"{SHARD_PREFIX}{shard}/"
+
+
+def named(table: Table, prefix: str) -> ColumnElement[bool]:
+    """Rows whose names begin so; without a prefix those of no shard."""
+    name = table.c.name
+    if prefix:
+        return name.startswith(prefix, autoescape=True)
+    return ~name.startswith(SHARD_PREFIX, autoescape=True)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -21,13 +21,14 @@ from driftwatch.store.database import (
     writing,
 )
 from driftwatch.store.lock import tick_lock
+from driftwatch.store.members import SHARDS, shard_count
 from driftwatch.store.migrate import check_revision, migrate, schema_revision, written_by
 from driftwatch.store.partitions import PARTITIONED, make_days
 from driftwatch.store.sqlite import use_write_ahead_log
-from driftwatch.store.tables import leases, meta, metadata
+from driftwatch.store.tables import leases, members, meta, metadata
 
 # Who ticks on a database, and who upgraded it, is that database's own.
-_OWN = (leases, meta)
+_OWN = (leases, members, meta)
 _ROWS_AT_ONCE = 50
 _UNTIMED = text(
     "SELECT set_config('statement_timeout', '0', true), "
@@ -94,6 +95,8 @@ def _copy(
         contents[table.name] = _content(reader, table, write)
         if is_postgres(writer) and "id" in table.c and table.c.id.autoincrement is True:
             _set_sequence(writer, table)
+    if (count := shard_count(reader)) is not None:
+        writer.execute(insert(meta), [{"name": SHARDS, "value": str(count)}])
     for table in tables:
         if _content(writer, table) != contents[table.name]:
             raise StoreError(

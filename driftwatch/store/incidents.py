@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     RowMapping,
     Table,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    true,
     update,
 )
 
@@ -61,12 +63,23 @@ class Incidents(Database):
     """Part of the store: incidents and marks."""
 
     def open_incidents(self) -> dict[str, Incident]:
-        """Pending and firing incidents by key."""
-        query = select(incidents).where(incidents.c.state != "resolved").order_by(incidents.c.key)
+        """Pending and firing incidents by key; of a shard its own."""
+        own = true() if self.shard is None else incidents.c.shard == self.shard
+        return self._open_incidents(own)
+
+    def open_elsewhere(self, *, pages: bool = True) -> dict[str, Incident]:
+        """The same of other shards and of none: a shard may take one that is its own by now."""
+        own = incidents.c.shard.is_not_distinct_from(self.shard)
+        return self._open_incidents(~own, pages=pages)
+
+    def _open_incidents(
+        self, whose: ColumnElement[bool], *, pages: bool = True
+    ) -> dict[str, Incident]:
+        columns = [c for c in incidents.c if pages or c is not incidents.c.page]
+        query = select(*columns).where(whose, incidents.c.state != "resolved")
         with self._reading() as connection:
-            return {
-                row["key"]: stored_incident(row) for row in connection.execute(query).mappings()
-            }
+            rows = connection.execute(query.order_by(incidents.c.key)).mappings()
+            return {row["key"]: stored_incident(row) for row in rows}
 
     def acknowledged_incidents(self) -> dict[str, Incident]:
         """Firing incidents that somebody took, by id."""
@@ -205,7 +218,7 @@ def stored_incident(row: Mapping[Any, Any]) -> Incident:
     page = row.get("page")
     return Incident(
         **{
-            **row,
+            **{name: row[name] for name in INCIDENT_COLUMNS if name in row},
             "target": orjson.loads(row["target"]),
             "page": None if page is None else orjson.loads(page),
         }
@@ -232,48 +245,66 @@ def prune_incidents(connection: Connection, before: datetime) -> None:
 
 
 def write_incidents(
-    connection: Connection, open_now: Iterable[Incident], happened: Sequence[Transition]
+    connection: Connection,
+    open_now: Iterable[Incident],
+    happened: Sequence[Transition],
+    shard: int | None = None,
 ) -> None:
-    """Bring the table to what the tick decided.
+    """Bring the table to what the tick decided, of all pools or of those of a shard.
 
     Pending rows that are no longer open are dropped. A firing row that the tick does not mention
     stays as it is, a resolved one is final, and the acknowledgement columns are left alone: a
     person may have written them since the tick read them. A page once rendered is kept where the
-    tick brings none. What is as it was is not written.
+    tick brings none. What is as it was is not written. What the shard has open is its own from now
+    on, whosever it was.
     """
     changes = [t for t in happened if t.event in ("firing", "resolved")]
     last = {t.incident.id: t.incident for t in changes} | {i.id: i for i in open_now}
-    query = select(incidents.c.id, *(incidents.c[name] for name in _WRITTEN))
-    query = query.where(incidents.c.state != "resolved")
-    stored = {row["id"]: row for row in connection.execute(query).mappings()}
+    query = select(incidents.c.id, incidents.c.shard, *(incidents.c[name] for name in _WRITTEN))
+    own = incidents.c.shard == shard if shard is not None else true()
+    ours = connection.execute(query.where(own, incidents.c.state != "resolved")).mappings()
+    stored = {row["id"]: row for row in ours}
     dropped = [i for i, row in stored.items() if row["state"] == "pending" and i not in last]
     for ids in chunks(sorted(dropped)):
         connection.execute(delete(incidents).where(incidents.c.id.in_(ids)))
-    resolved = _resolved_among(connection, [id_ for id_ in last if id_ not in stored])
+    resolved = set()
+    for ids in chunks(sorted(last.keys() - stored.keys())):
+        for row in connection.execute(query.where(incidents.c.id.in_(ids))).mappings():
+            if row["state"] == "resolved":
+                resolved.add(row["id"])
+            else:
+                stored[row["id"]] = row
     # what resolves goes first: one key has one open row at a time
     order = sorted(last.values(), key=lambda i: (i.state != "resolved", i.key, i.started_at))
-    rows = [incident_row(i) for i in order if i.id in stored]
+    rows = [{**incident_row(i), "shard": shard} for i in order if i.id in stored]
     for names in ((*_WRITTEN, "page"), _WRITTEN):
         has_page = "page" in names
         changed = [
             {f"b_{name}": row[name] for name in ("id", *names)}
             for row in rows
             if (row["page"] is not None) == has_page
-            and (has_page or any(row[name] != stored[row["id"]][name] for name in names))
+            and (
+                has_page or any(row[name] != stored[row["id"]][name] for name in (*names, "shard"))
+            )
         ]
         if changed:
-            connection.execute(_update_of(names), changed)
-    new = [incident_row(i) for i in order if i.id not in stored and i.id not in resolved]
+            connection.execute(_update_of(names, shard), changed)
+    new = [
+        {**incident_row(i), "shard": shard}
+        for i in order
+        if i.id not in stored and i.id not in resolved
+    ]
     if new:
         connection.execute(insert(incidents), new)
     _note_news(connection, [t for t in happened if t.event in _NEWS])
     _note(connection, happened)
 
 
-def _update_of(names: Iterable[str]) -> Update:
+def _update_of(names: Iterable[str], shard: int | None) -> Update:
     # "b_": bound names must differ from column names in an UPDATE
     values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in names}
-    return update(incidents).where(incidents.c.id == bindparam("b_id")).values(**values)
+    query = update(incidents).where(incidents.c.id == bindparam("b_id"))
+    return query.values(**values, shard=shard)
 
 
 def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None:
@@ -299,12 +330,3 @@ def _note(connection: Connection, happened: Sequence[Transition]) -> None:
             insert(transitions),
             [{"incident_id": id_, "event": event, "at": at} for (id_, event), at in rows.items()],
         )
-
-
-def _resolved_among(connection: Connection, candidates: Sequence[str]) -> set[str]:
-    resolved: set[str] = set()
-    for ids in chunks(candidates):
-        resolved.update(
-            connection.execute(select(incidents.c.id).where(incidents.c.id.in_(ids))).scalars()
-        )
-    return resolved

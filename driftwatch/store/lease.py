@@ -1,4 +1,6 @@
-"""Who ticks on a PostgreSQL database: a row with a holder, an end, and a fence that only grows.
+"""Who does what on a PostgreSQL database: a row with a holder, an end, and a growing fence.
+
+One lease says who leads; where pools are dealt to several processes, each shard has one more.
 
 Times are the database's own (``clock_timestamp()``), so that the hosts' clocks do not matter. What
 a holder writes is checked against its fence in the same transaction: a process that was stopped,
@@ -24,7 +26,7 @@ from driftwatch.errors import StoreError
 from driftwatch.store.postgres import postgres_engine, postgres_failure
 from driftwatch.store.tables import leases
 
-NAME = "tick"
+LEADER = "tick"
 # of one try to take or renew it, waiting for a lock included
 _LONGEST_TRY_SECONDS = 5.0
 # a process that is stopped between its last look at the fence and its commit blocks a taker this
@@ -39,6 +41,7 @@ class Lease:
 
     holder: str
     fence: int
+    name: str = LEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ class OtherHolder:
     remaining_seconds: float
 
 
-class LeaseRow:
-    """The row, over a connection of its own: pages and ticks do not delay its renewal.
+class Leases:
+    """The rows, over a connection of their own: pages and ticks do not delay a renewal.
 
     ``seconds``: how long a lease lasts. Every method raises StoreError where the database does not
     serve.
@@ -61,50 +64,52 @@ class LeaseRow:
         self._lasts = timedelta(seconds=seconds)
         self._engine = postgres_engine(place, min(seconds / 3, _LONGEST_TRY_SECONDS))
 
-    def take(self, holder: str) -> Lease | OtherHolder:
-        """Take the lease where it is free or has ended, with the next fence; else who has it."""
-        row = insert(leases).values(name=NAME, holder=holder, fence=1, expires_at=self._end())
+    def take(self, holder: str, name: str = LEADER) -> Lease | OtherHolder:
+        """Take a lease where it is free or has ended, with the next fence; else who has it."""
+        row = insert(leases).values(name=name, holder=holder, fence=1, expires_at=self.end())
         upsert = row.on_conflict_do_update(
             index_elements=["name"],
             set_={
                 "holder": row.excluded.holder,
                 "fence": leases.c.fence + 1,
-                "expires_at": self._end(),
+                "expires_at": self.end(),
             },
             where=leases.c.expires_at <= func.clock_timestamp(),
         ).returning(leases.c.fence)
         remaining = func.extract("epoch", leases.c.expires_at - func.clock_timestamp())
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             fence = connection.execute(upsert).scalar()
             if fence is not None:
-                return Lease(holder, fence)
+                return Lease(holder, fence, name)
             other = connection.execute(
-                select(leases.c.holder, remaining).where(leases.c.name == NAME)
+                select(leases.c.holder, remaining).where(leases.c.name == name)
             )
-            name, seconds = other.one()
-            return OtherHolder(name, max(0.0, float(seconds)))
+            other_name, seconds = other.one()
+            return OtherHolder(other_name, max(0.0, float(seconds)))
 
     def renew(self, lease: Lease) -> bool:
         """Put its end off; False: it was taken over. One that ended and nobody took goes on."""
-        query = update(leases).where(_row_of(lease)).values(expires_at=self._end())
-        with self._transaction() as connection:
+        query = update(leases).where(_row_of(lease)).values(expires_at=self.end())
+        with self.transaction() as connection:
             return connection.execute(query).rowcount == 1
 
     def release(self, lease: Lease) -> None:
         """End it now, where it is still held: another one need not wait."""
         query = update(leases).where(_row_of(lease)).values(expires_at=func.clock_timestamp())
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute(query)
 
     def close(self) -> None:
         """Give the connection back."""
         self._engine.dispose()
 
-    def _end(self) -> ColumnElement[Any]:
+    def end(self) -> ColumnElement[Any]:
+        """When what is taken or renewed now ends."""
         return func.clock_timestamp() + self._lasts
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction over that connection, bounded in time."""
         try:
             with self._engine.begin() as connection:
                 seconds = f"{max(self._lasts.total_seconds() / 3, 1.0):.0f}s"
@@ -127,7 +132,7 @@ _HURRY = text(
 
 def _row_of(lease: Lease) -> ColumnElement[bool]:
     return (
-        (leases.c.name == NAME)
+        (leases.c.name == lease.name)
         & (leases.c.holder == lease.holder)
         & (leases.c.fence == lease.fence)
     )

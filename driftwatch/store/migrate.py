@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, func, inspect, select, text
 
 from driftwatch import __version__
 from driftwatch.database_place import Place, PostgresPlace, place_of
@@ -22,7 +22,7 @@ from driftwatch.store.database import (
 )
 from driftwatch.store.queue_schema import is_queue_behind, upgrade_queue
 from driftwatch.store.sqlite import make_file, use_write_ahead_log
-from driftwatch.store.tables import SCHEMA_REVISION, meta
+from driftwatch.store.tables import SCHEMA_REVISION, leases, meta
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -98,8 +98,27 @@ def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
             return before, before
         if before is not None and before not in _known_revisions():
             check_revision(before, place, written_by(connection))
+        if before is not None and is_postgres(engine):
+            _require_nobody(connection, place)
         migrate(connection)
     return before, SCHEMA_REVISION
+
+
+def _require_nobody(connection: Connection, place: Place) -> None:
+    """Check that no process of an older version watches on.
+
+    Raises StoreError: ``in-use``.
+    """
+    if not inspect(connection).has_table(leases.name):
+        return
+    alive = select(leases.c.holder).where(leases.c.expires_at > func.clock_timestamp())
+    if (holder := connection.execute(alive.order_by(leases.c.name)).scalar()) is not None:
+        raise StoreError(
+            f"{holder} watches database {place} with driftwatch "
+            f"{written_by(connection) or 'of an older schema'}, this is {__version__}",
+            code="in-use",
+            help_text="stop every process of the older version, then start this one",
+        )
 
 
 def migrate(connection: Connection) -> None:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
-from sqlalchemy import Connection, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, true, update
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.store.batches import newest_of
 from driftwatch.store.database import Database
 from driftwatch.store.frames import decode, encode
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
@@ -26,7 +27,7 @@ AS_WRITTEN, PACKED = 0, 1
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 _KEY = [*KEY_COLUMNS, "end"]
 # Rows of one batch of a tick: what is packed together is 60 of them, and must fit into memory.
-_SHARD_ROWS = 1000
+_PART_ROWS = 1000
 # A smaller batch takes the next tick's rows in, as it would be mostly a list of its columns.
 _GROWING_BYTES = 24 * 1024
 _NAMED_IN_A_QUERY = 200
@@ -57,7 +58,7 @@ class Minutes(Database):
         long the row is, 60 or a roll-up's), by instance, engine and end.
         """
         with self._reading() as connection:
-            return _rows(connection, since, until, targets)
+            return _rows(connection, since, until, targets, self._own_rows(minute_batches))
 
     def minutes_reach(self) -> tuple[datetime, datetime] | None:
         """Start of the first stored row of any target and end of the last; None without any."""
@@ -77,7 +78,7 @@ class Minutes(Database):
         with self._reading() as connection:
             for ordered in (table.c.since, table.c.until.desc()):
                 for batch in connection.execute(query.order_by(ordered)):
-                    rows = _rows(connection, batch.since, batch.until, [target])
+                    rows = _rows(connection, batch.since, batch.until, [target], true())
                     if len(rows):
                         ends.append(rows)
                         break
@@ -87,7 +88,7 @@ class Minutes(Database):
         return span(first.head(1), int(first["seconds"][0]))[0], span(last)[1]
 
 
-def write_minutes(connection: Connection, rows: pl.DataFrame) -> None:
+def write_minutes(connection: Connection, rows: pl.DataFrame, shard: int | None = None) -> None:
     """Add the minutes of one tick (:data:`STORED_SCHEMA`)."""
     if rows.is_empty():
         return
@@ -95,23 +96,21 @@ def write_minutes(connection: Connection, rows: pl.DataFrame) -> None:
         hour=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1h")
     ).partition_by("hour", include_key=False, maintain_order=True)
     for hour in hours:
-        if hour.height < _SHARD_ROWS and _appended(connection, hour):
+        if hour.height < _PART_ROWS and _appended(connection, hour, shard):
             continue
-        for part in shards(once(hour), _SHARD_ROWS):
-            insert_batch(connection, part, encode(part), AS_WRITTEN, MINUTE)
+        for part in parts(once(hour), _PART_ROWS):
+            insert_batch(connection, part, encode(part), AS_WRITTEN, MINUTE, shard)
 
 
-def _appended(connection: Connection, rows: pl.DataFrame) -> bool:
+def _appended(connection: Connection, rows: pl.DataFrame, shard: int | None) -> bool:
     """Whether the last batch took the rows in, as it was small and of the same hour."""
-    newest = connection.execute(
-        select(minute_batches).order_by(minute_batches.c.id.desc()).limit(1)
-    ).one_or_none()
+    newest = connection.execute(newest_of(minute_batches, shard)).one_or_none()
     if newest is None or newest.packed != AS_WRITTEN or len(newest.frame) > _GROWING_BYTES:
         return False
     if not hour_of(newest.since) <= span(rows)[0] < hour_of(newest.since) + HOUR:
         return False
     together = once(pl.concat([decode(newest.frame, STORED_SCHEMA), rows]))
-    values = _row(together, encode(together), AS_WRITTEN, MINUTE)
+    values = _row(together, encode(together), AS_WRITTEN, MINUTE, shard)
     make_days(connection, minute_batches, [span(together)[1]])
     connection.execute(
         update(minute_batches).where(minute_batches.c.id == newest.id).values(**values)
@@ -120,14 +119,21 @@ def _appended(connection: Connection, rows: pl.DataFrame) -> bool:
 
 
 def insert_batch(
-    connection: Connection, rows: pl.DataFrame, frame: bytes, packed: int, seconds: int
+    connection: Connection,
+    rows: pl.DataFrame,
+    frame: bytes,
+    packed: int,
+    seconds: int,
+    shard: int | None,
 ) -> None:
     """Add one batch of rows that are sorted."""
     make_days(connection, minute_batches, [span(rows)[1]])
-    connection.execute(insert(minute_batches), [_row(rows, frame, packed, seconds)])
+    connection.execute(insert(minute_batches), [_row(rows, frame, packed, seconds, shard)])
 
 
-def _row(rows: pl.DataFrame, frame: bytes, packed: int, seconds: int) -> dict[str, object]:
+def _row(
+    rows: pl.DataFrame, frame: bytes, packed: int, seconds: int, shard: int | None
+) -> dict[str, object]:
     since, until = span(rows, seconds)
     return {
         "since": since,
@@ -137,6 +143,7 @@ def _row(rows: pl.DataFrame, frame: bytes, packed: int, seconds: int) -> dict[st
         "first_instance": rows["instance"].min(),
         "last_instance": rows["instance"].max(),
         "frame": frame,
+        "shard": shard,
     }
 
 
@@ -145,7 +152,7 @@ def once(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.unique(_KEY, keep="last", maintain_order=True).sort(_KEY)
 
 
-def shards(rows: pl.DataFrame, most: int) -> Iterator[pl.DataFrame]:
+def parts(rows: pl.DataFrame, most: int) -> Iterator[pl.DataFrame]:
     """Sorted rows in parts of at most so many."""
     return (rows.slice(first, most) for first in range(0, rows.height, most))
 
@@ -167,10 +174,11 @@ def _rows(
     since: datetime,
     until: datetime,
     targets: Iterable[TargetKey] | None,
+    own: ColumnElement[bool],
 ) -> pl.DataFrame:
     table = minute_batches
     query = select(table.c.seconds, table.c.frame).where(
-        table.c.until > since, table.c.since < until
+        own, table.c.until > since, table.c.since < until
     )
     wanted = None
     if targets is not None:
@@ -202,8 +210,8 @@ def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:
     """Every row once; two parts of one longer row added up."""
     if not rows.select(pl.struct([*_KEY, "seconds"]).is_duplicated()).to_series().any():
         return rows.sort(_KEY)
-    parts = [once(rows.filter(pl.col("seconds") == MINUTE))]
+    each = [once(rows.filter(pl.col("seconds") == MINUTE))]
     for seconds in rows["seconds"].filter(rows["seconds"] > MINUTE).unique().sort():
         longer = rows.filter(pl.col("seconds") == seconds).drop("seconds").sort(_KEY)
-        parts.append(rolled_up(longer, int(seconds)).with_columns(seconds=pl.lit(float(seconds))))
-    return pl.concat(parts).sort(_KEY)
+        each.append(rolled_up(longer, int(seconds)).with_columns(seconds=pl.lit(float(seconds))))
+    return pl.concat(each).sort(_KEY)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import polars as pl
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import select
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.incidents.delivery import PlannedDelivery
@@ -31,7 +31,9 @@ from driftwatch.store.batches import GPUS, SCRAPES, Batches, write_batch
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
     BUSY_SECONDS,
+    SHARD_PREFIX,
     is_postgres,
+    named,
     named_failures,
     open_engine,
     reading,
@@ -45,9 +47,11 @@ from driftwatch.store.deliveries import (
     write_deliveries,
 )
 from driftwatch.store.forecasts import Forecasts
-from driftwatch.store.history import Checkpoint, History, prune_days, write_checkpoint
+from driftwatch.store.history import Checkpoint, History, prune_days, write_checkpoint, write_memory
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
+from driftwatch.store.lease import Lease
 from driftwatch.store.lock import tick_lock
+from driftwatch.store.members import ShardList
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.minutes import Minutes, write_minutes
 from driftwatch.store.outbox_records import OutboxRecords
@@ -81,6 +85,8 @@ class TickRecord:
     verifications: Collection[VerificationRow] = ()  # those that it opened, fed or closed
     # name → bytes to keep for the next tick; other names stay
     memory: Mapping[str, bytes] = field(default_factory=dict)
+    # the same, which all shards share
+    shared_memory: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Store(
@@ -98,6 +104,7 @@ class Store(
     Backtests,
     Forecasts,
     TaskFailures,
+    ShardList,
 ):
     """One database. A method is one transaction unless it says otherwise.
 
@@ -165,15 +172,41 @@ class Store(
     def memory(self) -> dict[str, bytes]:
         """What the last tick left for the next one, by name."""
         with self._reading() as connection:
-            rows = connection.execute(select(memory_table).order_by(memory_table.c.name))
-            return {row.name: row.value for row in rows}
+            own = named(memory_table, self._prefix)
+            rows = connection.execute(select(memory_table).where(own).order_by(memory_table.c.name))
+            return {row.name.removeprefix(self._prefix): row.value for row in rows}
 
-    def remembered(self, name: str) -> bytes | None:
-        """One of these; None where nothing is kept under that name."""
+    def remembered(self, name: str, *, shared: bool = False) -> bytes | None:
+        """One of these, or of what all shards share; None where nothing is kept under that name."""
+        name = name if shared else self._prefix + name
         with self._reading() as connection:
             query = select(memory_table.c.value).where(memory_table.c.name == name)
             value = connection.execute(query).scalar()
             return None if value is None else bytes(value)
+
+    def remembered_by_shard(self, name: str) -> dict[int | None, bytes]:
+        """The same of each shard; of none (None) where no shard keeps it."""
+        column = memory_table.c.name
+        ends_so = column.startswith(SHARD_PREFIX) & column.endswith(f"/{name}", autoescape=True)
+        query = select(memory_table).where((column == name) | ends_so).order_by(column)
+        with self._reading() as connection:
+            found = {_shard_in(row.name): bytes(row.value) for row in connection.execute(query)}
+        if len(found) > 1:  # what a process left that watched all pools is over
+            found.pop(None, None)
+        return found
+
+    def whole(self) -> Store:
+        """All of the database, to look at."""
+        return type(self)(self._engine, self.place)
+
+    def of_shard(self, shard: int, lease: Lease) -> Store:
+        """The part of one shard: what it remembers, its minutes, scrapes and open incidents.
+
+        What is written is tagged as its own while the lease is held. Other rows are everybody's.
+        """
+        part = type(self)(self._engine, self.place, shard)
+        part.lease = lease
+        return part
 
     @repeated_after_conflict
     def commit_tick(self, tick: TickRecord) -> None:
@@ -183,7 +216,7 @@ class Store(
         in the database are kept.
         """
         with self._writing() as connection:
-            write_incidents(connection, tick.incidents, tick.transitions)
+            write_incidents(connection, tick.incidents, tick.transitions, self.shard)
             ended = tick.ended_acknowledgements
             moved = write_planned(connection, tick.planned_actions, ended, tick.until)
             write_deliveries(
@@ -197,14 +230,15 @@ class Store(
             )
             for kind, frame in ((SCRAPES, tick.scrapes), (GPUS, tick.gpus)):
                 if frame is not None:
-                    write_batch(connection, kind, frame, tick.since, tick.until)
+                    write_batch(connection, kind, frame, tick.since, tick.until, self.shard)
             if tick.minutes is not None:
-                write_minutes(connection, tick.minutes)
+                write_minutes(connection, tick.minutes, self.shard)
             if tick.checkpoint is not None:
-                write_checkpoint(connection, tick.checkpoint)
+                write_checkpoint(connection, tick.checkpoint, self._prefix)
             write_advices(connection, tick.advices)
             write_verifications(connection, tick.verifications)
-            _write_memory(connection, tick.memory)
+            own = {f"{self._prefix}{name}": value for name, value in tick.memory.items()}
+            write_memory(connection, {**own, **tick.shared_memory})
 
     def prune(
         self,
@@ -252,10 +286,6 @@ class Store(
                 make_days(connection, table, [now + timedelta(days=n) for n in range(3)])
 
 
-def _write_memory(connection: Connection, memory: Mapping[str, bytes]) -> None:
-    """Keep these in place of what is kept under the same names."""
-    if not memory:
-        return
-    rows = [{"name": name, "value": value} for name, value in sorted(memory.items())]
-    connection.execute(delete(memory_table).where(memory_table.c.name.in_(sorted(memory))))
-    connection.execute(insert(memory_table), rows)
+def _shard_in(name: str) -> int | None:
+    head, slash, _ = name.partition("/")
+    return int(head.removeprefix(SHARD_PREFIX)) if slash else None

@@ -30,7 +30,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0010"
+SCHEMA_REVISION = "0011"
 
 metadata = MetaData(
     naming_convention={
@@ -104,6 +104,7 @@ incidents = Table(
     Column("part_of", Text),  # key of the incident that speaks for it
     Column("extent", Integer),  # targets of its last message, NULL: it speaks for none but its own
     Column("extent_at", UtcTime),
+    Column("shard", Integer),  # whose, where pools are dealt to several processes
     CheckConstraint("state IN ('pending', 'firing', 'resolved')", name="state"),
     CheckConstraint("severity IN ('page', 'ticket', 'notice')", name="severity"),
     CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at"),
@@ -229,6 +230,18 @@ leases = Table(
     Column("expires_at", UtcTime, nullable=False),  # on the database's clock
 )
 
+# the processes among which shards are dealt; times on the database's clock
+members = Table(
+    "members",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("process", Text, nullable=False),  # one start of it
+    Column("version", Text, nullable=False),
+    Column("joined_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),
+    Column("clock_ahead_seconds", Float, nullable=False),  # its own clock before the database's
+)
+
 silences = Table(
     "silences",
     metadata,
@@ -252,6 +265,7 @@ def _batches(name: str) -> Table:
         Column("since", UtcTime, nullable=False),
         Column("until", UtcTime, nullable=False),
         Column("frame", LargeBinary, nullable=False),
+        Column("shard", Integer),  # NULL: of a process that watches all pools
     )
     Index(f"ix_{name}_until", table.c.until)
     return table
@@ -271,6 +285,7 @@ minute_batches = Table(
     Column("first_instance", Text, nullable=False),  # in order of text, both in it
     Column("last_instance", Text, nullable=False),
     Column("frame", LargeBinary, nullable=False),
+    Column("shard", Integer),  # NULL: of a process that watches all pools
 )
 Index("ix_minute_batches_until", minute_batches.c.until)
 

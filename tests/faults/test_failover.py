@@ -12,7 +12,7 @@ from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.errors import StoreError
 from driftwatch.incidents.routing import Route
 from driftwatch.service.leadership import Leadership
-from driftwatch.store.lease import LeaseRow
+from driftwatch.store.lease import Leases
 from driftwatch.testing.loopback import Answer, Request
 from driftwatch.testing.postgres_server import PostgresServer
 
@@ -52,7 +52,7 @@ class Scheduler:
     def __init__(self, tell: Tell, url: str, office: Office) -> None:
         place = place_of(url)
         assert isinstance(place, PostgresPlace)
-        self.leadership = Leadership(LeaseRow(place, LEASE_SECONDS), LEASE_SECONDS)
+        self.leadership = Leadership(Leases(place, LEASE_SECONDS), LEASE_SECONDS)
         self.story, _ = tell(
             WAITS,
             url,

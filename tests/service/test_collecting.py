@@ -224,7 +224,7 @@ def test_a_source_that_lags_has_minutes_without_verdict_and_is_caught_up(
             "driftwatch_source_collected_until_timestamp_seconds", {"source": "one"}
         )
         assert until == (BEGIN + timedelta(minutes=39)).timestamp()
-        state = service._state
+        state = service._shards.states[0]
         service.stop()
     mine = rows_of(rows, "one")
     # every minute once

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import sqlalchemy as sa
+
+from driftwatch.store.tables import UtcTime
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 LATER = NOW + timedelta(hours=2)
@@ -126,8 +131,25 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "via": "command line",
         }
     ],
+    "members": [
+        {
+            "name": "pod-0",
+            "process": "b" * 32,
+            "version": "0.11.0",
+            "joined_at": NOW,
+            "expires_at": NOW,
+            "clock_ahead_seconds": 0.25,
+        }
+    ],
     "conversations": [{"incident_id": "a" * 12, "receiver": "inbox", "document": "{}"}],
     "task_failures": [
         {"key": "k", "name": "reports", "queue": "reports", "failed_at": NOW, "reason": "ü"}
     ],
 }
+
+
+def of_columns(name: str, row: Mapping[str, Any]) -> Any:
+    kinds = {datetime: UtcTime(), bytes: sa.LargeBinary(), str: sa.Text(), int: sa.Integer()}
+    return sa.table(
+        name, *(sa.column(key, kinds.get(type(value), sa.Float())) for key, value in row.items())
+    )

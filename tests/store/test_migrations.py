@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from alembic import command
-from old_rows import ROWS
+from old_rows import ROWS, of_columns
 
 from driftwatch.database_place import SqliteFile, place_of
 from driftwatch.store import Store
@@ -50,13 +50,6 @@ def go_to(engine: sa.Engine, revision: str, *, back: bool = False) -> None:
         config = alembic_config()
         config.attributes["connection"] = connection
         (command.downgrade if back else command.upgrade)(config, revision)
-
-
-def of_columns(name: str, row: Mapping[str, Any]) -> Any:
-    kinds = {datetime: UtcTime(), bytes: sa.LargeBinary(), str: sa.Text(), int: sa.Integer()}
-    return sa.table(
-        name, *(sa.column(key, kinds.get(type(value), sa.Float())) for key, value in row.items())
-    )
 
 
 def fill(engine: sa.Engine) -> dict[str, list[dict[str, Any]]]:

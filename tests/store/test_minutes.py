@@ -249,6 +249,10 @@ def test_unknown_minutes_make_a_roll_up_unknown_unobserved_ones_do_not(
     assert row["restarted"] is False
 
 
+def _day_row(instance: str, day: datetime, p95: float) -> pl.DataFrame:
+    return pl.DataFrame({"instance": [instance], "engine": ["0"], "day": [day], "p95": [p95]})
+
+
 def test_days_and_checkpoints_are_kept_as_given(store: Store, commit: Commit) -> None:
     assert store.checkpoint() is None
     assert store.days(NOW - DAY, NOW + DAY).is_empty()
@@ -266,9 +270,10 @@ def test_days_and_checkpoints_are_kept_as_given(store: Store, commit: Commit) ->
     assert kept.frames == {}
     day = NOW.replace(hour=0)
     for value in (1.0, 2.0):  # the second one is what counts
-        store.write_day(day, pl.DataFrame({"instance": ["a"], "day": [day], "p95": [value]}))
+        store.write_day(day, _day_row("a", day, value))
     assert store.day_starts() == [day]
-    assert store.days(day, day + DAY)["p95"].to_list() == [2.0]
+    store.write_day(day, _day_row("b", day, 3.0))  # another shard's, which is beside it
+    assert store.days(day, day + DAY)["p95"].to_list() == [2.0, 3.0]
     store.prune(NOW, incidents_before=day + DAY)
     assert store.day_starts() == []
 

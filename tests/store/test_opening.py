@@ -13,15 +13,17 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from old_rows import of_columns
 from sqlalchemy import Engine, event, inspect
 from store_cases import NOW, committer, pending, rows
 
-from driftwatch.database_place import SqliteFile
+from driftwatch.database_place import SqliteFile, place_of
 from driftwatch.errors import StoreError
 from driftwatch.installation import shipped
 from driftwatch.store import Store
-from driftwatch.store.database import named_failures, open_engine, reading
-from driftwatch.store.incidents import _WRITTEN, INCIDENT_COLUMNS
+from driftwatch.store.database import named_failures, open_engine, reading, writing
+from driftwatch.store.frames import encode
+from driftwatch.store.incidents import incident_row
 from driftwatch.store.migrate import upgrade_database, versions_of
 from driftwatch.store.tables import SCHEMA_REVISION, metadata
 
@@ -117,14 +119,15 @@ def test_a_database_of_the_first_schema_keeps_what_it_holds(
     with monkeypatch.context() as then:
         then.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
         then.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0001")
-        later = {"inhibited_by", "muted_by", "acknowledged_until", "acknowledged_comment"}
-        later |= {"part_of", "extent", "extent_at"}
-        of_then = tuple(name for name in INCIDENT_COLUMNS if name not in later)
-        then.setattr("driftwatch.store.incidents.INCIDENT_COLUMNS", of_then)
-        written = tuple(name for name in _WRITTEN if name not in later)
-        then.setattr("driftwatch.store.incidents._WRITTEN", written)
-        with Store.open(path) as store:
-            committer(store)(pending(), scrapes=rows(4))
+        upgrade_database(path)
+    engine = open_engine(place_of(path))
+    there = {column["name"] for column in inspect(engine).get_columns("incidents")}
+    row = {name: value for name, value in incident_row(pending()).items() if name in there}
+    frame = {"id": 1, "since": NOW, "until": NOW, "frame": encode(rows(4))}
+    with writing(engine) as connection:
+        for table, values in (("incidents", row), ("scrape_batches", frame)):
+            connection.execute(of_columns(table, values).insert(), values)
+    engine.dispose()
     assert failure(path, migrate=False).code == "older-schema"
     assert upgrade_database(path) == ("0001", SCHEMA_REVISION)
     with Store.open(path, migrate=False) as store:
