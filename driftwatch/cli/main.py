@@ -49,6 +49,7 @@ VERBS: dict[str, str] = {
     "check": "Check configuration and rules; every problem at once.",
     "rules": "Check, test, backtest, explain and export rules.",
     "notify": "Who gets which pages; a marked test page to a receiver.",
+    "shards": "Which process watches which pools, and how far it is.",
     "db": "Bring the database to this version.",
 }
 
