@@ -10,11 +10,13 @@ from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
+from driftwatch.fleet.scenario.model import Scenario
 from service_cases import FrameSource
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.database_place import PostgresPlace, place_of
+from driftwatch.fleet.generate import generate_compact
 from driftwatch.incidents.routing import Route
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
@@ -45,8 +47,8 @@ COMPARED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def fleet_of(recordings: Iterable[Path], copies: int = 2) -> FrameSource:
-    """Each recording as a pool of some servers, side by side in time, each a little later."""
+def fleet_of(recordings: Iterable[Path]) -> FrameSource:
+    """Each recording as a pool, the first of two servers, side by side in time, each a little later."""
     frames, targets = [], {}
     for number, path in enumerate(recordings):
         source = open_recording(path)
@@ -55,7 +57,7 @@ def fleet_of(recordings: Iterable[Path], copies: int = 2) -> FrameSource:
         first = scrapes["time"].min()
         assert isinstance(first, datetime)
         of_one = scrapes.filter(pl.col("instance") == scrapes["instance"][0])
-        for copy in range(copies):
+        for copy in range(1 if number else 2):
             begin = BEGIN + timedelta(seconds=3 * number + copy)
             name = f"p{number}-{copy}:8000"
             frames.append(
@@ -66,6 +68,36 @@ def fleet_of(recordings: Iterable[Path], copies: int = 2) -> FrameSource:
             key = TargetKey(name, "0")
             targets[key] = Target(key, {"instance": name, "pool": f"pool-{number}"})
     return FrameSource(pl.concat(frames).sort("instance", "engine", "time"), targets)
+
+
+def grid(folder: Path) -> list[Path]:
+    """Recordings of made servers, each with another change after some minutes."""
+    changes: list[dict[str, Any]] = [
+        {"prompt_factor": 4.0},
+        {"generation_factor": 4.0},
+        {"rate_factor": 3.0},
+        {"rate_factor": 0.1},
+    ]
+    made = []
+    for number, change in enumerate(changes):
+        scenario = Scenario.model_validate(
+            {
+                "name": f"grid-{number}",
+                "title": "one cell of a grid",
+                "duration": "25m",
+                "pool": {
+                    "name": "chat-8b",
+                    "replicas": 1,
+                    "serving": {"max_num_batched_tokens": 1024, "max_num_seqs": 64},
+                    "slo": {"ttft_seconds": 1.0, "tpot_seconds": 0.05},
+                },
+                "traffic": {"requests_per_second": 6, "changes": [{"at": "8m", **change}]},
+                "truth": {},
+            }
+        )
+        made.append(folder / f"grid-{number}")
+        generate_compact(scenario, 101 + number, made[-1])
+    return made
 
 
 def pools_of(plan: Plan, fleet: FrameSource) -> Plan:
