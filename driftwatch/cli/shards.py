@@ -55,7 +55,8 @@ def command(as_json: bool, history: History) -> int:
     with Store.open(database_of(history.db, history.config), migrate=False) as store:
         count = store.shard_count()
         rows = [] if count is None else shard_rows(store, count)
-        members = [one for one in store.members() if one.remaining_seconds > 0]
+        there = [] if count is None else store.members()
+    members = [one for one in there if one.remaining_seconds > 0]
     if as_json:
         print_json(_document(rows, members))
     elif count is None:
