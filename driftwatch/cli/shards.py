@@ -70,7 +70,7 @@ def shard_rows(store: Store, count: int) -> list[ShardRow]:
     """Every shard, by its number."""
     import orjson
 
-    from driftwatch.service.watching import PROGRESS
+    from driftwatch.service.watch import PROGRESS
 
     holders = {one.shard: one.holder for one in store.shard_holders() if one.remaining_seconds > 0}
     stored = store.remembered_by_shard(PROGRESS)

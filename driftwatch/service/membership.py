@@ -1,7 +1,7 @@
 """This process's part in a fleet whose pools are dealt to several: who is there, and its shards.
 
 A thread says that the process is there, renews what it holds, and takes what is free and its own by
-:mod:`driftwatch.service.dealing`. A shard that is another's by now is given back between two ticks.
+:mod:`driftwatch.service.rendezvous`. A shard that is another's by now is given back between two ticks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import structlog
 
 from driftwatch import __version__
 from driftwatch.errors import StoreError
-from driftwatch.service.dealing import dealt
 from driftwatch.service.leadership import Tenure, boot_seconds, standing
+from driftwatch.service.rendezvous import dealt
 from driftwatch.store.lease import Lease, Leases, OtherHolder
 from driftwatch.store.members import SHARD_LEASE, Member, Members
 

@@ -31,14 +31,14 @@ from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.replica_advice import EVERY_SECONDS, ReplicaAdvice
 from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule
-from driftwatch.service.shard_reading import earliest
+from driftwatch.service.shard_parts import earliest
 from driftwatch.service.shards import Shards, nothing, whole_of, whole_state
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.slow_tasks import compaction_task, in_this_process, reports_task
 from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting, Gathered
 from driftwatch.service.tick_notes import TickNotes
 from driftwatch.service.unrouted_incidents import log_unrouted
-from driftwatch.service.watching import Deciding
+from driftwatch.service.watch import Deciding
 from driftwatch.store.lease import Lease
 from driftwatch.store.store import Store
 from driftwatch.tasks.task import Executor
@@ -154,23 +154,23 @@ class Service:
         self._attempted = began = time.monotonic()
         self._questions.begin()
         now = self._clock.now()
-        watchings = self._shards.current(self._plan, now)
-        states = [one.state for one in watchings]
+        watches = self._shards.current(self._plan, now)
+        states = [one.state for one in watches]
         until_before = earliest([state.collected_until for state in states])
         if self._clock_steps.note(until_before, now):
             self._store.hasten_deliveries(now)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
-        gathered = self._collecting.gather(until_before, now, wait) if watchings else nothing(now)
+        gathered = self._collecting.gather(until_before, now, wait) if watches else nothing(now)
         ticked = self._shards.tick(
-            watchings,
+            watches,
             gathered,
             now,
             Deciding(self._plan, self._receivers, self._questions),
             self._collecting,
         )
-        self.metrics.watch.shards.set(len(watchings) if self._membership else 0)
+        self.metrics.watch.shards.set(len(watches) if self._membership else 0)
         self._outbox.wake()
-        outcome, state = whole_of(ticked), whole_state(watchings)
+        outcome, state = whole_of(ticked), whole_state(watches)
         happened = [one for each in ticked for one in each.happened]
         self._completed = time.monotonic()
         self._last_error = None

@@ -20,12 +20,12 @@ from driftwatch.errors import StoreError
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import JUDGED_SCHEMA, Outcome, State, forgotten
-from driftwatch.service.dealing import Pools, Share
 from driftwatch.service.membership import Membership
 from driftwatch.service.receivers import Receiver
-from driftwatch.service.shard_reading import brought_to, brought_to_all
+from driftwatch.service.rendezvous import Pools, Share
+from driftwatch.service.shard_parts import brought_to, brought_to_all
 from driftwatch.service.source_threads import Collecting, Gathered
-from driftwatch.service.watching import PROGRESS, Deciding, Ticked, Watching
+from driftwatch.service.watch import PROGRESS, Deciding, Ticked, Watch
 from driftwatch.store.lease import Lease
 from driftwatch.store.store import Store
 
@@ -34,7 +34,7 @@ UNWATCHED = timedelta(seconds=90)
 
 
 class Shards:
-    """The watchings of one process.
+    """The watches of one process.
 
     Args:
         store: whole.
@@ -49,35 +49,35 @@ class Shards:
     ) -> None:
         self.planning = threading.Lock()
         self._store, self._membership, self._sources = store, membership, sources
-        self._watchings: dict[Lease | None, Watching] = {}
+        self._watches: dict[Lease | None, Watch] = {}
         self._pools = Pools(plan)
         self._seconds: dict[int | None, float] = {}
         self._log: Any = structlog.get_logger()
 
-    def current(self, plan: Plan, now: datetime) -> list[Watching]:
+    def current(self, plan: Plan, now: datetime) -> list[Watch]:
         """Those of the shards that are held now; a shard that is new begins where it was left."""
         if self._membership is None:
-            if not self._watchings:
-                self._watchings = {None: Watching(self._store, plan, now, self.planning)}
-            return list(self._watchings.values())
+            if not self._watches:
+                self._watches = {None: Watch(self._store, plan, now, self.planning)}
+            return list(self._watches.values())
         held = self._membership.held()
         with self.planning:
-            self._watchings = {
-                lease: one for lease, one in self._watchings.items() if lease in held.values()
+            self._watches = {
+                lease: one for lease, one in self._watches.items() if lease in held.values()
             }
         self._membership.give_back()
         for shard, lease in held.items():
-            if lease not in self._watchings:
+            if lease not in self._watches:
                 share = Share(shard, self._membership.count)
                 store = self._store.of_shard(shard, lease)
-                watching = Watching(store, plan, now, self.planning, share)
+                watching = Watch(store, plan, now, self.planning, share)
                 with self.planning:
-                    self._watchings[lease] = watching
-        return list(self._watchings.values())
+                    self._watches[lease] = watching
+        return list(self._watches.values())
 
     def tick(
         self,
-        watchings: Sequence[Watching],
+        watches: Sequence[Watch],
         gathered: Gathered,
         now: datetime,
         deciding: Deciding,
@@ -91,11 +91,11 @@ class Shards:
         """
         plan = deciding.plan
         if self._membership is None:
-            (one,) = watchings
+            (one,) = watches
             return [one.tick(brought_to_all(gathered, self._sources), now, deciding)]
         listed = {key: t for c in gathered.collected for key, t in c.targets.items()}
         pools, ticked, errors = self._pools.of(listed, plan), [], []
-        for one in watchings:
+        for one in watches:
             assert one.share is not None  # noqa: S101 - of one shard each
             given = (gathered, self._sources, collecting, pools, now)
             began = time.monotonic()
@@ -116,25 +116,25 @@ class Shards:
     def plan_actions(self, plan: Plan, receivers: Sequence[Receiver], now: datetime) -> bool:
         """Tell receivers what people did since the last tick; whether there was anything."""
         with self.planning:
-            watchings = list(self._watchings.values())
-        planned = [one.plan_actions(plan, receivers, now) for one in watchings]
+            watches = list(self._watches.values())
+        planned = [one.plan_actions(plan, receivers, now) for one in watches]
         return any(planned)
 
     @property
     def states(self) -> list[State]:
         """What each of them goes on from."""
-        return [one.state for one in self._watchings.values()]
+        return [one.state for one in self._watches.values()]
 
     def due(self) -> None:
         """Write every detector's memory down with the next tick."""
-        for one in self._watchings.values():
+        for one in self._watches.values():
             one.due()
 
     def keep_days(self) -> None:
         """Write down the days that are over."""
         with self.planning:
-            watchings = list(self._watchings.values())
-        for one in watchings:
+            watches = list(self._watches.values())
+        for one in watches:
             one.keep_days()
 
     def unwatched(self, now: datetime) -> list[int]:
@@ -180,9 +180,9 @@ def whole_of(ticked: Sequence[Ticked]) -> Outcome:
     )
 
 
-def whole_state(watchings: Sequence[Watching]) -> State:
+def whole_state(watches: Sequence[Watch]) -> State:
     """What metrics and the log take of the state, of several shards as of one."""
-    states = [one.state for one in watchings]
+    states = [one.state for one in watches]
     if len(states) == 1:
         return states[0]
     no_state = State()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.service.membership import Membership
-from driftwatch.service.watching import PROGRESS
+from driftwatch.service.watch import PROGRESS
 from driftwatch.store.lease import Leases
 from driftwatch.store.store import Store, TickRecord
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
-from driftwatch.fleet.scenario.model import Scenario
 from service_cases import FrameSource
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.incidents.routing import Route
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool

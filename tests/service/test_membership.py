@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.errors import StoreError
-from driftwatch.service.dealing import dealt, shard_of
 from driftwatch.service.membership import Membership
+from driftwatch.service.rendezvous import dealt, shard_of
 from driftwatch.store.lease import LEADER, Leases, OtherHolder
 from driftwatch.store.store import Store
 from driftwatch.testing.postgres_server import PostgresServer

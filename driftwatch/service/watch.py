@@ -1,4 +1,4 @@
-"""Watching: the pools of one shard, or all of them, tick by tick; what is remembered, and commits.
+"""Watch: the pools of one shard, or all of them, tick by tick; what is remembered, and commits.
 
 It asks no source and sends nothing: it takes what was gathered, evaluates it, and commits what that
 decides with what is to be sent.
@@ -31,9 +31,9 @@ from driftwatch.pipeline.stored_state import (
     state_from,
 )
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.service.dealing import Share
 from driftwatch.service.planning import commit_planned
 from driftwatch.service.receivers import Receiver, planned_changes
+from driftwatch.service.rendezvous import Share
 from driftwatch.service.stored_verifications import Verifier, verification_rows
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store, TickRecord
@@ -73,7 +73,7 @@ class Ticked:
     failed: tuple[str, ...]  # tracebacks of verifications
 
 
-class Watching:
+class Watch:
     """The pools of one shard, or all of them.
 
     Args:

@@ -13,9 +13,9 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import no_looks
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import State
-from driftwatch.service.dealing import Share
+from driftwatch.service.rendezvous import Share
 from driftwatch.service.source_threads import Collecting, Gathered
-from driftwatch.service.watching import Brought
+from driftwatch.service.watch import Brought
 
 
 def earliest(each: Collection[Mapping[str, datetime]]) -> dict[str, datetime]:
