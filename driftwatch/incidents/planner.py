@@ -181,8 +181,8 @@ class _Draft:
         """Tell of silences that end soon while what they hold back still fires."""
         by_silence: dict[str, list[Incident]] = {}
         for incident in incidents:
-            held = self._held.get(incident.id)
-            by = incident.silenced_by if held is None else held.silenced_by
+            quiet = self._held.get(incident.id)
+            by = incident.silenced_by if quiet is None else quiet.silenced_by
             if by is not None and incident.acknowledged_at is None:
                 by_silence.setdefault(by, []).append(incident)
         for silence in self._silences:

@@ -1,7 +1,7 @@
 """This process's part in a fleet whose pools are dealt to several: who is there, and its shards.
 
-A thread says that the process is there, renews what it holds, and takes what is free and its own by
-:mod:`driftwatch.service.rendezvous`. A shard that is another's by now is given back between two ticks.
+A thread says that the process is there, renews what it holds, and takes what is free and its own
+(:mod:`driftwatch.service.rendezvous`). A shard that is another's by now goes between two ticks.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Membership:
             self._beaten_at = asked_at
             wanted = self._wanted(there)
             self._renew(asked_at)
-            taken = self._take(sorted(wanted - self._tenures.keys()))
+            has_new = self._take(sorted(wanted - self._tenures.keys()))
         except StoreError as error:
             if error.message != self._trouble:
                 self._log.warning("not known to be a member", reason=error.message)
@@ -115,9 +115,9 @@ class Membership:
             self._trouble = None
         with self._changing:
             self._leaving = self._tenures.keys() - wanted
-        return taken
+        return has_new
 
-    def held(self) -> dict[int, Lease]:
+    def leases(self) -> dict[int, Lease]:
         """Shard → its lease, of those that this process surely holds and is to keep."""
         with self._changing:
             now = self._clock()
@@ -188,17 +188,17 @@ class Membership:
                     self._log.warning("shard lost: another process has taken it", shard=shard)
 
     def _take(self, shards: list[int]) -> bool:
-        taken = []
+        new = []
         for shard in shards:
             asked_at = self._clock()
             answer = self._leases.take(self.name, f"{SHARD_LEASE}{shard}")
             if not isinstance(answer, OtherHolder):
-                taken.append(shard)
+                new.append(shard)
                 with self._changing:
                     self._tenures[shard] = Tenure(answer, asked_at)
-        if taken:
-            self._log.info("shards taken", shards=taken)
-        return bool(taken)
+        if new:
+            self._log.info("shards taken", shards=new)
+        return bool(new)
 
     def _release(self, shard: int, lease: Lease) -> None:
         try:

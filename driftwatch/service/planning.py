@@ -32,11 +32,11 @@ def commit_planned(
     happened: Sequence[Transition] = (),
 ) -> Mapping[str, Incident]:
     """:func:`_commit_planned`; of a shard in one transaction: other shards plan meanwhile."""
-    given = (configured, receivers, tick, before, after, happened)
+    planned = (configured, receivers, tick, before, after, happened)
     if store.shard is None:
-        return _commit_planned(store, *given)
+        return _commit_planned(store, *planned)
     with store.one_transaction():
-        return _commit_planned(store, *given)
+        return _commit_planned(store, *planned)
 
 
 def _commit_planned(

@@ -66,8 +66,8 @@ def brought_to(
         if (reached := gathered.collected_until.get(name)) is not None:
             until[name] = reached if since is None else max(reached, since)
     complete, late = collecting.progress(until, now)
-    known = replace(Sources.of(sources, names, late), elsewhere=elsewhere, looks=_looks(gathered))
-    return Brought(collected, until, complete, known)
+    listing = replace(Sources.of(sources, names, late), elsewhere=elsewhere, looks=_looks(gathered))
+    return Brought(collected, until, complete, listing)
 
 
 def _looks(gathered: Gathered) -> pl.DataFrame:
@@ -94,8 +94,8 @@ def _parted(
             own[key] = target
         elif key in state.targets:
             theirs[key] = f"the server is in pool {pool} now"
-    known = own.keys() | (state.targets.keys() - theirs.keys()) | state.departures.retired
-    keys = pl.DataFrame(sorted(known), dict.fromkeys(KEY, pl.String), orient="row")
+    every = own.keys() | (state.targets.keys() - theirs.keys()) | state.departures.retired
+    keys = pl.DataFrame(sorted(every), dict.fromkeys(KEY, pl.String), orient="row")
     scrapes = brought.scrapes
     if since is not None:
         scrapes = scrapes.filter(pl.col("time") >= since)

@@ -60,13 +60,13 @@ class Shards:
             if not self._watches:
                 self._watches = {None: Watch(self._store, plan, now, self.planning)}
             return list(self._watches.values())
-        held = self._membership.held()
+        leases = self._membership.leases()
         with self.planning:
             self._watches = {
-                lease: one for lease, one in self._watches.items() if lease in held.values()
+                lease: one for lease, one in self._watches.items() if lease in leases.values()
             }
         self._membership.give_back()
-        for shard, lease in held.items():
+        for shard, lease in leases.items():
             if lease not in self._watches:
                 share = Share(shard, self._membership.count)
                 store = self._store.of_shard(shard, lease)
@@ -97,10 +97,10 @@ class Shards:
         pools, ticked, errors = self._pools.of(listed, plan), [], []
         for one in watches:
             assert one.share is not None  # noqa: S101 - of one shard each
-            given = (gathered, self._sources, collecting, pools, now)
+            reading = (gathered, self._sources, collecting, pools, now)
             began = time.monotonic()
             try:
-                brought = brought_to(one.share, one.state, *given)
+                brought = brought_to(one.share, one.state, *reading)
                 took = self._seconds.get(one.share.shard, 0.0)
                 ticked.append(one.tick(brought, now, deciding, took))
             except Exception as error:  # noqa: BLE001 - the other shards go on
@@ -145,8 +145,8 @@ class Shards:
         return [
             shard
             for shard in range(self._membership.count)
-            if (seen := progress.get(shard)) is None
-            or now - datetime.fromisoformat(orjson.loads(seen)["ticked_at"]) > UNWATCHED
+            if (last := progress.get(shard)) is None
+            or now - datetime.fromisoformat(orjson.loads(last)["ticked_at"]) > UNWATCHED
         ]
 
 

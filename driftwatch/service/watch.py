@@ -206,8 +206,8 @@ class Watch:
             )
         for (day,), rows in days.group_by("day", maintain_order=True):
             if isinstance(day, datetime) and day.astimezone(UTC) not in stored:
-                kept = day.astimezone(UTC).isoformat().encode()
-                self.store.write_day(day, rows, {_DAYS: kept} if self.share else {})
+                start = day.astimezone(UTC).isoformat().encode()
+                self.store.write_day(day, rows, {_DAYS: start} if self.share else {})
 
     def _as_pinned(self, state: State) -> State:
         """The state with the baselines in force; read anew where a person changed them."""
@@ -221,15 +221,15 @@ class Watch:
         """The state with the open incidents of targets that were another shard's, and without those
         of targets that are.
         """
-        gone = brought.sources.elsewhere.keys() & state.targets.keys()
-        if gone:
-            kept = {k: i for k, i in state.incidents.items() if _target_of(i.target) not in gone}
-            state = replace(state, incidents=kept)
+        moved = brought.sources.elsewhere.keys() & state.targets.keys()
+        if moved:
+            own = {k: i for k, i in state.incidents.items() if _target_of(i.target) not in moved}
+            state = replace(state, incidents=own)
         listed = {key for one in brought.collected for key in one.targets}
         if new := listed - state.targets.keys():
             theirs = self.store.open_elsewhere()
-            taken = {k: i for k, i in theirs.items() if _target_of(i.target) in new}
-            state = replace(state, incidents={**taken, **state.incidents})
+            adopted = {k: i for k, i in theirs.items() if _target_of(i.target) in new}
+            state = replace(state, incidents={**adopted, **state.incidents})
         return state
 
     def _progress(self, state: State, now: datetime, took_seconds: float) -> dict[str, bytes]:

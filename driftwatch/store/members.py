@@ -125,13 +125,13 @@ class ShardList(Database):
         query = select(leases.c.name, leases.c.holder, leases.c.fence, remaining.label("left"))
         query = query.where(leases.c.name.startswith(SHARD_LEASE))
         with self._reading() as connection:
-            found = [
+            holders = [
                 ShardHolder(
                     int(row.name.removeprefix(SHARD_LEASE)), row.holder, row.fence, row.left
                 )
                 for row in connection.execute(query)
             ]
-        return sorted(found, key=lambda one: one.shard)
+        return sorted(holders, key=lambda one: one.shard)
 
 
 def shard_count(connection: Connection) -> int | None:

@@ -190,10 +190,10 @@ class Store(
         ends_so = column.startswith(SHARD_PREFIX) & column.endswith(f"/{name}", autoescape=True)
         query = select(memory_table).where((column == name) | ends_so).order_by(column)
         with self._reading() as connection:
-            found = {_shard_in(row.name): bytes(row.value) for row in connection.execute(query)}
-        if len(found) > 1:  # what a process left that watched all pools is over
-            found.pop(None, None)
-        return found
+            values = {_shard_in(row.name): bytes(row.value) for row in connection.execute(query)}
+        if len(values) > 1:  # what a process left that watched all pools is over
+            values.pop(None, None)
+        return values
 
     def whole(self) -> Store:
         """All of the database, to look at."""

@@ -44,7 +44,7 @@ def test_each_shard_says_who_watches_it_and_how_far_it_is(
         "tick_seconds": 0.25,
     }
     with Store.open(postgres_url) as store:
-        part = store.of_shard(1, member.held()[1])
+        part = store.of_shard(1, member.leases()[1])
         memory = {PROGRESS: json.dumps(progress).encode()}
         part.commit_tick(TickRecord(AT, AT, memory=memory))
     code, out, _ = run("shards", "--db", postgres_url)

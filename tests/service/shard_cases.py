@@ -48,7 +48,7 @@ COMPARED: Mapping[str, tuple[str, ...]] = {
 
 
 def fleet_of(recordings: Iterable[Path]) -> FrameSource:
-    """Each recording as a pool, the first of two servers, side by side in time, each a little later."""
+    """Each recording as a pool, the first of two servers, each begun a little later."""
     frames, targets = [], {}
     for number, path in enumerate(recordings):
         source = open_recording(path)

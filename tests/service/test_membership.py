@@ -61,7 +61,7 @@ def member(postgres_url: str) -> Iterator[Callable[..., Membership]]:
 
 
 def held(*members: Membership) -> list[set[int]]:
-    return [set(one.held()) for one in members]
+    return [set(one.leases()) for one in members]
 
 
 def test_shards_go_from_hand_to_hand(
@@ -103,7 +103,7 @@ def test_the_fence_keeps_a_shard_that_was_taken_over_from_writing(
     a.beat()
     database = postgres_url.partition("@/")[2].partition("?")[0]
     postgres.query(f"UPDATE leases SET {GONE}, fence = fence + 1", database)
-    lease = a.held()[3]
+    lease = a.leases()[3]
     with Store.open(postgres_url) as store:
         part = store.of_shard(3, lease)
         with pytest.raises(StoreError, match="taken over") as caught:
