@@ -78,7 +78,7 @@ def membership_of(
     name = name or socket.gethostname()
     membership = Membership(Leases(place, seconds), name, settings.shards, seconds, clock.now)
     try:
-        membership.join()
+        membership.join(seconds + 1.0)
         yield membership
     finally:
         membership.end()

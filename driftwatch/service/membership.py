@@ -61,14 +61,16 @@ class Membership:
         self._thread: threading.Thread | None = None
         self._log: Any = structlog.get_logger()
 
-    def join(self) -> None:
+    def join(self, patience_seconds: float = 0.0) -> None:
         """Be one of the members.
+
+        ``patience_seconds``: so long another of this name may be there: this one, before it died.
 
         Raises StoreError: ``in-use``, ``other-shards``, ``older-version``, or the database does not
         serve.
         """
         self._members.deal(self.count)
-        there = self._members.beat(self.name, self._process, __version__, self._now())
+        there = self._first_beat(self._clock() + patience_seconds)
         self._joined = True
         newer = [one for one in there if _number(one.version) > _number(__version__)]
         if newer:
@@ -79,6 +81,15 @@ class Membership:
                 code="older-version",
                 help_text=f"use {newer[0].version} here too",
             )
+
+    def _first_beat(self, until: float) -> list[Member]:
+        while True:
+            try:
+                return self._members.beat(self.name, self._process, __version__, self._now())
+            except StoreError as error:
+                if error.code != "in-use" or self._clock() > until:
+                    raise
+            self._ended.wait(0.5)
 
     def start(self, when_taken: Callable[[], None], each: Callable[[], None]) -> None:
         """Beat in a thread until :meth:`end`.

@@ -121,6 +121,16 @@ def test_two_of_one_name_are_refused(member: Callable[..., Membership]) -> None:
     again.join()
 
 
+def test_one_that_died_and_begins_again_waits_for_its_own_name(
+    member: Callable[..., Membership], postgres: PostgresServer, postgres_url: str
+) -> None:
+    member("a").join()
+    database = postgres_url.partition("@/")[2].partition("?")[0]
+    soon = "expires_at = clock_timestamp() + interval '1 second'"
+    postgres.query(f"UPDATE members SET {soon}", database)
+    member("a").join(patience_seconds=10.0)
+
+
 @pytest.mark.parametrize("ahead_seconds", [300.0, -300.0])
 def test_a_clock_five_minutes_off_watches_nothing(
     ahead_seconds: float, member: Callable[..., Membership]

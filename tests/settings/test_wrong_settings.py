@@ -72,6 +72,10 @@ WRONG = [
     "pools: 5",
     "- a",
     "a: [",
+    "shards: 16",
+    "shards: 0",
+    "database: postgresql://u@h/d\nshards: 4\nsources: [{remote_write: 'h:9096'}]",
+    "tasks: {run_by: workers}",
 ]
 
 
