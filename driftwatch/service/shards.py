@@ -55,7 +55,10 @@ class Shards:
         self._log: Any = structlog.get_logger()
 
     def current(self, plan: Plan, now: datetime) -> list[Watch]:
-        """Those of the shards that are held now; a shard that is new begins where it was left."""
+        """Those of the shards that are held now; a shard that is new begins where it was left.
+
+        One that cannot is logged, and tried again with the next tick.
+        """
         if self._membership is None:
             if not self._watches:
                 self._watches = {None: Watch(self._store, plan, now, self.planning)}
@@ -70,9 +73,13 @@ class Shards:
             if lease not in self._watches:
                 share = Share(shard, self._membership.count)
                 store = self._store.of_shard(shard, lease)
-                watching = Watch(store, plan, now, self.planning, share)
+                try:
+                    begun = Watch(store, plan, now, self.planning, share)
+                except Exception as error:  # noqa: BLE001 - the other shards go on
+                    self._log.error("shard not watched", shard=shard, reason=str(error))
+                    continue
                 with self.planning:
-                    self._watches[lease] = watching
+                    self._watches[lease] = begun
         return list(self._watches.values())
 
     def tick(

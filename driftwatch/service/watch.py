@@ -190,24 +190,16 @@ class Watch:
     def keep_days(self) -> None:
         """Write down the days that are over, once."""
         days = finished_days(self.state.detection.trend)
-        if self.share is None:
-            stored = set(self.store.day_starts())
-        else:
-            last = self.store.remembered(_DAYS)
-            until = None if last is None else datetime.fromisoformat(last.decode())
-            stored = (
-                {
-                    at.astimezone(UTC)
-                    for at in days["day"].unique()
-                    if until is not None and at <= until
-                }
-                if len(days)
-                else set()
-            )
+        last = self.store.remembered(_DAYS) if self.share else None
+        kept_until = None if last is None else datetime.fromisoformat(last.decode())
+        stored = set() if self.share else set(self.store.day_starts())
         for (day,), rows in days.group_by("day", maintain_order=True):
-            if isinstance(day, datetime) and day.astimezone(UTC) not in stored:
-                start = day.astimezone(UTC).isoformat().encode()
-                self.store.write_day(day, rows, {_DAYS: start} if self.share else {})
+            if not isinstance(day, datetime) or day.astimezone(UTC) in stored:
+                continue
+            start = day.astimezone(UTC)
+            if kept_until is None or start > kept_until:
+                written = {_DAYS: start.isoformat().encode()} if self.share else {}
+                self.store.write_day(day, rows, written)
 
     def _as_pinned(self, state: State) -> State:
         """The state with the baselines in force; read anew where a person changed them."""
