@@ -80,7 +80,7 @@ class Compaction(Database):
             if not todo:
                 return replaced
 
-    def _exchanged(self, job: Job, frames: Mapping[int, bytes], shard: int | None) -> bool:
+    def _exchanged(self, job: Job, frames: Mapping[int, bytes], shard: int | None = None) -> bool:
         """Put what a job makes in the place of its batches; False: those are others by now.
 
         ``frames``: id → bytes of the batches; SQLite gives an id that is free to another one.
