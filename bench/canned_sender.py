@@ -46,12 +46,12 @@ def main() -> None:
     session = requests.Session()
     print(len(series(page, 0, 0)), flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        one, size = series(page, asked["at_ms"], asked["scrape"]), 0
-        for first in range(0, asked["count"], _SERVERS):
-            several = range(first, min(first + _SERVERS, asked["count"]))
+        question = json.loads(line)
+        one, size = series(page, question["at_ms"], question["scrape"]), 0
+        for first in range(0, question["count"], _SERVERS):
+            several = range(first, min(first + _SERVERS, question["count"]))
             body = compressed(b"".join(one.replace(_PLACE, b"host-%05d" % i) for i in several))
-            answer = session.post(asked["url"], body, headers=HEADERS, timeout=60)
+            answer = session.post(question["url"], body, headers=HEADERS, timeout=60)
             assert answer.status_code in (200, 204), answer.text
             size += len(body)
         print(size, flush=True)

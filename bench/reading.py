@@ -71,8 +71,8 @@ class Sender:
         """One scrape of so many servers; bytes that were sent."""
         assert self._process.stdin is not None
         at_ms = round(scraped_at(scrape).timestamp() * 1000)
-        asked = {"url": url, "count": count, "at_ms": at_ms, "scrape": scrape}
-        self._process.stdin.write(json.dumps(asked) + "\n")
+        question = {"url": url, "count": count, "at_ms": at_ms, "scrape": scrape}
+        self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         return self._line()
 

@@ -99,9 +99,12 @@ class Membership:
 
         def work() -> None:
             while not self._ended.is_set():
-                if self.beat():
-                    when_taken()
-                each()
+                try:
+                    if self.beat():
+                        when_taken()
+                    each()
+                except Exception as error:  # noqa: BLE001 - what it holds is renewed all the same
+                    self._log.error("not expected", member=self.name, reason=repr(error))
                 self._ended.wait(self._seconds / 6)
 
         self._thread = threading.Thread(target=work, name="driftwatch member", daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -109,6 +110,24 @@ def test_the_fence_keeps_a_shard_that_was_taken_over_from_writing(
         with pytest.raises(StoreError, match="taken over") as caught:
             part.write_day(datetime(2026, 3, 1, tzinfo=UTC), pl.DataFrame())
     assert caught.value.code == "lease-lost"
+
+
+def test_what_fails_beside_a_beat_does_not_end_the_beats(
+    member: Callable[..., Membership],
+) -> None:
+    one, calls = member("a"), list[int]()
+    one._seconds = 0.3
+
+    def fails() -> None:
+        calls.append(1)
+        raise RuntimeError("slack")
+
+    one.join()
+    one.start(lambda: None, fails)
+    deadline = time.monotonic() + 20
+    while len(calls) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(calls) >= 3
 
 
 def test_two_of_one_name_are_refused(member: Callable[..., Membership]) -> None:
