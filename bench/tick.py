@@ -40,7 +40,7 @@ from pathlib import Path
 import polars as pl
 from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, Text, instances, scraped_at
 
-from driftwatch.cli.allocator import ALLOCATOR
+from driftwatch.cli.allocator import ALLOCATOR, give_memory_back
 from driftwatch.collect.schema import Collected
 from driftwatch.pipeline.state import HISTORY, Outcome, State
 from driftwatch.pipeline.stored_state import memory_of
@@ -121,6 +121,7 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
     plan = plan_of_rules(())
     state = State(collected_until={"bench": START})
     tables = Tables(names)
+    store = Store.open(folder / "driftwatch.db")
     # fed scrapes are of the same targets, labels included: others would be other servers
     way.prepare(names, 0, 1)
     targets = dict(way.collect(START, scraped_at(1)).targets)
@@ -131,7 +132,9 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
         nonlocal scrape
         for n in range(scrape, upto):
             collected = Collected(tables.at(n), targets)
-            state, _ = evaluate(state, [collected], scraped_at(n + 1), plan)
+            state, outcome = evaluate(state, [collected], scraped_at(n + 1), plan, store=store)
+            if len(outcome.rows):
+                committed(store, state, outcome)
         scrape = upto
         return state
 
@@ -147,7 +150,7 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
         collected = way.collect(since, scraped_at(scrape))
         read = time.perf_counter()
         found.peak_reading = max(found.peak_reading, peak_again())
-        state, outcome = evaluate(state, [collected], scraped_at(scrape), plan)
+        state, outcome = evaluate(state, [collected], scraped_at(scrape), plan, store=store)
         ended = time.perf_counter()
         found.peak_evaluating = max(found.peak_evaluating, peak_again())
         assert collected.scrapes.height == len(names) * scrapes, collected.problems[:3]
@@ -155,7 +158,7 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
         targets = dict(collected.targets)
         return state, outcome, ended - began, read - began
 
-    with Store.open(folder / "driftwatch.db") as store:
+    with store:
         state = fed(state, PER_MINUTE * WARM_MINUTES)
         gc.collect()
         found.before = memory("VmRSS")
@@ -165,10 +168,11 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
             assert len(outcome.rows) == count
             assert not outcome.rows["restarted"].any()
             assert outcome.rows["effective_batch_size"].null_count() == 0
+            commit = committed(store, state, outcome)
             if n:  # the first one meets every series for the first time
                 found.ticks.append(seconds)
                 found.reading.append(reading)
-                found.commit.append(committed(store, state, outcome))
+                found.commit.append(commit)
         steady_peaks = found.peak_reading, found.peak_evaluating
         state, outcome, found.joining, _ = ticked(state, grown_fleet)
         found.peak_joining = max(found.peak_reading, found.peak_evaluating)
@@ -262,6 +266,7 @@ def main() -> int:
     asked.add_argument("--one", choices=("text", "json"), help=argparse.SUPPRESS)
     given = asked.parse_args()
     if given.one:
+        give_memory_back()
         with tempfile.TemporaryDirectory() as folder:
             found = measure(given.one, given.targets[0], given.scrapes, Path(folder))
         print(json.dumps(vars(found)))
