@@ -129,7 +129,7 @@ def serve(
         hangups.listen()  # what is on its way from now on is to end
         service.start()
         if membership is not None and leadership is not None:
-            membership.start(service.tick_soon, partial(_lead, leadership, service, hangups))
+            membership.start(service.tick_soon, partial(_lead, leadership, membership, service, hangups))
         log.info(
             "watching",
             rules=reload.rules,
@@ -168,9 +168,13 @@ def _led(leadership: Leadership, hangups: Hangups, reload: Reload, page: str) ->
     return leads
 
 
-def _lead(leadership: Leadership, service: Service, hangups: Hangups) -> None:
-    """Lead the processes that share the shards, where none does."""
-    if leadership.lease is None and leadership.campaign():
+def _lead(
+    leadership: Leadership, membership: Membership, service: Service, hangups: Hangups
+) -> None:
+    """Lead the processes that share the shards, where none does and this one's clock is right."""
+    if membership.is_clock_wrong:
+        leadership.resign()
+    elif leadership.lease is None and leadership.campaign():
         leadership.keep(hangups.end)
         service.lead(leadership.lease)
 

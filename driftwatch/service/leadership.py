@@ -159,6 +159,18 @@ class Leadership:
                 self._log.warning("lease not given back", reason=error.message)
         self._leases.close()
 
+    def resign(self) -> None:
+        """Give the lease back for good, where this process has it: it ends as one that lost it."""
+        tenure = self._tenure
+        if tenure is None or tenure.lost:
+            return
+        self._tenure = Tenure(tenure.lease, tenure.renewed_at, lost=True)
+        self._log.error("leads no more: its clock is wrong", fence=tenure.lease.fence)
+        try:
+            self._leases.release(tenure.lease)
+        except StoreError as error:
+            self._log.warning("lease not given back", reason=error.message)
+
     def why_not_ready(self) -> str | None:
         """Why this process does not watch; None: it leads."""
         if self._tenure is None:
@@ -182,7 +194,7 @@ class Leadership:
     def _renew(self) -> bool:
         """Renew once; True: it was taken."""
         tenure = self._tenure
-        if tenure is None:
+        if tenure is None or tenure.lost:
             return False
         asked_at = self._clock()
         try:

@@ -54,7 +54,7 @@ class Membership:
         self._tenures: dict[int, Tenure] = {}
         self._leaving: set[int] = set()
         self._joined = False
-        self._beaten_at = clock()
+        self._looked_at = clock()  # when the database served it, or refused
         self._why_not: str | None = None  # why it is to watch nothing
         self._trouble: str | None = None
         self._ended = threading.Event()
@@ -115,7 +115,6 @@ class Membership:
         asked_at = self._clock()
         try:
             there = self._members.beat(self.name, self._process, __version__, self._now())
-            self._beaten_at = asked_at
             wanted = self._wanted(there)
             self._renew(asked_at)
             has_new = self._take(sorted(wanted - self._tenures.keys()))
@@ -124,6 +123,8 @@ class Membership:
                 self._log.warning("not known to be a member", reason=error.message)
             self._trouble = error.message
             return False
+        finally:
+            self._looked_at = self._clock()
         if self._trouble is not None:
             self._log.info("a member again", name=self.name)
             self._trouble = None
@@ -155,11 +156,16 @@ class Membership:
             return f"not known to be a member: {self._trouble}"
         return self._why_not
 
+    @property
+    def is_clock_wrong(self) -> bool:
+        """Its clock is far from the database's: what it would send would be late, or early."""
+        return self._why_not is not None
+
     def why_unhealthy(self) -> str | None:
-        """Why it should be restarted; None: it should not."""
-        silent = self._clock() - self._beaten_at
+        """Why it should be restarted; None: it should not, as where the database is away."""
+        silent = self._clock() - self._looked_at
         if silent > max(10 * self._seconds, 120.0):
-            return f"not a member for {silent:.0f} s: {self._trouble}"
+            return f"no look at the members for {silent:.0f} s"
         return None
 
     def end(self) -> None:

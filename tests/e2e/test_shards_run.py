@@ -20,6 +20,13 @@ from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 
 POOLS, SHARDS = 4, 8
 INTERVAL_SECONDS = 5.0  # a lease is no shorter
+RUN = "from driftwatch.cli.main import main; main()"
+OTHER_CLOCK = """
+from datetime import timedelta
+from driftwatch.clock import SystemClock
+right = SystemClock.now
+SystemClock.now = lambda self: right(self) + timedelta(seconds={seconds})
+"""
 
 
 def free_port() -> int:
@@ -37,7 +44,10 @@ class Fleet:
         self.ports: dict[str, int] = {}
         self._pages = pages
 
-    def start(self, name: str, **more: Any) -> subprocess.Popen[str]:
+    def start(
+        self, name: str, clock_seconds: float = 0.0, **more: Any
+    ) -> subprocess.Popen[str]:
+        """One more process; ``clock_seconds``: how far its clock is ahead."""
         self.ports[name] = free_port()
         sources = [
             {"pages": [url], "labels": {"instance": f"pool-{n}:8000", "namespace": f"pool-{n}"}}
@@ -53,9 +63,9 @@ class Fleet:
         }
         config = self.folder / f"{name}.yaml"
         config.write_text(json.dumps(document))
-        command = [sys.executable, "-c", "from driftwatch.cli.main import main; main()"]
+        program = RUN if not clock_seconds else OTHER_CLOCK.format(seconds=clock_seconds) + RUN
         self.running[name] = subprocess.Popen(
-            [*command, "run", "-c", str(config), "--name", name],
+            [sys.executable, "-c", program, "run", "-c", str(config), "--name", name],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -63,9 +73,8 @@ class Fleet:
 
     def shards(self) -> dict[int, str | None]:
         """Shard → who watches it, as ``driftwatch shards --json`` has it."""
-        command = [sys.executable, "-c", "from driftwatch.cli.main import main; main()"]
         ran = subprocess.run(
-            [*command, "shards", "--db", self.url, "--json"],
+            [sys.executable, "-c", RUN, "shards", "--db", self.url, "--json"],
             capture_output=True,
             text=True,
             check=False,
@@ -74,14 +83,22 @@ class Fleet:
             return {}
         return {row["shard"]: row["process"] for row in json.loads(ran.stdout)["shards"]}
 
+    def value(self, name: str, metric: str) -> float | None:
+        """A metric of one of them."""
+        for line in self.page(name, "/metrics").splitlines():
+            if line.startswith(f"{metric} "):
+                return float(line.split()[1])
+        return None
+
     def targets(self, name: str) -> float | None:
         """How many targets one of them watches, as its own metrics have it."""
+        return self.value(name, "driftwatch_targets")
+
+    def page(self, name: str, path: str) -> str:
+        """A page of one of them; nothing where it does not answer."""
         with suppress(requests.RequestException):
-            page = requests.get(f"http://127.0.0.1:{self.ports[name]}/metrics", timeout=2).text
-            for line in page.splitlines():
-                if line.startswith("driftwatch_targets "):
-                    return float(line.split()[1])
-        return None
+            return requests.get(f"http://127.0.0.1:{self.ports[name]}{path}", timeout=2).text
+        return ""
 
     def close(self) -> None:
         for one in self.running.values():
@@ -149,3 +166,13 @@ def test_what_does_not_fit_is_refused(fleet: Fleet) -> None:
         assert said in words
         assert other.returncode != 0
         fleet.running = {"a": first}
+
+
+def test_a_process_whose_clock_is_wrong_neither_watches_nor_leads(fleet: Fleet) -> None:
+    fleet.start("late", clock_seconds=-300.0)
+    waited(lambda: "its clock is 300 s behind" in fleet.page("late", "/-/ready"), 60)
+    fleet.start("right")
+    waited(lambda: fleet.value("right", "driftwatch_leader") == 1.0, 60)
+    waited(lambda: fleet.targets("right") == POOLS, 60)
+    assert fleet.value("late", "driftwatch_leader") == 0.0
+    assert set(fleet.shards().values()) == {"right"}

@@ -16,8 +16,9 @@ from driftwatch.errors import StoreError
 from driftwatch.service.membership import Membership
 from driftwatch.service.rendezvous import dealt, shard_of
 from driftwatch.store.lease import LEADER, Leases, OtherHolder
+from driftwatch.store.migrate import upgrade_database
 from driftwatch.store.store import Store
-from driftwatch.testing.postgres_server import PostgresServer
+from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
 
 COUNT, SECONDS = 16, 60.0
 NAMES = st.sets(st.text("abcdefgh0123456789-", min_size=1, max_size=12), min_size=1, max_size=8)
@@ -220,3 +221,35 @@ def test_a_database_that_does_not_answer_costs_nothing_but_time(
     one.beat()
     assert held(one) == shards
     assert one.why_not_ready() is None
+
+
+@pytest.mark.skipif(not installed(), reason=NOT_INSTALLED)
+def test_a_database_that_is_away_is_no_reason_to_restart() -> None:
+    """A process that is restarted meanwhile cannot begin, and comes back late."""
+    with PostgresServer() as server:
+        name = server.new_database()
+        upgrade_database(server.url(name))
+        place = place_of(server.url(name))
+        assert isinstance(place, PostgresPlace)
+        seconds = [0.0]
+        one = Membership(
+            *(Leases(place, SECONDS), "a", COUNT, SECONDS),
+            lambda: datetime.now(UTC),
+            lambda: seconds[0],
+        )
+        one.join()
+        assert one.beat()
+        server.stop("immediate")
+        seconds[0] += 3600
+        assert not one.beat()
+        assert one.leases() == {}
+        assert one.why_not_ready() is not None
+        assert one.why_unhealthy() is None
+        server.start()
+        one.beat()
+        assert one.why_not_ready() is None
+        assert set(one.leases()) == set(range(COUNT))
+        # a thread that hangs is one
+        seconds[0] += 3600
+        assert one.why_unhealthy() == "no look at the members for 3600 s"
+        one.end()
