@@ -4,8 +4,7 @@
 
 Real processes of ``driftwatch run`` at the default interval, on a real PostgreSQL, over recorded
 pages. Per shard that changes hands: seconds from the signal (or from the start of the comer) to the
-first tick of its pools that another process commits, and between the last tick of the one and the
-first tick of the other.
+first tick of its pools that another process commits.
 """
 
 from __future__ import annotations
@@ -20,14 +19,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+from driftwatch.service.rendezvous import dealt
 from driftwatch.store.migrate import upgrade_database
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 from driftwatch.testing.postgres_server import PostgresServer
 
 PAGES = Path(__file__).resolve().parents[2] / "shared/data/vllm-0.32/run_cap/scrapes.jsonl.gz"
 POOLS, SHARDS = 12, 16
+WATCHED_SECONDS = 50.0  # after each change
 _PROGRESS = (
     "SELECT substr(l.name, 7)::int, l.holder, m.value FROM leases l "
     "JOIN memory m ON m.name = 'shard-' || substr(l.name, 7) || '/tick.progress' "
@@ -56,7 +58,7 @@ class Fleet:
         config.write_text(json.dumps(document))
         command = [sys.executable, "-c", "from driftwatch.cli.main import main; main()"]
         with (self._folder / f"{name}.log").open("a") as log:
-            self.running[name] = subprocess.Popen(  # noqa: S603 - this program
+            self.running[name] = subprocess.Popen(
                 [*command, "run", "-c", str(config), "--name", name], stderr=log
             )
 
@@ -74,11 +76,9 @@ class Fleet:
         """Wait until every process has its shards, and each has ticked."""
         until = time.monotonic() + 180
         while True:
-            before = self.ticked()
-            time.sleep(5)
+            time.sleep(1)
             now = self.ticked()
-            same = len(now) == SHARDS and all(before.get(s, ("",))[0] == now[s][0] for s in now)
-            if same and {holder for holder, _ in now.values()} == set(self.running):
+            if {s: holder for s, (holder, _) in now.items()} == dealt(SHARDS, self.running):
                 break
             if time.monotonic() > until:
                 raise TimeoutError(now)
@@ -91,14 +91,14 @@ class Fleet:
             one.wait()
 
 
-def changed_hands(fleet: Fleet, act: Callable[[], None], goal_seconds: float) -> list[float]:
+def changed_hands(fleet: Fleet, act: Callable[[], None]) -> list[float]:
     """Seconds until each shard that goes to another process had its first tick there."""
     before = fleet.ticked()
     began = time.monotonic()
     act()
     seen: dict[int, float] = {}
     last: dict[int, str] = {shard: at for shard, (_, at) in before.items()}
-    while time.monotonic() - began < goal_seconds + 25:
+    while time.monotonic() - began < WATCHED_SECONDS:
         for shard, (holder, at) in fleet.ticked().items():
             if holder != before[shard][0] and at != last[shard] and shard not in seen:
                 seen[shard] = time.monotonic() - began
@@ -106,6 +106,21 @@ def changed_hands(fleet: Fleet, act: Callable[[], None], goal_seconds: float) ->
                 last[shard] = at
         time.sleep(0.1)
     return sorted(seen.values())
+
+
+def measured(fleet: Fleet, rounds: int) -> dict[str, list[float]]:
+    """Way to change hands → seconds of each shard that did; the oldest process is killed first."""
+    taken: dict[str, list[float]] = {"kill -9": [], "SIGTERM": [], "joining": []}
+    for turn in range(rounds):
+        gone, comer = next(iter(fleet.running)), f"q{turn}"
+        fleet.settled()
+        taken["kill -9"] += changed_hands(fleet, partial(fleet.end, gone, signal.SIGKILL))
+        fleet.settled()
+        taken["joining"] += changed_hands(fleet, partial(fleet.start, comer))
+        fleet.settled()
+        taken["SIGTERM"] += changed_hands(fleet, partial(fleet.end, comer, signal.SIGTERM))
+        fleet.start(gone)
+    return taken
 
 
 def main() -> int:
@@ -119,27 +134,12 @@ def main() -> int:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             server = stack.enter_context(PostgresServer())
-            pages = [
-                stack.enter_context(ReplayedExposition(recorded)).url for _ in range(POOLS)
-            ]
+            pages = [stack.enter_context(ReplayedExposition(recorded)).url for _ in range(POOLS)]
             fleet = Fleet(folder, server, pages)
             stack.callback(fleet.close)
             for number in range(count):
                 fleet.start(f"p{number}")
-            taken: dict[str, list[float]] = {"kill -9": [], "SIGTERM": [], "joining": []}
-            for turn in range(arguments.rounds):
-                fleet.settled()
-                # the one that leads first: it is the oldest
-                gone, comer = next(iter(fleet.running)), f"q{turn}"
-                for way, act in (
-                    ("kill -9", lambda name=gone: fleet.end(name, signal.SIGKILL)),
-                    ("joining", lambda name=comer: fleet.start(name)),
-                    ("SIGTERM", lambda name=comer: fleet.end(name, signal.SIGTERM)),
-                ):
-                    taken[way] += changed_hands(fleet, act, 30.0)
-                    fleet.settled()
-                fleet.start(gone)
-            for way, seconds in taken.items():
+            for way, seconds in measured(fleet, arguments.rounds).items():
                 print(
                     f"{count} processes, {way}: {len(seconds)} shards, "
                     f"median {statistics.median(seconds):.1f} s, worst {max(seconds):.1f} s",

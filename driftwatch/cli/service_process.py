@@ -129,7 +129,9 @@ def serve(
         hangups.listen()  # what is on its way from now on is to end
         service.start()
         if membership is not None and leadership is not None:
-            membership.start(service.tick_soon, partial(_lead, leadership, membership, service, hangups))
+            membership.start(
+                service.tick_soon, partial(_lead, leadership, membership, service, hangups)
+            )
         log.info(
             "watching",
             rules=reload.rules,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -45,16 +45,19 @@ def command(as_json: bool, history: History) -> int:
     """List the shards: who watches each, how far it is, what a tick costs; then the processes.
 
     With several driftwatch run on one PostgreSQL, `shards` deals the pools to them. Piped, each
-    line is one shard. Exit 1 if nobody watches one.
+    line is one shard. Exit 1 if nobody watches one, or one had no tick for 90 s.
     """
     from driftwatch.cli.database import database_of
     from driftwatch.clock import SystemClock
+    from driftwatch.service.shards import unwatched
+    from driftwatch.service.watch import progress_by_shard
     from driftwatch.store.store import Store
 
     now = SystemClock().now()
     with Store.open(database_of(history.db, history.config), migrate=False) as store:
         count = store.shard_count()
         rows = [] if count is None else shard_rows(store, count)
+        silent = [] if count is None else unwatched(progress_by_shard(store), count, now)
         there = [] if count is None else store.members()
     members = [one for one in there if one.remaining_seconds > 0]
     if as_json:
@@ -63,20 +66,20 @@ def command(as_json: bool, history: History) -> int:
         click.echo("one process watches all pools; `shards: 16` deals them to several", err=True)
     else:
         _print(rows, members, now)
-    return EXIT_ANSWERED if all(row.process is not None for row in rows) else EXIT_PROBLEM
+        _warn(rows, silent)
+    is_watched = not silent and all(row.process is not None for row in rows)
+    return EXIT_ANSWERED if is_watched else EXIT_PROBLEM
 
 
 def shard_rows(store: Store, count: int) -> list[ShardRow]:
     """Every shard, by its number."""
-    import orjson
-
-    from driftwatch.service.watch import PROGRESS
+    from driftwatch.service.watch import progress_by_shard
 
     holders = {one.shard: one.holder for one in store.shard_holders() if one.remaining_seconds > 0}
-    stored = store.remembered_by_shard(PROGRESS)
+    stored = progress_by_shard(store)
     rows = []
     for shard in range(count):
-        progress: Mapping[str, Any] = orjson.loads(stored[shard]) if shard in stored else {}
+        progress = stored.get(shard, {})
         rows.append(
             ShardRow(
                 shard,
@@ -101,7 +104,6 @@ def _print(rows: Sequence[ShardRow], members: Sequence[Member], now: datetime) -
     for line in lines(HEADER, short, full):
         click.echo(line)
     if not sys.stdout.isatty():
-        _warn(rows)
         return
     click.echo()
     each = [
@@ -116,14 +118,18 @@ def _print(rows: Sequence[ShardRow], members: Sequence[Member], now: datetime) -
     ]
     for line in lines(_PROCESSES, each, each):
         click.echo(line)
-    _warn(rows)
 
 
-def _warn(rows: Sequence[ShardRow]) -> None:
-    unwatched = [str(row.shard) for row in rows if row.process is None]
-    if unwatched:
-        shards = plural(len(unwatched), "shard")
-        click.echo(f"nobody watches {shards}: {', '.join(unwatched)}", err=True)
+def _warn(rows: Sequence[ShardRow], silent: Sequence[int]) -> None:
+    free = [row.shard for row in rows if row.process is None]
+    failing = [shard for shard in silent if shard not in free]
+    for shards, said, help_text in (
+        (free, "nobody watches {}", ""),
+        (failing, "no tick of {} for 90 s", "; the log of its process has the reason"),
+    ):
+        if shards:
+            words = said.format(plural(len(shards), "shard"))
+            click.echo(f"{words}: {', '.join(map(str, shards))}{help_text}", err=True)
 
 
 def _cells(row: ShardRow, now: datetime | None) -> tuple[str, ...]:

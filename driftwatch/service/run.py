@@ -115,7 +115,7 @@ class Service:
         self._answering = Answering()
         self._clock_steps = ClockSteps()
         self._heartbeat: Heartbeat | None = None
-        self._stopping = threading.Event()
+        self._stopping, self._again = threading.Event(), threading.Event()
         self._slack_actions = SlackActions(store, clock.now, self.metrics)
         self._scheduler = _scheduler()
         own = in_this_process(store, lambda: (self._plan, self._reports))
@@ -150,10 +150,20 @@ class Service:
         with self._deciding:
             return self._tick()
 
+    def _tick_in_turn(self) -> None:
+        """A tick, and another one at once where shards were taken meanwhile."""
+        self.tick_once()
+        while self._again.is_set() and not self._stopping.is_set():
+            self.tick_once()
+
     def _tick(self) -> Outcome:
         self._attempted = began = time.monotonic()
+        self._again.clear()
         self._questions.begin()
         now = self._clock.now()
+        if self._membership is not None and self._may_send():
+            # first: a shard whose ticks fail is one of them
+            self.metrics.watch.unwatched.set(len(self._shards.unwatched(now)))
         watches = self._shards.current(self._plan, now)
         states = [one.state for one in watches]
         until_before = earliest([state.collected_until for state in states])
@@ -178,8 +188,6 @@ class Service:
         self._notes.sources(self._sources, gathered)
         complete = self.replica_advice.with_capacity(outcome, state, self._plan)
         self._notes.tick(complete, state, self._plan.enabled, self._completed - began, now)
-        if self._membership is not None and self._may_send():
-            self.metrics.watch.unwatched.set(len(self._shards.unwatched(now)))
         if self._heartbeat is not None:
             self._heartbeat.ticked(self._why_withheld(gathered, now))
         failed = [one for each in ticked for one in each.failed]
@@ -228,7 +236,7 @@ class Service:
         add = self._scheduler.add_job
         first = datetime.now(UTC)
         add(
-            self.tick_once,
+            self._tick_in_turn,
             "interval",
             seconds=self._interval_seconds,
             id="tick",
@@ -256,7 +264,8 @@ class Service:
         self._slack_actions.start(self._receivers)
 
     def tick_soon(self) -> None:
-        """Tick now, as shards were taken."""
+        """Tick now, as shards were taken; after the tick under way."""
+        self._again.set()
         if self._scheduler.running:
             self._scheduler.modify_job("tick", next_run_time=datetime.now(UTC))
 

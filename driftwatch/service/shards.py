@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import orjson
 import polars as pl
 import structlog
 
@@ -25,7 +24,7 @@ from driftwatch.service.receivers import Receiver
 from driftwatch.service.rendezvous import Pools, Share
 from driftwatch.service.shard_parts import brought_to, brought_to_all
 from driftwatch.service.source_threads import Collecting, Gathered
-from driftwatch.service.watch import PROGRESS, Deciding, Ticked, Watch
+from driftwatch.service.watch import Deciding, Ticked, Watch, progress_by_shard
 from driftwatch.store.lease import Lease
 from driftwatch.store.store import Store
 
@@ -148,13 +147,17 @@ class Shards:
         """Shards that nobody watches."""
         if self._membership is None:
             return []
-        progress = self._store.remembered_by_shard(PROGRESS)
-        return [
-            shard
-            for shard in range(self._membership.count)
-            if (last := progress.get(shard)) is None
-            or now - datetime.fromisoformat(orjson.loads(last)["ticked_at"]) > UNWATCHED
-        ]
+        return unwatched(progress_by_shard(self._store), self._membership.count, now)
+
+
+def unwatched(progress: Mapping[int, Mapping[str, Any]], count: int, now: datetime) -> list[int]:
+    """Shards without a tick for :data:`UNWATCHED`, whoever has them."""
+    return [
+        shard
+        for shard in range(count)
+        if shard not in progress
+        or now - datetime.fromisoformat(progress[shard]["ticked_at"]) > UNWATCHED
+    ]
 
 
 def nothing(now: datetime) -> Gathered:

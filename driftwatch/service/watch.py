@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import orjson
 import polars as pl
@@ -237,6 +239,18 @@ class Watch:
             "tick_seconds": round(took_seconds, 3),
         }
         return {PROGRESS: orjson.dumps(progress, option=orjson.OPT_SORT_KEYS)}
+
+
+def progress_by_shard(store: Store) -> dict[int, Mapping[str, Any]]:
+    """What each shard's last tick said of it; nothing of one where that cannot be read."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for shard, stored in store.remembered_by_shard(PROGRESS).items():
+        with suppress(ValueError, TypeError, KeyError):
+            progress = orjson.loads(stored)
+            datetime.fromisoformat(progress["ticked_at"])
+            if shard is not None:
+                found[shard] = progress
+    return found
 
 
 def _target_of(labels: Mapping[str, str]) -> TargetKey | None:

@@ -47,8 +47,18 @@ def test_each_shard_says_who_watches_it_and_how_far_it_is(
         part = store.of_shard(1, member.leases()[1])
         memory = {PROGRESS: json.dumps(progress).encode()}
         part.commit_tick(TickRecord(AT, AT, memory=memory))
-    code, out, _ = run("shards", "--db", postgres_url)
-    assert code == 0
+        code, out, words = run("shards", "--db", postgres_url)
+        # they have a process, but it does not get through a tick of them
+        assert code == 1
+        said = "no tick of 2 shards for 90 s: 0, 1; the log of its process has the reason"
+        assert words.splitlines()[-1] == said
+        for shard, lease in member.leases().items():
+            ticked = {**progress, "ticked_at": datetime.now(UTC).isoformat()}
+            memory = {PROGRESS: json.dumps(ticked).encode()}
+            store.of_shard(shard, lease).commit_tick(TickRecord(AT, AT, memory=memory))
+        assert run("shards", "--db", postgres_url)[0] == 0
+        part.commit_tick(TickRecord(AT, AT, memory={PROGRESS: b"\x00\xff"}))
+        assert run("shards", "--db", postgres_url)[0] == 1
     assert out.splitlines()[-2:] == [
         "0\tpod-0\t-\t-\t-\t-\t-",
         "1\tpod-0\t3\t40\t-\t2026-03-02T09:30:00Z\t0.25 s",

@@ -44,9 +44,7 @@ class Fleet:
         self.ports: dict[str, int] = {}
         self._pages = pages
 
-    def start(
-        self, name: str, clock_seconds: float = 0.0, **more: Any
-    ) -> subprocess.Popen[str]:
+    def start(self, name: str, clock_seconds: float = 0.0, **more: Any) -> subprocess.Popen[str]:
         """One more process; ``clock_seconds``: how far its clock is ahead."""
         self.ports[name] = free_port()
         sources = [
