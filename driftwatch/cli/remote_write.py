@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import click
+
+from driftwatch.errors import UsageError
+
+_EXAMPLE = "driftwatch remote-write http://driftwatch:9464/api/v1/write"
 
 
 @click.command()
@@ -25,6 +31,16 @@ def command(urls: tuple[str, ...], by: tuple[str, ...], token_file: str | None) 
     import yaml
 
     from driftwatch.collect.remote_write.sender import remote_write_section
+    from driftwatch.settings.values import http_url
 
+    for url in urls:
+        try:
+            http_url(url)
+        except ValueError as error:
+            raise UsageError(f"{url}: {error}", help_text=_EXAMPLE) from None
+        if urlsplit(url).path != "/api/v1/write":
+            raise UsageError(
+                f"{url}: driftwatch takes samples at /api/v1/write", help_text=_EXAMPLE
+            )
     section = {"remote_write": remote_write_section(urls, by, token_file)}
     click.echo(yaml.safe_dump(section, sort_keys=False, width=100), nl=False)

@@ -79,7 +79,10 @@ def command(
 
         named = (history.recordings, history.db, history.config, history.pins)
         if any(named) or any(history.serving.values()):
-            raise UsageError("--merge names what it reads: no other history beside it")
+            raise UsageError(
+                "--merge names all that is read",
+                help_text="leave out --db, -c, --recording, --pins and vLLM's settings",
+            )
         material = material_of_regions(regions, chosen, before)
     else:
         gather_from = _from_store if history.is_stored else _from_recordings

@@ -92,7 +92,7 @@ def command(config: Path, once: bool, name: str | None) -> int:
     with (
         Store.open(settings.database_place) as store,
         store.tick_lock(),
-        leadership_of(settings, metrics) as leadership,
+        leadership_of(settings, metrics, name) as leadership,
         membership_of(settings, name, clock) as membership,
     ):
         if membership is None and (count := store.shard_count()) is not None:

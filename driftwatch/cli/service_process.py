@@ -43,7 +43,9 @@ class Decided:
 
 
 @contextmanager
-def leadership_of(settings: Settings, metrics: OwnMetrics) -> Iterator[Leadership | None]:
+def leadership_of(
+    settings: Settings, metrics: OwnMetrics, name: str | None
+) -> Iterator[Leadership | None]:
     """This process's part in the lease of a PostgreSQL; None on SQLite, where a lock is enough."""
     place = settings.database_place
     if not isinstance(place, PostgresPlace):
@@ -51,7 +53,8 @@ def leadership_of(settings: Settings, metrics: OwnMetrics) -> Iterator[Leadershi
         yield None
         return
     seconds = lease_seconds(settings.interval)
-    leadership = Leadership(Leases(place, seconds), seconds)
+    member = (name or socket.gethostname()) if settings.shards > 1 else None
+    leadership = Leadership(Leases(place, seconds), seconds, member=member)
     metrics.watch.leader.set_function(lambda: float(leadership.may_act()))
     metrics.watch.fence.set_function(
         lambda: float(leadership.lease.fence if leadership.lease else 0)

@@ -61,7 +61,12 @@ def command(as_json: bool, history: History) -> None:
         print_json({"schema_version": 1, "queues": queues or None, "dead": dead})
         return
     waits = [
-        (queue, str(one.waiting), str(one.running), duration(one.oldest_waiting_seconds))
+        (
+            queue,
+            str(one.waiting),
+            str(one.running),
+            duration(one.oldest_waiting_seconds) if one.waiting else "-",
+        )
         for queue, one in counts.items()
     ]
     _print(QUEUES_HEADER, waits, [("queue", *one) for one in waits])

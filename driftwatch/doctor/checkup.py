@@ -20,6 +20,7 @@ from driftwatch.doctor.gpus import gpu_inputs
 from driftwatch.doctor.needs import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
 from driftwatch.doctor.scrapes import (
+    REMOTE_WRITE,
     SourceAnswer,
     answers,
     clocks,
@@ -86,7 +87,8 @@ def checkup(
     of_targets += [one for one in of_gpus if isinstance(one, TargetCheck)]
 
     checks = list(answers(inputs.sources, inputs.interval_seconds))
-    if not targets:
+    kinds = {one.kind for one in inputs.sources}
+    if not targets and kinds != {REMOTE_WRITE}:
         checks.append(
             Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
         )

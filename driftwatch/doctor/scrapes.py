@@ -59,8 +59,9 @@ def answers(sources: Iterable[SourceAnswer], interval_seconds: float) -> Iterato
     """One check per source, one for each of its first problems, one for the time a tick takes."""
     for source in sources:
         if source.kind == REMOTE_WRITE:
-            what = "only the running service hears its senders: see driftwatch_remote_write_*"
-            yield Check("WARNING", source.name, what, setting=source.setting)
+            what = "senders write to driftwatch run alone, so doctor cannot see their servers"
+            fix = "read /doctor of driftwatch web, and driftwatch_remote_write_* of driftwatch run"
+            yield Check("WARNING", source.name, what, fix=fix, setting=source.setting)
             continue
         is_gpu = source.kind in ("dcgm", "nvml")
         brings = "GPU readings" if is_gpu else "scrapes"

@@ -65,14 +65,20 @@ def standing(tenure: Tenure, now: float, seconds: float) -> Standing:
 class Leadership:
     """This process's part in the lease: first :meth:`campaign` until it is taken, then it is kept.
 
-    ``seconds``: how long a lease lasts; ``clock``: seconds that only grow.
+    ``seconds``: how long a lease lasts; ``clock``: seconds that only grow; ``member``: the name of
+    a process that watches shards whether it leads or not.
     """
 
     def __init__(
-        self, leases: Leases, seconds: float, clock: Callable[[], float] = boot_seconds
+        self,
+        leases: Leases,
+        seconds: float,
+        clock: Callable[[], float] = boot_seconds,
+        member: str | None = None,
     ) -> None:
         self._leases, self._seconds, self._clock = leases, seconds, clock
-        self._holder = f"{socket.gethostname()}/{os.getpid()}"
+        self._holder = f"{member or socket.gethostname()}/{os.getpid()}"
+        self._event = "standby" if member is None else "does not lead"
         self._tenure: Tenure | None = None
         self._campaigned = clock()
         self._other: str | None = None  # who holds it, or why nobody knows
@@ -188,7 +194,7 @@ class Leadership:
 
     def _wait_for(self, other: str, *, error: bool) -> None:
         if other != self._other:
-            (self._log.warning if error else self._log.info)("standby", reason=other)
+            (self._log.warning if error else self._log.info)(self._event, reason=other)
         self._other = other
 
     def _renew(self) -> bool:

@@ -65,10 +65,10 @@ class ReplicaAdvice:
     def with_capacity(self, outcome: Outcome, state: State, plan: Plan) -> Outcome:
         """Take the newest minute of a committed tick; its outcome with every target's capacity.
 
-        Without a target load nothing is advised, and the outcome is as it came.
+        Without a target load, or a target, nothing is advised, and the outcome is as it came.
         """
         rows = outcome.rows
-        if plan.target_load_ratio is None:
+        if plan.target_load_ratio is None or not state.targets:
             self._newest, self._advised = None, {}
             self._metrics.note({}, None)
             return outcome

@@ -14,6 +14,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
@@ -139,11 +140,19 @@ class Settings(Part):
                     raise fault("unknown-time-interval", message, near(name, names), inner=inner)
         return self
 
+    @field_validator("autoscaling", mode="before")
+    @classmethod
+    def _check_autoscaling(cls, section: object) -> object:
+        if section is None:
+            raise ValueError("autoscaling is empty; write `autoscaling: {}` for the default")
+        return section
+
     @model_validator(mode="after")
     def _check_tasks(self) -> Self:
         if self.tasks.run_by == "workers" and isinstance(self.database_place, SqliteFile):
             message = "workers need a PostgreSQL as database"
-            raise fault("not-allowed", message, "use inline", inner=("tasks", "run_by"))
+            help_text = "database: postgresql://USER@HOST/NAME, or run_by: inline"
+            raise fault("not-allowed", message, help_text, inner=("tasks", "run_by"))
         return self
 
     @model_validator(mode="after")

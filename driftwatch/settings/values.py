@@ -32,7 +32,7 @@ class Secret(SecretStr):
         return SECRET
 
 
-def _http(text: str) -> str:
+def http_url(text: str) -> str:
     """An http(s) URL without credentials; messages never hold the URL."""
     try:
         parts = urlsplit(text)
@@ -49,7 +49,7 @@ def _http(text: str) -> str:
 
 
 def _secret_http(secret: Secret) -> Secret:
-    _http(secret.get_secret_value())
+    http_url(secret.get_secret_value())
     return secret
 
 
@@ -80,7 +80,7 @@ def _day(value: object) -> date:
 
 Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Seconds = Annotated[Duration, Field(gt=0)]
-Url = Annotated[str, AfterValidator(_http)]
+Url = Annotated[str, AfterValidator(http_url)]
 SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]
 HeaderText = Annotated[str, AfterValidator(_header)]
 File = Annotated[Path, AfterValidator(below)]
@@ -134,7 +134,7 @@ def read_url_of(inline: SecretStr | None, file: Path | None) -> str:
     """
     url = read_of(inline, file) or ""
     try:
-        return _http(url)
+        return http_url(url)
     except ValueError as error:
         raise _unusable(file or Path(), "value", str(error)) from None
 

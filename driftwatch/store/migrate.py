@@ -56,8 +56,9 @@ def check_revision(revision: str | None, place: Place, written_by: str | None) -
         return
     if revision is None or revision in _known_revisions():
         raise StoreError(
-            f"database {place} has schema {revision or 'none'}, this version needs "
-            f"{SCHEMA_REVISION}",
+            f"database {place} has "
+            + (f"schema {revision}" if revision else "no tables of driftwatch")
+            + f", this version needs schema {SCHEMA_REVISION}",
             code="older-schema",
             help_text=_upgrade_command(place),
         )

@@ -201,8 +201,8 @@ def test_a_week_that_no_region_has_is_refused(regions: Path) -> None:
         (("--merge", "=x.yaml"), "is not NAME=CONFIG"),
         (("--merge", "e u=x.yaml"), "is not NAME=CONFIG"),
         (("--merge", "eu=x.yaml", "--merge", "eu=y.yaml"), "eu is named twice"),
-        (("--merge", "eu=x.yaml", "--db", "y.db"), "--merge names what it reads"),
-        (("--merge", "eu=x.yaml", "--max-num-seqs", "8"), "--merge names what it reads"),
+        (("--merge", "eu=x.yaml", "--db", "y.db"), "--merge names all that is read"),
+        (("--merge", "eu=x.yaml", "--max-num-seqs", "8"), "--merge names all that is read"),
     ],
     ids=str,
 )

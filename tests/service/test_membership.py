@@ -10,9 +10,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.errors import StoreError
+from driftwatch.service.leadership import Leadership
 from driftwatch.service.membership import Membership
 from driftwatch.service.rendezvous import dealt, shard_of
 from driftwatch.store.lease import LEADER, Leases, OtherHolder
@@ -253,3 +255,22 @@ def test_a_database_that_is_away_is_no_reason_to_restart() -> None:
         seconds[0] += 3600
         assert one.why_unhealthy() == "no look at the members for 3600 s"
         one.end()
+
+
+def test_the_leader_has_its_member_s_name_and_no_other_member_is_called_a_standby(
+    postgres_url: str,
+) -> None:
+    place = place_of(postgres_url)
+    assert isinstance(place, PostgresPlace)
+    with Store.open(postgres_url), capture_logs() as log:
+        each = [
+            Leadership(Leases(place, SECONDS), SECONDS, member=name) for name in ("eu-0", "eu-1")
+        ]
+        assert [one.campaign() for one in each] == [True, False]
+        for one in each:
+            one.end()
+    leads, follows = log
+    assert leads["event"] == "leads"
+    assert leads["holder"].startswith("eu-0/")
+    assert follows["event"] == "does not lead"
+    assert follows["reason"] == f"{leads['holder']} leads"

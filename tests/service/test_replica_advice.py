@@ -31,6 +31,7 @@ from driftwatch.pipeline.advised_replicas import (
     demand_of,
 )
 from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.pipeline.state import State
 from driftwatch.recommend.candidates import MARGIN
 from driftwatch.recommend.replicas import replicas_for
 from driftwatch.service.pool_metrics import ADVISED, UNKNOWN, PoolMetrics
@@ -230,6 +231,21 @@ def test_a_service_advises_what_its_simulation_says(
         service.adopt(_plan(target_load_ratio=None), [])
         service.tick_once()
         assert _value(service, ADVISED) is None
+        assert service.replica_advice.ask_once() is None
+        service.stop()
+
+
+def test_who_gave_its_targets_away_advises_nothing(
+    scenario: Scenario, scrapes: pl.DataFrame, tmp_path: Path
+) -> None:
+    clock = ManualClock(scenario.start + timedelta(minutes=39))
+    with Store.open(tmp_path / "d.db") as store:
+        service = Service([FrameSource(scrapes, targets_of(scenario))], _plan(), store, [], clock)
+        outcome = service.tick_once()
+        assert _value(service, UNKNOWN, reason="not_simulated") == 1.0
+        none_left = replace(outcome, rows=outcome.rows.clear())
+        service.replica_advice.with_capacity(none_left, State(), _plan())
+        assert _value(service, UNKNOWN, reason="not_simulated") is None
         assert service.replica_advice.ask_once() is None
         service.stop()
 

@@ -76,6 +76,12 @@ WRONG = [
     "shards: 0",
     "database: postgresql://u@h/d\nshards: 4\nsources: [{remote_write: 'h:9096'}]",
     "tasks: {run_by: workers}",
+    "autoscaling:",
+    "web: {regions: [{name: us, url: us.example.com}]}",
+    "web: {regions: [{name: us, url: 'https://u:p@us.example.com'}]}",
+    "web: {regions: [{name: us, url: 'https://us.example.com/fleet'}]}",
+    "web: {regions: [{name: us, url: 'https://us.example.com/?a=b'}]}",
+    "web: {regions: [{name: us, url: 'https://us.example.com:0'}]}",
 ]
 
 
