@@ -6,7 +6,7 @@ A scrape that failed is a row with ``ok`` False, every value NULL and the reason
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
@@ -133,6 +133,13 @@ class Collected:
     silent: str | None = None
     # a question was put; False where none was due, so that the answer took no time
     was_asked: bool = True
+    # of an answer that was asked for only some targets' scrapes the minutes (their starts) in which
+    # any target was scraped; None = those of ``scrapes``
+    looks: pl.Series | None = None
+
+
+# Of the targets that a source knows those whose scrapes are wanted.
+Own = Callable[[Mapping[TargetKey, Target]], Collection[TargetKey]]
 
 
 class Source(Protocol):
@@ -140,7 +147,8 @@ class Source(Protocol):
 
     ``name``: unique among the sources of one process; ``settle_seconds``: how old a scrape must be
     before the source is sure to have it; 0 where the source scrapes itself. One with ``by_minute``
-    True is asked once a minute is complete, and not with every tick.
+    True is asked once a minute is complete, and not with every tick. One with ``narrows`` True
+    takes a third argument (:data:`Own`) and brings the scrapes of these targets, at least.
     """
 
     name: str

@@ -53,6 +53,27 @@ class Share:
         return shard_of(pool, self.count) == self.shard
 
 
+@dataclass(frozen=True, slots=True)
+class OwnPools:
+    """The pools of the shards that a process holds."""
+
+    shards: frozenset[int]
+    count: int
+    plan: Plan
+
+    def has(self, share: Share, plan: Plan) -> bool:
+        """All pools of a shard are among them, as this plan has pools."""
+        return share.shard in self.shards and plan.has_pools_of(self.plan)
+
+    def targets(self, listed: Mapping[TargetKey, Target]) -> set[TargetKey]:
+        """Those of the listed targets that are in them (:data:`driftwatch.collect.schema.Own`)."""
+        return {
+            key
+            for key, one in listed.items()
+            if shard_of(self.plan.pool_of(one).name, self.count) in self.shards
+        }
+
+
 class Pools:
     """The pools of listed targets; looked up once while a target's labels and the plan stay."""
 

@@ -170,7 +170,9 @@ class Service:
         if self._clock_steps.note(until_before, now):
             self._store.hasten_deliveries(now)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
-        gathered = self._collecting.gather(until_before, now, wait) if watches else nothing(now)
+        own_pools = self._shards.own_pools(watches, self._plan)
+        question = (until_before, now, wait, own_pools)
+        gathered = self._collecting.gather(*question) if watches else nothing(now)
         ticked = self._shards.tick(
             watches,
             gathered,

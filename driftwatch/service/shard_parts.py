@@ -10,7 +10,8 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY, Collected, Source
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import no_looks
+from driftwatch.pipeline.departures import LOOKS_SCHEMA, no_looks
+from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import State
 from driftwatch.service.rendezvous import Share
@@ -45,12 +46,13 @@ def brought_to(
     sources: Sequence[Source],
     collecting: Collecting,
     pools: Mapping[TargetKey, Target],
+    plan: Plan,
     now: datetime,
 ) -> Brought:
     """What of it is new to one shard, and about its own pools.
 
-    ``pools``: every target that is listed, with its pool. An answer that begins after what the
-    shard has is left out: it is asked again from there.
+    ``pools``: every target that is listed, with its pool, by the plan. An answer that begins after
+    what the shard has, or that was not asked for its pools, is left out: it is asked again.
     """
     has, until = state.collected_until, dict(state.collected_until)
     names, collected = [], []
@@ -58,6 +60,9 @@ def brought_to(
     for name, brought in zip(gathered.names, gathered.collected, strict=True):
         since = has.get(name)
         if since is not None and gathered.since[name] > since:
+            continue
+        own_pools = gathered.own_pools.get(name)
+        if own_pools is not None and not own_pools.has(share, plan):
             continue
         own, theirs = _parted(brought, share, state, pools, since)
         names.append(name)
@@ -73,10 +78,12 @@ def brought_to(
 def _looks(gathered: Gathered) -> pl.DataFrame:
     """The minutes in which targets of a source were scraped, whosever."""
     each = (
-        brought.scrapes.select(source=pl.lit(name), start=pl.col("time").dt.truncate("1m")).unique()
+        pl.DataFrame({"source": name, "start": brought.looks}, schema=LOOKS_SCHEMA)
+        if brought.looks is not None
+        else brought.scrapes.select(source=pl.lit(name), start=pl.col("time").dt.truncate("1m"))
         for name, brought in zip(gathered.names, gathered.collected, strict=True)
     )
-    return pl.concat([no_looks(), *each])
+    return pl.concat([no_looks(), *each]).unique(maintain_order=True)
 
 
 def _parted(

@@ -21,7 +21,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import JUDGED_SCHEMA, Outcome, State, forgotten
 from driftwatch.service.membership import Membership
 from driftwatch.service.receivers import Receiver
-from driftwatch.service.rendezvous import Pools, Share
+from driftwatch.service.rendezvous import OwnPools, Pools, Share
 from driftwatch.service.shard_parts import brought_to, brought_to_all
 from driftwatch.service.source_threads import Collecting, Gathered
 from driftwatch.service.watch import Deciding, Ticked, Watch, progress_by_shard
@@ -81,6 +81,13 @@ class Shards:
                     self._watches[lease] = begun
         return list(self._watches.values())
 
+    def own_pools(self, watches: Sequence[Watch], plan: Plan) -> OwnPools | None:
+        """The pools of these; None: all."""
+        if self._membership is None:
+            return None
+        shards = frozenset(one.share.shard for one in watches if one.share is not None)
+        return OwnPools(shards, self._membership.count, plan)
+
     def tick(
         self,
         watches: Sequence[Watch],
@@ -103,7 +110,7 @@ class Shards:
         pools, ticked, errors = self._pools.of(listed, plan), [], []
         for one in watches:
             assert one.share is not None  # noqa: S101 - of one shard each
-            reading = (gathered, self._sources, collecting, pools, now)
+            reading = (gathered, self._sources, collecting, pools, plan, now)
             began = time.monotonic()
             try:
                 brought = brought_to(one.share, one.state, *reading)

@@ -10,13 +10,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import SimpleQueue
+from typing import Any
 
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
 from driftwatch.pipeline.state import HISTORY
+from driftwatch.service.rendezvous import OwnPools
 
 # A source this far behind what it should have is late.
 LATE = timedelta(seconds=90)
@@ -42,6 +44,8 @@ class Gathered:
     failed: tuple[str, ...]  # names of those that raised, or could say nothing
     # per source that brought something, from where on it was asked
     since: Mapping[str, datetime]
+    # per source that was asked for the targets of some shards alone: which
+    own_pools: Mapping[str, OwnPools] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class _Answer:
     seconds: float | None
     failed: bool
     since: datetime
+    own_pools: OwnPools | None  # whose targets it is about; None = everybody's
 
 
 class Collecting:
@@ -78,13 +83,18 @@ class Collecting:
             ).start()
 
     def gather(
-        self, collected_until: Mapping[str, datetime], now: datetime, wait_seconds: float
+        self,
+        collected_until: Mapping[str, datetime],
+        now: datetime,
+        wait_seconds: float,
+        own_pools: OwnPools | None = None,
     ) -> Gathered:
         """Ask every source that is free, and take what comes in time.
 
         Args:
             now: aware, UTC.
             wait_seconds: how long to wait for them.
+            own_pools: ask for the targets of these shards, where a source can; None = for all.
         """
         deadline = time.monotonic() + wait_seconds
         waiting: set[str] = set()
@@ -96,7 +106,7 @@ class Collecting:
                 if source.name in self._busy or source.name in self._answers:
                     waiting.add(source.name)
                 elif edge > since and not self._ended and _completes(source, since, edge):
-                    self._ask(source, since, edge)
+                    self._ask(source, since, edge, own_pools)
                     waiting.add(source.name)
             self._changed.wait_for(
                 lambda: self._ended or not (waiting & self._busy),
@@ -126,13 +136,16 @@ class Collecting:
         for asks in self._asks.values():
             asks.put(None)
 
-    def _ask(self, source: Source, since: datetime, edge: datetime) -> None:
+    def _ask(
+        self, source: Source, since: datetime, edge: datetime, own_pools: OwnPools | None
+    ) -> None:
         """Put the question to the source's thread; the lock is held."""
         name = source.name
+        own_pools = own_pools if getattr(source, "narrows", False) else None
         self._busy.add(name)
 
         def ask() -> None:
-            answer = _answer(source, since, edge)
+            answer = _answer(source, since, edge, own_pools)
             with self._changed:
                 self._busy.discard(name)
                 self._answers[name] = answer
@@ -176,6 +189,7 @@ class Collecting:
             seconds={n: took for n in names if (took := answers[n].seconds) is not None},
             failed=tuple(name for name in names if answers[name].failed),
             since={name: answers[name].since for name in names},
+            own_pools={n: own for n in names if (own := answers[n].own_pools) is not None},
         )
 
 
@@ -196,19 +210,21 @@ def _work(asks: SimpleQueue[Callable[[], None] | None]) -> None:
         ask()
 
 
-def _answer(source: Source, since: datetime, edge: datetime) -> _Answer:
+def _answer(source: Any, since: datetime, edge: datetime, own_pools: OwnPools | None) -> _Answer:
     """The source's answer; an error of it is a problem with its name, and is asked again."""
     began = time.monotonic()
     try:
-        collected = source.collect(since, edge)
+        question = (since, edge) if own_pools is None else (since, edge, own_pools.targets)
+        collected: Collected = source.collect(*question)
     except Exception as error:  # noqa: BLE001 - whatever a source raises must not end the tick
         text = (
             str(error) if isinstance(error, DriftwatchError) else f"{type(error).__name__}: {error}"
         )
         problem = SourceProblem(source.name, text[:300], edge)
         nothing = Collected(empty_scrapes(), {}, (problem,), silent=text[:300])
-        return _Answer(nothing, None, time.monotonic() - began, failed=True, since=since)
+        seconds = time.monotonic() - began
+        return _Answer(nothing, None, seconds, failed=True, since=since, own_pools=own_pools)
     # a grid coarser than the tick has nothing to ask for in most ticks
-    seconds = time.monotonic() - began if collected.was_asked else None
+    took = time.monotonic() - began if collected.was_asked else None
     failed = collected.was_asked and collected.silent is not None
-    return _Answer(collected, edge, seconds, failed, since)
+    return _Answer(collected, edge, took, failed, since, own_pools)

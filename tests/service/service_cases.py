@@ -8,7 +8,7 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.collect.schema import Collected
+from driftwatch.collect.schema import KEY, Collected, Own
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of_rules
@@ -32,6 +32,22 @@ class FrameSource:
 
     def close(self) -> None:
         pass
+
+
+class NarrowSource(FrameSource):
+    """One that is asked for the scrapes of some targets."""
+
+    narrows = True
+
+    def collect(self, since: datetime, until: datetime, own: Own | None = None) -> Collected:
+        every = super().collect(since, until)
+        if own is None:
+            return every
+        rows = [tuple(key) for key in own(self.targets)]
+        keys = pl.DataFrame(rows, dict.fromkeys(KEY, pl.String), orient="row")
+        looks = every.scrapes["time"].dt.truncate("1m").unique()
+        scrapes = every.scrapes.join(keys, on=KEY, how="semi", maintain_order="left")
+        return replace(every, scrapes=scrapes, looks=looks)
 
 
 def shipped_plan(simulations: int = 0) -> Plan:

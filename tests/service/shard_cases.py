@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
-from service_cases import FrameSource
+from service_cases import FrameSource, NarrowSource
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
@@ -47,7 +47,7 @@ COMPARED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def fleet_of(recordings: Iterable[Path]) -> FrameSource:
+def fleet_of(recordings: Iterable[Path], *, narrows: bool = False) -> FrameSource:
     """Each recording as a pool, the first of two servers, each begun a little later."""
     frames, targets = [], {}
     for number, path in enumerate(recordings):
@@ -67,7 +67,8 @@ def fleet_of(recordings: Iterable[Path]) -> FrameSource:
             )
             key = TargetKey(name, "0")
             targets[key] = Target(key, {"instance": name, "pool": f"pool-{number}"})
-    return FrameSource(pl.concat(frames).sort("instance", "engine", "time"), targets)
+    kind = NarrowSource if narrows else FrameSource
+    return kind(pl.concat(frames).sort("instance", "engine", "time"), targets)
 
 
 def grid(folder: Path) -> list[Path]:

@@ -35,7 +35,7 @@ RECORDED = ("run_cap", "run_main", "run_slow", "run_cap")
 @pytest.fixture(params=["recorded", "grid"])
 def fleet(request: pytest.FixtureRequest, shared_data: Path, tmp_path: Path) -> FrameSource:
     if request.param == "recorded":
-        return fleet_of(shared_data / "vllm-0.32" / name for name in RECORDED)
+        return fleet_of((shared_data / "vllm-0.32" / name for name in RECORDED), narrows=True)
     return fleet_of(grid(tmp_path))
 
 

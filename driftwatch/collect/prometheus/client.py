@@ -199,26 +199,30 @@ class RangeAsker:
         self._deadline = time.monotonic() + self._budget_seconds
 
     def range(
-        self, text: str, times: Grid, last_series: LastSeries | None = None
+        self,
+        text: str | Sequence[str],
+        times: Grid,
+        last_series: LastSeries | None = None,
     ) -> tuple[RangeAnswer, list[SourceError]]:
         """One query over the grid, in pieces; one that is too much is asked in halves.
 
-        ``text``: PromQL whose answer is a vector at each time; ``last_series``: series whose labels
-        need not be brought.
+        ``text``: PromQL whose answer is a vector at each time; several are one question in parts,
+        each about other series; ``last_series``: series whose labels need not be brought.
         Returns: What came, and what went wrong: :class:`Partial` where an answer came with a
         warning, any other error where some of the grid has none.
         """
         chunks: list[Points] = []
         errors: list[SourceError] = []
-        todo = list(times.chunks())[::-1]
+        texts = [text] if isinstance(text, str) else text
+        todo = [(one, piece) for one in texts for piece in times.chunks()][::-1]
         while todo:
-            piece = todo.pop()
+            part, piece = todo.pop()
             try:
                 if time.monotonic() > self._deadline:
                     raise Unavailable(
                         f"not asked: the {self._budget_seconds:g} s for all queries are used up"
                     )
-                points = self._asker.matrix(text, piece, last_series)
+                points = self._asker.matrix(part, piece, last_series)
                 chunks.append(points)
                 errors += _native(points.native)
             except TooExpensive as error:
@@ -226,7 +230,7 @@ class RangeAsker:
                     errors.append(error)
                     break
                 half = piece.points // 2
-                todo += list(piece.chunks(piece.points - half))[::-1]
+                todo += [(part, each) for each in piece.chunks(piece.points - half)][::-1]
                 continue
             except (Unavailable, AuthFailed) as error:
                 errors.append(error)

@@ -47,6 +47,13 @@ class RangeAnswer:
         there = None if self.there is None else self.there[:, joins]
         return replace(self, times=self.times[joins], value=self.value[:, joins], there=there)
 
+    def of_series(self, wanted: npt.NDArray[np.bool_]) -> RangeAnswer:
+        """Some of its series; for an answer to a query without known series."""
+        there = None if self.there is None else self.there[wanted]
+        return replace(
+            self, keys=self.keys[wanted], value=self.value[wanted], there=there, twice=()
+        )
+
 
 def _merged(
     chunks: Sequence[Points], last_series: LastSeries | None = None

@@ -75,6 +75,70 @@ def scrape_rows(
     ``any_instance``: an instance with ``up`` but no ``vllm:`` series is a vLLM server too;
     ``unclocked``: why ``timestamp(up)`` was not answered.
     """
+    there = _presence(up, scraped_at, results, times, any_instance, earlier_targets)
+    clock, present, labels = _since(there.clock, since), there.present, there.labels
+    good = clock.filter("up").join(present, on=["instance", "at"], how="inner")
+    silent = clock.join(good, on=["instance", "at"], how="anti").join(there.engines, on="instance")
+    unread = sorted({one.lacks for one in results if one.lacks is not None and _vllm(one.query)})
+    frames = [
+        _columns(good, there.cells, labels, there.scraped_as).with_columns(
+            _several(results), _unread(results, _doubt(up, scraped_at, unclocked))
+        ),
+        silent.select(
+            "instance",
+            "engine",
+            _time(),
+            pl.lit(False).alias("ok"),
+            pl.when("up")
+            .then(pl.lit(f"no vllm: series was read ({unread[0]})" if unread else STATS_DISABLED))
+            .otherwise(pl.lit("up == 0"))
+            .alias("reason"),
+        ),
+    ]
+    scrapes = pl.concat([scrape_frame([]), *frames], how="diagonal").sort(
+        "instance", "engine", "time"
+    )
+    return Collected(scrapes.rechunk(), there.targets, tuple(there.cells.problems))
+
+
+def listing(
+    up: RangeAnswer,
+    scraped_at: RangeAnswer,
+    result: QueryResult,
+    *,
+    times: Numbers,
+    since: datetime,
+    any_instance: bool,
+    earlier_targets: Mapping[TargetKey, Target],
+) -> Collected:
+    """Targets, problems and ``looks`` as :func:`scrape_rows`, of one query, without a row."""
+    there = _presence(up, scraped_at, [result], times, any_instance, earlier_targets)
+    looks = _since(there.clock, since).select(_time().dt.truncate("1m")).to_series().unique()
+    problems = tuple(there.cells.problems)
+    return Collected(empty_scrapes(), there.targets, problems, looks=looks.sort())
+
+
+@dataclass(frozen=True, slots=True)
+class _Presence:
+    """Who is there, and what of them."""
+
+    cells: Cells
+    clock: pl.DataFrame  # when each instance was scraped (:func:`_clock`)
+    scraped_as: Mapping[str, Labels]  # instance → labels of its ``up`` series at the end
+    present: pl.DataFrame  # engines with a ``vllm:`` series, and when
+    labels: Mapping[tuple[str, str], Labels]  # of each engine
+    engines: pl.DataFrame  # what a scrape that says nothing stands for
+    targets: Mapping[TargetKey, Target]
+
+
+def _presence(
+    up: RangeAnswer,
+    scraped_at: RangeAnswer,
+    results: Sequence[QueryResult],
+    times: Numbers,
+    any_instance: bool,
+    earlier_targets: Mapping[TargetKey, Target],
+) -> _Presence:
     clock, scraped_as = _clock(up, scraped_at)
     cells = Cells([one.placement for one in results], times)
     for one in results:
@@ -92,31 +156,14 @@ def scrape_rows(
         clock = clock.filter(pl.col("instance").is_in(sorted(ours)))
     engines = _engines(present, earlier_targets, clock)
     targets = _targets(engines, labels, scraped_as, earlier_targets)
-    clock = clock.filter(pl.col("time") >= _ms(since)).unique(
+    return _Presence(cells, clock, scraped_as, present, labels, engines, targets)
+
+
+def _since(clock: pl.DataFrame, since: datetime) -> pl.DataFrame:
+    """Scrapes from then on, each once."""
+    return clock.filter(pl.col("time") >= _ms(since)).unique(
         ["instance", "time"], keep="first", maintain_order=True
     )
-    good = clock.filter("up").join(present, on=["instance", "at"], how="inner")
-    silent = clock.join(good, on=["instance", "at"], how="anti").join(engines, on="instance")
-    unread = sorted({one.lacks for one in results if one.lacks is not None and _vllm(one.query)})
-    frames = [
-        _columns(good, cells, labels, scraped_as).with_columns(
-            _several(results), _unread(results, _doubt(up, scraped_at, unclocked))
-        ),
-        silent.select(
-            "instance",
-            "engine",
-            _time(),
-            pl.lit(False).alias("ok"),
-            pl.when("up")
-            .then(pl.lit(f"no vllm: series was read ({unread[0]})" if unread else STATS_DISABLED))
-            .otherwise(pl.lit("up == 0"))
-            .alias("reason"),
-        ),
-    ]
-    scrapes = pl.concat([scrape_frame([]), *frames], how="diagonal").sort(
-        "instance", "engine", "time"
-    )
-    return Collected(scrapes.rechunk(), targets, tuple(cells.problems))
 
 
 def _clock(

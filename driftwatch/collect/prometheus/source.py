@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -14,6 +15,8 @@ from driftwatch.collect.pages.parser import folded
 from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker, error_text
 from driftwatch.collect.prometheus.discover import what_they_are
 from driftwatch.collect.prometheus.images import Ask, PodImages
+from driftwatch.collect.prometheus.numbers import RangeAnswer
+from driftwatch.collect.prometheus.own_series import narrowed
 from driftwatch.collect.prometheus.placement import Placements
 from driftwatch.collect.prometheus.query import (
     Grid,
@@ -27,8 +30,8 @@ from driftwatch.collect.prometheus.query import (
     time_of,
     unix_ms,
 )
-from driftwatch.collect.prometheus.rows import QueryResult, failed_rows, scrape_rows
-from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.collect.prometheus.rows import QueryResult, failed_rows, listing, scrape_rows
+from driftwatch.collect.schema import Collected, Own, SourceProblem, empty_scrapes
 from driftwatch.errors import BadPage, Partial, SourceError, UsageError
 from driftwatch.model import Target, TargetKey
 
@@ -37,6 +40,19 @@ _DAY = timedelta(days=1)
 
 # a query and its errors → the one of them because of which there is no answer
 Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
+# each engine has one series of it
+_ENGINES = "vllm:num_requests_running"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """What all questions of one answer share."""
+
+    times: Grid
+    joined: npt.NDArray[np.int64]  # the grid with the times that answers have instead
+    since: datetime
+    failed: Failed
+    unclocked: str | None  # why ``timestamp(up)`` was not answered
 
 
 class PrometheusSource:
@@ -55,6 +71,7 @@ class PrometheusSource:
     """
 
     by_minute = True
+    narrows = True
 
     def __init__(
         self,
@@ -75,14 +92,18 @@ class PrometheusSource:
         self._step_seconds = step_seconds
         self._selector = dict(selector)
         self._queries = queries(selector)
-        self._up = select(("up",), matchers(selector))
+        self._matching = matchers(selector)
+        self._up = select(("up",), self._matching)
         self._targets: dict[TargetKey, Target] = {}
-        self._placements = Placements()
+        self._placements, self._of_listing = Placements(), Placements()
         self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
         self._images = PodImages()
 
-    def collect(self, since: datetime, until: datetime) -> Collected:
+    def collect(self, since: datetime, until: datetime, own: Own | None = None) -> Collected:
         """Scrapes with since <= time < until.
+
+        ``own``: whose. All targets are listed even so, with the labels of their series of running
+        requests: whose a target is must not hang on who reads it.
 
         A query that fails leaves its columns NULL and is a problem; where no target can be read
         at all, every known target has a row with ``ok`` False and the reason, just before
@@ -111,33 +132,36 @@ class PrometheusSource:
         scraped_at, errors = self._ranges.range(clock, times)
         errors += _astray(scraped_at.times, joined)
         unclocked = failed(clock, errors)
-        results = [
-            self._result(query, times, joined, failed)
-            for query in sorted(self._queries, key=_weight)
-        ]
-        vllm = [one for one in results if one.query.metrics[0].wire_name.startswith("vllm:")]
-        if all(one.failure is not None and not len(one.answers.keys) for one in vllm):
-            return self._lost(vllm[0].failure or "", at, problems)
-        collected = scrape_rows(
-            up,
-            scraped_at,
-            sorted(results, key=lambda one: self._queries.index(one.query)),
-            times=joined,
-            since=since,
-            any_instance=bool(self._selector),
-            earlier_targets=self._targets,
-            unclocked=None if unclocked is None else error_text(unclocked),
-        )
+        why_unclocked = None if unclocked is None else error_text(unclocked)
+        asking = _Asking(times, joined, since, failed, why_unclocked)
+        collected: Collected | str
+        if own is None:
+            collected = self._scrapes(asking, [self._matching], up, scraped_at, self._targets)
+        else:
+            collected = self._list(asking, up, scraped_at)
+        if isinstance(collected, str):
+            return self._lost(collected, at, problems)
+        doubt = doubt or collected.silent
         nobody = doubt or self._behind(until)
-        if collected.scrapes.is_empty() and nobody is not None:
+        looks = collected.scrapes if collected.looks is None else collected.looks
+        if looks.is_empty() and nobody is not None:
             return self._lost(nobody, at, problems)
-        problems += [SourceProblem(p.where, p.reason, at) for p in collected.problems]
         # an answer about `up` of which some is missing does not say who left
         there = dict(collected.targets) if doubt is None else {**self._targets, **collected.targets}
         self._targets = self._images.added(there, times.last, self._images_of(failed))
+        self._of_listing.prune()
+        if own is not None:
+            brought = self._read_own(asking, own(self._targets), up, scraped_at)
+            if isinstance(brought, str):
+                return self._lost(brought, at, problems)
+            added = (*collected.problems, *brought.problems)
+            collected = replace(brought, problems=added, looks=collected.looks)
+        problems += [SourceProblem(p.where, p.reason, at) for p in collected.problems]
         self._placements.prune()
         scrapes = self._with_what_they_are(collected.scrapes)
-        return Collected(scrapes, dict(self._targets), folded(problems), silent=doubt)
+        also = {k: t for k, t in collected.targets.items() if k not in self._targets}
+        targets = {**self._targets, **also}
+        return Collected(scrapes, targets, folded(problems), silent=doubt, looks=collected.looks)
 
     def identity(self) -> dict[str, object]:
         """What is asked of whom; no secret is in it."""
@@ -154,7 +178,7 @@ class PrometheusSource:
         Looked for in the :data:`REACH_DAYS` before ``now``.
         """
         day, end = round(_DAY.total_seconds() * 1000), unix_ms(now)
-        series = select(("vllm:num_requests_running",), matchers(self._selector))
+        series = select((_ENGINES,), self._matching)
         self._ranges.begin()
         days = Grid(end - REACH_DAYS * day, end, day)
         answer, _ = self._ranges.range(f"count(count_over_time({series}[1d]))", days)
@@ -172,18 +196,80 @@ class PrometheusSource:
 
         return ask
 
-    def _result(
+    def _list(self, asking: _Asking, up: RangeAnswer, scraped_at: RangeAnswer) -> Collected | str:
+        """Every target, without a row; or why none can be told."""
+        (query,) = (one for one in self._queries if _ENGINES in one.ranks)
+        result = self._result(asking, query, [query.text], self._of_listing)
+        if result.failure is not None and not len(result.answers.keys):
+            return result.failure
+        listed = listing(
+            *(up, scraped_at, result),
+            times=asking.joined,
+            since=asking.since,
+            any_instance=bool(self._selector),
+            earlier_targets=self._targets,
+        )
+        return replace(listed, silent=result.lacks)
+
+    def _read_own(
         self,
-        query: Query,
-        times: Grid,
-        joined: npt.NDArray[np.int64],
-        failed: Failed,
+        asking: _Asking,
+        own: Collection[TargetKey],
+        up: RangeAnswer,
+        scraped_at: RangeAnswer,
+    ) -> Collected | str:
+        """The scrapes of some of the targets; or why none can be read."""
+        instances: set[str] = {key.instance for key in own}
+        if len(up.keys):
+            instances &= {labels.get("instance", "") for labels in up.labels}
+        if not instances:
+            return Collected(empty_scrapes(), {})
+        listed = [target.labels for target in self._targets.values()]
+        matching = narrowed(self._selector, instances, up.labels, listed)
+        earlier = {k: one for k, one in self._targets.items() if k.instance in instances}
+        own_up, own_scraped_at = _of(up, instances), _of(scraped_at, instances)
+        return self._scrapes(asking, matching, own_up, own_scraped_at, earlier)
+
+    def _scrapes(
+        self,
+        asking: _Asking,
+        matching: Sequence[str],
+        up: RangeAnswer,
+        scraped_at: RangeAnswer,
+        earlier_targets: Mapping[TargetKey, Target],
+    ) -> Collected | str:
+        """The scrapes of the targets that are matched; or why none can be read."""
+        results = [
+            self._result(
+                asking,
+                query,
+                [select(tuple(query.ranks), one) for one in matching],
+                self._placements,
+            )
+            for query in sorted(self._queries, key=_weight)
+        ]
+        vllm = [one for one in results if one.query.metrics[0].wire_name.startswith("vllm:")]
+        if all(one.failure is not None and not len(one.answers.keys) for one in vllm):
+            return vllm[0].failure or ""
+        return scrape_rows(
+            up,
+            scraped_at,
+            sorted(results, key=lambda one: self._queries.index(one.query)),
+            times=asking.joined,
+            since=asking.since,
+            any_instance=bool(self._selector),
+            earlier_targets=earlier_targets,
+            unclocked=asking.unclocked,
+        )
+
+    def _result(
+        self, asking: _Asking, query: Query, texts: Sequence[str], placements: Placements
     ) -> QueryResult:
-        last_series = self._placements.last_series(query.text)
-        answer, errors = self._ranges.range(query.text, times, last_series)
-        placement = self._placements.of(query, answer)
-        errors += _astray(answer.times, joined)
-        failure = failed(query.text, errors)
+        last_series = placements.last_series(query.text)
+        answer, errors = self._ranges.range(texts, asking.times, last_series)
+        placement = placements.of(query, answer)
+        errors += _astray(answer.times, asking.joined)
+        failure = asking.failed(query.text, errors)
         doubt = next((error_text(error) for error in errors if isinstance(error, Partial)), None)
         return QueryResult(
             query, placement, answer, None if failure is None else error_text(failure), doubt
@@ -230,6 +316,12 @@ _WEIGHTS = ("gauge", "counter", "info", "histogram")
 def _weight(query: Query) -> int:
     """What is asked first, for the budget may not last: most verdicts hang on gauges."""
     return _WEIGHTS.index(query.metrics[0].type)
+
+
+def _of(answer: RangeAnswer, instances: Collection[str]) -> RangeAnswer:
+    """The series of these instances, of an answer to a query without known series."""
+    wanted = [labels.get("instance") in instances for labels in answer.labels]
+    return answer.of_series(np.array(wanted, np.bool_))
 
 
 def _astray(times: npt.NDArray[np.int64], joined: npt.NDArray[np.int64]) -> list[BadPage]:
