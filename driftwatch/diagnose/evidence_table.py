@@ -21,12 +21,12 @@ from driftwatch.diagnose.limits import (
     with_allowances,
 )
 from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
-from driftwatch.signals.continuity import MAX_GAP_SECONDS
+from driftwatch.signals.continuity import MAX_GAP_SECONDS, READ_BUCKETS
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.engine import ALIVE_SCHEMA, engine_columns, seconds_since_last_token
 from driftwatch.signals.facts import inside
 from driftwatch.signals.gpus import gpu_columns
-from driftwatch.signals.past import READ_BUCKETS, JoinedScrapes, Past, joined, left_behind
+from driftwatch.signals.past import JoinedScrapes, Past, joined, left_behind
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
 from driftwatch.signals.windows import Kind, totals
 

@@ -26,6 +26,7 @@ from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import HISTORY, State, forgotten, no_capacity
+from driftwatch.signals.continuity import as_read
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.history import Checkpoint
@@ -89,7 +90,9 @@ def state_from(store: Store, now: datetime) -> State:
     return replace(
         state,
         scrapes=_of_targets(
-            pl.concat([state.scrapes, store.scrapes(since, until)]), state.targets, evaluated
+            pl.concat([state.scrapes, as_read(store.scrapes(since, until))]),
+            state.targets,
+            evaluated,
         ),
         gpus=store.gpus(since, until),
         incidents=incidents,

@@ -46,6 +46,7 @@ from driftwatch.pipeline.state import (
     without,
 )
 from driftwatch.rulebook.rules import Rule
+from driftwatch.signals.continuity import as_read
 from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import of_one_process
 from driftwatch.store.store import Store
@@ -205,7 +206,7 @@ def _arrived(
     """The state with what was brought, without targets that are gone or others by now."""
     since, until = span
     state = without(state, there.reborn)
-    state = replace(state, scrapes=together([state.scrapes, scrapes]))
+    state = replace(state, scrapes=together([state.scrapes, as_read(scrapes)]))
     earliest, first = state.scrapes["time"].min(), None
     if state.evaluated_until is not None:
         first = max(state.evaluated_until, _floor(since))

@@ -21,7 +21,7 @@ import polars as pl
 
 from driftwatch.arrays import Integers
 from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
-from driftwatch.collect.schema import KEY, in_order, only
+from driftwatch.collect.schema import KEY, SCRAPE_SCHEMA, in_order, only
 
 # All targets stand on one line of whole microseconds, which must fit into 64 bits.
 _LONGEST = 1 << 62
@@ -119,7 +119,19 @@ START_TIME_TOLERANCE_SECONDS = 1.0
 CLOCK_TOLERANCE_SECONDS = 60.0
 
 _MONOTONE = (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))
-_EDGES = tuple(f"{name}_edges" for name in HISTOGRAMS)
+# Histograms whose buckets the evidence reads; of the others the sums do.
+READ_BUCKETS = (
+    "prompt_tokens",
+    "generation_tokens",
+    "queue_seconds",
+    "ttft_seconds",
+    "itl_seconds",
+    "tpot_seconds",
+    "e2e_seconds",
+)
+_EDGES = tuple(f"{name}_edges" for name in READ_BUCKETS)
+_UNREAD = [f"{name}_{part}" for name in HISTOGRAMS if name not in READ_BUCKETS
+           for part in ("buckets", "edges")]  # fmt: skip
 # What is compared with its last known value, however long ago that was.
 COMPARED = (
     *_MONOTONE,
@@ -220,8 +232,14 @@ def with_epochs(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl
     return usable.with_columns(step_microseconds=_step_microseconds())
 
 
+def as_read(scrapes: pl.DataFrame) -> pl.DataFrame:
+    """The scrapes without the buckets that no evidence reads: a third of what a scrape takes."""
+    nothing = (pl.lit(None, dtype=SCRAPE_SCHEMA[column]).alias(column) for column in _UNREAD)
+    return scrapes.with_columns(*nothing)
+
+
 def _edges_changed(scrapes: pl.DataFrame) -> pl.Series:
-    """Any histogram's edges differ; one after the other, for all of them are half the table."""
+    """Edges of a histogram that is read differ; one by one, for they are half the table."""
     changed = pl.repeat(False, len(scrapes), dtype=pl.Boolean, eager=True)
     for column in _EDGES:
         changed |= scrapes.select(_changed(scrapes, column).alias(column)).to_series()

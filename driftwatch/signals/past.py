@@ -13,21 +13,17 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.collect.schema import KEY, SCRAPE_SCHEMA, TIME, only, sorted_by
-from driftwatch.signals.continuity import COMPARED, MEAN_GAUGES, with_epochs, with_known
+from driftwatch.signals.continuity import (
+    COMPARED,
+    MEAN_GAUGES,
+    READ_BUCKETS,
+    with_epochs,
+    with_known,
+)
 from driftwatch.signals.engine import WORK, waiting
 from driftwatch.signals.facts import gauge_facts, scrape_facts, with_samples
 from driftwatch.signals.windows import SUMS
 
-# Histograms whose buckets the evidence reads; of the others the sums do.
-READ_BUCKETS = (
-    "prompt_tokens",
-    "generation_tokens",
-    "queue_seconds",
-    "ttft_seconds",
-    "itl_seconds",
-    "tpot_seconds",
-    "e2e_seconds",
-)
 # What says whether a target is alive: forward filled together, as they are read together.
 ALIVE = ("waiting_requests", *WORK, "engine_awake")
 _REMEMBERED = tuple(dict.fromkeys((*COMPARED, *ALIVE)))
