@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NoReturn
 
 import polars as pl
@@ -59,6 +60,18 @@ def parse_condition(
             ``not-allowed``, ``unknown-column``, ``type``, ``number``.
     """
     lenient = frozenset(false_when_unknown)
+    if columns is BY_NAME:
+        return _of_evidence(text, lenient)
+    return _checked(text, columns, lenient)
+
+
+@lru_cache(maxsize=1024)
+def _of_evidence(text: str, lenient: frozenset[str]) -> Condition:
+    """Rule files are read again and again, and say the same."""
+    return _checked(text, BY_NAME, lenient)
+
+
+def _checked(text: str, columns: Mapping[str, Column], lenient: frozenset[str]) -> Condition:
     builder = _Builder(text, columns, lenient)
     try:
         predicate = tree_of(text, columns)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.reference import REFERENCE_COLUMNS
-from driftwatch.evidence import COLUMNS
+from driftwatch.evidence import BY_NAME, COLUMNS, DType
 from driftwatch.signals.minutes import CARRIED_BY_ROWS
 
 
@@ -17,23 +19,27 @@ def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:
 
 def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence columns in the schema's order (NULL where nothing fills them yet), then the rest."""
-    dtypes: dict[str, pl.DataType | type[pl.DataType]] = {
-        "float": pl.Float64,
-        "bool": pl.Boolean,
-        "string": pl.String,
-    }
-    head = [*KEY, "pool", "start", "end"]
-    evidence = [
-        (pl.col(c.name) if c.name in rows.columns else pl.lit(None).alias(c.name)).cast(
-            dtypes[c.dtype]
-        )
-        for c in COLUMNS
-    ]
-    names = {c.name for c in COLUMNS}
-    extra = [c for c in rows.columns if c in _EXTRA and c not in names]
-    return rows.select(*head, *evidence, *extra)
+    present = rows.columns
+    there = set(present)
+    evidence = (column if name in there else null for name, column, null in _EVIDENCE)
+    extra = (name for name in present if name in _EXTRA and name not in BY_NAME)
+    return rows.select(*KEY, "pool", "start", "end", *evidence, *extra)
 
 
+_DTYPES: Mapping[DType, type[pl.DataType]] = {
+    "float": pl.Float64,
+    "bool": pl.Boolean,
+    "string": pl.String,
+}
+# name → the column as it is published, and where nothing fills it
+_EVIDENCE = tuple(
+    (
+        column.name,
+        pl.col(column.name).cast(_DTYPES[column.dtype]),
+        pl.lit(None).alias(column.name).cast(_DTYPES[column.dtype]),
+    )
+    for column in COLUMNS
+)
 _EXTRA = (
     "gpu_reasons",
     "gpus_lost_names",

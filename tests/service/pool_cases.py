@@ -107,11 +107,12 @@ def watched(
     plan: Plan,
     every: float = 1.0,
     state: State | None = None,
+    begin: float = 0.0,
 ) -> tuple[State, list[Outcome]]:
-    """Ticks of ``every`` minutes over the span."""
+    """Ticks of ``every`` minutes from minute ``begin`` on."""
     state = state or State(collected_until={s.name: BEGIN for s in sources})
     outcomes = []
-    now = 0.0
+    now = begin
     while now < minutes:
         now = min(now + every, minutes)
         state, outcome = tick(sources, state, BEGIN + timedelta(minutes=now), plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 
 import polars as pl
 
@@ -50,6 +51,7 @@ class NarrowSource(FrameSource):
         return replace(every, scrapes=scrapes, looks=looks)
 
 
+@cache
 def shipped_plan(simulations: int = 0) -> Plan:
     """The shipped rules; nothing is replayed for a page (seconds each) where nobody looks at it."""
     return replace(plan_of_rules(()), simulations=simulations)

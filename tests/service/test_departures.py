@@ -48,7 +48,10 @@ def test_who_is_scaled_down_is_no_ticket_in_the_minute_that_retires_it(takes_ove
     """Two of four leave; the others take over late, so that both would be decided in one minute."""
     servers = [Server(f"s{i}:8000", steady(100), until=900) for i in range(2)]
     servers += [Server(f"s{i}:8000", step(takes_over, 100, 200)) for i in range(2, 4)]
-    _, outcomes = watched([FleetSource(servers, 40)], 40, PLAN, every=1)
+    source = FleetSource(servers, 40)
+    state, before = watched([source], 16, PLAN, every=8)
+    _, after = watched([source], 32, PLAN, state=state, begin=16)
+    outcomes = [*before, *after]
     assert events(outcomes) == []
     assert retired(outcomes) == {f"s{i}:8000": MOVED for i in range(2)}
 
@@ -192,7 +195,7 @@ def test_who_never_answered_is_missed_by_nobody() -> None:
         Server("a:8000", steady(100), until=900, fails=(0, 9e9)),
         Server("b:8000", steady(100)),
     ]
-    _, outcomes = watched([FleetSource(servers, 40)], 40, PLAN)
+    _, outcomes = watched([FleetSource(servers, 40)], 40, PLAN, every=5)
     assert events(outcomes) == []
     assert retired(outcomes) == {"a:8000": NOT_LISTED}
 
@@ -202,7 +205,7 @@ def test_a_source_that_cannot_say_has_nobody_leave() -> None:
     source = FleetSource(servers, 20)
     source.frame = source.frame.filter(pl.col("time") < BEGIN + timedelta(minutes=15))
     source.silent = lambda until: "503" if until > BEGIN + timedelta(minutes=15) else None
-    state, outcomes = watched([source], 20, PLAN)
+    state, outcomes = watched([source], 20, PLAN, every=5)
     assert len(state.targets) == 8
     assert sum(len(o.unseen) for o in outcomes) == 0
 

@@ -23,7 +23,8 @@ from service_cases import shipped_plan
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.departures import MOVED
 from driftwatch.pipeline.roster import UNCONFIGURED, Sources
-from driftwatch.pipeline.tick import evaluate, tick
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import evaluate
 
 PLAN = one_pool(shipped_plan())
 TICKET = ("firing", "CoverageLost")
@@ -83,11 +84,16 @@ def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
 
     gone = [Server(f"s{i}:8000", steady(100), until=900) for i in range(3)]
     rest = [Server(f"s{i}:8000", step(1080, 100, 160)) for i in range(3, 8)]
-    source = FleetSource([*gone, *rest], 40)
-    _, straight = watched([source], 40, PLAN)
+    source = FleetSource([*gone, *rest], 32)
+    states, straight = [], []
+    state: State | None = None
+    for minute in range(1, 33):
+        state, outcomes = watched([source], minute, PLAN, state=state, begin=minute - 1)
+        states.append(state)
+        straight += outcomes
     for cut in (16, 18, 20):
         path = tmp_path / f"{cut}.db"
-        before, first = watched([source], cut, PLAN)
+        before, first = states[cut - 1], straight[:cut]
         with Store.open(path) as store:
             store.commit_tick(
                 TickRecord(
@@ -103,12 +109,8 @@ def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
         assert again.departures.origins == before.departures.origins
         assert again.departures.traffic.equals(before.departures.traffic)
         assert again.departures.last.equals(before.departures.last)
-        outcomes = list(first)
-        state, now = again, float(cut)
-        while now < 40:
-            now += 1
-            state, outcome = tick([source], state, BEGIN + timedelta(minutes=now), PLAN)
-            outcomes.append(outcome)
+        _, rest_of_it = watched([source], 32, PLAN, state=again, begin=cut)
+        outcomes = [*first, *rest_of_it]
         assert told(outcomes) == told(straight)
         assert retired(outcomes) == retired(straight) == {f"s{i}:8000": MOVED for i in range(3)}
 
