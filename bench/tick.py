@@ -15,6 +15,9 @@ has a process of its own, so the peak memory is that fleet's.
 
 The history before the first timed tick is fed as tables, each like those that the pages or the
 API bring; that it fits is checked (no target may seem to restart). The peak counts from there on.
+Each tick is that of `driftwatch run`: evaluated, committed into a SQLite file with all that the
+next process needs, and days written down. One of them ends a day and a week; in one targets come
+and go. Then a new process starts from the file and reads a whole minute (four scrapes).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,19 +46,21 @@ from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, Text, instan
 
 from driftwatch.cli.allocator import ALLOCATOR, give_memory_back
 from driftwatch.collect.schema import Collected
-from driftwatch.pipeline.state import HISTORY, Outcome, State
-from driftwatch.pipeline.stored_state import memory_of
-from driftwatch.pipeline.tick import evaluate
+from driftwatch.pipeline.question import target_advice
+from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.state import HISTORY, Outcome
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.store.minute_columns import stored_rows
-from driftwatch.store.store import Store, TickRecord
+from driftwatch.service.watch import Brought, Deciding, Watch
+from driftwatch.store.store import Store
 
 PER_MINUTE = 60 // SCRAPE_SECONDS
 WARM_MINUTES = HISTORY // timedelta(minutes=1) + 1
 REPEATS = 5
+MIDNIGHT = START.replace(hour=0, minute=0) + timedelta(days=1)
 # targets → seconds of a steady tick and MiB of the process at most, on two cores
 GOALS: Mapping[int, tuple[float, float]] = {1000: (2.0, 600.0), 10_000: (10.0, 1536.0)}
 GOAL_EXPONENT = 1.1
+GOAL_RESTART = 1.2  # of a steady tick's memory
 MOST_PAGES = 1000
 JOINING_SHARE = 0.01
 
@@ -71,7 +77,9 @@ class Fleet:
             ``peak_joining`` in the tick in which targets join and leave.
         before: MiB of the process before the first real tick, history included.
         joining: seconds of a tick in which targets join and one leaves; None where not measured.
-        commit: seconds of writing a tick into the store.
+        midnight: seconds of the tick whose minute ends a day and a week.
+        restart: seconds from the start of the next process to the commit of its first tick.
+        peak_restart: MiB of that process at most.
         brought: bytes and series of one answer.
         alternative: seconds of the named alternative; None where there is none.
     """
@@ -84,7 +92,9 @@ class Fleet:
     peak_joining: float = 0.0
     before: float = 0.0
     joining: float | None = None
-    commit: list[float] = field(default_factory=list)
+    midnight: float | None = None
+    restart: float | None = None
+    peak_restart: float = 0.0
     brought: dict[str, int] = field(default_factory=dict)
     alternative: float | None = None
 
@@ -113,35 +123,31 @@ def measure(path: str, count: int, scrapes: int, folder: Path) -> Fleet:
 
 
 def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
-    """History as tables, then real ticks, and one in which targets come and go."""
+    """History as tables, then real ticks over midnight, one in which targets come and go, and the
+    first one of the next process.
+    """
     found = Fleet()
     names = instances(count)
     joining = max(1, round(count * JOINING_SHARE))
     grown_fleet = [*names[1:], *instances(count + joining)[count:]]
-    plan = plan_of_rules(())
-    state = State(collected_until={"bench": START})
+    service = Service(folder)
     tables = Tables(names)
-    store = Store.open(folder / "driftwatch.db")
     # fed scrapes are of the same targets, labels included: others would be other servers
     way.prepare(names, 0, 1)
     targets = dict(way.collect(START, scraped_at(1)).targets)
     scrape = 0
 
-    def fed(state: State, upto: int) -> State:
-        """The state after scrapes that were fed as tables."""
+    def fed(upto: int) -> None:
+        """Scrapes that were fed as tables."""
         nonlocal scrape
         for n in range(scrape, upto):
-            collected = Collected(tables.at(n), targets)
-            state, outcome = evaluate(state, [collected], scraped_at(n + 1), plan, store=store)
-            if len(outcome.rows):
-                committed(store, state, outcome)
+            service.tick(Collected(tables.at(n), targets), n + 1)
         scrape = upto
-        return state
 
-    def ticked(state: State, names: Sequence[str]) -> tuple[State, Outcome, float, float]:
+    def ticked(names: Sequence[str]) -> tuple[Outcome, float, float]:
         """One real tick that completes a minute; its seconds, and those of reading."""
         nonlocal scrape, targets
-        state = fed(state, scrape + PER_MINUTE - scrapes)
+        fed(scrape + PER_MINUTE - scrapes)
         found.brought = way.prepare(names, scrape, scrapes)
         since, scrape = scraped_at(scrape), scrape + scrapes
         gc.collect()
@@ -150,63 +156,104 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
         collected = way.collect(since, scraped_at(scrape))
         read = time.perf_counter()
         found.peak_reading = max(found.peak_reading, peak_again())
-        state, outcome = evaluate(state, [collected], scraped_at(scrape), plan, store=store)
+        outcome = service.tick(collected, scrape)
         ended = time.perf_counter()
         found.peak_evaluating = max(found.peak_evaluating, peak_again())
         assert collected.scrapes.height == len(names) * scrapes, collected.problems[:3]
         assert collected.scrapes["ok"].all(), collected.scrapes["reason"].drop_nulls()[0]
         targets = dict(collected.targets)
-        return state, outcome, ended - began, read - began
+        return outcome, ended - began, read - began
 
-    with store:
-        state = fed(state, PER_MINUTE * WARM_MINUTES)
-        gc.collect()
-        found.before = memory("VmRSS")
-        peak_again()
-        for n in range(REPEATS + 1):
-            state, outcome, seconds, reading = ticked(state, names)
-            assert len(outcome.rows) == count
-            assert not outcome.rows["restarted"].any()
-            assert outcome.rows["effective_batch_size"].null_count() == 0
-            commit = committed(store, state, outcome)
-            if n:  # the first one meets every series for the first time
-                found.ticks.append(seconds)
-                found.reading.append(reading)
-                found.commit.append(commit)
-        steady_peaks = found.peak_reading, found.peak_evaluating
-        state, outcome, found.joining, _ = ticked(state, grown_fleet)
-        found.peak_joining = max(found.peak_reading, found.peak_evaluating)
-        found.peak_reading, found.peak_evaluating = steady_peaks
-        assert joining <= len(outcome.rows) - count + 1 <= joining + 1
-        found.peak = max(*steady_peaks, found.peak_joining)
-        if isinstance(way, Text):
-            found.alternative = way.alternative()
+    fed(PER_MINUTE * WARM_MINUTES)
+    gc.collect()
+    found.before = memory("VmRSS")
+    peak_again()
+    for n in range(REPEATS + 1):
+        outcome, seconds, reading = ticked(names)
+        assert len(outcome.rows) == count
+        assert not outcome.rows["restarted"].any()
+        assert outcome.rows["effective_batch_size"].null_count() == 0
+        if n:  # the first one meets every series for the first time
+            found.ticks.append(seconds)
+            found.reading.append(reading)
+            if outcome.rows["end"].max() == MIDNIGHT:
+                found.midnight = seconds
+    steady_peaks = found.peak_reading, found.peak_evaluating
+    outcome, found.joining, _ = ticked(grown_fleet)
+    found.peak_joining = max(found.peak_reading, found.peak_evaluating)
+    found.peak_reading, found.peak_evaluating = steady_peaks
+    assert joining <= len(outcome.rows) - count + 1 <= joining + 1
+    found.peak = max(*steady_peaks, found.peak_joining)
+    service.close()
+    if isinstance(way, Text):
+        found.alternative = way.alternative()
+    else:
+        found.restart, found.peak_restart = restarted(folder, scrape, count, joining)
     return found
 
 
-def committed(store: Store, state: State, outcome: Outcome) -> float:
-    """Seconds of writing what a tick found and what the next process must know."""
-    began = time.perf_counter()
-    store.commit_tick(
-        TickRecord(
-            incidents=state.incidents.values(),
-            transitions=outcome.transitions,
-            scrapes=outcome.scrapes,
-            since=START,
-            until=state.evaluated_until or START,
-            memory=memory_of(state),
-            minutes=stored_rows(outcome.rows),
-        )
-    )
-    return time.perf_counter() - began
+class Service:
+    """What `driftwatch run` has between its sources and its receivers, by a clock of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        plan = plan_of_rules(())
+        self._store = Store.open(folder / "driftwatch.db")
+        self._watch = Watch(self._store, plan, START, threading.Lock())
+        self._deciding = Deciding(plan, (), target_advice)
+
+    def tick(self, collected: Collected, scrapes: int) -> Outcome:
+        """Evaluate and commit what was brought, up to so many scrapes after the start."""
+        at = scraped_at(scrapes)
+        brought = Brought([collected], {"bench": at}, at, Sources(names=("bench",)))
+        outcome = self._watch.tick(brought, at, self._deciding).outcome
+        self._watch.keep_days()
+        return outcome
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._store.close()
+
+
+def restarted(folder: Path, scrape: int, count: int, joining: int) -> tuple[float, float]:
+    """Seconds from a new process's start to its first tick's commit, a minute later; peak MiB."""
+    command = [sys.executable, __file__, "--again", str(folder), str(scrape), str(joining)]
+    told = subprocess.run(
+        [*command, str(count)], stdout=subprocess.PIPE, check=True, text=True, env=as_run_does()
+    ).stdout
+    seconds, peak = json.loads(told)
+    return seconds, peak
+
+
+def first_tick(folder: Path, scrape: int, count: int, joining: int) -> tuple[float, float]:
+    """The first tick of this process, of the minute after what a process left in the folder."""
+    names = [*instances(count)[1:], *instances(count + joining)[count:]]
+    imported = time.process_time()
+    with tempfile.TemporaryDirectory() as answers:
+        way = Json(names, Path(answers))
+        way.prepare(names, scrape, PER_MINUTE)
+        peak_again()
+        began = time.perf_counter()
+        service = Service(folder)
+        until = scrape + PER_MINUTE
+        outcome = service.tick(way.collect(scraped_at(scrape), scraped_at(until)), until)
+        seconds = time.perf_counter() - began + imported
+        way.close()
+    assert len(names) <= len(outcome.rows) <= len(names) + 1  # who left is told of for minutes
+    assert not outcome.rows["restarted"].any()
+    service.close()
+    return seconds, peak_again()
+
+
+def as_run_does() -> dict[str, str]:
+    """The environment with the allocator of `driftwatch run`; Polars reads it when imported."""
+    return {**os.environ, **ALLOCATOR}
 
 
 def in_a_process(path: str, count: int, scrapes: int) -> Fleet:
     """What :func:`measure` finds in a fresh process."""
     command = [sys.executable, __file__, "--one", path, "--scrapes", str(scrapes), str(count)]
-    as_run_does = {**os.environ, **ALLOCATOR}  # Polars set it here when it was imported
     told = subprocess.run(
-        command, stdout=subprocess.PIPE, check=True, text=True, env=as_run_does
+        command, stdout=subprocess.PIPE, check=True, text=True, env=as_run_does()
     ).stdout
     return Fleet(**json.loads(told))
 
@@ -222,30 +269,30 @@ def report(path: str, counts: Sequence[int], scrapes: int) -> list[str]:
     new = "one new scrape" if scrapes == 1 else f"{scrapes} new scrapes"
     print(f"\n{path}: {new} a target")
     print(
-        "targets  median s  worst s  reading s  joining s  commit s  MB read  "
-        "MiB before  peak reading  peak evaluating  peak joining  alternative s"
+        "targets  median s  worst s  reading s  joining s  midnight s  restart s  MB read  "
+        "MiB before  peak reading  peak evaluating  peak joining  peak restart  alternative s"
     )
     fleets: dict[int, Fleet] = {}
     missed: list[str] = []
     for count in counts:
-        fleets[count] = found = in_a_process(path, count, scrapes)
-        median = statistics.median(found.ticks)
-        other = "-" if found.alternative is None else f"{found.alternative:.2f}"
+        fleets[count] = of = in_a_process(path, count, scrapes)
+        median = statistics.median(of.ticks)
+        other = "-" if of.alternative is None else f"{of.alternative:.2f}"
         print(
-            f"{count:7,}  {median:8.3f}  {max(found.ticks):7.3f}  "
-            f"{statistics.median(found.reading):9.3f}  {found.joining or 0.0:9.3f}  "
-            f"{statistics.median(found.commit):8.3f}  {found.brought['bytes'] / 1e6:7.1f}  "
-            f"{found.before:10,.0f}  {found.peak_reading:12,.0f}  {found.peak_evaluating:15,.0f}  "
-            f"{found.peak_joining:12,.0f}  {other:>13}",
+            f"{count:7,}  {median:8.3f}  {max(of.ticks):7.3f}  {statistics.median(of.reading):9.3f}"
+            f"  {of.joining or 0.0:9.3f}  {of.midnight or 0.0:10.3f}  {of.restart or 0.0:9.3f}"
+            f"  {of.brought['bytes'] / 1e6:7.1f}  {of.before:10,.0f}  {of.peak_reading:12,.0f}"
+            f"  {of.peak_evaluating:15,.0f}  {of.peak_joining:12,.0f}  {of.peak_restart:12,.0f}"
+            f"  {other:>13}",
             flush=True,
         )
         seconds, mebibytes = GOALS.get(count, (math.inf, math.inf))
         if median > seconds:
             missed.append(f"{path}, {count:,} targets: {median:.2f} s, goal {seconds:g} s")
-        if found.peak > mebibytes:
-            missed.append(
-                f"{path}, {count:,} targets: {found.peak:,.0f} MiB, goal {mebibytes:,.0f} MiB"
-            )
+        if of.peak > mebibytes:
+            missed.append(f"{path}, {count:,} targets: {of.peak:,.0f} MiB, goal {mebibytes:,.0f}")
+        if of.peak_restart > GOAL_RESTART * max(of.peak_reading, of.peak_evaluating):
+            missed.append(f"{path}, {count:,} targets: restart {of.peak_restart:,.0f} MiB")
     for low, high in pairwise(counts):
         print(f"growth exponent {low:,} to {high:,}: {exponent(fleets, low, high):.2f}")
     if len(counts) > 2:
@@ -264,7 +311,13 @@ def main() -> int:
     asked.add_argument("--path", choices=("text", "json"), help="only this one")
     asked.add_argument("--scrapes", type=int, default=1, choices=(1, 2, 4), help="new ones a tick")
     asked.add_argument("--one", choices=("text", "json"), help=argparse.SUPPRESS)
+    asked.add_argument("--again", nargs=3, help=argparse.SUPPRESS)
     given = asked.parse_args()
+    if given.again:
+        give_memory_back()
+        folder, scrape, joining = given.again
+        print(json.dumps(first_tick(Path(folder), int(scrape), given.targets[0], int(joining))))
+        return 0
     if given.one:
         give_memory_back()
         with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected
 from driftwatch.model import Target, TargetKey
 
 PAGE = Path(__file__).parents[2] / "shared/data/vllm-0.32/metrics_during_load.txt"
-START = datetime(2026, 1, 5, tzinfo=UTC)
+START = datetime(2026, 1, 4, 23, 40, tzinfo=UTC)  # a week ends soon: ISO's begin on a Monday
 SCRAPE_SECONDS = 15
 _VALUE = re.compile(rb"^(vllm:\S+(?:_total|_sum|_count|_bucket)\{[^}]*\}) (\S+)$", re.M)
 _COUNTING = (*COUNTERS, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
