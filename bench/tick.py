@@ -197,8 +197,8 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         plan = plan_of_rules(())
-        self._store = Store.open(folder / "driftwatch.db")
-        self._watch = Watch(self._store, plan, START, threading.Lock())
+        self.store = Store.open(folder / "driftwatch.db")
+        self._watch = Watch(self.store, plan, START, threading.Lock())
         self._deciding = Deciding(plan, (), target_advice)
 
     def tick(self, collected: Collected, scrapes: int) -> Outcome:
@@ -211,7 +211,7 @@ class Service:
 
     def close(self) -> None:
         """Let go of the database."""
-        self._store.close()
+        self.store.close()
 
 
 def restarted(folder: Path, scrape: int, count: int, joining: int) -> tuple[float, float]:
