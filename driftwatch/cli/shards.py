@@ -123,12 +123,12 @@ def _print(rows: Sequence[ShardRow], members: Sequence[Member], now: datetime) -
 def _warn(rows: Sequence[ShardRow], silent: Sequence[int]) -> None:
     free = [row.shard for row in rows if row.process is None]
     failing = [shard for shard in silent if shard not in free]
-    for shards, said, help_text in (
+    for shards, sentence, help_text in (
         (free, "nobody watches {}", ""),
         (failing, "no tick of {} for 90 s", "; the log of its process has the reason"),
     ):
         if shards:
-            words = said.format(plural(len(shards), "shard"))
+            words = sentence.format(plural(len(shards), "shard"))
             click.echo(f"{words}: {', '.join(map(str, shards))}{help_text}", err=True)
 
 

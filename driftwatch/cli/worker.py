@@ -13,8 +13,12 @@ from driftwatch.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from driftwatch.pipeline.plan import Plan
+    from driftwatch.service.report_schedule import Schedule
+    from driftwatch.service.slow_tasks import Configured
     from driftwatch.settings import Settings
-    from driftwatch.tasks.task import Function, Queue
+    from driftwatch.store.store import Store
+    from driftwatch.tasks.task import Arguments, Function, Queue
 
 # as driftwatch.tasks.task has them, which takes long to import
 _QUEUES: tuple[Queue, ...] = ("interactive", "reports", "backtests", "maintenance")
@@ -48,7 +52,8 @@ def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
 
     One task at a time, the most urgent first; start as many processes as you like. The
     configuration must say `tasks: {run_by: workers}`. SIGTERM lets the task under way finish. When
-    a worker dies, another one does its task again. Exit code 1: the database went away.
+    a worker dies, another one does its task again. Each task begins with the rules and settings of
+    that moment; another database or heartbeat needs a restart. Exit code 1: the database went away.
     """
     from prometheus_client import CollectorRegistry
 
@@ -80,7 +85,7 @@ def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
         worker = Worker(
             place,
             store,
-            _functions(settings),
+            _functions(settings, configured(config, settings)),
             queues or _QUEUES,
             settings.tasks.heartbeat,
         )
@@ -100,21 +105,48 @@ def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
     return EXIT_ANSWERED if was_told else EXIT_PROBLEM
 
 
-def _functions(settings: Settings) -> Mapping[str, Function]:
-    """Everything that a worker can do."""
+def configured(config: Path, settings: Settings) -> Configured:
+    """Reads the configuration and its rules anew each time; a wrong one leaves the one before."""
+    import structlog
+
+    from driftwatch.errors import DriftwatchError
+    from driftwatch.service.configuration import plan_of_settings
+    from driftwatch.service.report_schedule import schedule_of
+    from driftwatch.settings import load_settings
+
+    latest = plan_of_settings(settings), schedule_of(settings)
+
+    def read() -> tuple[Plan, Schedule | None]:
+        nonlocal latest
+        try:
+            current = load_settings(config)
+            latest = plan_of_settings(current), schedule_of(current)
+        except (DriftwatchError, OSError) as error:
+            structlog.get_logger().error("not reloaded: what is in force stays", reason=str(error))
+        return latest
+
+    return read
+
+
+def _functions(settings: Settings, now: Configured) -> Mapping[str, Function]:
+    """Everything that a worker can do, each with what is configured when it begins."""
     from driftwatch.backtest.archive import default_folder
     from driftwatch.backtest.task import BACKTEST, backtest_function
     from driftwatch.cli.proposal_notice import with_proposals
-    from driftwatch.service.configuration import plan_of_settings
-    from driftwatch.service.report_schedule import schedule_of
     from driftwatch.service.slow_tasks import COMPACTION, REPORTS, compact, reports_function
     from driftwatch.web.forecast_process import WHAT_IF, what_if_function
 
-    plan, schedule = plan_of_settings(settings), schedule_of(settings)
     folder = default_folder(settings.database_place)
+
+    def backtested(store: Store, arguments: Arguments) -> None:
+        backtest_function(with_proposals(now()[0]), folder)(store, arguments)
+
+    def forecast(store: Store, arguments: Arguments) -> None:
+        what_if_function(now()[0])(store, arguments)
+
     return {
         COMPACTION: compact,
-        REPORTS: reports_function(lambda: (plan, schedule)),
-        BACKTEST: backtest_function(with_proposals(plan), folder),
-        WHAT_IF: what_if_function(plan),
+        REPORTS: reports_function(now),
+        BACKTEST: backtested,
+        WHAT_IF: forecast,
     }

@@ -243,14 +243,14 @@ class Watch:
 
 def progress_by_shard(store: Store) -> dict[int, Mapping[str, Any]]:
     """What each shard's last tick said of it; nothing of one where that cannot be read."""
-    found: dict[int, Mapping[str, Any]] = {}
+    progresses: dict[int, Mapping[str, Any]] = {}
     for shard, stored in store.remembered_by_shard(PROGRESS).items():
         with suppress(ValueError, TypeError, KeyError):
             progress = orjson.loads(stored)
             datetime.fromisoformat(progress["ticked_at"])
             if shard is not None:
-                found[shard] = progress
-    return found
+                progresses[shard] = progress
+    return progresses
 
 
 def _target_of(labels: Mapping[str, str]) -> TargetKey | None:

@@ -16,6 +16,7 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job, Status
 
 from driftwatch.database_place import PostgresPlace
+from driftwatch.errors import StoreError
 from driftwatch.store.database import BUSY_SECONDS
 from driftwatch.store.postgres import connect_arguments, read_password
 from driftwatch.store.store import Store
@@ -123,7 +124,7 @@ class Worker:
                 self._looked_at = time.monotonic()
                 for job in stalled:
                     await self._hand_on(job)
-            except ConnectorException as error:
+            except (ConnectorException, StoreError) as error:
                 self._log.warning("look at the queue failed", reason=str(error.__cause__ or error))
             await asyncio.sleep(self._heartbeat_seconds)
 
@@ -135,8 +136,9 @@ class Worker:
             await manager.retry_job(job)
             return
         reason = f"its worker went silent, as {job.attempts} tries before failed too"
-        await manager.finish_job(job, Status.FAILED, delete_job=False)
+        # first what people are told of it: a database that refuses it is asked again
         await asyncio.to_thread(self._keep_failure, job, reason)
+        await manager.finish_job(job, Status.FAILED, delete_job=False)
 
     def _recorded(self, function: Function) -> Callable[..., None]:
         def run(context: JobContext, **arguments: Any) -> None:

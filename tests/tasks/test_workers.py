@@ -11,6 +11,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
+from sqlalchemy import text
 from worker_process import Begin
 
 from driftwatch.cli.main import cli
@@ -136,6 +137,27 @@ def test_a_task_that_ends_every_worker_is_dead(store: Store, folder: Path, begin
     [failure] = store.task_failures()
     assert failure.reason == "its worker went silent, as 2 tries before failed too"
     assert len(told(folder, "began")) == 3
+
+
+def test_a_dead_task_is_told_although_the_database_refused_at_first(
+    store: Store, folder: Path, begin: Begin
+) -> None:
+    QUEUE.defer(store, SLOW)
+    for tried in range(1, 4):
+        worker = begin()
+        until(lambda tried=tried: len(told(folder, "began")) == tried, folder)
+        worker.kill()
+    _rename(store, "task_failures", "away")
+    begin()
+    until(lambda: "look at the queue failed" in (folder / "log-3").read_text(), folder)
+    _rename(store, "away", "task_failures")
+    until(lambda: store.task_failures(), folder)
+    until(lambda: is_idle(store), folder)
+
+
+def _rename(store: Store, table: str, name: str) -> None:
+    with store.one_transaction() as connection:
+        connection.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
 
 
 def test_a_task_that_fails_three_times_is_dead_listed_and_counted(
