@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # pins of 24 h and more page least (driftwatch/cli/proposal_notice.py); two days hold a whole one
 _PROPOSED_FROM = timedelta(days=2)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 @click.command(name="run")
@@ -65,6 +67,11 @@ def command(config: Path, once: bool, name: str | None) -> int:
     from driftwatch.store.members import require_shards
     from driftwatch.store.store import Store
 
+    if name is not None and not _NAME.fullmatch(name):
+        raise UsageError(
+            "--name: 1 to 100 letters, digits, dots, dashes or underscores",
+            help_text="driftwatch run --name eu-0; without it the host's name",
+        )
     if not config.exists():
         raise UsageError(
             f"there is no configuration {config}",

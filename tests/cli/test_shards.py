@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.service.membership import Membership
 from driftwatch.service.watch import PROGRESS
@@ -74,3 +76,12 @@ def test_each_shard_says_who_watches_it_and_how_far_it_is(
     assert code == 1
     assert out.splitlines()[-2].split("\t")[1] == "nobody"
     assert words.splitlines()[-1] + "\n" == "nobody watches 2 shards: 0, 1\n"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 101, "eu/0"])
+def test_a_process_needs_a_name_that_fits_a_line(
+    run: Callable[..., tuple[int, str, str]], name: str
+) -> None:
+    code, _, words = run("run", "--name", name)
+    assert code == 2
+    assert "--name: 1 to 100 letters" in words
