@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,7 +28,9 @@ from driftwatch.collect.prometheus.query import matchers, queries, select
 
 JOB = {"job": "vllm"}
 _COUNTING = ("_total", "_sum", "_count", "_bucket")
-_INSTANCE = b"@instance@"
+_INSTANCE, _NAMESPACE = b"@instance@", b"@namespace@"
+# what is asked for some servers alone, at the end of a selector
+_PART = re.compile(r',(instance|namespace)=~?"([^"]*)"}')
 _HEAD = b'{"status":"success","data":{"resultType":"matrix","result":['
 
 
@@ -50,6 +53,8 @@ class CannedAnswers:
         up = select(("up",), matchers(JOB))
         self._up, self._timestamp = up, f"timestamp({up})"
         self._names: dict[str, list[list[Sample]]] = {}
+        self._units: dict[str, list[bytes]] = {}
+        self._namespaces: dict[str, str] = {}
         for query in queries(JOB):
             ours = [s for s in samples if s.name in query.ranks]
             names = sorted({s.name for s in ours})
@@ -63,12 +68,27 @@ class CannedAnswers:
         """Where the answer to this query lies."""
         return self._folder / hashlib.sha256(query.encode()).hexdigest()
 
+    def part(self, query: str) -> Path:
+        """Where the answer to this query lies, made now where it is about some servers."""
+        part = _PART.search(query)
+        if part is None:
+            return self.path(query)
+        label, values = part[1], set(part[2].replace("\\\\", "").split("|"))
+        wanted = [
+            name
+            for name, space in self._namespaces.items()
+            if (name if label == "instance" else space) in values
+        ]
+        self._write(self.path(query), self._units[_PART.sub("}", query)], wanted)
+        return self.path(query)
+
     def prepare(
         self,
         instances: Sequence[str],
         grid: Sequence[float],
         scraped_at: Sequence[float],
         scrape: int,
+        namespaces: int = 0,
     ) -> dict[str, int]:
         """Write the answers of one interval; how many series and bytes they have.
 
@@ -77,11 +97,18 @@ class CannedAnswers:
             grid: evaluation times, unix seconds.
             scraped_at: when the scrapes were that these times show.
             scrape: number of the first of them.
+            namespaces: how many there are; 0 = the label is missing.
         """
+        spaced = {"namespace": _NAMESPACE.decode()} if namespaces else {}
+        self._namespaces = {
+            name: f"team-{number % max(1, namespaces)}"
+            for name, number in sorted(zip(instances, range(len(instances)), strict=True))
+        }
 
         def series(labels: Mapping[str, str], texts: Sequence[str]) -> bytes:
             head = orjson.dumps(
-                {**labels, **JOB, "instance": _INSTANCE.decode()}, option=orjson.OPT_SORT_KEYS
+                {**labels, **JOB, **spaced, "instance": _INSTANCE.decode()},
+                option=orjson.OPT_SORT_KEYS,
             )
             points = ",".join(f'[{at:.3f},"{text}"]' for at, text in zip(grid, texts, strict=True))
             return b'{"metric":' + head + b',"values":[' + points.encode() + b"]}"
@@ -101,22 +128,33 @@ class CannedAnswers:
                 b",".join(series({"__name__": s.name, **s.labels}, value(s)) for s in samples)
                 for samples in names
             ]
-        ordered = [i.encode() for i in sorted(instances)]
+        self._units = answers
         size = count = 0
         for text, units in answers.items():
-            count += sum(unit.count(_INSTANCE) for unit in units) * len(ordered)
-            pieces = (unit.replace(_INSTANCE, i) for unit in units for i in ordered)
-            with self.path(text).open("wb") as out:
-                out.write(_HEAD)
-                for n, piece in enumerate(pieces):
-                    out.write(b"," + piece if n else piece)
-                out.write(b"]}}")
-                size += out.tell()
+            count += sum(unit.count(_INSTANCE) for unit in units) * len(instances)
+            size += self._write(self.path(text), units, list(self._namespaces))
         return {"series": count, "bytes": size}
+
+    def _write(self, path: Path, units: Sequence[bytes], instances: Sequence[str]) -> int:
+        """One answer about these servers; its bytes."""
+        named = [(i.encode(), self._namespaces[i].encode()) for i in instances]
+        pieces = (
+            unit.replace(_INSTANCE, name).replace(_NAMESPACE, space)
+            for unit in units
+            for name, space in named
+        )
+        with path.open("wb") as out:
+            out.write(_HEAD)
+            for n, piece in enumerate(pieces):
+                out.write(b"," + piece if n else piece)
+            out.write(b"]}}")
+            return out.tell()
 
 
 def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
     """Serve on a free port of the loopback until the process ends."""
+
+    sent = {"questions": 0, "bytes": 0}
 
     class Handler(BaseHTTPRequestHandler):
         disable_nagle_algorithm = True  # as Prometheus; else small answers wait for 40-ms acks
@@ -127,9 +165,11 @@ def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
             if self.path == "/prepare":
                 told = answers.prepare(**json.loads(body))
                 self._send(200, orjson.dumps(told))
+            elif self.path == "/sent":
+                self._send(200, orjson.dumps(sent))
             elif urlsplit(self.path).path == "/api/v1/query_range":
                 (query,) = parse_qs(body.decode())["query"]
-                self._send_file(answers.path(query))
+                self._send_file(answers.part(query))
             else:
                 self._send(404, b"{}")
 
@@ -148,9 +188,11 @@ def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
                 self.send_header("Content-Length", str(size))
                 self.end_headers()
                 self.wfile.flush()
-                sent = 0
-                while sent < size:
-                    sent += os.sendfile(self.connection.fileno(), body.fileno(), sent, size - sent)
+                sent["questions"] += 1
+                sent["bytes"] += size
+                at = 0
+                while at < size:
+                    at += os.sendfile(self.connection.fileno(), body.fileno(), at, size - at)
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: standard output says the port and no more."""

@@ -12,6 +12,11 @@ processes, or not counted. Each way has a process of its own:
 * ``pages``: ``/metrics`` pages, parsed; fetching them is not in it.
 * ``remote write``: requests of 10,000 samples over HTTP.
 
+    python bench/reading.py 10000 --processes 4
+
+What one of several processes that share the shards reads in a minute: all of the fleet, its part by
+``namespace`` (there are 16, each with its pools), and its part by ``instance``.
+
 Beside it VictoriaMetrics and vmagent (which passes on to it), given the same requests: processor
 time from /proc.
 """
@@ -27,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -41,6 +46,7 @@ from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, Text, scrape
 from driftwatch.cli.allocator import ALLOCATOR
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
@@ -189,6 +195,66 @@ def measure(kind: str, count: int) -> Cost:
     return cost
 
 
+@dataclass
+class Read:
+    """What a process reads in a minute."""
+
+    seconds: list[float] = field(default_factory=list)  # of processor
+    questions: int = 0
+    answered_bytes: int = 0
+    targets: int = 0
+
+
+NAMESPACES = 16
+
+
+def part_of(kind: str, count: int, processes: int) -> Read:
+    """Minutes that one of several processes only reads."""
+    names, read = [NAME.format(i) for i in range(count)], Read()
+    mine = set(names[::processes])
+
+    def own(listed: Mapping[TargetKey, Target]) -> list[TargetKey]:
+        return [key for key in listed if key.instance in mine]
+
+    with tempfile.TemporaryDirectory() as folder:
+        way = Json(names, Path(folder), None if kind == "all" else own)
+        way.namespaces = NAMESPACES if kind == "namespace" else 0
+        for minute in range(MINUTES):
+            first = minute * PER_MINUTE
+            way.prepare(names, first, PER_MINUTE)
+            before, began = way.sent(), time.process_time()
+            collected = way.collect(scraped_at(first), scraped_at(first + PER_MINUTE))
+            if minute:  # the first one parses every label
+                read.seconds.append(time.process_time() - began)
+        after = way.sent()
+        read.questions = after["questions"] - before["questions"]
+        read.answered_bytes = after["bytes"] - before["bytes"]
+        read.targets = len(collected.scrapes) // PER_MINUTE
+        assert collected.scrapes["ok"].all()
+        assert read.targets == (count if kind == "all" else len(mine))
+        way.close()
+    return read
+
+
+def parts(count: int, processes: int) -> None:
+    """What each way of reading a part costs a process."""
+    print(f"{count:,} targets, {processes} processes, load {os.getloadavg()[0]:.1f}")
+    print("read           targets  questions     MB  processor s a minute")
+    for kind in ("all", "namespace", "instance"):
+        command = [sys.executable, __file__, "--part", kind, str(count)]
+        command += ["--processes", str(processes)]
+        ran = subprocess.run(
+            command, stdout=subprocess.PIPE, check=True, text=True, env={**os.environ, **ALLOCATOR}
+        )
+        read = Read(**json.loads(ran.stdout))
+        mb, seconds = read.answered_bytes / 1e6, statistics.median(read.seconds)
+        print(
+            f"{kind:13}  {read.targets:7}  {read.questions:9}  {mb:5.0f}  {seconds:20.2f}",
+            flush=True,
+        )
+    print(f"load at the end {os.getloadavg()[0]:.1f}")
+
+
 def disk_bytes() -> int:
     """Bytes that this process gave to files so far."""
     lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
@@ -246,8 +312,16 @@ def main() -> int:
     parser.add_argument("targets", nargs="?", type=int, default=1000)
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS, help="only these")
+    parser.add_argument("--processes", type=int, help="parts that so many processes read, only")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
     given = parser.parse_args()
     count = given.targets
+    if given.part:
+        print(json.dumps(vars(part_of(given.part, count, given.processes))))
+        return 0
+    if given.processes:
+        parts(count, given.processes)
+        return 0
     if given.one:
         print(json.dumps(vars(measure(given.one, count))))
         return 0

@@ -20,7 +20,7 @@ from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
-from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected
+from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected, Own
 from driftwatch.model import Target, TargetKey
 
 PAGE = Path(__file__).parents[2] / "shared/data/vllm-0.32/metrics_during_load.txt"
@@ -99,7 +99,8 @@ class Text:
 class Json:
     """A Prometheus API's answers, fetched."""
 
-    def __init__(self, names: Sequence[str], folder: Path) -> None:
+    def __init__(self, names: Sequence[str], folder: Path, own: Own | None = None) -> None:
+        self._own, self.namespaces = own, 0
         here = Path(__file__).parent / "canned_api.py"
         self._server = subprocess.Popen(
             [sys.executable, str(here), str(PAGE), str(folder)], stdout=subprocess.PIPE
@@ -121,14 +122,22 @@ class Json:
             "grid": [t + SCRAPE_SECONDS - 0.001 for t in at],
             "scraped_at": at,
             "scrape": scrape,
+            "namespaces": self.namespaces,
         }
-        request = urllib.request.Request(f"{self._url}/prepare", json.dumps(asked).encode())
+        return self._post("prepare", asked)
+
+    def sent(self) -> dict[str, int]:
+        """Questions that were answered so far, and the bytes of their answers."""
+        return self._post("sent", {})
+
+    def _post(self, path: str, document: object) -> dict[str, int]:
+        request = urllib.request.Request(f"{self._url}/{path}", json.dumps(document).encode())
         with urllib.request.urlopen(request) as answer:
             told: dict[str, int] = json.load(answer)
         return told
 
     def collect(self, since: datetime, until: datetime) -> Collected:
-        return self._source.collect(since, until)
+        return self._source.collect(since, until, self._own)
 
     def close(self) -> None:
         self._source.close()
