@@ -52,7 +52,7 @@ class _Asking:
     joined: npt.NDArray[np.int64]  # the grid with the times that answers have instead
     since: datetime
     failed: Failed
-    unclocked: str | None  # why ``timestamp(up)`` was not answered
+    unclocked: SourceError | None  # why ``timestamp(up)`` was not answered
 
 
 class PrometheusSource:
@@ -131,9 +131,7 @@ class PrometheusSource:
         clock = f"timestamp({self._up})"
         scraped_at, errors = self._ranges.range(clock, times)
         errors += _astray(scraped_at.times, joined)
-        unclocked = failed(clock, errors)
-        why_unclocked = None if unclocked is None else error_text(unclocked)
-        asking = _Asking(times, joined, since, failed, why_unclocked)
+        asking = _Asking(times, joined, since, failed, failed(clock, errors))
         collected: Collected | str
         if own is None:
             collected = self._scrapes(asking, [self._matching], up, scraped_at, self._targets)
@@ -154,13 +152,12 @@ class PrometheusSource:
             brought = self._read_own(asking, own(self._targets), up, scraped_at)
             if isinstance(brought, str):
                 return self._lost(brought, at, problems)
-            added = (*collected.problems, *brought.problems)
-            collected = replace(brought, problems=added, looks=collected.looks)
+            problems += [SourceProblem(p.where, p.reason, at) for p in brought.problems]
+            collected = replace(brought, problems=collected.problems, looks=collected.looks)
         problems += [SourceProblem(p.where, p.reason, at) for p in collected.problems]
         self._placements.prune()
         scrapes = self._with_what_they_are(collected.scrapes)
-        also = {k: t for k, t in collected.targets.items() if k not in self._targets}
-        targets = {**self._targets, **also}
+        targets = {**collected.targets, **self._targets}
         return Collected(scrapes, targets, folded(problems), silent=doubt, looks=collected.looks)
 
     def identity(self) -> dict[str, object]:
@@ -259,7 +256,7 @@ class PrometheusSource:
             since=asking.since,
             any_instance=bool(self._selector),
             earlier_targets=earlier_targets,
-            unclocked=asking.unclocked,
+            unclocked=None if asking.unclocked is None else error_text(asking.unclocked),
         )
 
     def _result(
