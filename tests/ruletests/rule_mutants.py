@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from driftwatch.condition import Condition, parse_condition
 from driftwatch.diagnose.tree import Node, Tree, walk
+from driftwatch.model import Incident
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import Rulebook
 from driftwatch.rulebook.rules import Rule
@@ -144,6 +145,11 @@ class Judge:
             }
             for test in self.tests
         ]
+        # rules change each other's incidents by inhibition alone
+        pairs = [(r.alert, by) for r in self.rules for v in r.variants for by in v.inhibited_by]
+        self._inhibitors = {alert: {by for of, by in pairs if of == alert} for alert, _ in pairs}
+        self._inhibited = {by: {of for of, other in pairs if other == by} for _, by in pairs}
+        self._fired: dict[int, list[dict[str, Incident]]] = {}
         self._every = pl.concat(self._rows)
         walks = list(self._expected_walks())
         self._walks: Mapping[str, tuple[list[Expectation], pl.DataFrame]] = {
@@ -158,25 +164,67 @@ class Judge:
         """Whether a test sees other alerts with the rule in place of its own."""
         rules = tuple(mutant.mutant if r is mutant.rule else r for r in self.rules)
         alert, concerned = mutant.rule.alert, self._concerned(mutant)
+        changes = self._with_all_beyond({alert}, self._inhibited)
+        behind = self._with_all_beyond(changes, self._inhibitors)
+        needed = [rule for rule in rules if rule.alert in behind]
         # a test that expects the alert most often notices
         likely_first = sorted(concerned, key=lambda number: alert not in self._expected[number])
-        return any(self._fails(number, rules, mutant) for number in likely_first)
+        return any(self._fails(number, needed, changes, mutant) for number in likely_first)
 
-    def _fails(self, number: int, rules: Sequence[Rule], mutant: RuleMutant) -> bool:
+    def _fails(
+        self, number: int, rules: Sequence[Rule], changes: Set[str], mutant: RuleMutant
+    ) -> bool:
+        """With these rules alone; of alerts that the mutant cannot change it is as without it."""
+        changed = self._rows[number].select(mutant.mutant.verdict.alias(mutant.rule.id))
+        verdicts = self._verdicts[number].with_columns(changed)
+        return any(
+            any(alert_differences(one, self._others(before, changes) | self._only(now, changes)))
+            for one, before, now in zip(
+                self.tests[number].test.expect,
+                self._unchanged(number),
+                self._firing(number, rules, verdicts),
+                strict=True,
+            )
+        )
+
+    def _firing(
+        self, number: int, rules: Sequence[Rule], verdicts: pl.DataFrame
+    ) -> list[dict[str, Incident]]:
+        """Per expectation of a test: rule id → incident that fires."""
         evidence, rows = self.tests[number].evidence, self._rows[number]
         assert evidence is not None
-        changed = rows.select(mutant.mutant.verdict.alias(mutant.rule.id))
-        verdicts = self._verdicts[number].with_columns(changed)
         ever = rows.with_columns(ever_seen=True)
         _, happened = advanced(rules, {}, evidence.targets, ever, verdicts)
         timeline = Timeline(
             START, self.book, rows, verdicts, happened, evidence.minutes, has_windows=False
         )
-        return any(
-            any(alert_differences(one, timeline.firing(subject, timeline.time(one.at))))
+        return [
+            timeline.firing(subject_of(one, timeline), timeline.time(one.at))
             for one in self.tests[number].test.expect
-            for subject in (subject_of(one, timeline),)
-        )
+        ]
+
+    def _unchanged(self, number: int) -> list[dict[str, Incident]]:
+        if number not in self._fired:
+            self._fired[number] = self._firing(number, self.rules, self._verdicts[number])
+        return self._fired[number]
+
+    @staticmethod
+    def _only(firing: Mapping[str, Incident], alerts: Set[str]) -> dict[str, Incident]:
+        return {rule: one for rule, one in firing.items() if one.alert in alerts}
+
+    @staticmethod
+    def _others(firing: Mapping[str, Incident], alerts: Set[str]) -> dict[str, Incident]:
+        return {rule: one for rule, one in firing.items() if one.alert not in alerts}
+
+    @staticmethod
+    def _with_all_beyond(alerts: Set[str], links: Mapping[str, Set[str]]) -> Set[str]:
+        """The alerts, and all that one comes to from them."""
+        found, beyond = set(alerts), list(alerts)
+        while beyond:
+            more = links.get(beyond.pop(), frozenset()) - found
+            found |= more
+            beyond += more
+        return found
 
     def kills_tree(self, mutant: TreeMutant) -> bool:
         """Whether a walk ends elsewhere, or asks another question, than a test expects."""
