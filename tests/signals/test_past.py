@@ -81,8 +81,9 @@ def _ends(frame: pl.DataFrame, strides: list[int]) -> list[datetime]:
     return [*ends, last]
 
 
-@pytest.mark.parametrize("run", ["run_cap", "run_main", "run_slow"])
-@pytest.mark.parametrize("strides", [[1], [3, 1]])
+@pytest.mark.parametrize(
+    ("run", "strides"), [("run_cap", [1]), ("run_main", [3, 1]), ("run_slow", [1])]
+)
 def test_a_recording_tick_by_tick_is_the_recording_at_once(
     shared_data: Path, run: str, strides: list[int]
 ) -> None:
