@@ -1,6 +1,6 @@
 """Bytes of a server-day in the store, table by table, and what committing and packing cost.
 
-    python bench/store.py RECORDING [--days N] [--hours N] [--servers N ...]
+    python bench/store.py RECORDING [--days N] [--hours N] [--servers N ...] [--month]
 
 RECORDING is a compact recording of a fleet (`driftwatch fleet` writes one, with its
 driftwatch.yaml); its first N days (3 unless told) are replayed with all detectors and a pin that
@@ -28,18 +28,23 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
+from sqlalchemy import select
 
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings.compact import CompactRecordingSource
+from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.stage import Memory, detect
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store, TickRecord
+from driftwatch.store.frames import pack
 from driftwatch.store.history import Checkpoint
-from driftwatch.store.minute_columns import stored_rows
+from driftwatch.store.minute_columns import SIGNIFICANT_BITS, stored_rows
+from driftwatch.store.minutes import PACKED, insert_batch
+from driftwatch.store.tables import minute_batches
 
 GOAL = 300_000
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
@@ -79,6 +84,8 @@ class Fleet:
     reading: float = 0.0
     tables: dict[str, int] = field(default_factory=dict)
     rolled: int = 0
+    month: int = 0  # bytes of 28 such days and two of minutes
+    month_reading: list[float] = field(default_factory=list)  # of one server, of ten
 
 
 def material(folder: Path, days: int) -> Material:
@@ -138,8 +145,8 @@ def fleet_of(days: Sequence[pl.DataFrame], servers: int) -> pl.DataFrame:
     return pl.concat(found).sort("instance", "engine", "end")
 
 
-def measure(what: Material, servers: int, hours: int, path: Path) -> Fleet:
-    """Commit, pack and roll up a day of a fleet."""
+def measure(what: Material, servers: int, hours: int, path: Path, *, month: bool) -> Fleet:
+    """Commit, pack and roll up a day of a fleet; ``month``: with 27 like it before."""
     found = Fleet()
     rows = fleet_of(what.days, servers)
     begin = rows["end"].min()
@@ -174,7 +181,36 @@ def measure(what: Material, servers: int, hours: int, path: Path) -> Fleet:
         store.pack_minutes(begin + 4 * DAY)
         found.rolling = time.perf_counter() - began
         found.rolled = sizes(path)["minute_batches"]
+        if month:
+            repeated(store, begin, rows["instance"].n_unique())
+            found.month = sizes(path)["minute_batches"] + 2 * found.tables["minute_batches"]
+            for targets in (1, 10):
+                some = [TargetKey(*key) for key in rows.select(KEY_COLUMNS).unique().sort(
+                    KEY_COLUMNS).head(targets).iter_rows()]  # fmt: skip
+                began = time.perf_counter()
+                past = store.past(begin - 27 * DAY, end, some)
+                found.month_reading.append(time.perf_counter() - began)
+                assert past["end"].dt.truncate("1d").n_unique() >= 28
     return found
+
+
+def repeated(store: Store, begin: datetime, servers: int) -> None:
+    """The rolled up day on each of the 27 days before it, in batches as large as its own."""
+    day = store.past(begin, begin + DAY)
+    seconds = int(day["seconds"][0])
+    assert (day["seconds"] == seconds).all() and day["instance"].n_unique() == servers
+    with store._reading() as connection:
+        batches = connection.execute(
+            select(minute_batches.c.first_instance, minute_batches.c.last_instance)
+        ).all()
+    for back in range(1, 28):
+        with store._writing() as connection:
+            for first, last in batches:
+                rows = day.drop("seconds").filter(
+                    pl.col("instance").is_between(pl.lit(first), pl.lit(last))
+                )
+                rows = rows.with_columns(pl.col("end") - back * DAY)
+                insert_batch(connection, rows, pack(rows, SIGNIFICANT_BITS), PACKED, seconds, None)
 
 
 def one_of(rows: pl.DataFrame) -> TargetKey:
@@ -250,6 +286,7 @@ def main() -> None:
     parser.add_argument("--servers", nargs="+", type=int, default=[1, 20, 200])
     parser.add_argument("--days", type=int, default=3)
     parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--month", action="store_true", help="read over a month, too")
     asked = parser.parse_args()
     began = time.perf_counter()
     what = material(asked.recording, asked.days)
@@ -269,7 +306,8 @@ def main() -> None:
     worst = 0.0
     for servers in asked.servers:
         with tempfile.TemporaryDirectory() as folder:
-            fleet = measure(what, servers, asked.hours, Path(folder) / "driftwatch.db")
+            path = Path(folder) / "driftwatch.db"
+            fleet = measure(what, servers, asked.hours, path, month=asked.month)
         days = servers * asked.hours / 24
         t = fleet.tables
         per_day = t["minute_batches"] / days
@@ -285,6 +323,11 @@ def main() -> None:
             + f"  {fleet.packing:>11.1f}  {fleet.rolling:>11.1f}  {fleet.reading:>11.2f}",
             flush=True,
         )
+        if fleet.month:
+            one, ten = fleet.month_reading
+            print(
+                f"a month {fleet.month / 1e9:.2f} GB; read of 1 server {one:.2f} s, 10 {ten:.2f} s"
+            )
     print(f"goal {GOAL / 1000:.0f} kB: {'reached' if worst <= GOAL else 'MISSED'}")
 
 
