@@ -37,6 +37,8 @@ ROLLED_UP = 600
 MINUTES_KEPT = timedelta(hours=48)
 # Rows of a packed batch: more are hardly smaller, and all of them are read for one target.
 _PACKED_ROWS = 2048
+# Of longer rows less, about two servers' day: a month of one server is 30 batches to be read.
+_ROLLED_UP_ROWS = 256
 # A smaller batch takes the next hour in, so that a small fleet's day is few batches.
 _GROWING_BYTES = 64 * 1024
 # Batches that are rolled up together: 25,000 rows or so.
@@ -178,4 +180,5 @@ def _result(job: Job, frames: Mapping[int, bytes]) -> list[tuple[pl.DataFrame, b
         rows = once(rows)
     else:
         rows = rolled_up(rows.sort("instance", "engine", "end"), job.seconds)
-    return [(part, pack(part, SIGNIFICANT_BITS)) for part in parts(rows, _PACKED_ROWS)]
+    most = _PACKED_ROWS if job.seconds == MINUTE else _ROLLED_UP_ROWS
+    return [(part, pack(part, SIGNIFICANT_BITS)) for part in parts(rows, most)]
