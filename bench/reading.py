@@ -40,17 +40,19 @@ from pathlib import Path
 
 import requests
 from canned_sender import NAME
-from tick import PER_MINUTE, WARM_MINUTES, committed, memory, peak_again
+from tick import PER_MINUTE, WARM_MINUTES, memory, peak_again
 from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, Text, scraped_at
 
-from driftwatch.cli.allocator import ALLOCATOR
+from driftwatch.cli.allocator import ALLOCATOR, give_memory_back
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.state import State
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.store.store import Store
+from driftwatch.store.minute_columns import stored_rows
+from driftwatch.store.store import Store, TickRecord
 
 WAYS = ("api each scrape", "api each minute", "pages", "remote write")
 MINUTES = 4
@@ -195,6 +197,21 @@ def measure(kind: str, count: int) -> Cost:
     return cost
 
 
+def committed(store: Store, state: State, outcome: Outcome) -> None:
+    """Write what a tick found and what the next process must know."""
+    store.commit_tick(
+        TickRecord(
+            incidents=state.incidents.values(),
+            transitions=outcome.transitions,
+            scrapes=outcome.scrapes,
+            since=START,
+            until=state.evaluated_until or START,
+            memory=memory_of(state),
+            minutes=stored_rows(outcome.rows),
+        )
+    )
+
+
 @dataclass
 class Read:
     """What a process reads in a minute."""
@@ -316,6 +333,8 @@ def main() -> int:
     parser.add_argument("--part", help=argparse.SUPPRESS)
     given = parser.parse_args()
     count = given.targets
+    if given.part or given.one:
+        give_memory_back()
     if given.part:
         print(json.dumps(vars(part_of(given.part, count, given.processes))))
         return 0

@@ -35,7 +35,7 @@ class LoopbackServer:
     """Serves in a thread while it is entered; ``judge`` decides what a request deserves.
 
     Attributes:
-        requests: everything that arrived, refused or not, in order.
+        requests: everything that arrived whole, refused or not, in order.
         planned: answers given before any judging, first in first out.
     """
 
@@ -78,11 +78,18 @@ class LoopbackServer:
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         length = int(handler.headers.get("Content-Length") or 0)
+        try:
+            body = handler.rfile.read(length)
+        except ConnectionError:
+            body = b""
+        if len(body) < length:  # the client died in the middle
+            handler.close_connection = True
+            return
         request = Request(
             method=handler.command,
             path=handler.path,
             headers={name.lower(): text for name, text in handler.headers.items()},
-            body=handler.rfile.read(length),
+            body=body,
         )
         self.requests.append(request)
         answer = self.planned.popleft() if self.planned else self.judge(request)
@@ -90,15 +97,15 @@ class LoopbackServer:
             self._closing.wait()
             handler.close_connection = True
             return
-        body = answer.body.encode()
+        answered = answer.body.encode()
         # without the machine's own time: tests have theirs
         handler.send_response_only(answer.status)
         for name, text in answer.headers.items():
             handler.send_header(name, text)
-        handler.send_header("Content-Length", str(len(body)))
+        handler.send_header("Content-Length", str(len(answered)))
         with suppress(ConnectionError):  # the client may be gone
             handler.end_headers()
-            handler.wfile.write(body)
+            handler.wfile.write(answered)
 
     def __enter__(self) -> Self:
         self._thread.start()
