@@ -204,7 +204,7 @@ def time_stage(targets: int, timed: int) -> None:
         f"{', '.join(f'{seconds:.2f}' for seconds in took)}"
     )
     print(f"        of CPU, all threads: {', '.join(f'{seconds:.2f}' for seconds in cpu)} s")
-    for name, frame in memory.frames().items():
+    for name, frame in memory.frames():
         size = frame.estimated_size()
         print(
             f"        memory {name}: {size / targets:,.0f} bytes a target ({frame.height:,} rows)"

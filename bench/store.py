@@ -40,7 +40,7 @@ from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store, TickRecord
-from driftwatch.store.frames import pack
+from driftwatch.store.frames import pack, to_arrow
 from driftwatch.store.history import Checkpoint
 from driftwatch.store.minute_columns import SIGNIFICANT_BITS, stored_rows
 from driftwatch.store.minutes import PACKED, insert_batch
@@ -69,7 +69,7 @@ class Material:
     days: list[pl.DataFrame]
     scrapes: list[pl.DataFrame]
     gpus: list[pl.DataFrame]
-    checkpoint: dict[str, pl.DataFrame]
+    checkpoint: dict[str, bytes]
     servers: int
     interval: float
 
@@ -120,7 +120,7 @@ def material(folder: Path, days: int) -> Material:
         found,
         scrapes,
         gpus,
-        memory.frames(),
+        {name: to_arrow(frame) for name, frame in memory.frames()},
         rows["instance"].n_unique(),
         gap if isinstance(gap, float) else 0.0,
     )

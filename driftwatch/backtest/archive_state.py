@@ -50,7 +50,7 @@ def packed(state: State, now: datetime) -> pl.DataFrame:
         **{f"{_MARK}.{n}": mark for n, mark in enumerate(past.marks)},
         "in_force.frame": in_force.frame,
         "in_force.reference": in_force.reference,
-        **named(state.detection.frames(), "detection"),
+        **named(dict(state.detection.frames()), "detection"),
     }
     data = {
         **memory_of(state),

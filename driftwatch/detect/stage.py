@@ -7,7 +7,7 @@ and back; minutes after that are folded in again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -29,13 +29,11 @@ class Memory:
     lengths: lengths.Memory = field(default_factory=lengths.Memory)
     trend: trend.Memory = field(default_factory=trend.Memory)  # of :mod:`driftwatch.detect.trend`
 
-    def frames(self) -> dict[str, pl.DataFrame]:
-        """Name → frame, to be kept in the store."""
-        return {
-            **named(self.speed.frames(), "speed"),
-            **named(self.lengths.frames(), "lengths"),
-            **named(self.trend.frames(), "trend"),
-        }
+    def frames(self) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Name and frame, to be kept in the store; one detector's copies at a time."""
+        yield from named(self.speed.frames(), "speed").items()
+        yield from named(self.lengths.frames(), "lengths").items()
+        yield from named(self.trend.frames(), "trend").items()
 
     def without(self, targets: pl.DataFrame) -> Memory:
         """Less what is known of some targets.

@@ -1,8 +1,9 @@
 """The tick's state in the store: what a restart must not forget.
 
-Of the detectors' memory there is a checkpoint an hour; folding the stored minutes since then in
-again gives the very memory that the last process had, as long as it is known which targets were
-forgotten meanwhile, and when. A change of baselines begins with a checkpoint of its own.
+Of the detectors' memory there is a checkpoint every quarter of an hour; folding the stored minutes
+since then in again gives the very memory that the last process had, as long as it is known which
+targets were forgotten meanwhile, and when. A change of baselines begins with a checkpoint of its
+own. The stored scrapes of the last minutes are folded in too, a few minutes at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -17,7 +19,7 @@ import polars as pl
 
 from driftwatch.baselines.in_force import in_force, no_releases
 from driftwatch.baselines.rows import baselines_from_store
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY_COLUMNS, in_order
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.stage import Memory, detect, memory_from
 from driftwatch.diagnose.evidence_table import Carried
@@ -25,16 +27,18 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
-from driftwatch.pipeline.state import HISTORY, State, forgotten, no_capacity
+from driftwatch.pipeline.state import HISTORY, State, forgotten, last_scrapes, no_capacity
 from driftwatch.signals.continuity import as_read
+from driftwatch.signals.past import Past, joined, left_behind
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.history import Checkpoint
 from driftwatch.store.store import Store
 
-CHECKPOINT_EVERY = timedelta(hours=1)
+CHECKPOINT_EVERY = timedelta(minutes=15)
 # Folded in at once: bounded memory in a large fleet. How minutes are split changes nothing.
 _STEP = timedelta(minutes=10)
+_SCRAPES_STEP = timedelta(minutes=2)
 _STATE, _SILENT, _RELEASES = "tick", "tick.silent", "tick.releases"
 _CAPACITY, _FORGOTTEN, _LOOKS = "tick.capacity", "tick.forgotten", "tick.looks"
 _DEPARTURES = ("traffic", "last")
@@ -88,12 +92,7 @@ def state_from(store: Store, now: datetime) -> State:
     reached = max([now, *state.collected_until.values()])
     since, until = min(evaluated or now, now) - HISTORY, reached + timedelta(minutes=1)
     return replace(
-        state,
-        scrapes=_of_targets(
-            pl.concat([state.scrapes, as_read(store.scrapes(since, until))]),
-            state.targets,
-            evaluated,
-        ),
+        _with_scrapes(state, store, since, until),
         gpus=store.gpus(since, until),
         incidents=incidents,
         baselines=baselines,
@@ -150,6 +149,23 @@ _FRAMES = {
     _LOOKS,
     *(f"tick.{name}" for name in (*_CARRIED, *_DEPARTURES)),
 }
+
+
+def _with_scrapes(state: State, store: Store, since: datetime, until: datetime) -> State:
+    """The state with what the stored scrapes of [since, until) leave behind."""
+    first = state.evaluated_until or since
+    scrapes, past = _of_targets(state.scrapes, state.targets, state.evaluated_until), Past()
+    for begin, end in _steps(since, min(first, until), _SCRAPES_STEP):
+        new = _of_targets(as_read(store.scrapes(begin, end)), state.targets, state.evaluated_until)
+        scrapes = in_order(pl.concat([scrapes, new]))
+        past = left_behind(joined(scrapes, past), end, end - HISTORY)
+        scrapes = last_scrapes(scrapes, end)
+    later = as_read(store.scrapes(first, until)) if first < until else scrapes.clear()
+    return replace(
+        state,
+        scrapes=pl.concat([scrapes, later]),
+        carried=replace(state.carried, past=past),
+    )
 
 
 def _of_targets(
@@ -252,7 +268,9 @@ class LastCheckpoint:
             baselines = _baseline_names(state.in_force.baselines)
         due = self.at is None or (at is not None and at - self.at >= CHECKPOINT_EVERY)
         if at is not None and (due or baselines != self.baselines):
-            return LastCheckpoint(at, baselines), Checkpoint(at, state.detection.frames())
+            return LastCheckpoint(at, baselines), Checkpoint(
+                at, {name: to_arrow(frame) for name, frame in state.detection.frames()}
+            )
         if leaving.is_empty():
             return self, None
         return replace(self, forgotten=pl.concat([self.forgotten, leaving])), None
@@ -273,7 +291,9 @@ def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoi
     if checkpoint is None and store.shard is not None:
         checkpoint = store.whole().checkpoint()
     if checkpoint is not None and checkpoint.at <= until:
-        memory, at = memory_from(checkpoint.frames), checkpoint.at
+        frames = {name: from_arrow(data) for name, data in checkpoint.frames.items()}
+        memory, at = memory_from(frames), checkpoint.at
+        del frames
     baselines = in_force(state.baselines, plan.assign(state.targets), plan, state.gpus).baselines
     for first, last in _spans(at or until - CHECKPOINT_EVERY, until, leavers):
         minutes = store.minutes(first, last)
@@ -290,10 +310,19 @@ def _spans(
 ) -> Iterable[tuple[datetime, datetime]]:
     """(since, until] in steps that end where a target was forgotten."""
     ends = {at for at in leavers["at"] if since < at <= until}
+    for begin, end in _steps(since, until, _STEP):
+        edges = [begin, *sorted(at for at in ends if begin < at < end), end]
+        yield from pairwise(edges)
+
+
+def _steps(
+    since: datetime, until: datetime, step: timedelta
+) -> Iterable[tuple[datetime, datetime]]:
+    """[since, until) in steps."""
     while since < until:
-        step = min([since + _STEP, until, *(at for at in ends if at > since)])
-        yield since, step
-        since = step
+        end = min(since + step, until)
+        yield since, end
+        since = end
 
 
 def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:

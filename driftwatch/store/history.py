@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from driftwatch.collect.schema import KEY
 from driftwatch.store.database import Database, named
-from driftwatch.store.frames import decode, from_arrow, pack, to_arrow
+from driftwatch.store.frames import decode, pack
 from driftwatch.store.tables import checkpoint, day_batches
 from driftwatch.store.tables import memory as memory_table
 
@@ -21,7 +21,8 @@ class Checkpoint:
     """The detectors' memory after the minutes up to a time."""
 
     at: datetime  # end of the last minute that is in it
-    frames: Mapping[str, pl.DataFrame]  # name → frame, as the detectors gave them
+    # name → frame as bytes (:func:`driftwatch.store.frames.to_arrow`): a large fleet's are large
+    frames: Mapping[str, bytes]
 
 
 class History(Database):
@@ -74,14 +75,14 @@ def read_checkpoint(connection: Connection, prefix: str = "") -> Checkpoint | No
     if not rows:
         return None
     frames = {name: row.frame for row in rows if (name := row.name.removeprefix(prefix))}
-    return Checkpoint(rows[0].at, {name: from_arrow(frame) for name, frame in frames.items()})
+    return Checkpoint(rows[0].at, frames)
 
 
 def write_checkpoint(connection: Connection, new: Checkpoint, prefix: str = "") -> None:
     """Put it in the place of the one before; ``prefix``: of its frames' names."""
     connection.execute(delete(checkpoint).where(named(checkpoint, prefix)))
     rows = [
-        {"name": f"{prefix}{name}", "at": new.at, "frame": to_arrow(frame)}
+        {"name": f"{prefix}{name}", "at": new.at, "frame": frame}
         for name, frame in sorted(new.frames.items())
     ]
     # a memory without a frame is one, too: nothing before it has to be read again

@@ -14,7 +14,8 @@ def test_a_request_whose_sender_died_did_not_arrive(body: bytes) -> None:
     with Inbox() as inbox:
         host, port = inbox.address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as sender:
-            sender.sendall(b"POST /log HTTP/1.1\r\nIdempotency-Key: a\r\nContent-Length: 40\r\n\r\n")
+            headers = "Idempotency-Key: a\r\nContent-Length: 40"
+            sender.sendall(f"POST /log HTTP/1.1\r\n{headers}\r\n\r\n".encode())
             sender.sendall(body)
             sender.shutdown(socket.SHUT_WR)
             assert sender.recv(100) == b""  # no answer

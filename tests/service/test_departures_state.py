@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
+from polars.testing import assert_frame_equal
 from pool_cases import (
     BEGIN,
     FleetSource,
@@ -20,6 +21,7 @@ from pool_cases import (
 )
 from service_cases import shipped_plan
 
+from driftwatch.collect.schema import KEY
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.departures import MOVED
 from driftwatch.pipeline.roster import UNCONFIGURED, Sources
@@ -78,6 +80,15 @@ def test_a_pool_of_which_nobody_is_left_closes_its_ticket() -> None:
     assert len(state.targets) == 2
 
 
+def staying(state: State, name: str) -> pl.DataFrame:
+    """A frame of the past, of the targets that are there and the ten minutes that windows read."""
+    past = state.carried.past
+    there = pl.col("instance").is_in([key.instance for key in state.targets])
+    there &= pl.col("time") >= state.evaluated_until - timedelta(minutes=10)
+    frame = getattr(past, name).join(past.targets.select("target", *KEY), on="target").filter(there)
+    return frame.drop("target", "serial", "epoch", strict=False)
+
+
 def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
     from driftwatch.pipeline.stored_state import memory_of, state_from
     from driftwatch.store.store import Store, TickRecord
@@ -109,6 +120,10 @@ def test_a_restart_in_between_changes_nothing(tmp_path) -> None:
         assert again.departures.origins == before.departures.origins
         assert again.departures.traffic.equals(before.departures.traffic)
         assert again.departures.last.equals(before.departures.last)
+        # no more in memory than the last process had, and the same
+        assert again.scrapes.select(*KEY, "time").equals(before.scrapes.select(*KEY, "time"))
+        for name in ("scrapes", "last_values"):
+            assert_frame_equal(staying(again, name), staying(before, name))
         _, rest_of_it = watched([source], 32, PLAN, state=again, begin=cut)
         outcomes = [*first, *rest_of_it]
         assert told(outcomes) == told(straight)
