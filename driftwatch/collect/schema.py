@@ -74,13 +74,18 @@ def in_order(scrapes: pl.DataFrame, target: Sequence[str] = KEY_COLUMNS) -> pl.D
 
 
 def sorted_by(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """The rows in ascending order of these columns, rows alike in these as they are.
+    """The rows in ascending order of these columns, rows alike in these as they are."""
+    order = rows.select(keys).with_row_index("place").sort(keys, maintain_order=True)["place"]
+    return at_places(rows, order)
+
+
+def at_places(rows: pl.DataFrame, places: pl.Series) -> pl.DataFrame:
+    """The rows with these numbers, in this order.
 
     Column by column and each in one piece: sorted at once, a table of several chunks is held three
     times, and what is gathered from several chunks takes more room than it needs.
     """
-    order = rows.select(keys).with_row_index("place").sort(keys, maintain_order=True)["place"]
-    return pl.DataFrame([column.rechunk().gather(order) for column in rows.iter_columns()])
+    return pl.DataFrame([column.rechunk().gather(places) for column in rows.iter_columns()])
 
 
 def only(scrapes: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:

@@ -28,7 +28,7 @@ from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import HISTORY, State, forgotten, last_scrapes, no_capacity
-from driftwatch.signals.continuity import as_read
+from driftwatch.signals.continuity import UNREAD
 from driftwatch.signals.past import Past, joined, left_behind
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
@@ -156,11 +156,12 @@ def _with_scrapes(state: State, store: Store, since: datetime, until: datetime) 
     first = state.evaluated_until or since
     scrapes, past = _of_targets(state.scrapes, state.targets, state.evaluated_until), Past()
     for begin, end in _steps(since, min(first, until), _SCRAPES_STEP):
-        new = _of_targets(as_read(store.scrapes(begin, end)), state.targets, state.evaluated_until)
+        new = store.scrapes(begin, end, UNREAD)
+        new = _of_targets(new, state.targets, state.evaluated_until)
         scrapes = in_order(pl.concat([scrapes, new]))
         past = left_behind(joined(scrapes, past), end, end - HISTORY)
         scrapes = last_scrapes(scrapes, end)
-    later = as_read(store.scrapes(first, until)) if first < until else scrapes.clear()
+    later = store.scrapes(first, until, UNREAD) if first < until else scrapes.clear()
     return replace(
         state,
         scrapes=pl.concat([scrapes, later]),

@@ -130,7 +130,7 @@ READ_BUCKETS = (
     "e2e_seconds",
 )
 _EDGES = tuple(f"{name}_edges" for name in READ_BUCKETS)
-_UNREAD = [f"{name}_{part}" for name in HISTOGRAMS if name not in READ_BUCKETS
+UNREAD = [f"{name}_{part}" for name in HISTOGRAMS if name not in READ_BUCKETS
            for part in ("buckets", "edges")]  # fmt: skip
 # What is compared with its last known value, however long ago that was.
 COMPARED = (
@@ -234,7 +234,7 @@ def with_epochs(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl
 
 def as_read(scrapes: pl.DataFrame) -> pl.DataFrame:
     """The scrapes without the buckets that no evidence reads: a third of what a scrape takes."""
-    nothing = (pl.lit(None, dtype=SCRAPE_SCHEMA[column]).alias(column) for column in _UNREAD)
+    nothing = (pl.lit(None, dtype=SCRAPE_SCHEMA[column]).alias(column) for column in UNREAD)
     return scrapes.with_columns(*nothing)
 
 

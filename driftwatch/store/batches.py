@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ import polars as pl
 from sqlalchemy import ColumnElement, Connection, Select, Table, insert, select, true, update
 
 from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
-from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA
+from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, at_places
 from driftwatch.store.database import Database
 from driftwatch.store.frames import Schema, decode, encode
 from driftwatch.store.partitions import make_days
@@ -38,11 +39,16 @@ _LONGEST = timedelta(minutes=15)
 class Batches(Database):
     """Part of the store: scrapes and GPU readings."""
 
-    def scrapes(self, since: datetime, until: datetime) -> pl.DataFrame:
-        """Scrapes with since <= time < until, sorted by instance, engine and time."""
+    def scrapes(
+        self, since: datetime, until: datetime, without: Collection[str] = ()
+    ) -> pl.DataFrame:
+        """Scrapes with since <= time < until, sorted by instance, engine and time.
+
+        ``without``: columns that are left out, and NULL in the answer.
+        """
         with self._reading() as connection:
             own = self._own_rows(SCRAPES.table)
-            return _frames(connection, SCRAPES, since, until, own)
+            return _frames(connection, SCRAPES, since, until, own, without)
 
     def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
         """GPU readings with since <= time < until, by GPU, workload and time."""
@@ -97,15 +103,20 @@ def _frames(
     since: datetime,
     until: datetime,
     own: ColumnElement[bool],
+    without: Collection[str] = (),
 ) -> pl.DataFrame:
     """A row that two batches hold (a tick that ran again) is there once, from the later one."""
     table = kind.table
     query = select(table.c.frame).where(own, table.c.until > since, table.c.since < until)
     blobs = connection.execute(query.order_by(table.c.id)).scalars()
-    frames = [pl.DataFrame(schema=dict(kind.schema)), *(decode(b, kind.schema) for b in blobs)]
-    return (
-        pl.concat(frames)
+    schema = {name: dtype for name, dtype in kind.schema.items() if name not in without}
+    rows = pl.concat([pl.DataFrame(schema=schema), *(decode(blob, schema) for blob in blobs)])
+    places = (
+        rows.select({*kind.key, "time"})
+        .with_row_index("place")
         .filter((pl.col("time") >= since) & (pl.col("time") < until))
         .unique(subset=kind.key, keep="last", maintain_order=True)
         .sort(kind.key, maintain_order=True)
-    )
+    )["place"]
+    nothing = (pl.lit(None, dtype=kind.schema[name]).alias(name) for name in without)
+    return at_places(rows, places).with_columns(*nothing).select(kind.schema.keys())
