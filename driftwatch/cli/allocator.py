@@ -11,7 +11,7 @@ ALLOCATOR = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0"}
 # The C library's, which NumPy and Python use. glibc raises the size from which an array has pages
 # of its own with the sizes that are freed, up to 32 MiB; set once, it stays (man 3 mallopt).
 _M_MMAP_THRESHOLD = -3
-OWN_PAGES_BYTES = 128 * 2**10
+OWN_PAGES_BYTES = 2**20
 
 
 def give_memory_back() -> None:
