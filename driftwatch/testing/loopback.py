@@ -97,15 +97,15 @@ class LoopbackServer:
             self._closing.wait()
             handler.close_connection = True
             return
-        answered = answer.body.encode()
+        payload = answer.body.encode()
         # without the machine's own time: tests have theirs
         handler.send_response_only(answer.status)
         for name, text in answer.headers.items():
             handler.send_header(name, text)
-        handler.send_header("Content-Length", str(len(answered)))
+        handler.send_header("Content-Length", str(len(payload)))
         with suppress(ConnectionError):  # the client may be gone
             handler.end_headers()
-            handler.wfile.write(answered)
+            handler.wfile.write(payload)
 
     def __enter__(self) -> Self:
         self._thread.start()
