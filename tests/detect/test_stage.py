@@ -53,7 +53,7 @@ def folded(frame: pl.DataFrame, size: int, *, restarts: bool = False) -> pl.Data
     memory, found = Memory(), []
     for piece in pieces(frame, size):
         if restarts:
-            memory = memory_from(memory.frames())
+            memory = memory_from(dict(memory.frames()))
         columns, memory = detect(piece, memory, Baselines(), SETTINGS)
         found.append(pl.concat([piece.select(KEY), columns], how="horizontal"))
     return pl.concat(found).sort(KEY)
@@ -87,10 +87,10 @@ def test_a_target_that_left_leaves_nothing(shared_data: Path) -> None:
     names = frame.select("instance", "engine").unique(maintain_order=True)
     gone, stays = names.head(1), names.tail(2)
     left = memory.without(gone)
-    for name, kept in left.frames().items():
+    for name, kept in left.frames():
         if "instance" in kept.columns:
             assert gone["instance"][0] not in kept["instance"].to_list(), name
-    assert left.frames().keys() == memory.frames().keys()
+    assert dict(left.frames()).keys() == dict(memory.frames()).keys()
     # and the others go on as before
     later = frame.with_columns(end=pl.col("end") + timedelta(hours=1)).join(stays, on=stays.columns)
     columns, _ = detect(later, left, Baselines(), SETTINGS)
@@ -100,4 +100,4 @@ def test_a_target_that_left_leaves_nothing(shared_data: Path) -> None:
 def test_no_minutes_are_no_columns_and_no_change() -> None:
     columns, memory = detect(no_minutes(), Memory(), Baselines(), SETTINGS)
     assert columns.height == 0
-    assert memory.frames().keys() == Memory().frames().keys()
+    assert dict(memory.frames()).keys() == dict(Memory().frames()).keys()

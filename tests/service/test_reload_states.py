@@ -162,7 +162,9 @@ def test_a_reload_changes_no_column(
     )
     expected = _watched(one, 18, range(0), None)
     assert_frame_equal(_watched(other, 18, range(3, 12), restart_at), expected)
-    memory, expected_memory = (e.service._shards.states[0].detection.frames() for e in (other, one))
+    memory, expected_memory = (
+        dict(e.service._shards.states[0].detection.frames()) for e in (other, one)
+    )
     for name, frame in expected_memory.items():
         assert_frame_equal(memory[name], frame, check_row_order=False)
 
