@@ -21,6 +21,7 @@ from pydantic import (
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
 from driftwatch.settings.autoscaling import AutoscalingSettings
+from driftwatch.settings.gone import note_gone
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
 from driftwatch.settings.problems import checked_receivers, checked_routes, without_secrets
@@ -224,6 +225,7 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
             note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
         else:
             checked_routes(file, root, settings.routes)
+        note_gone(file, root)
     if settings is None or file.problems:
         ordered = sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
         raise ConfigError(tuple(without_secrets(problem) for problem in ordered))

@@ -1,0 +1,36 @@
+"""Settings of earlier versions that are gone, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
+
+# Path of the key → what to use instead. `*` is every item of a list.
+GONE: dict[str, str] = {}
+
+
+def note_gone(file: YamlFile, root: Entries) -> None:
+    """Add a problem for every setting that is gone, in place of any other at the same key."""
+    for path, instead in GONE.items():
+        *parents, key = path.split(".")
+        for node in _nodes(root, parents):
+            if key in node.entries:
+                place, _ = node.entries[key]
+                others = [
+                    p for p in file.problems if (p.line, p.column) != (place.line, place.column)
+                ]
+                file.problems = others
+                file.add(place, "gone", f"{path.replace('.*', '')} is gone", instead)
+
+
+def _nodes(root: Node, path: list[str]) -> Iterator[Entries]:
+    """The mappings at a path."""
+    if not path:
+        if isinstance(root, Entries):
+            yield root
+    elif path[0] == "*":
+        for item in root.items if isinstance(root, Items) else ():
+            yield from _nodes(item, path[1:])
+    elif isinstance(root, Entries) and path[0] in root.entries:
+        yield from _nodes(root.entries[path[0]][1], path[1:])
