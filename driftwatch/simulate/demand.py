@@ -1,4 +1,4 @@
-"""What closed forms cannot say: presets and a request rate, simulated."""
+"""What closed forms cannot say: capacity, and what a request rate does, simulated."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from driftwatch.simulate.step_time import StepTime
 
 Floats = npt.NDArray[np.float64]
 
-# claims.md; max_num_seqs, max_num_batched_tokens
-PRESETS = {"throughput": (512, 16384), "latency": (16, 2048)}
 _WARM_UP_SHARE = 0.1  # of the requests: the server starts empty
 _DEPTH = 4  # a saturated simulation: requests for each that can run
 _MOST_SEATS = 50_000  # of more the memory would go before the figure changes

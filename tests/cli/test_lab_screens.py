@@ -20,18 +20,8 @@ RUN = ("simulate", "run", "--requests", "log.csv", "--step-time", "0.02,1e-4,1e-
 
 SCREENS: dict[str, tuple[str, ...]] = {
     "plan": (*H100, *SHORT, "--tpot-seconds", "0.02"),
-    "plan-demand": (
-        *(*H100, *SHORT, "--rate", "5", "--ttft-seconds", "1", "--objective", "latency"),
-    ),
-    "plan-overloaded": (
-        *(*H100, *SHORT, "--rate", "200", "--ttft-seconds", "0.001", "--objective", "throughput"),
-    ),
+    "plan-queue": (*H100, *SHORT, "--rate", "5", "--ttft-seconds", "1"),
     "plan-too-big": ("plan", "--gpu", "H100", "--model", "llama-3.1-70b"),
-    "plan-too-long": ("plan", "--gpu", "RTX-4090", "--model", "llama-3.1-8b"),
-    "plan-no-batch": (*H100, *SHORT, "--tpot-seconds", "0.001"),
-    "plan-table": ("plan", "--table", "t.csv", "--tpot-seconds", "0.00555"),
-    "plan-table-none": ("plan", "--table", "t.csv", "--tpot-seconds", "0.005"),
-    "plan-table-late": ("plan", "--table", "late.csv", "--tpot-seconds", "0.014"),
     "sweep": ("sweep", *FLAT, "--max-num-seqs", "8", "--concurrency", "2,4,8,16,32"),
     "sweep-rising": ("sweep", *FLAT, "--max-num-seqs", "64", "--concurrency", "1,2,4"),
     "sweep-refused": (
@@ -55,10 +45,6 @@ SCREENS: dict[str, tuple[str, ...]] = {
 def files(run: Run) -> None:
     rows = "".join(f"{i},300,40\n" for i in range(200))
     Path("log.csv").write_text(LOG + rows)
-    Path("t.csv").write_text(
-        "batch,seconds,tokens\n1,0.52,100\n8,0.54,100\n32,0.55,100\n128,0.59,100\n"
-    )
-    Path("late.csv").write_text("batch,seconds\n1,0.011\n1,0.02\n4,0.03\n8,0.05\n")
 
 
 @pytest.mark.usefixtures("files")
@@ -75,6 +61,6 @@ def test_the_screen(
 
 
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("name", ["plan-demand", "sweep", "run-few", "compare", "compare-causes"])
+@pytest.mark.parametrize("name", ["sweep", "run-few", "compare", "compare-causes"])
 def test_the_rows_of_a_pipe(run: Run, golden: Callable[[str, str], None], name: str) -> None:
     golden(f"lab/{name}.tsv", run(*SCREENS[name])[1])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,6 +15,7 @@ from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.roofline import roofline
 from driftwatch.simulate.step_time import parse_step_time
 
+SVG = "{http://www.w3.org/2000/svg}"
 Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs", "64")
 H100 = ("plan", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--max-model-len", "16384")
@@ -24,7 +25,7 @@ def document(run: Run, *arguments: str, code: int = 0) -> dict[str, Any]:
     found, out, _ = run(*arguments, "--json")
     assert found == code
     read: dict[str, Any] = json.loads(out)
-    assert read["schema_version"] == 1
+    assert read["schema_version"] == 2
     return read
 
 
@@ -136,10 +137,29 @@ def test_on_a_terminal_nothing_is_wider_than_80_columns(run: Run) -> None:
         assert max(map(len, out.splitlines())) <= 80
         assert "\t" not in out
         assert "…" not in out  # nothing is cut
-    _, piped, _ = run(*H100)
-    kinds = {line.split("\t")[0] for line in piped.splitlines()}
-    assert kinds == {"plan", "memory", "text", "together", "phase", "batch"}
-    assert "batch\tbatch\ttokens/s\teach\tITL ms" in piped  # the columns say what they are
+
+
+def test_piped_the_answer_is_the_first_line_and_the_table_is_between_tabs(run: Run) -> None:
+    first, head, *rest = run(*H100)[1].splitlines()
+    assert first.startswith("llama-3.1-8b on H100-80GB: 659 requests run at once")
+    columns = head.split("\t")
+    assert columns[:4] == ["batch", "tokens/s", "a user", "ITL ms"]
+    rows = [line.split("\t") for line in rest if "\t" in line]
+    assert {len(row) for row in rows} == {len(columns)}
+    assert [row[0] for row in rows] == [
+        *map(str, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 659)),
+        "1,024",
+    ]
+
+
+def test_the_drawing_has_the_answer_and_both_speeds(run: Run) -> None:
+    code, out, _ = run(*H100, "--plot", "p.svg")
+    assert code == 0
+    drawing = ElementTree.fromstring(Path("p.svg").read_text())
+    texts = ["".join(one.itertext()) for one in drawing.iter(f"{SVG}text")]
+    assert drawing.findtext(f"{SVG}title") == out.splitlines()[0]
+    assert {"All users together", "One user", "tokens/s"} <= set(texts)
+    assert len([one for one in drawing.iter(f"{SVG}path") if "line" in one.attrib["class"]]) == 2
 
 
 def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
@@ -155,55 +175,9 @@ def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
     assert any("longer than max_model_len" in note for note in short["notes"])
 
 
-def test_the_rate_of_a_file_is_gaps_over_time(run: Run, tmp_path: Path) -> None:
-    rows = "".join(f"{i / 2},300,40\n" for i in range(101))  # 100 gaps of half a second
-    (tmp_path / "r.csv").write_text(f"arrival_seconds,prompt_tokens,generation_tokens\n{rows}")
-    found = document(run, *H100, "--requests", "r.csv", "--objective", "throughput")
-    assert found["demand"]["source"] == "file"
-    assert found["demand"]["requests_per_second"] == pytest.approx(2.0)
-
-
-def test_presets_cost_what_they_gain(run: Run) -> None:
-    found = document(run, *H100, *SHORT, "--objective", "throughput", "--ttft-seconds", "1")
-    rows = {row["name"]: row for row in found["presets"]}
-    fast, wide = rows["latency"], rows["throughput"]
-    assert (wide["max_num_seqs"], wide["max_num_batched_tokens"]) == (512, 16384)
-    assert (fast["max_num_seqs"], fast["max_num_batched_tokens"]) == (16, 2048)
-    assert wide["capacity_requests_per_second"] > 2 * fast["capacity_requests_per_second"]
-    assert wide["tpot_seconds_p95"] > fast["tpot_seconds_p95"]
-    assert wide["num_gpu_blocks"] < fast["num_gpu_blocks"]
-    # the demand is 70 % of what the settings as given can do: far above what 16 at once can, so
-    # that its waits say only how long the replay was
-    assert fast["overloaded"]
-    assert fast["ttft_seconds_p95"] is fast["in_target_ratio"] is None
-    assert "overloaded" in fast["in_target_reason"]
-    assert wide["in_target_ratio"] > 0.5
-    assert wide["in_target_reason"] is None
-    assert found["best_preset"] == {
-        "names": ["throughput"],
-        "by": "capacity_requests_per_second",
-    }
-    # each on the law of the settings as given: what differs is the scheduling alone
-    fixed = document(
-        run, *H100, *SHORT, "--objective", "throughput", "--ttft-seconds", "1",
-        "--step-time", found["step_time"],
-    )  # fmt: skip
-    for row, again in zip(found["presets"], fixed["presets"], strict=True):
-        assert row["tpot_seconds_p95"] == pytest.approx(again["tpot_seconds_p95"], rel=0.01)
-    code, out, _ = run(*H100, *SHORT, "--objective", "latency", terminal=True)
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 80
-    assert re.search(r"\nlatency .* behind ", out)
-    idle = document(run, *H100, *SHORT, "--objective", "latency", "--rate", "1")
-    assert idle["best_preset"]["by"] == "e2e_seconds_mean"
-    able = {row["name"]: row["e2e_seconds_mean"] for row in idle["presets"]}
-    assert all(able[name] <= 1.05 * min(able.values()) for name in idle["best_preset"]["names"])
-    assert idle["presets"][0]["in_target_reason"].startswith("no --ttft-seconds")
-
-
 def test_the_queue_at_a_rate(run: Run) -> None:
     small = (*SHORT[:4], "--max-num-seqs", "16", "--ttft-seconds", "0.5")
-    capacity = document(run, *H100, *small, "--rate", "1")["demand"]["capacity_requests_per_second"]
+    capacity = document(run, *H100, *small, "--rate", "1")["queue"]["capacity_requests_per_second"]
 
     def queue(share: float, code: int = 0) -> dict[str, Any]:
         rate = f"{share * capacity:.4f}"
@@ -234,20 +208,6 @@ def test_the_same_command_prints_the_same_bytes(run: Run) -> None:
     assert run(*asked, "--seed", "1") != first
 
 
-def test_a_measured_table(run: Run, tmp_path: Path) -> None:
-    # the folklore's own kind of table: seconds for 100 tokens, wanted in 0.5 s
-    rows = {1: 0.52, 8: 0.54, 32: 0.55, 128: 0.59}
-    text = "\n".join(f"{batch},{seconds},100" for batch, seconds in rows.items())
-    (tmp_path / "t.csv").write_text(f"batch,seconds,tokens\n{text}\n")
-    found = document(run, "plan", "--table", "t.csv", "--tpot-seconds", "0.00555")
-    assert found["largest_batch_measured"] == 32
-    assert 32 < found["largest_batch_fitted"] < 128
-    (tmp_path / "two.csv").write_text("batch,seconds\n1,1\n2,1\n")
-    code, out, _ = run("plan", "--table", "two.csv", "--tpot-seconds", "1")
-    assert code == 4
-    assert out.startswith("NO VERDICT")
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -270,9 +230,7 @@ def test_a_measured_table(run: Run, tmp_path: Path) -> None:
         ((*H100[1:], "--requests", "none.csv"), "none.csv"),
         ((*H100[1:], "--prompt-tokens", "90000", "--length-cv", "0"), "every request is longer"),
         ((*H100[1:], "--hardware", "none.yaml"), "cannot be read"),
-        (("--table", "t.csv"), "--table needs a target"),
-        (("--table", "t.csv", "--gpu", "H100", "--tpot-seconds", "1"), "--gpu: not with --table"),
-        (("--table", "none.csv", "--tpot-seconds", "1"), "No such file"),
+        ((*H100[1:], "--plot", "x.png"), "the name ends in .svg"),
     ],
 )
 def test_what_cannot_be_asked(run: Run, arguments: tuple[str, ...], says: str) -> None:

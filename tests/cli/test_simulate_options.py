@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 import pytest
 
-from driftwatch.cli.main import cli, main
-from driftwatch.cli.simulate.options import (
+from driftwatch.cli.engine_options import (
     EngineSetup,
     batch_defaults,
     engine_from,
     engine_options,
 )
+from driftwatch.cli.main import cli, main
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.simulate.step_time import StepTime
 

@@ -1,4 +1,4 @@
-"""Ceilings, batches, measured tables and the queue, against hand arithmetic and each other."""
+"""Ceilings, batches and the queue, against hand arithmetic and each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from driftwatch.errors import NoVerdict, WorkloadError
 from driftwatch.lab.planning import (
     Fits,
     Mix,
@@ -18,7 +17,6 @@ from driftwatch.lab.planning import (
     prompt_alone_seconds,
     shown_batches,
 )
-from driftwatch.lab.planning_table import LatencyTable, fit_line, meeting, read_table
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import (
     capacity_per_second,
@@ -199,78 +197,3 @@ def test_the_same_requests_at_another_pace() -> None:
     assert 5000 / again.arrival_seconds[-1] == pytest.approx(4.0, rel=0.05)
     gaps = np.diff(again.arrival_seconds)
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.05)
-
-
-# -- a measured table ------------------------------------------------------------------------
-
-
-def table_of(path: Path, text: str) -> LatencyTable:
-    path.write_text(text)
-    return read_table(path)
-
-
-def test_a_line_is_found_under_noise_and_beats_the_power(tmp_path: Path) -> None:
-    rng = np.random.default_rng(5)
-    sizes = np.array([1, 2, 4, 8, 16, 32, 64, 128])
-    times = (0.006 + 0.0002 * sizes) * rng.lognormal(0, 0.02, len(sizes))
-    rows = "\n".join(f"{b},{t * 100},100" for b, t in zip(sizes, times, strict=True))
-    line = fit_line(table_of(tmp_path / "t.csv", f"batch, seconds, tokens\n{rows}\n"))
-    assert line.c0_seconds == pytest.approx(0.006, rel=0.05)
-    assert line.c2_seconds == pytest.approx(0.0002, rel=0.05)
-    assert line.error_ratio < 0.05 < line.power_error_ratio
-    assert 0 < line.power < 1
-
-
-def test_which_batch_meets_a_target(tmp_path: Path) -> None:
-    table = table_of(tmp_path / "t.csv", "batch,seconds\n4,0.014\n1,0.011\n16,0.026\n64,0.074\n")
-    line = fit_line(table)
-    assert meeting(table, line, 0.02) == (4, 10)  # 10 ms + 1 ms a request
-    assert meeting(table, line, 0.005) == (0, 0)
-    assert meeting(table, line, 1.0) == (64, 64)  # nothing is said beyond what was measured
-
-
-def test_a_header_in_capitals_is_the_same_header(tmp_path: Path) -> None:
-    table = table_of(tmp_path / "t.csv", "Batch,SECONDS,Tokens\n1,1,100\n2,2,100\n4,8,100\n")
-    assert table.seconds_per_token.tolist() == [0.01, 0.02, 0.08]
-
-
-def test_the_slowest_run_of_a_batch_counts(tmp_path: Path) -> None:
-    table = table_of(tmp_path / "t.csv", "batch,seconds\n1,1\n2,1\n2,3\n4,5\n")
-    assert meeting(table, fit_line(table), 2.0)[0] == 1
-
-
-def test_a_larger_batch_that_was_fast_by_chance_does_not_count(tmp_path: Path) -> None:
-    table = table_of(tmp_path / "t.csv", "batch,seconds\n1,0.01\n2,0.03\n4,0.01\n8,0.05\n")
-    assert meeting(table, fit_line(table), 0.02)[0] == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("batch,time\n1,2\n", ":1: no column seconds"),
-        ("", "the file is empty"),
-        ("batch,seconds\n", "no rows"),
-        ("batch,seconds\n1,2\nx,3\n-1,4\n5,0\n", r":3: batch is x.*:4: batch is -1.*:5: seconds"),
-        ("batch,seconds,tokens\n1,2,0\n", ":2: tokens is 0: at least 1"),
-        ("batch,seconds\n1,inf\n", ":2: seconds is infinite"),
-        ("batch,seconds\n1.5,1\n", ":2: batch is 1.5, not a whole number"),
-        ("batch,seconds\n1,1e308\n", ":2: seconds are above 1,000,000,000"),
-        ("batch,seconds,token\n1,2,100\n", ":1: unknown column token"),
-        ("batch,seconds,Seconds\n1,2,3\n", ":1: column seconds is there twice"),
-        ("batch,seconds\n1\n", ":2: no seconds"),
-        ("batch,seconds\n" + "x,1\n" * 50, ":21: .*and 30 more"),
-    ],
-)
-def test_tables_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(WorkloadError, match=says):
-        table_of(tmp_path / "t.csv", text)
-
-
-def test_two_batches_are_no_line(tmp_path: Path) -> None:
-    with pytest.raises(NoVerdict, match="2 different batch sizes"):
-        fit_line(table_of(tmp_path / "t.csv", "batch,seconds\n1,1\n2,2\n2,2.1\n"))
-    with pytest.raises(WorkloadError, match="No such file"):
-        read_table(tmp_path / "none.csv")
-    (tmp_path / "b.csv").write_bytes(b"batch,seconds\n\xff\xfe,1\n")
-    with pytest.raises(WorkloadError, match="no number"):
-        read_table(tmp_path / "b.csv")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.engine_options import FILE, EngineSetup, engine_from, engine_options, option
 from driftwatch.cli.finite import COUNT, SECONDS, SEED, Finite
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.simulate.options import FILE, EngineSetup, engine_from, engine_options, option
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 
 if TYPE_CHECKING:

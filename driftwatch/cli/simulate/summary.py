@@ -11,7 +11,7 @@ from driftwatch.cli.simulate.screen import number, rows_between_tabs, say, table
 from driftwatch.notify.numbers import figure, percent
 
 if TYPE_CHECKING:
-    from driftwatch.cli.simulate.options import EngineSetup
+    from driftwatch.cli.engine_options import EngineSetup
     from driftwatch.simulate.run_summary import RunSummary
     from driftwatch.simulate.workload import Workload
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.finite import SECONDS
-from driftwatch.cli.simulate.options import (
+from driftwatch.cli.engine_options import (
     FILE,
     engine_options,
     lengths_options,
@@ -18,6 +17,7 @@ from driftwatch.cli.simulate.options import (
     option,
     typed_flags,
 )
+from driftwatch.cli.finite import SECONDS
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ def _refuse_mixed(context: click.Context, url: str | None, engine: set[str]) -> 
 def _simulated(
     plan: SweepPlan, engine: dict[str, Any], notes: list[str]
 ) -> tuple[dict[str, Any], Iterator[Level]]:
+    from driftwatch.cli.engine_options import engine_from
     from driftwatch.cli.options import Progress
-    from driftwatch.cli.simulate.options import engine_from
     from driftwatch.lab.sweep import simulated_level
 
     server = engine_from(**engine)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.engine_options import FILE, engine_from, engine_options, option, typed_flags
 from driftwatch.cli.options import print_note
 from driftwatch.cli.simulate.compare.options import (
     OF_CAUSES,
@@ -17,12 +18,11 @@ from driftwatch.cli.simulate.compare.options import (
     Counts,
     compare_options,
 )
-from driftwatch.cli.simulate.options import FILE, engine_from, engine_options, option, typed_flags
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.cli.engine_options import EngineSetup
     from driftwatch.cli.simulate.compare.text import Comparison
-    from driftwatch.cli.simulate.options import EngineSetup
     from driftwatch.lab.batchers.mixes import Mix
     from driftwatch.lab.batchers.policies import Settings
 

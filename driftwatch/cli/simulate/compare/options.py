@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from driftwatch.cli.engine_options import option, with_all
 from driftwatch.cli.finite import SEED, TOKENS, Finite
-from driftwatch.cli.simulate.options import option, with_all
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -202,7 +202,7 @@ OF_CAUSES = frozenset(
 
 def compare_options(command: Command) -> Command:
     """Requests, loads and the policies' settings."""
-    return with_all(_OPTIONS, command)
+    return with_all(_OPTIONS)(command)
 
 
 def _named() -> frozenset[str]:

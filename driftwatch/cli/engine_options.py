@@ -140,21 +140,33 @@ _SCHEDULER = (
 )
 
 
-def with_all(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
-    """The command with these options, in the order of its help."""
-    for add in reversed(options):
-        command = add(command)
-    return command
+def with_all(
+    options: Sequence[Callable[[Command], Command]],
+) -> Callable[[Command], Command]:
+    """A decorator that adds these options, in the order of the help."""
+
+    def add_all(command: Command) -> Command:
+        for add in reversed(options):
+            command = add(command)
+        return command
+
+    return add_all
+
+
+OUTPUT = (
+    option("--plot", FILE, "Draw the answer into this .svg file."),
+    option("--json as_json", text="Print one JSON document.", is_flag=True),
+)
 
 
 def hardware_options(command: Command) -> Command:
     """The step-time model, or the GPU and the model that it follows from."""
-    return with_all(_HARDWARE, command)
+    return with_all(_HARDWARE)(command)
 
 
 def engine_options(command: Command) -> Command:
     """The same, and the scheduler's settings."""
-    return with_all((*_HARDWARE, *_SCHEDULER), command)
+    return with_all((*_HARDWARE, *_SCHEDULER))(command)
 
 
 def lengths_options(generation_tokens: float, requests_help: str) -> Callable[[Command], Command]:
@@ -171,7 +183,7 @@ def lengths_options(generation_tokens: float, requests_help: str) -> Callable[[C
         option("--requests file", FILE, requests_help),
         option("--seed", SEED, "Seed of the random numbers.", default=0),
     )
-    return lambda command: with_all(options, command)
+    return with_all(options)
 
 
 def typed_flags(context: click.Context) -> dict[str, str]:
