@@ -17,14 +17,12 @@ COPY rules rules
 RUN /opt/driftwatch/bin/python -m pip install --no-deps --no-build-isolation --no-index . \
     && /opt/driftwatch/bin/driftwatch --version \
     && /opt/driftwatch/bin/driftwatch check /src/rules
-# machine code of the simulator and of remote write, for any processor, from outside /src: it is of the installed files,
-# whose times are whole seconds, as layers keep them
+# machine code of the simulator, for any processor, from outside /src: it is of the installed files, whose
+# times are whole seconds, as layers keep them
 WORKDIR /
-RUN find /opt/driftwatch "(" -path "*/simulate/kernel/loop.py" -o -name kernel_wire.py ")" \
-        -exec touch -d @1700000000 {} + \
+RUN find /opt/driftwatch -path "*/simulate/kernel/loop.py" -exec touch -d @1700000000 {} + \
     && NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/opt/driftwatch/kernel /opt/driftwatch/bin/python -c \
-    "from driftwatch.simulate.engine import compile_kernel; compile_kernel(); \
-    from driftwatch.collect.remote_write.request import read_request; read_request(bytes(1))"
+    "from driftwatch.simulate.engine import compile_kernel; compile_kernel()"
 
 FROM python:3.11.13-slim-bookworm
 LABEL org.opencontainers.image.title="driftwatch" \

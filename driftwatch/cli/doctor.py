@@ -237,9 +237,7 @@ def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None
 
 def _verdict(result: Checkup) -> str:
     if not result.targets:
-        if any(check.where == "sources" for check in result.checks):
-            return "NO VERDICT: no source has a vLLM server"
-        return "NO VERDICT: no source can be asked for vLLM servers"
+        return "NO VERDICT: no source has a vLLM server"
     able, learning, off = sum(result.rules.values()), len(result.learning), len(result.off)
     # each enabled rule in one state; the numbers add up
     states = {"MISSING": len(result.rules) - able - learning - off}

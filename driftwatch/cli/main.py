@@ -25,7 +25,6 @@ VERBS: dict[str, str] = {
     "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
     "web": "Serve the fleet and its incidents as web pages.",
-    "remote-write": "Print what makes a Prometheus write to driftwatch.",
     "worker": "Do slow work of a PostgreSQL: what-ifs, reports, backtests.",
     "tasks": "List slow work that waits or is dead.",
     "agent": "Serve the GPUs of this machine as /metrics, in DCGM's terms.",

@@ -20,7 +20,6 @@ from driftwatch.doctor.gpus import gpu_inputs
 from driftwatch.doctor.needs import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
 from driftwatch.doctor.scrapes import (
-    REMOTE_WRITE,
     SourceAnswer,
     answers,
     clocks,
@@ -87,8 +86,7 @@ def checkup(
     of_targets += [one for one in of_gpus if isinstance(one, TargetCheck)]
 
     checks = list(answers(inputs.sources, inputs.interval_seconds))
-    kinds = {one.kind for one in inputs.sources}
-    if not targets and kinds != {REMOTE_WRITE}:
+    if not targets:
         checks.append(
             Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
         )

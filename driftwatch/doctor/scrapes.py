@@ -16,7 +16,6 @@ _WRONG_SKEW_SECONDS = 60.0
 _FUTURE_SECONDS = 2.0  # a clock's rounding
 _SHOWN_PROBLEMS = 3  # of a source; the rest is counted
 _CHARACTERS = 300
-REMOTE_WRITE = "remote_write"
 # as the reading of a Prometheus puts it
 _TWO_SERVERS = "has two series at the same time"
 
@@ -26,7 +25,7 @@ class SourceAnswer:
     """How one source answered."""
 
     name: str  # the source's
-    kind: str  # prometheus, remote_write, pages, dcgm, nvml or recording
+    kind: str  # prometheus, pages, dcgm, nvml or recording
     setting: tuple[str | int, ...] = ()  # its place in the configuration; empty where there is none
     instances: frozenset[str] = frozenset()  # whom it brought
     settle_seconds: float = 0.0  # how old a scrape is before the source has it
@@ -58,11 +57,6 @@ class SourceAnswer:
 def answers(sources: Iterable[SourceAnswer], interval_seconds: float) -> Iterator[Check]:
     """One check per source, one for each of its first problems, one for the time a tick takes."""
     for source in sources:
-        if source.kind == REMOTE_WRITE:
-            what = "senders write to driftwatch run alone, so doctor cannot see their servers"
-            fix = "read /doctor of driftwatch web, and driftwatch_remote_write_* of driftwatch run"
-            yield Check("WARNING", source.name, what, fix=fix, setting=source.setting)
-            continue
         is_gpu = source.kind in ("dcgm", "nvml")
         brings = "GPU readings" if is_gpu else "scrapes"
         empty = not source.instances and not source.gpus

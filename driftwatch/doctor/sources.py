@@ -17,7 +17,7 @@ from driftwatch.collect.http import Bounds, Endpoint
 from driftwatch.collect.prometheus.discover import scraped
 from driftwatch.collect.prometheus.source import PrometheusSource as ServersOfApi
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
-from driftwatch.doctor.scrapes import REMOTE_WRITE, SourceAnswer
+from driftwatch.doctor.scrapes import SourceAnswer
 from driftwatch.doctor.server_clock import clock_offset, clock_offsets
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
@@ -29,7 +29,6 @@ from driftwatch.settings import (
     PagesSource,
     PrometheusSource,
     RecordingSource,
-    RemoteWriteSource,
     Settings,
     SourceSettings,
 )
@@ -66,19 +65,12 @@ def read_sources(
 
     Raises ConfigError: a secret file cannot be read; UsageError: a source that cannot be, or none.
     """
-    askable = tuple(s for s in settings.sources if not isinstance(s, RemoteWriteSource))
-    if askable or not settings.sources:  # together: two servers of one name are an error
-        for source in sources_of(settings.model_copy(update={"sources": askable}), clock):
-            source.close()
+    for source in sources_of(settings, clock):  # together: two servers of one name are an error
+        source.close()
     answers = Answers()
     for number, setting in enumerate(settings.sources):
         if progress is not None:
             progress(number, len(settings.sources))
-        if isinstance(setting, RemoteWriteSource):  # the service listens there
-            name = f"remote write {setting.remote_write}"
-            place = ("sources", number)
-            answers.sources.append(SourceAnswer(name, REMOTE_WRITE, setting=place))
-            continue
         for source in sources_of(settings.model_copy(update={"sources": (setting,)}), clock):
             try:
                 answer, collected = _answer_of(source, settings, clock)

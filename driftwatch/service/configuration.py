@@ -184,14 +184,6 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
     for source in settings.sources:
         if isinstance(source, kinds.PrometheusSource):
             sources += _prometheus(source, {one.name for one in sources})
-        elif isinstance(source, kinds.RemoteWriteSource):
-            from driftwatch.collect.remote_write.source import RemoteWriteSource
-
-            # said at the start if it cannot be read; then read anew, as tokens rotate
-            token = source.read_bearer_token if source.read_bearer_token() else None
-            sources.append(
-                RemoteWriteSource(source.address, clock, selector=dict(source.match), token=token)
-            )
         elif isinstance(source, kinds.PagesSource):
             pages |= {url: dict(source.labels) for url in source.pages}
         elif isinstance(source, kinds.RecordingSource):

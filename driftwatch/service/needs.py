@@ -10,7 +10,6 @@ from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings import (
     PrometheusSource,
     RecordingSource,
-    RemoteWriteSource,
     Settings,
 )
 from driftwatch.settings.problems import without_secrets
@@ -62,9 +61,6 @@ def _files(settings: Settings) -> Iterator[tuple[Location, Callable[[], object]]
         if isinstance(source, RecordingSource):
             recording = source.recording
             yield ("sources", i, "recording"), _readable(recording, folder_too=True)
-        elif isinstance(source, RemoteWriteSource):
-            if source.bearer_token_file is not None:
-                yield ("sources", i, "bearer_token_file"), source.read_bearer_token
         elif isinstance(source, PrometheusSource):
             if source.ca_file is not None:
                 yield ("sources", i, "ca_file"), _readable(source.ca_file)

@@ -18,7 +18,6 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule, columns_of
 from driftwatch.service.delivery_metrics import DeliveryMetrics
 from driftwatch.service.pool_metrics import PoolMetrics
-from driftwatch.service.remote_write_metrics import RemoteWriteMetrics
 from driftwatch.service.target_metrics import TargetMetrics
 from driftwatch.service.task_metrics import TaskMetrics
 from driftwatch.service.watch_metrics import WatchMetrics
@@ -125,9 +124,8 @@ class OwnMetrics:
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
         self.per_pool = PoolMetrics(now or SystemClock().now)
-        self.remote_write = RemoteWriteMetrics(now or SystemClock().now)
         self.tasks = TaskMetrics()
-        for one in (self.per_target, self.per_pool, self.remote_write, self.tasks):
+        for one in (self.per_target, self.per_pool, self.tasks):
             registry.register(one)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)

@@ -84,7 +84,6 @@ class Service:
         self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
         self._may_send, self._membership = may_send, membership
         self._sources = sources
-        self.metrics.remote_write.adopt(sources)
         self._plan = plan
         self._store = store
         self._receivers = receivers

@@ -16,7 +16,6 @@ from driftwatch.settings.sources import (
     PagesSource,
     PrometheusSource,
     RecordingSource,
-    RemoteWriteSource,
     SourceSettings,
 )
 
@@ -29,7 +28,6 @@ __all__ = [
     "PrometheusSource",
     "ReceiverSettings",
     "RecordingSource",
-    "RemoteWriteSource",
     "ServingSettings",
     "Settings",
     "SourceSettings",

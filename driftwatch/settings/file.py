@@ -29,7 +29,7 @@ from driftwatch.settings.receivers.event_table import handling
 from driftwatch.settings.receivers.receiver import ReceiverSettings
 from driftwatch.settings.report import GpuHourPrice, ReportSettings
 from driftwatch.settings.routes import RouteSettings
-from driftwatch.settings.sources import RemoteWriteSource, SourceSettings
+from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.tasks import TaskSettings
 from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.settings.values import File, Name, Seconds, Url, below
@@ -162,11 +162,6 @@ class Settings(Part):
             message = "shards need a database that several processes write to"
             help_text = "database: postgresql://USER@HOST/NAME"
             raise fault("not-allowed", message, help_text, inner=("shards",))
-        for number, source in enumerate(self.sources):
-            if self.shards > 1 and isinstance(source, RemoteWriteSource):
-                message = "a sender writes to one process, and a pool's shard may be another's"
-                help_text = "without shards: one driftwatch with its own database a sender"
-                raise fault("not-allowed", message, help_text, inner=("sources", number))
         return self
 
     @model_validator(mode="after")

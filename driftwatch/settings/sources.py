@@ -1,4 +1,4 @@
-"""Where scrapes come from: a Prometheus's API or remote write, pages, DCGM, NVML, recordings."""
+"""Where scrapes come from: a Prometheus's API, pages, DCGM, NVML, recordings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from driftwatch.settings.values import (
     one_of,
     read_of,
 )
-from driftwatch.settings.web import Listen, listen_address
 from driftwatch.yaml_models import Part
 
 
@@ -80,26 +79,6 @@ class PagesSource(Part):
     labels: Labels = Field(default_factory=dict, description="labels their targets get")
 
 
-class RemoteWriteSource(Part):
-    """What a Prometheus, vmagent or Alloy writes to driftwatch."""
-
-    remote_write: Listen = Field(description="host:port to listen on")
-    match: Labels = Field(default_factory=dict, description="labels that a series must carry")
-    bearer_token_file: File | None = Field(None, description="file with the token of senders")
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of ``remote_write``; brackets of an IPv6 address are taken off."""
-        return listen_address(self.remote_write)
-
-    def read_bearer_token(self) -> str | None:
-        """The token, None where none is used.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(None, self.bearer_token_file)
-
-
 class DcgmSource(Part):
     """dcgm-exporter ``/metrics`` pages (or those of ``driftwatch agent``), scraped directly."""
 
@@ -132,7 +111,6 @@ def _kind_of_source(value: object) -> str | None:
 
 _KINDS: Mapping[str, type[Part]] = {
     "prometheus": PrometheusSource,
-    "remote_write": RemoteWriteSource,
     "pages": PagesSource,
     "recording": RecordingSource,
     "dcgm": DcgmSource,
@@ -142,7 +120,6 @@ _KINDS: Mapping[str, type[Part]] = {
 
 SourceSettings = Annotated[
     Annotated[PrometheusSource, Tag("(prometheus)")]
-    | Annotated[RemoteWriteSource, Tag("(remote_write)")]
     | Annotated[PagesSource, Tag("(pages)")]
     | Annotated[RecordingSource, Tag("(recording)")]
     | Annotated[DcgmSource, Tag("(dcgm)")]
@@ -150,7 +127,6 @@ SourceSettings = Annotated[
     Discriminator(
         _kind_of_source,
         custom_error_type="source_kind",
-        custom_error_message="a source has exactly one of prometheus, remote_write, pages, "
-        "recording, dcgm, nvml",
+        custom_error_message="a source has exactly one of prometheus, pages, recording, dcgm, nvml",
     ),
 ]

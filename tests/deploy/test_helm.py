@@ -204,19 +204,6 @@ def test_the_policy_lets_the_database_through(url: str, port: int) -> None:
         assert {"protocol": "TCP", "port": port} in rule["ports"]
 
 
-def test_prometheus_may_write_where_a_source_listens() -> None:
-    words = ("--set", "config.sources[0].remote_write=0.0.0.0:9464")
-    resources = rendered(*SINGLE, *words)
-    (container,) = [one for _, one in containers(resources) if one["args"][0] == "run"]
-    assert {"name": "write", "containerPort": 9464} in container["ports"]
-    services = {
-        one["metadata"]["name"]: one["spec"]["ports"] for one in of_kind(resources, "Service")
-    }
-    assert {"name": "write", "port": 9464, "targetPort": "write"} in services["driftwatch"]
-    (policy,) = of_kind(resources, "NetworkPolicy")
-    assert {"protocol": "TCP", "port": "write"} in policy["spec"]["ingress"][0]["ports"]
-
-
 def test_without_the_web_nobody_is_let_to_it() -> None:
     for words in (SINGLE, SHARDS):
         resources = rendered(*words, "--set", "web.enabled=false")
@@ -250,7 +237,6 @@ def test_what_is_more_in_every_pod_is_in_every_pod() -> None:
         ((*SINGLE, "--set", "pod.hostNetwork=true"), "'hostNetwork' not allowed"),
         ((*SINGLE, "--set", "config.listen=:1"), "config.listen: the chart writes it"),
         ((*SHARDS, "--set", "config=sources: ["), "config: "),
-        ((*SHARDS, "--set", "config=sources: [{remote_write: ':1'}]"), "in mode single"),
         ((*SHARDS, "--set", "config=shards: 8"), "config.shards: the chart writes it"),
     ],
 )

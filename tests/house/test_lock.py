@@ -15,7 +15,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-kubernetes.lock")
 # the image and the units run on either database, with every source and the pages: scripts/lock
-IMAGE_EXTRAS = ("postgres", "remote-write", "web")
+IMAGE_EXTRAS = ("postgres", "web")
 PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>[^\s;\\]+)(?P<rest>.*)$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
 

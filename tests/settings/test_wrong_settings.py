@@ -74,7 +74,6 @@ WRONG = [
     "a: [",
     "shards: 16",
     "shards: 0",
-    "database: postgresql://u@h/d\nshards: 4\nsources: [{remote_write: 'h:9096'}]",
     "tasks: {run_by: workers}",
     "autoscaling:",
     "web: {regions: [{name: us, url: us.example.com}]}",

@@ -42,18 +42,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- toYaml (merge $own $config) -}}
 {{- end }}
 
-{{/* port of a source of kind remote_write; of mode single, as a Service deals what is written at random */}}
-{{- define "driftwatch.writePort" -}}
-{{- $ports := list -}}
-{{- range (include "driftwatch.config" . | fromYaml).sources }}
-{{- with .remote_write }}{{ $ports = append $ports (splitList ":" . | last) }}{{ end -}}
-{{- end -}}
-{{- if or (gt (len $ports) 1) (and $ports (eq .Values.mode "shards")) -}}
-{{- fail "config.sources: remote_write once, in mode single" -}}
-{{- end -}}
-{{- join "" $ports -}}
-{{- end }}
-
 {{/* labels and annotations of a pod: (dict "root" . "component" "run") */}}
 {{- define "driftwatch.podMetadata" -}}
 annotations:

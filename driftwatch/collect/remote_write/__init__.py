@@ -1,1 +1,0 @@
-"""What a Prometheus, vmagent or Alloy writes to driftwatch, as a source."""
