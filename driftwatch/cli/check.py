@@ -32,7 +32,6 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     1 problems found, 2 a file cannot be read, 3 warnings only.
     """
     from driftwatch.cli.database import config_here
-    from driftwatch.clock import SystemClock
     from driftwatch.errors import ConfigError
     from driftwatch.rulebook.lint import check_rulebook
     from driftwatch.rulebook.route_names import unknown_in_routes
@@ -52,8 +51,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
         except ConfigError as error:
             problems += error.problems
     paths = files or (settings.rules if settings is not None else ())
-    today = SystemClock().now().date()
-    checked = check_rulebook(paths, configured=settings, today=today)
+    checked = check_rulebook(paths, configured=settings)
     if settings is not None and config is not None and not files:
         problems += unknown_in_routes(settings, config, checked.book.rules)
     problems += checked.problems

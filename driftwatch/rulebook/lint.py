@@ -6,16 +6,12 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.rulebook.book import Reading, Rulebook, read_rulebook
-from driftwatch.rulebook.comments import Part, is_explained, parts_of, with_comments
 from driftwatch.rulebook.lint_conditions import rule_problems
-from driftwatch.rulebook.lint_inhibition import inhibition_problems
 from driftwatch.rulebook.lint_keys import key_problems
-from driftwatch.rulebook.lint_pairs import pair_problems
 from driftwatch.rulebook.lint_trees import tree_problems
 from driftwatch.settings import Settings
 
@@ -25,7 +21,6 @@ class Checked:
     """What checking a set of files gave."""
 
     problems: tuple[Problem, ...]  # by file, line and column
-    parts: tuple[Part, ...]  # the rules, nodes and leaves, and their lines
     files: tuple[str, ...]  # that were read, as problems name them
     rules: int  # how many they hold, readable or not
     # what the rules name and only a configuration has, where there was none
@@ -33,21 +28,11 @@ class Checked:
     book: Rulebook = field(default_factory=lambda: Rulebook((), {}))  # what could be read
 
 
-def check_rulebook(
-    paths: Sequence[Path] = (),
-    *,
-    configured: Settings | None = None,
-    today: date,
-) -> Checked:
-    """Read rule and tree files and lint them; arguments as of :func:`book.read_rulebook`.
-
-    Args:
-        today: UTC, for comments that snooze a lint.
-    """
+def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = None) -> Checked:
+    """Read rule and tree files and lint them; arguments as of :func:`book.read_rulebook`."""
     with _no_collections():
         reading = read_rulebook(paths, configured=configured)
-        parts = parts_of(reading)
-        lints = with_comments(list(lint(reading)), reading, parts, today)
+        lints = list(lint(reading))
     order = {file.path: number for number, file in enumerate(reading.files)}
     problems = sorted(
         [*reading.problems, *lints],
@@ -55,7 +40,7 @@ def check_rulebook(
     )
     unchecked = () if configured is not None else _configured_names(reading)
     count = len(reading.rules)
-    return Checked(tuple(problems), parts, tuple(order), count, unchecked, reading.book)
+    return Checked(tuple(problems), tuple(order), count, unchecked, reading.book)
 
 
 def _configured_names(reading: Reading) -> tuple[str, ...]:
@@ -83,17 +68,9 @@ def _no_collections() -> Iterator[None]:
 
 def lint(reading: Reading) -> Iterator[Problem]:
     """Every lint of the rules and trees that could be read."""
-    readable = [(one, one.rule) for one in reading.rules if one.rule is not None]
-    places = {(rule.path, rule.line) for rule in reading.book.rules}
-    sound = []
-    for one, rule in readable:
-        of_conditions = list(rule_problems(one, rule, is_explained(one)))
-        yield from of_conditions
-        yield from key_problems(one, rule)
-        is_one = (rule.path, rule.line) in places  # not a second one with the same identity
-        if is_one and all(problem.severity != "error" for problem in of_conditions):
-            sound.append((one, rule))
-    yield from inhibition_problems(readable)
-    yield from pair_problems(sound)
+    for one in reading.rules:
+        if one.rule is not None:
+            yield from rule_problems(one, one.rule)
+            yield from key_problems(one, one.rule)
     for tree in reading.trees:
         yield from tree_problems(tree)

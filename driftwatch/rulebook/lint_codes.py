@@ -12,23 +12,13 @@ LINTS: Mapping[str, Literal["error", "warning"]] = {
     # conditions
     "never-holds": "error",
     "always-holds": "error",
-    "until-never": "error",
     "unit": "warning",
-    "no-source": "warning",
     "demand-alone": "warning",
     # times
     "for-rounded": "warning",
     "for-long": "warning",
-    # rules beside each other
-    "duplicate-rule": "warning",
+    # overrides
     "shadowed": "warning",
-    "contradictory": "warning",
-    "never-fires": "error",
-    # inhibition
-    "weaker-inhibitor": "error",
-    "dead-inhibitor": "warning",
-    "pool-inhibited": "error",
-    "inhibition-circle": "error",
     # what on-call reads
     "no-summary": "warning",
     "annotation": "warning",

@@ -3,65 +3,90 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterator
 
 from sqlglot import exp
 
 from driftwatch.errors import Problem
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.rulebook.lint_places import Clause, alert_place, clauses_of, problem, variants_of
-from driftwatch.rulebook.lint_ranges import Box
-from driftwatch.rulebook.lint_truth import (
-    boxes_of,
-    boxes_where,
-    boxes_where_all,
-    can_be,
-    can_be_unknown,
-    rows_of,
-)
 from driftwatch.rulebook.rules import ReadRule, Rule
 from driftwatch.yaml_models import near
 
 _COMPARISON = exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between | exp.In
+_SWAPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
+}  # fmt: skip
 
 
 def clause_problems(clause: Clause) -> Iterator[Problem]:
-    """What is wrong with a condition by itself: its truth and its units."""
-    truth_problems = list(_truth_problems(clause))
-    yield from truth_problems
-    if not truth_problems:
+    """What is wrong with a condition by itself: ranges and units."""
+    of_ranges = list(_range_problems(clause))
+    yield from of_ranges
+    if not of_ranges:
         yield from _unit_problems(clause)
 
 
-def _truth_problems(clause: Clause) -> Iterator[Problem]:
-    """Parts that never, or always, hold; else the whole that does."""
-    condition = clause.condition
-    every = rows_of(condition.columns)
-    is_clean = True
-    for part in comparisons(condition.predicate):
-        may_hold = can_be(condition, True, part, every)
-        if may_hold and can_be(condition, False, part, every):
-            for item in part.expressions if isinstance(part, exp.In) else ():
+def _range_problems(clause: Clause) -> Iterator[Problem]:
+    """Comparisons of one column that its range, or its words, make true or false for good."""
+    for part in comparisons(clause.condition.predicate):
+        if isinstance(part, exp.In):
+            for item in part.expressions:
                 equal = exp.EQ(this=part.this.copy(), expression=item.copy())
-                if not can_be(condition, True, equal, every):
-                    is_clean = False
+                if _truths(equal) == {False}:
                     message = f"{equal.sql()} never holds: {_range(equal)}"
                     place = clause.part(part)
                     yield problem(clause.file, place, "never-holds", message, _instead(equal))
-            continue
-        is_clean = False
-        code = "always-holds" if may_hold else "never-holds"
-        word = "always" if may_hold else "never"
-        message = f"{clause.written(part)} {word} holds: {_range(part)}"
-        yield problem(clause.file, clause.part(part), code, message, _instead(part))
-    if not is_clean:
-        return
-    if not boxes_of(condition, True):
-        message = f"{clause.key} never holds: its parts exclude each other"
-        yield problem(clause.file, clause.whole, "never-holds", message, "join them with OR?")
-    elif not boxes_of(condition, False):
-        message = f"{clause.key} always holds: its parts cover every value"
-        yield problem(clause.file, clause.whole, "always-holds", message, "join them with AND?")
+        elif len(truths := _truths(part)) == 1:
+            word = "always" if True in truths else "never"
+            message = f"{clause.written(part)} {word} holds: {_range(part)}"
+            yield problem(clause.file, clause.part(part), f"{word}-holds", message, _instead(part))
+
+
+def _truths(node: exp.Expr) -> set[bool]:
+    """Which truths a comparison of a column with constants may have; other nodes: either."""
+    either = {True, False}
+    if isinstance(node, exp.Between):
+        low, high = (_number(node.args[key]) for key in ("low", "high"))
+        if low is None or high is None:
+            return either
+        above, below = (_compared(exp.GTE, node.this, low), _compared(exp.LTE, node.this, high))
+        if low > high or {False} in (above, below):
+            return {False}
+        return above | below
+    subject, other, kind = node.this, node.expression, type(node)
+    if not isinstance(subject, exp.Column):
+        subject, other, kind = other, subject, _SWAPPED.get(kind, kind)
+    if isinstance(other, exp.Literal) and other.is_string and isinstance(subject, exp.Column):
+        words = BY_NAME[subject.name].words
+        if not words or other.this in words:
+            return either
+        return {kind is exp.NEQ}
+    number = _number(other)
+    return either if number is None else _compared(kind, subject, number)
+
+
+def _compared(kind: type[exp.Expr], subject: exp.Expr, number: float) -> set[bool]:
+    """Which truths a comparison of a column with a number may have."""
+    if not isinstance(subject, exp.Column) or BY_NAME[subject.name].dtype != "float":
+        return {True, False}
+    column = BY_NAME[subject.name]
+    low = -math.inf if column.low is None else column.low
+    high = math.inf if column.high is None else column.high
+    if kind in (exp.EQ, exp.NEQ):
+        return {True, False} if low <= number <= high else {kind is exp.NEQ}
+    holds = {exp.GT: operator.gt, exp.GTE: operator.ge, exp.LT: operator.lt, exp.LTE: operator.le}
+    return {holds[kind](low, number), holds[kind](high, number)}
+
+
+def _number(node: exp.Expr) -> float | None:
+    """A constant, also a negative one."""
+    if isinstance(node, exp.Neg):
+        number = _number(node.this)
+        return None if number is None else -number
+    is_number = isinstance(node, exp.Literal) and not node.is_string
+    return float(node.this) if is_number else None
 
 
 def comparisons(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -151,51 +176,12 @@ def _unit_problems(clause: Clause) -> Iterator[Problem]:
             break
 
 
-def rule_problems(one: ReadRule, rule: Rule, is_explained: bool) -> Iterator[Problem]:
-    """Lints of a rule's conditions.
-
-    Args:
-        is_explained: a comment stands at the rule.
-    """
+def rule_problems(one: ReadRule, rule: Rule) -> Iterator[Problem]:
+    """Lints of a rule's conditions."""
     for entries, variant in variants_of(one, rule):
-        clauses = list(clauses_of(entries, one.file, variant))
-        broken = False
-        for clause in clauses:
-            of_clause = list(clause_problems(clause))
-            broken = broken or any(p.code in ("never-holds", "always-holds") for p in of_clause)
-            yield from of_clause
-        if not broken:
-            yield from _together(variant, clauses)
+        for clause in clauses_of(entries, one.file, variant):
+            yield from clause_problems(clause)
     yield from _demand(one, rule)
-    if not is_explained:
-        yield from _unexplained(one, rule)
-
-
-def _together(rule: Rule, clauses: Sequence[Clause]) -> Iterator[Problem]:
-    """`when` beside `given`, and `until` beside `when`."""
-    by_key = {clause.key: clause for clause in clauses}
-    if rule.precondition is not None and (by_key.keys() & {"when", "given"}):
-        every = [rows_of(rule.when.columns | rule.precondition.columns)]
-        if not boxes_where_all((rule.precondition, rule.when), every):
-            clause = by_key.get("given") or by_key["when"]
-            message = "`when` and `given` never hold in the same minute"
-            help_text = "`given` names the minutes in which driftwatch judges `when`"
-            yield problem(clause.file, clause.whole, "never-holds", message, help_text)
-    if rule.until is not None and (by_key.keys() & {"when", "until"}):
-        every = [rows_of(rule.when.columns | rule.until.columns)]
-        if not can_end(rule, every):
-            clause = by_key.get("until") or by_key["when"]
-            message = "`until` holds only while `when` does, so the incident never ends"
-            help_text = "leave `until` out: the incident then ends when `when` is false"
-            yield problem(clause.file, clause.whole, "until-never", message, help_text)
-
-
-def can_end(rule: Rule, every: Sequence[Box]) -> bool:
-    """Whether `until` may hold in a minute in which `when` does not."""
-    if rule.until is None:
-        return True
-    over = boxes_where(rule.until, True, every)
-    return bool(boxes_where(rule.when, False, over)) or can_be_unknown(rule.when, over)
 
 
 def _demand(one: ReadRule, rule: Rule) -> Iterator[Problem]:
@@ -227,17 +213,3 @@ def _moves(node: exp.Expr, *, by_demand: bool = False, negated: bool = False) ->
             return of_demand and all(_moves(one, negated=negated) for one in sides)
     moved = [column.moves_with for column in _columns(node)]
     return all(moved) and ("demand" in moved or not by_demand)
-
-
-def _unexplained(one: ReadRule, rule: Rule) -> Iterator[Problem]:
-    """The first threshold of a rule without a comment."""
-    for entries, variant in variants_of(one, rule):
-        for clause in clauses_of(entries, one.file, variant):
-            for part in comparisons(clause.condition.predicate):
-                for literal in part.find_all(exp.Literal):
-                    if not literal.is_string and float(literal.this) != 0.0:
-                        message = f"no comment at the rule says why {literal.this}"
-                        help_text = "write where the number comes from: # measured over 30 days"
-                        place = clause.part(part)
-                        yield problem(one.file, place, "no-source", message, help_text)
-                        return

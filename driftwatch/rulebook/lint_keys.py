@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from driftwatch.errors import Problem
+from driftwatch.installation import shipped
 from driftwatch.rulebook.lint_places import alert_place, problem, variants_of
 from driftwatch.rulebook.overrides import pool_pattern
 from driftwatch.rulebook.rules import ReadRule, Rule
@@ -17,6 +19,7 @@ LONGEST = {"for": ("1d", 86_400.0), "keep_firing_for": ("30d", 30 * 86_400.0)}
 ANNOTATIONS = ("summary", "runbook_url")
 _ADDRESS = re.compile(r"https?://[^/?#:@ <>|\"'`][^ <>|\"'`]*", re.I)
 _TEMPLATE = re.compile(r"\{\{.*?\}\}")
+_ALERT = re.compile(r"^ *- alert: (\w+)$", re.M)
 _NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
 
 
@@ -95,7 +98,7 @@ def _runbook(one: ReadRule, rule: Rule) -> Iterator[Problem]:
     """A page links its runbook, by an address that a phone can open."""
     url = rule.annotations.get("runbook_url")
     if url is None:
-        if rule.severity == "page" and rule.enabled:
+        if rule.severity == "page" and rule.enabled and rule.alert not in _shipped_alerts():
             message = f"{rule.alert} wakes somebody and links no runbook"
             help_text = "annotations: {runbook_url: https://…}"
             yield problem(one.file, alert_place(one), "no-runbook", message, help_text)
@@ -103,6 +106,13 @@ def _runbook(one: ReadRule, rule: Rule) -> Iterator[Problem]:
         place = place_of(one.entries, ("annotations", "runbook_url"))
         message = f"'{url}' is no http or https address, so no page links it"
         yield problem(one.file, place, "runbook-url", message, "runbook_url: https://…")
+
+
+@cache
+def _shipped_alerts() -> frozenset[str]:
+    """The shipped alerts: docs/oncall/runbook.md has every one of them."""
+    texts = (path.read_text(encoding="utf-8") for path in shipped("rules").glob("*.yaml"))
+    return frozenset(name for text in texts for name in _ALERT.findall(text))
 
 
 def _overrides(one: ReadRule, rule: Rule) -> Iterator[Problem]:

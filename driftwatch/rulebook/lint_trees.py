@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
+
+from sqlglot import exp
 
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import Problem
@@ -11,8 +13,6 @@ from driftwatch.knobs import KNOBS
 from driftwatch.rulebook.book import ReadTree
 from driftwatch.rulebook.lint_conditions import clause_problems
 from driftwatch.rulebook.lint_places import Clause, problem
-from driftwatch.rulebook.lint_ranges import Box
-from driftwatch.rulebook.lint_truth import boxes_where, rows_of
 from driftwatch.yaml_models import near, node_at, place_of
 from driftwatch.yaml_positions import Entries
 
@@ -47,7 +47,7 @@ def _knobs(one: ReadTree) -> Iterator[Problem]:
 
 
 def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
-    """Leaves that no row reaches, because the questions before exclude each other."""
+    """Leaves that no minute reaches, because the questions before say otherwise."""
     reached = {getattr(tree.nodes[node], way) for node, way in possible_edges(tree)}
     for name, leaf in tree.leaves.items():
         entries = node_at(one.entries, ("leaves", leaf.name))
@@ -58,22 +58,51 @@ def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
 
 
 def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
-    """Node and answer of every edge that some row may take; an upper bound."""
-    columns = frozenset().union(*(node.when.columns for node in tree.nodes.values()))
-    rows: dict[str, Box] = {tree.start: rows_of(columns)}
+    """Node and answer of every edge that the same questions above do not rule out."""
+    answers: dict[str, dict[str, bool]] = {tree.start: {}}  # node → what every way to it answered
     edges: set[tuple[str, Way]] = set()
     for name in _downwards(tree):
-        if (before := rows.get(name)) is None:
+        if (known := answers.get(name)) is None:
             continue
         node = tree.nodes[name]
         ways: tuple[tuple[bool, Way], ...] = ((True, "yes"), (False, "no"))
         for truth, way in ways:
+            if not _may_be(node.when.predicate, truth, known):
+                continue
+            edges.add((name, way))
+            told = known | dict(_told(node.when.predicate, truth))
             following = getattr(node, way)
-            for box in boxes_where(node.lenient, truth, [before]):
-                edges.add((name, way))
-                earlier = rows.get(following)
-                rows[following] = box if earlier is None else _hull(earlier, box)
+            earlier = answers.get(following, told)
+            answers[following] = dict(earlier.items() & told.items())
     return frozenset(edges)
+
+
+def _told(node: exp.Expr, truth: bool) -> Iterator[tuple[str, bool]]:
+    """The comparisons and columns whose truth follows from the condition's."""
+    match node:
+        case exp.Paren():
+            yield from _told(node.this, truth)
+        case exp.Not():
+            yield from _told(node.this, not truth)
+        case exp.And() | exp.Or():
+            if isinstance(node, exp.And) is truth:
+                yield from _told(node.this, truth)
+                yield from _told(node.expression, truth)
+        case _:
+            yield node.sql(), truth
+
+
+def _may_be(node: exp.Expr, truth: bool, known: Mapping[str, bool]) -> bool:
+    """Whether the condition may have the truth, as far as its parts are known."""
+    match node:
+        case exp.Paren():
+            return _may_be(node.this, truth, known)
+        case exp.Not():
+            return _may_be(node.this, not truth, known)
+        case exp.And() | exp.Or():
+            both = (_may_be(one, truth, known) for one in (node.this, node.expression))
+            return all(both) if isinstance(node, exp.And) is truth else any(both)
+    return known.get(node.sql(), truth) is truth
 
 
 def _downwards(tree: Tree) -> list[str]:
@@ -91,8 +120,3 @@ def _downwards(tree: Tree) -> list[str]:
             node = tree.nodes[name]
             stack += [(n, False) for n in (node.yes, node.no) if n in tree.nodes]
     return order[::-1]
-
-
-def _hull(first: Box, second: Box) -> Box:
-    """The smallest box around two."""
-    return {name: first[name].around(second[name]) for name in first}
