@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,9 +27,7 @@ from driftwatch.collect.prometheus.query import matchers, queries, select
 
 JOB = {"job": "vllm"}
 _COUNTING = ("_total", "_sum", "_count", "_bucket")
-_INSTANCE, _NAMESPACE = b"@instance@", b"@namespace@"
-# what is asked for some servers alone, at the end of a selector
-_PART = re.compile(r',(instance|namespace)=~?"([^"]*)"}')
+_INSTANCE = b"@instance@"
 _HEAD = b'{"status":"success","data":{"resultType":"matrix","result":['
 
 
@@ -53,8 +50,6 @@ class CannedAnswers:
         up = select(("up",), matchers(JOB))
         self._up, self._timestamp = up, f"timestamp({up})"
         self._names: dict[str, list[list[Sample]]] = {}
-        self._units: dict[str, list[bytes]] = {}
-        self._namespaces: dict[str, str] = {}
         for query in queries(JOB):
             ours = [s for s in samples if s.name in query.ranks]
             names = sorted({s.name for s in ours})
@@ -68,27 +63,12 @@ class CannedAnswers:
         """Where the answer to this query lies."""
         return self._folder / hashlib.sha256(query.encode()).hexdigest()
 
-    def part(self, query: str) -> Path:
-        """Where the answer to this query lies, made now where it is about some servers."""
-        part = _PART.search(query)
-        if part is None:
-            return self.path(query)
-        label, values = part[1], set(part[2].replace("\\\\", "").split("|"))
-        wanted = [
-            name
-            for name, space in self._namespaces.items()
-            if (name if label == "instance" else space) in values
-        ]
-        self._write(self.path(query), self._units[_PART.sub("}", query)], wanted)
-        return self.path(query)
-
     def prepare(
         self,
         instances: Sequence[str],
         grid: Sequence[float],
         scraped_at: Sequence[float],
         scrape: int,
-        namespaces: int = 0,
     ) -> dict[str, int]:
         """Write the answers of one interval; how many series and bytes they have.
 
@@ -97,17 +77,12 @@ class CannedAnswers:
             grid: evaluation times, unix seconds.
             scraped_at: when the scrapes were that these times show.
             scrape: number of the first of them.
-            namespaces: how many there are; 0 = the label is missing.
         """
-        spaced = {"namespace": _NAMESPACE.decode()} if namespaces else {}
-        self._namespaces = {
-            name: f"team-{number % max(1, namespaces)}"
-            for name, number in sorted(zip(instances, range(len(instances)), strict=True))
-        }
+        ordered = [name.encode() for name in sorted(instances)]
 
         def series(labels: Mapping[str, str], texts: Sequence[str]) -> bytes:
             head = orjson.dumps(
-                {**labels, **JOB, **spaced, "instance": _INSTANCE.decode()},
+                {**labels, **JOB, "instance": _INSTANCE.decode()},
                 option=orjson.OPT_SORT_KEYS,
             )
             points = ",".join(f'[{at:.3f},"{text}"]' for at, text in zip(grid, texts, strict=True))
@@ -128,21 +103,15 @@ class CannedAnswers:
                 b",".join(series({"__name__": s.name, **s.labels}, value(s)) for s in samples)
                 for samples in names
             ]
-        self._units = answers
         size = count = 0
         for text, units in answers.items():
             count += sum(unit.count(_INSTANCE) for unit in units) * len(instances)
-            size += self._write(self.path(text), units, list(self._namespaces))
+            size += self._write(self.path(text), units, ordered)
         return {"series": count, "bytes": size}
 
-    def _write(self, path: Path, units: Sequence[bytes], instances: Sequence[str]) -> int:
-        """One answer about these servers; its bytes."""
-        named = [(i.encode(), self._namespaces[i].encode()) for i in instances]
-        pieces = (
-            unit.replace(_INSTANCE, name).replace(_NAMESPACE, space)
-            for unit in units
-            for name, space in named
-        )
+    def _write(self, path: Path, units: Sequence[bytes], instances: Sequence[bytes]) -> int:
+        """One answer; its bytes."""
+        pieces = (unit.replace(_INSTANCE, name) for unit in units for name in instances)
         with path.open("wb") as out:
             out.write(_HEAD)
             for n, piece in enumerate(pieces):
@@ -154,8 +123,6 @@ class CannedAnswers:
 def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
     """Serve on a free port of the loopback until the process ends."""
 
-    sent = {"questions": 0, "bytes": 0}
-
     class Handler(BaseHTTPRequestHandler):
         disable_nagle_algorithm = True  # as Prometheus; else small answers wait for 40-ms acks
         protocol_version = "HTTP/1.1"
@@ -165,11 +132,9 @@ def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
             if self.path == "/prepare":
                 told = answers.prepare(**json.loads(body))
                 self._send(200, orjson.dumps(told))
-            elif self.path == "/sent":
-                self._send(200, orjson.dumps(sent))
             elif urlsplit(self.path).path == "/api/v1/query_range":
                 (query,) = parse_qs(body.decode())["query"]
-                self._send_file(answers.part(query))
+                self._send_file(answers.path(query))
             else:
                 self._send(404, b"{}")
 
@@ -188,8 +153,6 @@ def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
                 self.send_header("Content-Length", str(size))
                 self.end_headers()
                 self.wfile.flush()
-                sent["questions"] += 1
-                sent["bytes"] += size
                 at = 0
                 while at < size:
                     at += os.sendfile(self.connection.fileno(), body.fileno(), at, size - at)

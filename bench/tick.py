@@ -1,23 +1,18 @@
 """A steady tick over synthetic fleets: bytes in, evidence, rules, incidents and state out.
 
-    python bench/tick.py [--path text|json] [--scrapes N] [TARGETS ...]
+    python bench/tick.py [--scrapes N] [TARGETS ...]
 
 Every target serves a real page of the recorded vLLM server with moving counters. Timed is one
 steady tick that completes a minute: N new scrapes per target (1 unless told), fetched, read,
-joined with its history at one scrape per 15 s, one minute evaluated for every target. Each fleet
-has a process of its own, so the peak memory is that fleet's.
+joined with its history at one scrape per 15 s, one minute evaluated for every target. A Prometheus
+API's answers to all of driftwatch's queries are fetched over HTTP on the loopback from another
+process (canned_api.py). Each fleet has a process of its own, so the peak memory is that fleet's.
 
-* ``json``: a Prometheus API's answers to all of driftwatch's queries, ``timestamp(up)`` included,
-  fetched over HTTP on the loopback from another process (canned_api.py).
-* ``text``: pages as the servers serve them (families that driftwatch does not read included), at
-  most 1,000 targets; fetching is not in it. Beside it ``prometheus_client``'s parser looped over
-  the same pages, which only reads them.
-
-The history before the first timed tick is fed as tables, each like those that the pages or the
-API bring; that it fits is checked (no target may seem to restart). The peak counts from there on.
-Each tick is that of `driftwatch run`: evaluated, committed into a SQLite file with all that the
-next process needs, and days written down. One of them ends a day and a week; in one targets come
-and go. Then a new process starts from the file and reads a whole minute (four scrapes).
+The history before the first timed tick is fed as tables, each like those that the API brings; that
+it fits is checked (no target may seem to restart). The peak counts from there on. Each tick is that
+of `driftwatch run`: evaluated, committed into a SQLite file with all that the next process needs,
+and days written down. One of them ends a day and a week; in one targets come and go. Then a new
+process starts from the file and reads a whole minute (four scrapes).
 """
 
 from __future__ import annotations
@@ -38,11 +33,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
-from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, Text, instances, scraped_at
+from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, instances, scraped_at
 
 from driftwatch.cli.allocator import ALLOCATOR, give_memory_back
 from driftwatch.collect.schema import Collected
@@ -59,9 +53,7 @@ REPEATS = 5
 MIDNIGHT = START.replace(hour=0, minute=0) + timedelta(days=1)
 # targets → seconds of a steady tick and MiB of the process at most, on two cores
 GOALS: Mapping[int, tuple[float, float]] = {1000: (2.0, 600.0), 10_000: (10.0, 1536.0)}
-GOAL_EXPONENT = 1.1
 GOAL_RESTART = 1.2  # of a steady tick's memory
-MOST_PAGES = 1000
 JOINING_SHARE = 0.01
 
 
@@ -81,7 +73,6 @@ class Fleet:
         restart: seconds from the start of the next process to the commit of its first tick.
         peak_restart: MiB of that process at most.
         brought: bytes and series of one answer.
-        alternative: seconds of the named alternative; None where there is none.
     """
 
     ticks: list[float] = field(default_factory=list)
@@ -96,7 +87,6 @@ class Fleet:
     restart: float | None = None
     peak_restart: float = 0.0
     brought: dict[str, int] = field(default_factory=dict)
-    alternative: float | None = None
 
 
 def memory(what: str) -> float:
@@ -113,16 +103,16 @@ def peak_again() -> float:
     return highest
 
 
-def measure(path: str, count: int, scrapes: int, folder: Path) -> Fleet:
+def measure(count: int, scrapes: int, folder: Path) -> Fleet:
     """Everything of one fleet, in this process."""
-    way: Text | Json = (Text if path == "text" else Json)(instances(count), folder)
+    way = Json(instances(count), folder)
     try:
         return steady(way, count, scrapes, folder)
     finally:
         way.close()
 
 
-def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
+def steady(way: Json, count: int, scrapes: int, folder: Path) -> Fleet:
     """History as tables, then real ticks over midnight, one in which targets come and go, and the
     first one of the next process.
     """
@@ -185,10 +175,7 @@ def steady(way: Text | Json, count: int, scrapes: int, folder: Path) -> Fleet:
     assert joining <= len(outcome.rows) - count + 1 <= joining + 1
     found.peak = max(*steady_peaks, found.peak_joining)
     service.close()
-    if isinstance(way, Text):
-        found.alternative = way.alternative()
-    else:
-        found.restart, found.peak_restart = restarted(folder, scrape, count, joining)
+    found.restart, found.peak_restart = restarted(folder, scrape, count, joining)
     return found
 
 
@@ -249,68 +236,48 @@ def as_run_does() -> dict[str, str]:
     return {**os.environ, **ALLOCATOR}
 
 
-def in_a_process(path: str, count: int, scrapes: int) -> Fleet:
+def in_a_process(count: int, scrapes: int) -> Fleet:
     """What :func:`measure` finds in a fresh process."""
-    command = [sys.executable, __file__, "--one", path, "--scrapes", str(scrapes), str(count)]
+    command = [sys.executable, __file__, "--one", "--scrapes", str(scrapes), str(count)]
     told = subprocess.run(
         command, stdout=subprocess.PIPE, check=True, text=True, env=as_run_does()
     ).stdout
     return Fleet(**json.loads(told))
 
 
-def exponent(fleets: Mapping[int, Fleet], low: int, high: int) -> float:
-    """How the median grows: seconds ∝ targets ** this."""
-    slow, fast = (statistics.median(fleets[n].ticks) for n in (high, low))
-    return math.log(slow / fast) / math.log(high / low)
-
-
-def report(path: str, counts: Sequence[int], scrapes: int) -> list[str]:
-    """Print one path's table; the goals that it missed."""
-    new = "one new scrape" if scrapes == 1 else f"{scrapes} new scrapes"
-    print(f"\n{path}: {new} a target")
+def report(counts: Sequence[int], scrapes: int) -> list[str]:
+    """Print the table; the goals that it missed."""
+    print(f"\nnew scrapes a target: {scrapes}")
     print(
         "targets  median s  worst s  reading s  joining s  midnight s  restart s  MB read  "
-        "MiB before  peak reading  peak evaluating  peak joining  peak restart  alternative s"
+        "MiB before  peak reading  peak evaluating  peak joining  peak restart"
     )
-    fleets: dict[int, Fleet] = {}
     missed: list[str] = []
     for count in counts:
-        fleets[count] = of = in_a_process(path, count, scrapes)
+        of = in_a_process(count, scrapes)
         median = statistics.median(of.ticks)
-        other = "-" if of.alternative is None else f"{of.alternative:.2f}"
         print(
             f"{count:7,}  {median:8.3f}  {max(of.ticks):7.3f}  {statistics.median(of.reading):9.3f}"
             f"  {of.joining or 0.0:9.3f}  {of.midnight or 0.0:10.3f}  {of.restart or 0.0:9.3f}"
             f"  {of.brought['bytes'] / 1e6:7.1f}  {of.before:10,.0f}  {of.peak_reading:12,.0f}"
-            f"  {of.peak_evaluating:15,.0f}  {of.peak_joining:12,.0f}  {of.peak_restart:12,.0f}"
-            f"  {other:>13}",
+            f"  {of.peak_evaluating:15,.0f}  {of.peak_joining:12,.0f}  {of.peak_restart:12,.0f}",
             flush=True,
         )
         seconds, mebibytes = GOALS.get(count, (math.inf, math.inf))
         if median > seconds:
-            missed.append(f"{path}, {count:,} targets: {median:.2f} s, goal {seconds:g} s")
+            missed.append(f"{count:,} targets: {median:.2f} s, goal {seconds:g} s")
         if of.peak > mebibytes:
-            missed.append(f"{path}, {count:,} targets: {of.peak:,.0f} MiB, goal {mebibytes:,.0f}")
+            missed.append(f"{count:,} targets: {of.peak:,.0f} MiB, goal {mebibytes:,.0f}")
         if of.peak_restart > GOAL_RESTART * max(of.peak_reading, of.peak_evaluating):
-            missed.append(f"{path}, {count:,} targets: restart {of.peak_restart:,.0f} MiB")
-    for low, high in pairwise(counts):
-        print(f"growth exponent {low:,} to {high:,}: {exponent(fleets, low, high):.2f}")
-    if len(counts) > 2:
-        print(f"growth exponent {counts[0]:,} to {counts[-1]:,}: ", end="")
-        print(f"{exponent(fleets, counts[0], counts[-1]):.2f}")
-    if len(counts) > 1 and (found_exponent := exponent(fleets, counts[0], counts[-1])) > (
-        GOAL_EXPONENT
-    ):
-        missed.append(f"{path}: growth exponent {found_exponent:.2f}, goal {GOAL_EXPONENT:g}")
+            missed.append(f"{count:,} targets: restart {of.peak_restart:,.0f} MiB")
     return missed
 
 
 def main() -> int:
     asked = argparse.ArgumentParser(description="A steady tick over synthetic fleets.")
     asked.add_argument("targets", nargs="*", type=int, default=[100, 1000, 10_000])
-    asked.add_argument("--path", choices=("text", "json"), help="only this one")
     asked.add_argument("--scrapes", type=int, default=1, choices=(1, 2, 4), help="new ones a tick")
-    asked.add_argument("--one", choices=("text", "json"), help=argparse.SUPPRESS)
+    asked.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     asked.add_argument("--again", nargs=3, help=argparse.SUPPRESS)
     given = asked.parse_args()
     if given.again:
@@ -321,7 +288,7 @@ def main() -> int:
     if given.one:
         give_memory_back()
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(given.one, given.targets[0], given.scrapes, Path(folder))
+            found = measure(given.targets[0], given.scrapes, Path(folder))
         print(json.dumps(vars(found)))
         return 0
     print(
@@ -329,13 +296,7 @@ def main() -> int:
         f"bytes, Python {platform.python_version()}, polars {pl.__version__}, "
         f"{pl.thread_pool_size()} threads"
     )
-    missed: list[str] = []
-    counts = sorted(given.targets)
-    if given.path in (None, "json"):
-        missed += report("json", counts, given.scrapes)
-    few = [n for n in counts if n <= MOST_PAGES]
-    if given.path in (None, "text") and few:
-        missed += report("text", few, given.scrapes)
+    missed = report(sorted(given.targets), given.scrapes)
     print(f"\nload at the end {os.getloadavg()[0]:.1f}")
     print("goals met" if not missed else "\n".join(f"MISSED: {m}" for m in missed))
     return 1 if missed else 0

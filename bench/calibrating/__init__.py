@@ -1,1 +1,0 @@
-"""Cases for ``bench/calibrate.py``: recorded GPU runs, recorded CPU runs, hidden engines."""
