@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from alembic import context
 
 from driftwatch.store.tables import metadata
@@ -14,9 +12,8 @@ if connection is None:
 
 
 def _is_declared(name: str | None, kind: str, _parents: object) -> bool:
-    """Partitions of PostgreSQL are no tables of their own, and procrastinate has its own."""
-    others = r"(scrape|gpu|minute)_batches_(default|\d{8})|procrastinate_\w+"
-    return kind != "table" or re.fullmatch(others, name or "") is None
+    """procrastinate has tables of its own."""
+    return kind != "table" or not (name or "").startswith("procrastinate_")
 
 
 context.configure(

@@ -32,7 +32,6 @@ def compaction_task(now: datetime, scrapes_before: datetime) -> Task:
 def compact(store: Store, arguments: Arguments) -> None:
     """Do it; what another process has done meanwhile is left as it is."""
     now = datetime.fromisoformat(arguments["now"])
-    store.make_room(now)
     store.prune(
         datetime.fromisoformat(arguments["scrapes_before"]),
         incidents_before=now - _INCIDENTS_KEPT,

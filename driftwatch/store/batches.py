@@ -14,7 +14,6 @@ from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, at_places
 from driftwatch.store.database import Database
 from driftwatch.store.frames import Schema, decode, encode
-from driftwatch.store.partitions import make_days
 from driftwatch.store.tables import gpu_batches, scrape_batches
 
 
@@ -78,12 +77,10 @@ def write_batch(
         whole = {"since": min(since, newest.since), "until": max(until, newest.until)}
         if whole["until"] - whole["since"] <= _LONGEST:
             frame = encode(pl.concat([decode(newest.frame, kind.schema), rows]))
-            make_days(connection, table, [whole["until"]])
             query = update(table).where(table.c.id == newest.id)
             connection.execute(query.values(**whole, frame=frame))
             return
     values = {"since": since, "until": until, "frame": encode(rows), "shard": shard}
-    make_days(connection, table, [until])
     connection.execute(insert(table), [values])
 
 

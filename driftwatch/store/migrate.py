@@ -1,4 +1,4 @@
-"""Bring a database to this version's schema. Alembic is imported only where there is work."""
+"""Make a database, or bring one of 0.11 to this version's schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, func, inspect, select, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    func,
+    inspect,
+    select,
+    text,
+)
 
 from driftwatch import __version__
 from driftwatch.database_place import Place, PostgresPlace, place_of
@@ -22,10 +33,12 @@ from driftwatch.store.database import (
 )
 from driftwatch.store.queue_schema import is_queue_behind, upgrade_queue
 from driftwatch.store.sqlite import make_file, use_write_ahead_log
-from driftwatch.store.tables import SCHEMA_REVISION, leases, meta
+from driftwatch.store.tables import SCHEMA_REVISION, leases, meta, metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+_OLDEST_REVISION = "0011"
 
 
 def schema_revision(connection: Connection, place: Place) -> str | None:
@@ -50,10 +63,18 @@ def schema_revision(connection: Connection, place: Place) -> str | None:
 def check_revision(revision: str | None, place: Place, written_by: str | None) -> None:
     """Refuse a schema that this version cannot work on.
 
-    Raises StoreError: ``newer-schema`` or ``older-schema``.
+    Raises StoreError: ``newer-schema``, ``older-schema``, or ``too-old`` for one before 0.11.
     """
     if revision == SCHEMA_REVISION:
         return
+    if revision is not None and revision < _OLDEST_REVISION:
+        raise StoreError(
+            f"database {place} has schema {revision}, and driftwatch {__version__} upgrades "
+            f"from schema {_OLDEST_REVISION} (0.11) on",
+            code="too-old",
+            help_text="upgrade it with 0.11 first: pip install 'vllm-driftwatch==0.11.*', "
+            "driftwatch db upgrade",
+        )
     if revision is None or revision in _known_revisions():
         raise StoreError(
             f"database {place} has "
@@ -101,7 +122,13 @@ def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
             check_revision(before, place, written_by(connection))
         if before is not None and is_postgres(engine):
             _require_nobody(connection, place)
-        migrate(connection)
+        if before is None:
+            _make_tables(connection)
+        else:
+            _migrate(connection)
+        upgrade_queue(connection)
+        connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
+        connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
     return before, SCHEMA_REVISION
 
 
@@ -122,19 +149,26 @@ def _require_nobody(connection: Connection, place: Place) -> None:
         )
 
 
-def migrate(connection: Connection) -> None:
+def _make_tables(connection: Connection) -> None:
+    """All tables in an empty database, which is at the newest revision then."""
+    if is_postgres(connection):
+        _require_utf8(connection)
+    metadata.create_all(connection)
+    name = Column("version_num", String(32), primary_key=True)
+    versions = Table("alembic_version", MetaData(), name)
+    versions.create(connection, checkfirst=True)
+    connection.execute(versions.insert().values(version_num=SCHEMA_REVISION))
+
+
+def _migrate(connection: Connection) -> None:
     """Run the missing migrations within a write transaction."""
     from alembic import command
 
     if is_postgres(connection):
         connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
-        _require_utf8(connection)
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-    upgrade_queue(connection)
-    connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
-    connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
 
 
 def _require_utf8(connection: Connection) -> None:

@@ -19,7 +19,6 @@ from driftwatch.store.batches import newest_of
 from driftwatch.store.database import Database
 from driftwatch.store.frames import decode, encode
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
-from driftwatch.store.partitions import make_days
 from driftwatch.store.tables import minute_batches
 
 MINUTE = 60
@@ -111,7 +110,6 @@ def _appended(connection: Connection, rows: pl.DataFrame, shard: int | None) -> 
         return False
     together = once(pl.concat([decode(newest.frame, STORED_SCHEMA), rows]))
     values = _row(together, encode(together), AS_WRITTEN, MINUTE, shard)
-    make_days(connection, minute_batches, [span(together)[1]])
     connection.execute(
         update(minute_batches).where(minute_batches.c.id == newest.id).values(**values)
     )
@@ -127,7 +125,6 @@ def insert_batch(
     shard: int | None,
 ) -> None:
     """Add one batch of rows that are sorted."""
-    make_days(connection, minute_batches, [span(rows)[1]])
     connection.execute(insert(minute_batches), [_row(rows, frame, packed, seconds, shard)])
 
 

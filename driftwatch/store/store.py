@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import polars as pl
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.incidents.delivery import PlannedDelivery
@@ -32,7 +32,6 @@ from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
     BUSY_SECONDS,
     SHARD_PREFIX,
-    is_postgres,
     named,
     named_failures,
     open_engine,
@@ -55,7 +54,6 @@ from driftwatch.store.members import ShardList
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.minutes import Minutes, write_minutes
 from driftwatch.store.outbox_records import OutboxRecords
-from driftwatch.store.partitions import PARTITIONED, make_days, prune_table
 from driftwatch.store.silences import Silences, prune_silences
 from driftwatch.store.tables import gpu_batches, minute_batches, scrape_batches
 from driftwatch.store.tables import memory as memory_table
@@ -250,8 +248,6 @@ class Store(
     ) -> int:
         """Delete what is no longer needed, in some transactions; says how many scrape batches.
 
-        On PostgreSQL scrapes, readings and minutes go by whole days (UTC) that are over.
-
         ``before``: scrapes and GPU readings taken before this time go; ``minutes_before``: minutes
         and roll-ups that end before this time go; None keeps them; ``incidents_before``: incidents
         resolved before this time go, with their deliveries, and silences that ended before it; None
@@ -276,14 +272,8 @@ class Store(
         for table, end in ends:
             if end is not None:
                 with self._writing() as connection:
-                    count = prune_table(connection, table, end)
+                    count = connection.execute(delete(table).where(table.c.until <= end)).rowcount
         return count
-
-    def make_room(self, now: datetime) -> None:
-        """Make today's partitions and those of two days more, a transaction per table."""
-        for table in PARTITIONED if is_postgres(self._engine) else ():
-            with self._writing() as connection:
-                make_days(connection, table, [now + timedelta(days=n) for n in range(3)])
 
 
 def _shard_in(name: str) -> int | None:

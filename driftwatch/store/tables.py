@@ -1,4 +1,4 @@
-"""The tables, in SQLAlchemy Core; ``migrations/`` builds the same schema step by step.
+"""The tables, in SQLAlchemy Core; ``migrations/`` brings a database of 0.11 to the same schema.
 
 They serve SQLite and PostgreSQL. Times are UTC; JSON is text with sorted keys, so that equal values
 are equal bytes; text sorts by its bytes.
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     CheckConstraint,
     Column,
@@ -25,12 +26,13 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0011"
+SCHEMA_REVISION = "0012"
 
 metadata = MetaData(
     naming_convention={
@@ -389,3 +391,14 @@ meta = Table(
     Column("name", String(128), primary_key=True),
     Column("value", Text, nullable=False),
 )
+
+for _table in metadata.tables.values():
+    for _column in _table.columns:
+        if isinstance(_column.type, String):
+            # by its bytes on PostgreSQL as well, whatever the database's own order
+            _sorted = type(_column.type)(_column.type.length, collation="C")
+            _column.type = _column.type.with_variant(_sorted, "postgresql")
+for _table in (scrape_batches, gpu_batches, minute_batches):
+    # frames are compressed already
+    _as_it_is = DDL("ALTER TABLE %(table)s ALTER COLUMN frame SET STORAGE EXTERNAL")
+    event.listen(_table, "after_create", _as_it_is.execute_if(dialect="postgresql"))

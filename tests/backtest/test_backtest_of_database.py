@@ -11,19 +11,13 @@ from typing import Any
 
 import pytest
 
-from driftwatch.backtest.task import backtest_function
 from driftwatch.cli.options import plan_from
-from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings import open_recording
-from driftwatch.database_place import place_of
 from driftwatch.installation import shipped
 from driftwatch.model import Incident
 from driftwatch.pipeline.replay import replay
 from driftwatch.service.history import keep_history
 from driftwatch.store import Store, TickRecord
-from driftwatch.store.database_copy import copy_database
-from driftwatch.tasks.queue import WorkerQueue
-from driftwatch.testing.postgres_server import PostgresServer
 
 Run = Callable[..., tuple[int, str, str]]
 SPAN = ("--from", "2026-11-21T08:00Z", "--to", "2026-11-21T09:00Z")
@@ -74,34 +68,6 @@ def test_the_database_keeps_how_often_each_rule_fired(run: Run, database: Path) 
     assert kept["rules"]["SlowerAtEqualLoad"]["incidents"] == 0
     # notices were not counted, and what is off was not judged
     assert not {"QueueSpike", "ThroughputDown"} & kept["rules"].keys()
-
-
-def test_a_worker_is_left_the_same_backtest_and_keeps_the_latest(
-    run: Run, database: Path, postgres: PostgresServer, tmp_path: Path
-) -> None:
-    assert run(*WORDS[:2], "--keep", "kept", *SPAN)[0] == 0
-    typed = _kept(database)
-    refused = run("--defer", *SPAN)
-    assert refused[0] == 2 and "workers need PostgreSQL" in refused[2]
-    url = postgres.url(postgres.new_database())
-    copy_database(place_of(database), place_of(url))
-    refused = run("--defer", "--no-advice", "--db", url, *SPAN)
-    assert refused[0] == 2 and "without other options" in refused[2]
-    for said in ("deferred: see driftwatch tasks", "one waits already"):
-        code, out, err = run("--defer", "--db", url, *SPAN)
-        assert (code, out, err.strip()) == (0, "", said)
-    with Store.open(url, migrate=False) as store:
-        [asked] = WorkerQueue().unfinished(store, "backtests")
-        plan = with_proposals(plan_from(None, max_num_seqs=8))
-        judge = backtest_function(plan, tmp_path / "evidence")
-        judge(store, asked.task.arguments)
-        document = store.last_backtest()
-        assert document is not None and typed is not None
-        by_worker = json.loads(document)
-        assert {**by_worker, "at": typed["at"]} == typed
-        # one that was asked for before, and comes to its end after it, is not kept
-        judge(store, {**asked.task.arguments, "now": "2026-11-21T09:00:00+00:00"})
-        assert store.last_backtest() == document
 
 
 def test_a_grid_leaves_the_result_as_it_was(run: Run, database: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import re
 import signal
@@ -18,7 +17,6 @@ from typing import Any
 
 import pytest
 import requests
-from click.testing import Result
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
@@ -33,7 +31,6 @@ from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from driftwatch.testing.slack_server import SlackServer
 
-OLD = Path(__file__).parents[1] / "data" / "store" / "0.8.sqlite.xz"
 PASSWORD = "hunter2-canary"
 
 
@@ -60,52 +57,6 @@ def served(store: Store, url: str, slack: SlackServer, clock: ManualClock) -> Se
     sender = SlackSender("inbox", slack.url)
     receivers = [Receiver("inbox", ("page", "ticket", "notice"), sender)]
     return Service([source], plan_of_rules(()), store, receivers, clock)
-
-
-def test_a_copied_database_goes_on_and_no_page_is_sent_twice(
-    run: Callable[..., Result], tmp_path: Path, server: PostgresServer, shared_data: Path
-) -> None:
-    """The incident that 0.8 opened on SQLite is paged and resolved once, across the move."""
-    path, url = tmp_path / "driftwatch.db", server.url("driftwatch")
-    path.write_bytes(lzma.decompress(OLD.read_bytes()))
-    assert run("db", "upgrade", "--db", path).exit_code == 0
-    recorded = pages(shared_data)
-    with Store.open(path, migrate=False) as store:
-        [incident] = store.open_incidents().values()
-    clock = ManualClock(incident.last_true_at)
-    events: list[tuple[str, str]] = []
-    with (
-        SlackServer() as slack,
-        ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as exposition,
-    ):
-
-        def watch(database: str | Path, minutes: float) -> None:
-            until = clock.now().timestamp() + 60 * minutes
-            with Store.open(database, migrate=False) as store:
-                service = served(store, exposition.url, slack, clock)
-                for at, _ in recorded[::3]:
-                    if clock.now().timestamp() < at <= until:
-                        clock.set(datetime.fromtimestamp(at, UTC))
-                        service.tick_once()
-                        sent = service.deliver_once()
-                        events.extend((a.event, a.result) for a in sent if a.event != "report")
-                service.stop()
-
-        watch(path, 2)
-        assert events == [("firing", "sent")]
-        copied = run("db", "copy", path, url)
-        assert copied.exit_code == 0, copied.output
-        pattern = rf"{path} -> postgresql:///driftwatch: \d+ rows of \d+ tables, compared\n"
-        assert re.fullmatch(pattern, copied.stdout)
-        watch(url, 23)
-        assert events == [("firing", "sent"), ("resolved", "sent")]
-        assert run("incidents", "--all", "--db", url).stdout.split("\t")[:2] == [
-            incident.id,
-            "resolved",
-        ]
-    again = run("db", "copy", path, url)
-    assert isinstance(again.exception, StoreError)
-    assert again.exception.code == "not-empty"
 
 
 def test_restarts_of_the_server_lose_no_incident_and_no_page(

@@ -11,18 +11,16 @@ import pytest
 from polars.testing import assert_frame_equal
 from recorded_minute_cases import copies, real_minutes
 from sqlalchemy import select
-from store_cases import NOW, committer, pending
+from store_cases import NOW, committer
 
-from driftwatch.installation import shipped
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
 from driftwatch.store.compaction import _frames as frames_of
 from driftwatch.store.compaction import jobs
 from driftwatch.store.history import Checkpoint
-from driftwatch.store.migrate import upgrade_database
 from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
-from driftwatch.store.tables import SCHEMA_REVISION, minute_batches
+from driftwatch.store.tables import minute_batches
 
 Commit = Callable[..., None]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -274,48 +272,3 @@ def test_days_and_checkpoints_are_kept_as_given(store: Store, commit: Commit) ->
     assert store.days(day, day + DAY)["p95"].to_list() == [2.0, 3.0]
     store.prune(NOW, incidents_before=day + DAY)
     assert store.day_starts() == []
-
-
-@pytest.mark.usefixtures("migrations_run")
-def test_a_database_of_the_second_schema_keeps_what_it_holds(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: pl.DataFrame
-) -> None:
-    scripts = tmp_path / "migrations"
-    (scripts / "versions").mkdir(parents=True)
-    (scripts / "env.py").write_text((shipped("migrations") / "env.py").read_text())
-    for script in sorted((shipped("migrations") / "versions").glob("000[12]*.py")):
-        (scripts / "versions" / script.name).write_text(script.read_text())
-    with monkeypatch.context() as then:
-        then.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
-        then.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0002")
-        upgrade_database(path)
-        with Store.open(path) as store, store._writing() as connection:
-            _insert_as_0002(connection)
-    assert upgrade_database(path) == ("0002", SCHEMA_REVISION)
-    with Store.open(path, migrate=False) as store:
-        assert [i.id for i in store.open_incidents().values()] == [pending().id]
-        assert store.scrapes(NOW, NOW + DAY).is_empty()  # a form that is not read any more
-        assert store.checkpoint() is None
-        ticked(store, minutes.head(3), timedelta(minutes=1))
-        assert store.minutes(first_of(minutes), NOW + 9999 * DAY).height == 3
-
-
-def _insert_as_0002(connection: object) -> None:
-    """What the release of the second schema wrote: an incident and a batch of scrapes."""
-    from sqlalchemy import Connection, insert
-
-    from driftwatch.store.incidents import incident_row
-    from driftwatch.store.tables import incidents, scrape_batches
-
-    assert isinstance(connection, Connection)
-    columns = {c["name"] for c in _columns(connection, "incidents")}
-    row = {name: value for name, value in incident_row(pending()).items() if name in columns}
-    connection.execute(insert(incidents), [row])
-    batch = {"since": NOW, "until": NOW + HOUR, "frame": b"of an earlier form"}
-    connection.execute(insert(scrape_batches), [batch])
-
-
-def _columns(connection: object, table: str) -> list[dict[str, object]]:
-    from sqlalchemy import inspect
-
-    return inspect(connection).get_columns(table)  # type: ignore[attr-defined,no-any-return]

@@ -10,22 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from old_rows import of_columns
-from sqlalchemy import Engine, event, inspect
+from sqlalchemy import event
 from store_cases import NOW, committer, pending, rows
 
-from driftwatch.database_place import SqliteFile, place_of
+from driftwatch.database_place import SqliteFile
 from driftwatch.errors import StoreError
 from driftwatch.installation import shipped
 from driftwatch.store import Store
-from driftwatch.store.database import named_failures, open_engine, reading, writing
-from driftwatch.store.frames import encode
-from driftwatch.store.incidents import incident_row
+from driftwatch.store.database import named_failures, reading
 from driftwatch.store.migrate import upgrade_database, versions_of
-from driftwatch.store.tables import SCHEMA_REVISION, metadata
+from driftwatch.store.tables import SCHEMA_REVISION
 
 pytestmark = pytest.mark.usefixtures("migrations_run")
 
@@ -40,49 +34,6 @@ def failure(path: Path | str, **options: object) -> StoreError:
 
 
 # the schema
-
-
-def constraints(engine: Engine) -> dict[str, object]:
-    found = inspect(engine)
-    return {
-        name: (
-            sorted((c["name"], c["sqltext"]) for c in found.get_check_constraints(name)),
-            sorted(c["name"] or "" for c in found.get_unique_constraints(name)),
-            sorted(c["name"] or "" for c in found.get_foreign_keys(name)),
-            [c["options"] for c in found.get_foreign_keys(name)],
-            found.get_pk_constraint(name),
-            sorted(
-                (
-                    i["name"] or "",
-                    i["column_names"],
-                    i["unique"],
-                    str(i.get("dialect_options", {}).get("sqlite_where")),
-                )
-                for i in found.get_indexes(name)
-            ),
-            [(c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(name)],
-        )
-        for name in found.get_table_names()
-        if name != "alembic_version"
-    }
-
-
-def test_the_tables_are_what_all_migrations_make(path: Path, tmp_path: Path) -> None:
-    Store.open(path).close()
-    migrated = open_engine(SqliteFile(path))
-    with reading(migrated) as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, metadata) == []
-    declared = open_engine(SqliteFile(tmp_path / "declared.db"))
-    metadata.create_all(declared)
-    assert constraints(migrated) == constraints(declared)
-    migrated.dispose()
-    declared.dispose()
-
-
-def test_the_revision_in_the_code_is_the_newest_migration() -> None:
-    heads = ScriptDirectory(str(shipped("migrations"))).get_heads()
-    assert heads == [SCHEMA_REVISION]
 
 
 def test_it_is_set_up_to_survive_a_power_cut(path: Path) -> None:
@@ -106,35 +57,6 @@ def test_opening_makes_the_file_and_opening_again_keeps_it(path: Path) -> None:
 
 def _versions() -> list[Path]:
     return sorted((shipped("migrations") / "versions").glob("*.py"))
-
-
-def test_a_database_of_the_first_schema_keeps_what_it_holds(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripts = tmp_path / "migrations"
-    (scripts / "versions").mkdir(parents=True)
-    for script in (shipped("migrations") / "env.py", _versions()[0]):
-        place = scripts if script.name == "env.py" else scripts / "versions"
-        (place / script.name).write_text(script.read_text())
-    with monkeypatch.context() as then:
-        then.setattr("driftwatch.store.migrate.shipped", lambda _name: scripts)
-        then.setattr("driftwatch.store.migrate.SCHEMA_REVISION", "0001")
-        upgrade_database(path)
-    engine = open_engine(place_of(path))
-    there = {column["name"] for column in inspect(engine).get_columns("incidents")}
-    row = {name: value for name, value in incident_row(pending()).items() if name in there}
-    frame = {"id": 1, "since": NOW, "until": NOW, "frame": encode(rows(4))}
-    with writing(engine) as connection:
-        for table, values in (("incidents", row), ("scrape_batches", frame)):
-            connection.execute(of_columns(table, values).insert(), values)
-    engine.dispose()
-    assert failure(path, migrate=False).code == "older-schema"
-    assert upgrade_database(path) == ("0001", SCHEMA_REVISION)
-    with Store.open(path, migrate=False) as store:
-        assert list(store.open_incidents().values()) == [pending()]
-        # what it packed in a format of its own is not read any more
-        assert store.scrapes(NOW, NOW.replace(year=2027)).is_empty()
-        assert store.gpus(NOW, NOW.replace(year=2027)).is_empty()
 
 
 def test_upgrade_says_from_where_to_where(path: Path) -> None:
@@ -233,6 +155,20 @@ def test_a_newer_schema(path: Path) -> None:
         assert "9999" in error.message
         assert "driftwatch 7.1" in error.message
     assert versions_of(path) == ("9999", "7.1")
+
+
+def test_a_schema_before_011(path: Path) -> None:
+    Store.open(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '0010'")
+    raw.close()
+    before = path.read_bytes()
+    for migrate in (True, False):
+        error = failure(path, migrate=migrate)
+        assert error.code == "too-old"
+        assert "0010" in error.message
+        assert "0.11" in (error.help_text or "")
+    assert path.read_bytes() == before
 
 
 def test_a_database_of_somebody_else_is_left_alone(path: Path) -> None:

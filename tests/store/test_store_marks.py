@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import inspect, text
 from store_cases import NOW, committer, pending
 
-from driftwatch.database_place import SqliteFile
 from driftwatch.errors import UsageError
-from driftwatch.installation import shipped
 from driftwatch.model import Incident
 from driftwatch.store import Store
-from driftwatch.store.database import open_engine, writing
 from driftwatch.store.incidents import LONGEST_BECAUSE, Mark
-from driftwatch.store.migrate import upgrade_database
-from driftwatch.store.tables import SCHEMA_REVISION
 
 
 def fired(digit: str = "a") -> Incident:
@@ -63,23 +54,3 @@ def test_what_cannot_be_marked(store: Store) -> None:
     assert store.marks(["a" * 12, "b" * 12]) == {}
     longest = "x" * LONGEST_BECAUSE
     assert store.mark("b", "useful", by="Ana", at=NOW, because=longest).because == longest
-
-
-def test_the_migration_goes_both_ways(path: Path) -> None:
-    with Store.open(path) as store:
-        committer(store)(fired())
-        store.mark("a", "useful", by="Ana", at=NOW)
-    engine = open_engine(SqliteFile(path))
-    with writing(engine) as connection:
-        config = Config()
-        config.set_main_option("script_location", str(shipped("migrations")))
-        config.set_main_option("path_separator", "os")
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0004")
-        assert "marks" not in inspect(connection).get_table_names()
-        assert connection.execute(text("SELECT count(*) FROM incidents")).scalar() == 1
-    engine.dispose()
-    assert upgrade_database(path) == ("0004", SCHEMA_REVISION)
-    with Store.open(path, migrate=False) as store:
-        assert store.marks(["a" * 12]) == {}
-        assert store.incident("a").state == "firing"
