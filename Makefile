@@ -1,6 +1,7 @@
-# make demo   the page on-call gets, from a recorded server
-# make test   every test
-# Both need Python 3.11 or newer (python3), git and make, and build .venv on the first call.
+# make demo       the page on-call gets, from a recorded server
+# make test       the tests, without databases, browsers and other servers
+# make test-all   every test
+# All need Python 3.11 or newer (python3), git and make, and build .venv on the first call.
 
 PYTHON ?= python3
 # test processes: as many as cores, at most four (some tests start a Prometheus of their own)
@@ -9,18 +10,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test golden check docs claims lock clean
+.PHONY: demo test test-all golden check docs claims lock clean
 
 demo: $(VENV)/.run
 	@$(BIN)/driftwatch demo
 
 # one thread a test process, as there are as many of these as cores; modules in the order of
 # tests/conftest.py
-test: export POLARS_MAX_THREADS ?= 1
-test: export OPENBLAS_NUM_THREADS ?= 1
+test test-all: export POLARS_MAX_THREADS ?= 1
+test test-all: export OPENBLAS_NUM_THREADS ?= 1
+PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --maxprocesses 4 --no-loadscope-reorder \
+    --dist loadfile --durations 20
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --maxprocesses 4 --no-loadscope-reorder \
-	    --dist loadfile $(PYTEST_ARGS)
+	@begin=$$(date +%s); \
+	$(PYTEST) -m "not (postgres or browser or prometheus or helm or kill or slow)" $(PYTEST_ARGS) && \
+	mkdir -p .pytest_cache && echo $$(($$(date +%s) - begin)) >.pytest_cache/make-test-seconds
+
+test-all: $(VENV)/.dev
+	$(PYTEST) $(PYTEST_ARGS)
 
 # the pages and screens of tests/golden as they are printed now; read the diff before a commit
 golden: $(VENV)/.dev

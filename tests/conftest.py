@@ -19,6 +19,8 @@ settings.register_profile("search", derandomize=False)
 settings.load_profile("fixed")
 
 GOLDEN = Path(__file__).parent / "golden"
+# what a fixture brings to the tests that use it
+MARKED_FIXTURES = {"postgres": "postgres", "chromium": "browser", "real_prometheus": "prometheus"}
 # folders of few tests that take long: a module that begins last would leave the other cores idle
 LONG_FIRST = ("live", "e2e", "faults", "ruletests", "truth", "service", "web")
 
@@ -32,6 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        used = set(getattr(item, "fixturenames", ()))
+        if "postgres" in getattr(getattr(item, "callspec", None), "params", {}).values():
+            used.add("postgres")
+        for fixture, mark in MARKED_FIXTURES.items():
+            if fixture in used:
+                item.add_marker(mark)
     items.sort(key=lambda item: item.path.parent.name not in LONG_FIRST)
 
 
