@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all golden check docs claims lock clean
+.PHONY: demo test test-all golden check docs lock clean
 
 demo: $(VENV)/.run
 	@$(BIN)/driftwatch demo
@@ -41,9 +41,6 @@ check: $(VENV)/.dev
 docs: $(VENV)/.dev
 	scripts/docs
 	scripts/dashboard
-
-claims: $(VENV)/.run
-	$(BIN)/python scripts/claims
 
 lock:
 	scripts/lock
