@@ -40,7 +40,6 @@ check: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	scripts/docs
-	scripts/dashboard
 
 lock:
 	scripts/lock

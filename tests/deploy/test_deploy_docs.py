@@ -34,9 +34,7 @@ def test_every_folder_of_deploy_is_told_of() -> None:
             assert path.name in PAGE, path
 
 
-@pytest.mark.parametrize(
-    "page", ["docs/sre/deploy.md", "docs/sre/operations.md", "scripts/dashboard"]
-)
+@pytest.mark.parametrize("page", ["docs/sre/deploy.md", "docs/sre/operations.md"])
 def test_the_bound_is_the_programs(page: str) -> None:
     assert f"Above {MOST_TARGETS:,}" in (ROOT / page).read_text(encoding="utf-8")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -54,16 +52,6 @@ def _queries(dashboard: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 # -- its shape -----------------------------------------------------------------------------------
-
-
-def test_the_file_is_what_the_script_writes() -> None:
-    ran = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "dashboard", "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
 
 
 def test_panels_have_ids_of_their_own_and_do_not_overlap(dashboard: dict[str, Any]) -> None:
