@@ -12,13 +12,10 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.output import encodable
 from driftwatch.cli.recommend.options import check_plot, parse_what_ifs, recommend_options
 from driftwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.recommend.patch import PatchFile
-    from driftwatch.cli.recommend.pull_request import PullRequest
     from driftwatch.cli.recommend.text import AdviceContext
     from driftwatch.cli.target_window import Evaluated, TargetWindow
     from driftwatch.recommend.advice import Advice, Question
@@ -39,7 +36,6 @@ def command(
     hardware: Path | None,
     as_json: bool,
     what_if: tuple[str, ...],
-    patch: str | None,
     history: History,
     **rest: Any,
 ) -> None:
@@ -50,17 +46,15 @@ def command(
 
     driftwatch rebuilds the requests (from --recording, else --prometheus, else the database of
     driftwatch run), fits the step time of the server, and simulates vLLM's scheduler with other
-    settings. It never changes a server: it prints the change, or writes it into the file of
-    --patch. Exit code 0: answered, also where nothing is to be changed; 4: no advice, and the
-    output names the check that failed and what would settle it.
+    settings. It never changes a server: it prints the change. Exit code 0: answered, also where
+    nothing is to be changed; 4: no advice, and the output names the check that failed and what
+    would settle it.
     """
-    from driftwatch.cli.recommend.patch import patch_file
     from driftwatch.recommend.advise import advise
     from driftwatch.simulate.hardware import with_hardware
 
     values = parse_what_ifs(what_if)
     check_plot(plot)
-    file = None if patch is None else patch_file(patch)
     with history.as_recording() as source:
         scope = _target_window(target, length, source, with_log=rest["log"] is not None)
         evaluated = scope.evaluated(finding_needed=False)
@@ -68,11 +62,8 @@ def command(
         advice = advise(question, hardware=with_hardware(hardware))
     if plot is not None:
         _draw(plot, advice, scope)
-    request = None if file is None else _patched(file, advice, scope)
     if as_json:
-        _print_json(advice, scope, request)
-    elif request is not None:
-        click.echo(encodable(request.text))
+        _print_json(advice, scope)
     else:
         _print(advice, scope)
     refused = advice.recommendation.action == "insufficient"
@@ -144,22 +135,7 @@ def _draw(path: Path, advice: Advice, scope: TargetWindow) -> None:
         raise UsageError(f"--plot {path}: {error.strerror}") from error
 
 
-def _patched(file: PatchFile, advice: Advice, scope: TargetWindow) -> PullRequest | None:
-    """The change in its file; None where there is none."""
-    from driftwatch.cli.recommend.pull_request import pull_request
-
-    moves = advice.recommendation.moves
-    if not moves:
-        click.echo(f"{file.path}: nothing written, no setting is to be changed", err=True)
-        return None
-    edits = file.write(moves).edits
-    for one in edits:
-        place = f"{file.path}:{one.place.line}:{one.place.column}"
-        click.echo(encodable(f"{place}: {one.knob} {one.before} → {one.after}"), err=True)
-    return pull_request(advice, _context(advice, scope), file.path, edits)
-
-
-def _print_json(advice: Advice, scope: TargetWindow, request: PullRequest | None) -> None:
+def _print_json(advice: Advice, scope: TargetWindow) -> None:
     """The advice with whose it is and the change as people type it."""
     import orjson
 
@@ -182,7 +158,6 @@ def _print_json(advice: Advice, scope: TargetWindow, request: PullRequest | None
             "helm_values_diff": list(helm_values_diff(moves, _model(scope))),
             "pod_args_diff": list(pod_args_diff(moves)),
         },
-        "patch": None if request is None else request.document,
     }
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
     click.echo(orjson.dumps(document, option=option).decode())

@@ -132,13 +132,6 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "--plot", type=file, metavar="FILE", help="Draw it: a name that ends in .svg or .png."
         ),
         click.option(
-            "--patch",
-            "patch",
-            metavar="FILE[:LINE]",
-            help="Write the change into this file (Helm values, manifest, compose file) and print "
-            "a pull request's text; LINE: of the server, where the file starts several.",
-        ),
-        click.option(
             "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers."
         ),
     )
