@@ -19,25 +19,16 @@ from dataclasses import fields
 from typing import Any
 
 from driftwatch.errors import UsageError
-from driftwatch.knobs import ARGUMENTS, KNOBS
+from driftwatch.knobs import KNOBS
 from driftwatch.model import Provenance, Serving, Setting
 from driftwatch.vllm_arguments.command_line import flags_of, human_int
-from driftwatch.vllm_arguments.table import flag_typed
+from driftwatch.vllm_arguments.flags import FIELDS as FIELDS_OF_FLAGS
+from driftwatch.vllm_arguments.flags import SETTINGS, number_of
 
 _OWN = frozenset(field.name for field in fields(Serving)) - {"others"}
 FIELDS: tuple[str, ...] = tuple(
     dict.fromkeys((*(field.name for field in fields(Serving) if field.name in _OWN), *KNOBS))
 )
-
-# vLLM's argument → our field
-_ARGUMENTS: Mapping[str, str] = {
-    **ARGUMENTS,
-    "max_model_len": "max_model_len",
-    "block_size": "kv_block_tokens",
-    "api_server_count": "api_server_count",
-}
-_FLAGS = {f"--{name.replace('_', '-')}": field for name, field in _ARGUMENTS.items()}
-_FLAGS["-asc"] = "api_server_count"
 
 _START = re.compile(r"vLLM API server version|█\s+version \d|non-default args: ")
 _NON_DEFAULT = re.compile(r"non-default args: (\{.*)")
@@ -87,8 +78,8 @@ def from_startup_log(text: str, *, path: str) -> Serving:
         if match := _NON_DEFAULT.search(line):
             for argument, value in _python_items(match[1]).items():
                 size = _positive(value)
-                if argument in _ARGUMENTS and size is not None:
-                    settings[_ARGUMENTS[argument]] = Setting(size, "startup log", where)
+                if argument in SETTINGS and size is not None:
+                    settings[SETTINGS[argument]] = Setting(size, "startup log", where)
         for pattern, field in _LOG_LINES:
             if (match := pattern.search(line)) and (grouped := _grouped(match[1])):
                 settings[field] = Setting(float(grouped), "startup log", where)
@@ -155,31 +146,16 @@ def from_arguments(args: Sequence[str]) -> Serving:
     """
     settings: dict[str, Setting] = {}
     for flag in flags_of(args):
-        field, value = _FLAGS.get(flag.name), flag.value
+        field = FIELDS_OF_FLAGS.get(flag.name)
         if field is None:
             continue
-        if value is None:
-            raise UsageError(f"{flag.written} has no value")
-        if "$" in value or value in {"auto", "-1"}:
-            settings.pop(field, None)  # it overrides an earlier one with something unknown
-            continue
-        definition = flag_typed(flag.name)
         try:
-            # vLLM takes 4k only where its table of flags says so
-            size = (
-                int(value)
-                if definition is not None and definition.kind == "int"
-                else human_int(value)
-            )
-        except ValueError:
-            wrong = f"{flag.written} {value!r} is not a number that vLLM would take"
-            raise UsageError(wrong) from None
-        if size == 0 and field in KNOBS and KNOBS[field].can_be_off:
-            settings.pop(field, None)
-            continue
-        if size <= 0:
-            raise UsageError(f"{flag.written} {value!r} must be above 0")
-        settings[field] = Setting(float(size), "arguments", flag.written)
+            number = number_of(flag)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        settings.pop(field, None)  # an unknown value overrides an earlier one
+        if number is not None:
+            settings[field] = Setting(float(number), "arguments", flag.written)
     return serving_of(settings)
 
 

@@ -21,12 +21,6 @@ class Word:
     text: str  # without the shell's quotes
     offsets: tuple[int, ...]  # of each character of ``text`` in the source text
 
-    def place(self, start: int = 0, length: int | None = None) -> tuple[int, int]:
-        """Offset and length in the source text of some characters of this word."""
-        end = len(self.text) if length is None else start + length
-        inside = self.offsets[start:end] or self.offsets[-1:] or (0,)
-        return inside[0], inside[-1] - inside[0] + 1
-
 
 class Flag(NamedTuple):
     """A flag of a command line."""
@@ -193,7 +187,12 @@ def flags_of(args: Sequence[str]) -> Iterator[Flag]:
     """Every word of a command line as a flag with its value, those that are none as well."""
     words = words_of(args)
     for word, following in zip(words, [*words[1:], None], strict=True):
-        written, equals, attached = word.partition("=")
-        name = written.replace("_", "-") if written.startswith("--") else written
-        value = attached if equals else following
-        yield Flag(written, name, None if value is None else value.strip(), bool(equals))
+        yield flag_of(word, following)
+
+
+def flag_of(word: str, following: str | None = None) -> Flag:
+    """A word as a flag with its value."""
+    written, equals, attached = word.partition("=")
+    name = written.replace("_", "-") if written.startswith("--") else written
+    value = attached if equals else following
+    return Flag(written, name, None if value is None else value.strip(), bool(equals))

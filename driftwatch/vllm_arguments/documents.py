@@ -6,8 +6,7 @@ node that it names, not a copy. The caps are the same: 1 MiB, 50 levels.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from driftwatch import yaml_events
 from driftwatch.errors import Problem
@@ -23,10 +22,7 @@ from driftwatch.yaml_positions import (
     Scalar,
     YamlFile,
     compose,
-    source_offsets,
 )
-
-Locate = Callable[[int, int], Place]  # offset in a text, length → its place in the file
 
 
 class Documents(Composer):
@@ -76,50 +72,3 @@ def read_documents(text: str, path: str) -> YamlFile:
         message = f"the file is over {MAX_BYTES >> 20} MiB"
         return YamlFile(path, problems=[Problem(path, None, None, "too-large", message)])
     return compose(YamlFile(path, LINE_BREAK.split(text)), text, Documents)
-
-
-def of_text(text: str) -> Locate:
-    """Places in a text that is a file of its own."""
-    starts = [0, *(match.end() for match in LINE_BREAK.finditer(text))]
-
-    def locate(offset: int, length: int) -> Place:
-        line = bisect_right(starts, offset)
-        end = starts[line] - 1 if line < len(starts) else len(text)
-        return Place(line, offset - starts[line - 1] + 1, max(1, min(length, end - offset)))
-
-    return locate
-
-
-def of_scalar(scalar: Scalar, outer: Callable[[Place], Place] | None = None) -> Locate:
-    """Places in the text of a YAML value; ``outer``: of the file that its YAML stands in."""
-    text = scalar.value if isinstance(scalar.value, str) else scalar.raw
-    offsets: list[int] = []
-    inner: list[Locate] = []
-
-    def locate(offset: int, length: int) -> Place:
-        if not inner:
-            offsets.extend(source_offsets(scalar.raw, text))
-            inner.append(of_text(scalar.raw))
-        if not offsets:
-            place = scalar.place
-        else:
-            first = offsets[min(offset, len(offsets) - 1)]
-            last = offsets[min(offset + max(length, 1), len(offsets)) - 1]
-            there = inner[0](first, max(last - first + 1, 1))
-            column = there.column + (scalar.place.column - 1 if there.line == 1 else 0)
-            place = Place(scalar.place.line + there.line - 1, column, there.length)
-        return place if outer is None else outer(place)
-
-    return locate
-
-
-def through(text: str, locate: Locate) -> Callable[[Place], Place]:
-    """Places of a YAML text that stands inside another file, in that file."""
-    starts = [0, *(match.end() for match in LINE_BREAK.finditer(text))]
-
-    def outer(place: Place) -> Place:
-        line = min(max(place.line, 1), len(starts))
-        offset = min(starts[line - 1] + place.column - 1, max(len(text) - 1, 0))
-        return locate(offset, place.length)
-
-    return outer

@@ -15,6 +15,8 @@ SOURCES = (
     *(ROOT / "driftwatch").glob("*.py"),
     *(ROOT / "driftwatch" / "rulebook").glob("*.py"),
     *(ROOT / "driftwatch" / "settings").glob("*.py"),
+    *(ROOT / "driftwatch" / "vllm_arguments").glob("*.py"),
+    ROOT / "driftwatch" / "cli" / "rules" / "arguments.py",
     ROOT / "driftwatch" / "service" / "needs.py",
 )
 # function → which of its arguments is a code

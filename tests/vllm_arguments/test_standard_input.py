@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,30 +24,15 @@ def _check(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
 
 
 def test_a_rendered_chart_comes_through_a_pipe() -> None:
-    code, output, errors = _check("-", "--vllm-version", "0.32", stdin=CHART)
-    assert (code, errors) == (1, "")
-    assert output.splitlines()[-1] == "2 errors in 1 file, 1 command line"
-    assert (
-        "<stdin>:16:70: error[removed-flag] vLLM 0.32 has no --swap-space: 0.18 removed it"
-        in output
+    code, output, errors = _check("-", stdin=CHART)
+    assert (code, errors) == (3, "")
+    assert output.startswith(
+        "<stdin>:16:70: warning[removed-flag] vLLM 0.18 removed --swap-space\n"
     )
-
-
-def test_nothing_comes_through_the_pipe() -> None:
-    code, output, _ = _check("-")
-    assert (code, output.splitlines()) == (
-        3,
-        [
-            "<stdin>: warning[no-command-line] no command line of vLLM is here: "
-            "nothing was checked",
-            "1 warning in 1 file, 0 command lines",
-        ],
-    )
+    assert output.splitlines()[-1] == "1 warning in 1 file, 1 command line"
 
 
 def test_rules_come_through_a_named_pipe(tmp_path: Path) -> None:
-    import os
-
     pipe = tmp_path / "rules.yaml"
     os.mkfifo(pipe)
     with subprocess.Popen(

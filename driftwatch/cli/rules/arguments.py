@@ -9,18 +9,13 @@ from pathlib import Path
 
 import click
 
-from driftwatch.errors import Problem, UsageError
-from driftwatch.vllm_arguments import is_manifest, line_problems, read_arguments
-from driftwatch.vllm_arguments.table import Version, parse_version
+from driftwatch.errors import Problem
+from driftwatch.vllm_arguments.check import line_problems
+from driftwatch.vllm_arguments.manifests import is_manifest, read_manifest
 from driftwatch.yaml_positions import MAX_BYTES, yaml_files
 
 STDIN = "<stdin>"  # what problems call standard input
 
-vllm_version_option = click.option(
-    "--vllm-version",
-    metavar="VERSION",
-    help="vLLM's release, such as 0.32; by default the tag of each image.",
-)
 arguments_option = click.option(
     "--arguments", metavar="TEXT", help="Check vLLM's command line instead of rules."
 )
@@ -36,22 +31,7 @@ class Manifests:
     command_lines: int = 0
 
 
-def version_of(text: str | None) -> Version | None:
-    """The release that ``--vllm-version`` names.
-
-    Raises UsageError: it is none.
-    """
-    if text is None:
-        return None
-    try:
-        return parse_version(text)
-    except ValueError as error:
-        raise UsageError(f"--vllm-version: {error}") from None
-
-
-def check_manifests(
-    files: Sequence[Path], arguments: str | None, version: Version | None
-) -> Manifests:
+def check_manifests(files: Sequence[Path], arguments: str | None) -> Manifests:
     """Check a command line and every manifest; of a folder, the manifests directly in it.
 
     ``-`` is a manifest on standard input. A pipe among the files can be read once only and is left
@@ -60,16 +40,16 @@ def check_manifests(
     checked = Manifests()
     if arguments is not None:
         checked.command_lines = int(bool(arguments.strip()))
-        checked.problems += line_problems(arguments, version=version)
+        checked.problems += line_problems(arguments)
     for path in files:
         if str(path) == "-":
             text = sys.stdin.buffer.read(MAX_BYTES + 1).decode("utf-8-sig", "replace")
-            _check_text(checked, STDIN, text, version)
+            _check_text(checked, STDIN, text)
             continue
         inside = yaml_files(path)
         texts = [(one, text) for one in inside if (text := _manifest(one)) is not None]
         for one, text in texts:
-            _check_text(checked, str(one), text, version)
+            _check_text(checked, str(one), text)
         manifests = {one for one, _ in texts}
         if not manifests:
             checked.rule_files.append(path)
@@ -85,8 +65,8 @@ def check_manifests(
     return checked
 
 
-def _check_text(checked: Manifests, path: str, text: str, version: Version | None) -> None:
-    reading = read_arguments(path, text, version=version)
+def _check_text(checked: Manifests, path: str, text: str) -> None:
+    reading = read_manifest(path, text)
     checked.problems += reading.problems
     checked.command_lines += reading.command_lines
     checked.files.append(path)

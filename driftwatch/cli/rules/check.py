@@ -15,8 +15,6 @@ from driftwatch.cli.output import print_json
 from driftwatch.cli.rules.arguments import (
     arguments_option,
     check_manifests,
-    version_of,
-    vllm_version_option,
 )
 from driftwatch.notify.layout import needs_ascii
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json")
 DOCS = "docs/sre/checks.md"
-DOCS_OF_ARGUMENTS = "docs/sre/vllm-arguments.md"
 SHIPPED = "no driftwatch.yaml is here, and no file is named: these are the shipped rules"
 
 
@@ -40,13 +37,11 @@ SHIPPED = "no driftwatch.yaml is here, and no file is named: these are the shipp
     "default: ./driftwatch.yaml, where there is one.",
 )
 @arguments_option
-@vllm_version_option
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
 def command(
     files: tuple[Path, ...],
     config: Path | None,
     arguments: str | None,
-    vllm_version: str | None,
     form: str,
 ) -> int:
     """Check rules, trees and vLLM's arguments; every problem at once.
@@ -62,7 +57,7 @@ def command(
     from driftwatch.rulebook.route_names import unknown_in_routes
     from driftwatch.settings import load_settings
 
-    manifests = check_manifests(files, arguments, version_of(vllm_version))
+    manifests = check_manifests(files, arguments)
     lines = manifests.command_lines if manifests.files or arguments is not None else None
     if lines is not None and not manifests.rule_files:
         print_problems(manifests.problems, manifests.files, None, form, command_lines=lines)
@@ -124,7 +119,6 @@ def _json_document(
     problems: Sequence[Problem], files: int, rules: int | None, command_lines: int | None = None
 ) -> Mapping[str, Any]:
     """One document; ``docs`` is the heading of a problem's code."""
-    from driftwatch.vllm_arguments.values import CODES
 
     return {
         "schema_version": 1,
@@ -141,7 +135,7 @@ def _json_document(
                 "code": problem.code,
                 "message": problem.message,
                 "help": problem.help_text,
-                "docs": f"{DOCS_OF_ARGUMENTS if problem.code in CODES else DOCS}#{problem.code}",
+                "docs": f"{DOCS}#{problem.code}",
             }
             for problem in problems
         ],
