@@ -8,7 +8,8 @@ from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
 
 # Path of the key → what to use instead. `*` is every item of a list.
 GONE: dict[str, str] = {
-    "sources.*.remote_write": "a source of kind prometheus; VictoriaMetrics and Mimir answer it too",
+    "sources.*.remote_write": "a source of kind prometheus; "
+    "VictoriaMetrics and Mimir answer it too",
 }
 
 
