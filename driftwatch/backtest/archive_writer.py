@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,14 +26,13 @@ from driftwatch.backtest.archive_lock import locked
 from driftwatch.backtest.archive_state import packed, unpacked
 from driftwatch.backtest.day_writer import DayWriter
 from driftwatch.clock import SystemClock
-from driftwatch.collect.lookahead import LookAhead
 from driftwatch.collect.schema import Recording, Source
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.errors import DocumentError, NoVerdict, Unavailable
 from driftwatch.notify.numbers import utc_text
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import DAY, HeldSource, midnight, replayed
+from driftwatch.pipeline.replay import DAY, midnight, replayed
 from driftwatch.pipeline.state import Outcome, State
 
 Report = Callable[[float, float], None]
@@ -91,27 +89,15 @@ def keep(
         if any(_OF_COVERAGE in rule.columns for rule in rules):
             notes.append(_of_other_inputs(here, set(inputs) ^ set(plan.inputs)))
     if job.missing(days):
-        with locked(here), looking_ahead(sources) as asked_ahead:
+        with locked(here):
             days = archived_days(here)
-            replace(job, sources=asked_ahead).run(here, identity, days, progress)
+            job.run(here, identity, days, progress)
     first, last = span[0].replace(second=0, microsecond=0), job.span[1]
     inside = [day for when, day in sorted(days.items()) if first.date() <= when <= last.date()]
     archive = Archive(here, (first, last), inside, tuple(notes))
     if not archive.has_data:
         raise _nothing(sources, (first, last), inside)
     return archive
-
-
-@contextmanager
-def looking_ahead(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    """The sources, those that are asked over the network in a thread of their own."""
-    ahead = [s if isinstance(s, Recording | HeldSource) else LookAhead(s) for s in sources]
-    try:
-        yield list(ahead)
-    finally:
-        for source in ahead:
-            if isinstance(source, LookAhead):
-                source.close()
 
 
 @dataclass(frozen=True)
@@ -174,9 +160,7 @@ class _Job:
     def _replayed(
         self, state: State, now: datetime, until: datetime
     ) -> Iterator[tuple[datetime, State, Outcome]]:
-        return replayed(
-            self.sources, state, now, until, self.plan, stride=self.stride, last=self.span[1]
-        )
+        return replayed(self.sources, state, now, until, self.plan, stride=self.stride)
 
     def _fresh(self) -> State:
         return State(

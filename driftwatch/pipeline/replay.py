@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.baselines.windows import Acceptance, baselines_of, measured, with_more
-from driftwatch.collect.lookahead import LookAhead
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference, swings, with_swings
@@ -116,7 +115,6 @@ def replayed(
     plan: Plan,
     *,
     stride: timedelta | None = None,
-    last: datetime | None = None,
 ) -> Iterator[tuple[datetime, State, Outcome]]:
     """How far it is, the state there and the outcome of each stretch from ``start`` to ``end``.
 
@@ -124,7 +122,6 @@ def replayed(
 
     Args:
         stride: how much is collected and evaluated at once; None = by how much there is of it.
-        last: up to where the caller will go on; None = ``end``.
     """
     # a tick has one set of labels: where they change, another one begins
     labels = _relabelled(sources)
@@ -137,12 +134,6 @@ def replayed(
         if here >= end:
             return
         now = min(here + ahead, midnight(here) + DAY, end, *(at for at in labels if at > here))
-        upcoming = ahead if stride or state.targets else empty
-        following = min(now + upcoming, midnight(now) + DAY, last or end)
-        for source in sources:
-            if isinstance(source, LookAhead):
-                settles = timedelta(seconds=source.settle_seconds)
-                source.following = following + settled - settles if following > now else None
         since = max(here - AWAY, midnight(here))
         state, outcome = tick(sources, state, now + settled, plan, since=since)
         yield now, state, outcome
