@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.dcgm.names import READ_NAMES, gpu_of
+from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.errors import UsageError
 from driftwatch.simulate.hardware import Gpu, Model
@@ -246,9 +246,9 @@ def gpu_rows(
             raise ValueError("the GPUs of one exporter are scraped at the same times")
         who.append(identity)
         columns += [
-            (number, READ_NAMES[name], series)
+            (number, DCGM_NAME_INDEX[name], series)
             for name, series in load.values.items()
-            if name in READ_NAMES
+            if name in DCGM_NAME_INDEX
         ]
     count = len(micros)
     epoch = datetime.fromtimestamp(0, UTC)

@@ -80,7 +80,7 @@ class PagesSource(Part):
 
 
 class DcgmSource(Part):
-    """dcgm-exporter ``/metrics`` pages (or those of ``driftwatch agent``), scraped directly."""
+    """dcgm-exporter ``/metrics`` pages, scraped directly."""
 
     dcgm: tuple[Url, ...] = Field(min_length=1, description="URLs of dcgm-exporter's /metrics")
 

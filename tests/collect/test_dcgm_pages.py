@@ -8,17 +8,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from prometheus_client import generate_latest
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource, is_dcgm_page
-from driftwatch.collect.gpus import GPU_SCHEMA, gpus_once
+from driftwatch.collect.gpus import gpus_once
 from driftwatch.collect.http import Bounds
 from driftwatch.collect.pages.series import SeriesCache
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError, UsageError
-from driftwatch.service.agent import Agent
 from driftwatch.testing.dcgm_pages import NOT_SUPPORTED, DcgmExporter, FakeGpu, dcgm_page, workload
 from driftwatch.testing.loopback import Answer
 
@@ -156,53 +154,6 @@ def test_a_broken_line_is_named_and_the_others_are_read() -> None:
     (problem,) = problems
     assert "not a sample: 'DCGM_FI_DEV_GPU_TEMP{gpu='" in problem.reason
     assert problem.reason.startswith("line ")
-
-
-class Readings:
-    """A source of one GPU table."""
-
-    name, settle_seconds = "readings", 0.0
-
-    def __init__(self, gpus: pl.DataFrame) -> None:
-        self._gpus = gpus
-
-    def collect(self, since: datetime, until: datetime) -> Collected:
-        return Collected(empty_scrapes(), {}, gpus=self._gpus)
-
-    def close(self) -> None:
-        pass
-
-
-def test_the_agents_page_brings_back_what_the_agent_read() -> None:
-    values = {"DCGM_FI_DEV_XID_ERRORS": None, "DCGM_FI_PROF_DRAM_ACTIVE": None}
-    whole = FakeGpu(0, "GPU-a", values=values)
-    instance = FakeGpu(1, "GPU-b", profile="3g.40gb", instance="2", values=values)
-    told, _ = read(dcgm_page([whole, instance]))
-    told = told.with_columns(lost=pl.lit(False))
-    agent = Agent(Readings(told), 15.0, ManualClock(T0))
-    agent.read_once()
-    found, problems = read(generate_latest(agent.registry))
-    assert problems == ()
-    assert found.height == 2
-    for column in found.columns:
-        if GPU_SCHEMA[column] == pl.Float64:
-            assert found[column].to_list() == pytest.approx(told[column].to_list()), column
-        elif column not in ("reasons", "pci_bus_id"):
-            assert found[column].to_list() == told[column].to_list(), column
-
-
-def test_the_agent_says_that_a_gpu_is_lost() -> None:
-    lost = "".join(
-        f'driftwatch_agent_gpu_lost{{gpu="{i}",UUID="GPU-{uuid}"}} {told}\n'
-        for i, uuid, told in ((0, "a", 0.0), (1, "b", 1.0))
-    )
-    gpu = FakeGpu(0, "GPU-a", values={"DCGM_FI_DEV_XID_ERRORS": None})
-    gpus, problems = read(lost + dcgm_page([gpu]))
-    assert problems == ()
-    assert gpus.select("uuid", "hostname", "lost", "power_watts").rows() == [
-        ("GPU-a", "node-1", False, 512.25),
-        ("GPU-b", None, True, None),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -123,28 +123,12 @@ PODS: dict[str, list[dict[str, str]]] = {
             "pod_label_app_kubernetes_io_name": "node-exporter",
         },
     ],
-    "driftwatch-agent": [
-        {
-            "namespace": "driftwatch",
-            "pod_name": "driftwatch-agent-0",
-            "pod_node_name": "node-2",
-            "pod_container_port_name": "metrics",
-            "pod_label_app_kubernetes_io_name": "driftwatch-agent",
-        },
-        {"pod_name": "x", "pod_label_app_kubernetes_io_name": "dcgm-exporter"},
-    ],
     "driftwatch": [
         {
             "namespace": "driftwatch",
             "pod_name": "driftwatch-0",
             "pod_container_port_name": "metrics",
             "pod_label_app_kubernetes_io_name": "driftwatch",
-        },
-        {
-            "namespace": "driftwatch",
-            "pod_name": "driftwatch-agent-0",
-            "pod_container_port_name": "metrics",
-            "pod_label_app_kubernetes_io_name": "driftwatch-agent",
         },
     ],
 }
@@ -167,13 +151,12 @@ def test_a_real_prometheus_keeps_the_workloads_labels() -> None:
             for index, pod in enumerate(PODS[job["job_name"]])
         ]
     with PrometheusServer(config) as server:
-        found = _active_targets(server, 4)
+        found = _active_targets(server, 3)
     labels = {target["labels"].pop("job"): target["labels"] for target in found}
     assert labels == {
         "vllm": {"instance": "127.0.0.1:1", "namespace": "prod", "pod": "rag-1"},
         # no pod and namespace of the exporter: those of the workload stand on its series
         "dcgm-exporter": {"instance": "127.0.0.1:1", "node": "node-1"},
-        "driftwatch-agent": {"instance": "127.0.0.1:1", "Hostname": "node-2"},
         "driftwatch": {
             "instance": "127.0.0.1:1",
             "namespace": "driftwatch",

@@ -20,7 +20,6 @@ LISTEN = DROP_IN.with_name("listen.conf")
 # systemd's own measure, 0 to 10 (here times 10); what a service without any option gets is 96
 MOST_EXPOSED = {
     "driftwatch": 15,
-    "driftwatch-agent": 18,
     "driftwatch-web": 18,
     "driftwatch-worker": 18,
 }

@@ -1,4 +1,4 @@
-"""A real GPU through NvmlSource and the agent: each field a value in its range, or a reason."""
+"""A real GPU through NvmlSource: each field a value in its range, or a reason."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
 
-from driftwatch.clock import SystemClock
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.nvml.source import NvmlSource
-from driftwatch.service.agent import Agent
 
 # what no GPU is beyond: a unit that is wrong by a thousand shows
 RANGES = {
@@ -94,19 +91,3 @@ def test_energy_grows_as_power_says() -> None:
         watts = (one["power_watts"] + other["power_watts"]) / 2
         # loosely: power is a mean of the last second; a unit wrong by a thousand is far outside
         assert watts * seconds / 20 < spent < watts * seconds * 20
-
-
-def test_the_agents_page_has_each_field_or_its_reason(rows: list[dict[str, Any]]) -> None:
-    source = NvmlSource()
-    agent = Agent(source, 15.0, SystemClock())
-    agent.read_once()
-    agent.read_once()
-    page = generate_latest(agent.registry).decode()
-    source.close()
-    assert "driftwatch_agent_up 1.0" in page
-    for field in GPU_FIELDS:
-        if field.nvml_call:
-            told = sum(
-                line.startswith(f"{field.dcgm_names[0]}{{") for line in page.splitlines()
-            ) + page.count(f'field="{field.dcgm_names[0]}"')
-            assert told == len(rows), field.dcgm_names[0]

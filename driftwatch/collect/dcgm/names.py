@@ -33,11 +33,6 @@ DCGM_NAMES: tuple[tuple[str, int, int], ...] = tuple(
 )
 DCGM_NAME_INDEX: Mapping[str, int] = {name: i for i, (name, _, _) in enumerate(DCGM_NAMES)}
 
-# ``driftwatch agent`` says so itself: a lost GPU has no other series there
-LOST_NAME = "driftwatch_agent_gpu_lost"
-LOST_INDEX = len(DCGM_NAMES)
-READ_NAMES: Mapping[str, int] = {**DCGM_NAME_INDEX, LOST_NAME: LOST_INDEX}
-
 _UUID = ("UUID", "uuid")  # the second with --use-old-namespace
 _HOSTNAME = ("Hostname", "hostname", "node", "nodeName")  # the last two by relabelling
 # the last ones by relabelling, as Prometheus' own example of Kubernetes does

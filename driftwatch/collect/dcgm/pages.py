@@ -8,7 +8,7 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.dcgm.names import READ_NAMES, Roster, gpu_of
+from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, Roster, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
 from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.layout import short_name
@@ -49,7 +49,7 @@ class DcgmBatch:
         first: dict[tuple[int, int], tuple[float, Series]] = {}
         any_field = False
         for series, value in zip(samples.series, samples.values, strict=True):
-            name = READ_NAMES.get(series.name)
+            name = DCGM_NAME_INDEX.get(series.name)
             if name is None:
                 continue
             any_field = True
@@ -80,7 +80,7 @@ class DcgmBatch:
 
 
 class DcgmPagesSource:
-    """dcgm-exporters (or ``driftwatch agent``) scraped without a Prometheus between.
+    """dcgm-exporters scraped without a Prometheus between.
 
     ``clock``: gives each scrape its time, taken when the scrape starts; ``name``: how problems call
     this source.

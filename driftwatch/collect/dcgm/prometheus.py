@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.collect.dcgm.names import (
-    LOST_NAME,
-    READ_NAMES,
+    DCGM_NAME_INDEX,
     Roster,
     gpu_of,
     names_of,
@@ -56,7 +55,7 @@ class _Series(NamedTuple):
 
     head: bytes  # its labels as JSON
     gpu: int  # number in the roster
-    name: int  # as :data:`READ_NAMES` counts
+    name: int  # as :data:`DCGM_NAME_INDEX` counts
 
 
 class DcgmPrometheusSource:
@@ -89,9 +88,8 @@ class DcgmPrometheusSource:
         self._step_ms = max(1, round(step_seconds * 1000))
         matching = matchers(selector or {})
         self._queries = [(one.column, select(names_of(one), matching)) for one in GPU_FIELDS]
-        self._queries.append(("lost", select((LOST_NAME,), matching)))
         names = dict.fromkeys(name for one in GPU_FIELDS for name in names_of(one))
-        self._any = select((*names, LOST_NAME), matching)
+        self._any = select(tuple(names), matching)
         self._selector = dict(selector or {})
         self._nothing = False  # there was no series of any field when it was asked last
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching)}"
@@ -210,7 +208,7 @@ class DcgmPrometheusSource:
             if isinstance(gpu, str):
                 self._unusable[key] = f"{short_name(labels_of(heads[key]))}: {gpu}"
                 gpu = NONE
-            self._series[key] = _Series(heads[key], gpu, READ_NAMES.get(name, NONE))
+            self._series[key] = _Series(heads[key], gpu, DCGM_NAME_INDEX.get(name, NONE))
 
     def _whose(self, labels: Labels) -> int | str:
         """Number of the GPU, or why that cannot be told."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
-from driftwatch.collect.dcgm.names import DCGM_NAMES, LOST_INDEX, READ_NAMES, Gpu
+from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, DCGM_NAMES, Gpu
 from driftwatch.collect.gpus import (
     BLANK_FROM,
     GPU_FIELD_BY_COLUMN,
@@ -59,7 +59,7 @@ class GpuSamples:
 
     gpu: _Ints  # index into the list of GPUs
     moment: _Ints  # index into the list of times
-    name: _Ints  # as :data:`driftwatch.collect.dcgm.names.READ_NAMES` counts them.
+    name: _Ints  # as :data:`driftwatch.collect.dcgm.names.DCGM_NAME_INDEX` counts them.
     value: _Floats  # in DCGM's unit
 
 
@@ -80,15 +80,14 @@ def gpu_table(
         return empty_gpus()
     cell, row = np.unique(samples.gpu * len(moments) + samples.moment, return_inverse=True)
     place, first = np.unique(samples.name * cell.size + row, return_index=True)
-    raw = np.full((len(READ_NAMES), cell.size), np.nan)
+    raw = np.full((len(DCGM_NAME_INDEX), cell.size), np.nan)
     there = np.zeros(raw.shape, dtype=np.bool_)
     raw.ravel()[place] = samples.value[first]
     there.ravel()[place] = True
     who, when = cell // len(moments), cell % len(moments)
-    agent_lost = raw[LOST_INDEX]
     raw, there = _one_name_each(raw, there)
     staying, is_mig = _without_devices_of_instances(gpus, who, when, raw, there)
-    raw, who, when, agent_lost = raw[:, staying], who[staying], when[staying], agent_lost[staying]
+    raw, who, when = raw[:, staying], who[staying], when[staying]
     codes = _judged(raw, there[:, staying], is_mig[staying])
     values = {
         field.column: pl.Series(np.where(codes[i] == _OK, _in_base(field, raw[i]), np.nan))
@@ -103,7 +102,7 @@ def gpu_table(
         times,
         pl.lit("DCGM").alias("origin"),
         pl.lit(False).alias("own_host"),
-        _lost(values["xid_code"], pl.Series(agent_lost).fill_nan(None)),
+        (values["xid_code"] == _GONE_XID).alias("lost"),
         _reasons(codes, raw, unread or {}),
         *values.values(),
         pl.lit(None, dtype=GPU_SCHEMA["ports"]).alias("ports"),
@@ -115,13 +114,6 @@ def _in_base(field: GpuField, raw: _Floats) -> _Floats:
     """Values in the base unit; a share that rounding put above the whole is the whole."""
     value = raw * field.factor
     return np.minimum(value, 1.0) if field.column.endswith("_ratio") else value
-
-
-def _lost(xid: pl.Series, agent_lost: pl.Series) -> pl.Series:
-    """Whether the GPU is lost: by its last XID, or as the agent tells."""
-    by_xid, by_agent = xid == _GONE_XID, agent_lost == 1
-    # one that says no is enough where nothing is known of the other
-    return (by_xid | by_agent).fill_null(by_xid).fill_null(by_agent).alias("lost")
 
 
 def _one_name_each(raw: _Floats, there: _Bools) -> tuple[_Floats, _Bools]:
