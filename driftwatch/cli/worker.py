@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from driftwatch.tasks.task import Arguments, Function, Queue
 
 # as driftwatch.tasks.task has them, which takes long to import
-_QUEUES: tuple[Queue, ...] = ("interactive", "reports", "backtests", "maintenance")
+_QUEUES: tuple[Queue, ...] = ("reports", "backtests", "maintenance")
 
 
 @click.command(name="worker")
@@ -48,7 +48,7 @@ _QUEUES: tuple[Queue, ...] = ("interactive", "reports", "backtests", "maintenanc
     help="Where it serves /metrics, /-/healthy and /-/ready; port 0 takes a free one.",
 )
 def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
-    """Do what-ifs, weekly reports, backtests and compaction, until SIGTERM or Ctrl-C.
+    """Do weekly reports, backtests and compaction, until SIGTERM or Ctrl-C.
 
     One task at a time, the most urgent first; start as many processes as you like. The
     configuration must say `tasks: {run_by: workers}`. SIGTERM lets the task under way finish. When
@@ -70,7 +70,7 @@ def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
     if settings.tasks.run_by != "workers":
         raise UsageError(
             f"{config} has no tasks for workers",
-            help_text="set tasks: {run_by: workers}, then restart driftwatch run and web",
+            help_text="set tasks: {run_by: workers}, then restart driftwatch run",
         )
     try:
         checked_listen(listen)
@@ -134,19 +134,14 @@ def _functions(settings: Settings, now: Configured) -> Mapping[str, Function]:
     from driftwatch.backtest.task import BACKTEST, backtest_function
     from driftwatch.cli.proposal_notice import with_proposals
     from driftwatch.service.slow_tasks import COMPACTION, REPORTS, compact, reports_function
-    from driftwatch.web.forecast_process import WHAT_IF, what_if_function
 
     folder = default_folder(settings.database_place)
 
     def backtested(store: Store, arguments: Arguments) -> None:
         backtest_function(with_proposals(now()[0]), folder)(store, arguments)
 
-    def forecast(store: Store, arguments: Arguments) -> None:
-        what_if_function(now()[0])(store, arguments)
-
     return {
         COMPACTION: compact,
         REPORTS: reports_function(now),
         BACKTEST: backtested,
-        WHAT_IF: forecast,
     }

@@ -25,7 +25,6 @@ KeptAction = Literal[
     "end silence",
     "accept baseline",
     "refuse baseline",
-    "forecast",
 ]
 ActionName = Acknowledging | KeptAction
 COMMAND_LINE, WEB = "command line", "web"

@@ -41,7 +41,7 @@ def _host(text: str) -> str:
 
 
 def _web(text: str) -> str:
-    """The address of a driftwatch web: below it are ``/fleet`` and ``/fleet.json``."""
+    """The address of a driftwatch web: below it are ``/fleet`` and ``/api/v1/targets``."""
     try:
         parts = urlsplit(text)
     except ValueError:

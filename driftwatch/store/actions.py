@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, false, func, insert, select, true, update
+from sqlalchemy import Connection, false, insert, select, update
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.actions import (
@@ -128,18 +128,12 @@ class Actions(Database):
         with self._reading() as connection:
             return _done(connection, request_id) is not None
 
-    def latest_actions(self, limit: int, offset: int = 0, by: str = "") -> list[Action]:
-        """What people did last, newest first; of one person where a name is given."""
-        query = select(actions).where(_of_person(by)).order_by(actions.c.id.desc())
+    def latest_actions(self, limit: int) -> list[Action]:
+        """What people did last, newest first."""
+        query = select(actions).order_by(actions.c.id.desc())
         with self._reading() as connection:
-            rows = connection.execute(query.limit(limit).offset(offset)).mappings()
+            rows = connection.execute(query.limit(limit)).mappings()
             return [Action(**row) for row in rows]
-
-    def count_of_actions(self, by: str = "") -> int:
-        """How many things people did; of one person where a name is given."""
-        query = select(func.count(actions.c.id)).where(_of_person(by))
-        with self._reading() as connection:
-            return int(connection.execute(query).scalar_one())
 
     def actions(self, incident_id: str) -> list[Action]:
         """What people did with one incident, in order."""
@@ -202,10 +196,6 @@ def _done(connection: Connection, request_id: str | None) -> Action | None:
         iter(_actions_of(connection, select(actions).where(actions.c.request_id == request_id))),
         None,
     )
-
-
-def _of_person(by: str) -> ColumnElement[bool]:
-    return actions.c.by == by if by else true()
 
 
 def _actions_of(connection: Connection, query: Any) -> list[Action]:

@@ -45,7 +45,6 @@ from driftwatch.store.deliveries import (
     prune_reports,
     write_deliveries,
 )
-from driftwatch.store.forecasts import Forecasts
 from driftwatch.store.history import Checkpoint, History, prune_days, write_checkpoint, write_memory
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
 from driftwatch.store.lease import Lease
@@ -100,7 +99,6 @@ class Store(
     Baselines,
     AdviceHistory,
     Backtests,
-    Forecasts,
     TaskFailures,
     ShardList,
 ):

@@ -8,11 +8,10 @@ from typing import Any, Literal, Protocol, get_args
 
 from driftwatch.store.store import Store
 
-Queue = Literal["interactive", "reports", "backtests", "maintenance"]
+Queue = Literal["reports", "backtests", "maintenance"]
 QUEUES: tuple[Queue, ...] = get_args(Queue)
-# of what waits the highest goes first: somebody looks at a page and waits for it
+# of what waits the highest goes first
 PRIORITIES: Mapping[Queue, int] = {
-    "interactive": 30,
     "reports": 20,
     "backtests": 20,
     "maintenance": 10,

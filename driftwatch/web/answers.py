@@ -33,6 +33,19 @@ _AT_MOST = 300
 def page_endpoint(web: Web, page: Page) -> Endpoint:
     """What answers GET for a page."""
 
+    def html_of(visitor: Visitor, view: View) -> Response:
+        return page_response(web, visitor, page.template, view, page.plots(view))
+
+    return _get_endpoint(web, page, html_of)
+
+
+def json_endpoint(web: Web, page: Page) -> Endpoint:
+    """What answers GET for the same as JSON."""
+    return _get_endpoint(web, page, lambda _, view: json_of(view))
+
+
+def _get_endpoint(web: Web, page: Page, respond: Callable[[Visitor, View], Response]) -> Endpoint:
+
     async def endpoint(request: Request) -> Response:
         visitor = visitor_of(request, web)
         try:
@@ -40,7 +53,7 @@ def page_endpoint(web: Web, page: Page) -> Endpoint:
             view = await run_in_threadpool(_loaded, web, page, request, query, visitor)
         except (NotFound, DriftwatchError) as error:
             return refused(web, visitor, error)
-        return response_of(web, visitor, view, page)
+        return respond(visitor, view)
 
     return endpoint
 
@@ -99,17 +112,6 @@ def _request_id(kind: str, path: Mapping[str, str], post: Posted) -> str:
     return f"web {kind} {hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]}"
 
 
-def response_of(
-    web: Web, visitor: Visitor, view: View, page: Page | None = None, status: int = 200
-) -> Response:
-    """The view in the form that the visitor wants."""
-    if visitor.wants_json:
-        return json_of(view, status)
-    template = "refused.html" if page is None else page.template
-    plots = {} if page is None else page.plots(view)
-    return page_response(web, visitor, template, view, plots, status)
-
-
 def json_of(model: BaseModel, status: int = 200) -> Response:
     """A view as its JSON."""
     return Response(model.model_dump_json(), status, media_type="application/json")
@@ -118,10 +120,12 @@ def json_of(model: BaseModel, status: int = 200) -> Response:
 def refused(web: Web, visitor: Visitor, error: Exception, status: int | None = None) -> Response:
     """The page of an error: what is wrong, and what helps."""
     view = _refused(error, status)
-    return response_of(web, visitor, view, None, view.status)
+    if visitor.wants_json:
+        return json_of(view, view.status)
+    return page_response(web, visitor, "refused.html", view, {}, view.status)
 
 
-BAD = "the OpenAPI document /openapi.json has every parameter and field"
+BAD = "docs/sre/web.md names the parameters"
 
 
 def _refused(error: Exception, status: int | None) -> Refused:

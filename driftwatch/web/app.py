@@ -6,10 +6,8 @@ import difflib
 import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import cache
 
 import anyio.to_thread
-import orjson
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,15 +18,14 @@ from starlette.routing import Route
 
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.settings.web import listen_address
-from driftwatch.web.answers import form_endpoint, page_endpoint, refused
+from driftwatch.web.answers import form_endpoint, json_endpoint, page_endpoint, refused
 from driftwatch.web.context import Web
 from driftwatch.web.drawing import style_sheet
 from driftwatch.web.guard import Guard, hosts_of
-from driftwatch.web.openapi import openapi
 from driftwatch.web.page import Link, NotFound
 from driftwatch.web.registry import forms, pages
 from driftwatch.web.sessions import sign_in, sign_out
-from driftwatch.web.visitor import visitor_of
+from driftwatch.web.visitor import API, visitor_of
 
 FIRST_PAGE = "/fleet"
 # as many as the pool of a PostgreSQL has connections
@@ -43,7 +40,6 @@ def application(web: Web) -> Starlette:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
         with web.fleet.kept_fresh(web.database.reader), web.regions.kept_fresh():
             yield
-        web.tasks.close()
         web.database.close()
 
     async def not_here(request: Request, error: Exception) -> Response:
@@ -68,11 +64,6 @@ def application(web: Web) -> Starlette:
 
 
 def _routes(web: Web) -> Iterator[Route]:
-    document = _document(web.root)
-
-    async def schema(_: Request) -> Response:
-        return Response(document, media_type="application/json")
-
     async def first(_: Request) -> Response:
         return RedirectResponse(web.root + FIRST_PAGE, 302)
 
@@ -81,26 +72,21 @@ def _routes(web: Web) -> Iterator[Route]:
         return Response(style_sheet()[1], media_type="text/css", headers=headers)
 
     yield Route("/", first)
-    yield Route("/openapi.json", schema)
     yield Route(f"/static/{style_sheet()[0]}", style)
     yield from sign_in(web)
     yield from sign_out(web)
     for form in forms():
         yield Route(form.path, form_endpoint(web, form), methods=["POST"])
-    for page in pages():  # the longer path first: {name} would take the suffix in
-        yield Route(f"{page.path}.json", page_endpoint(web, page))
+    for page in pages():
         yield Route(page.path, page_endpoint(web, page))
+        if page.api is not None:
+            yield Route(f"{API}{page.api}", json_endpoint(web, page))
 
 
 def _place(error: Exception) -> str:
     """Where it was raised: no locals, which may hold secrets."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
-
-
-@cache
-def _document(root: str) -> bytes:
-    return orjson.dumps(openapi(pages(), forms(), root))
 
 
 def _no_page(path: str) -> NotFound:

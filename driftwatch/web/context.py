@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 from driftwatch.clock import Clock
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.web import WebSettings
-from driftwatch.tasks.task import Executor
-from driftwatch.web.answer_cache import AnswerCache
 from driftwatch.web.attempts import Attempts
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
@@ -22,7 +20,7 @@ from driftwatch.web.regions import Regions
 class Web:
     """One web process.
 
-    ``nonce``: a new text that nobody can guess, at each call; ``tasks``: who answers what-ifs.
+    ``nonce``: a new text that nobody can guess, at each call.
     """
 
     settings: WebSettings
@@ -32,10 +30,8 @@ class Web:
     clock: Clock
     nonce: Callable[[], str]
     fleet: FleetMinutes
-    tasks: Executor
     external_url: str | None = None
     attempts: Attempts = field(default_factory=Attempts)
-    answer_cache: AnswerCache = field(default_factory=AnswerCache)
     regions: Regions = field(default_factory=Regions)
 
     @property

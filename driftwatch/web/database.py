@@ -29,9 +29,7 @@ from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 from driftwatch.store.tables import minute_batches, scrape_batches
 from driftwatch.web.listed_incidents import ListedIncidents
-from driftwatch.web.outbox_backlog import UndeliveredList
 from driftwatch.web.report_archive import KeptReports
-from driftwatch.web.rule_counts import RuleCounts
 from driftwatch.web.target_rows import TargetRows
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ BUSY_SECONDS = 2.0
 Batch = tuple[int, datetime]
 
 
-class WebStore(Store, ListedIncidents, TargetRows, RuleCounts, UndeliveredList, KeptReports):
+class WebStore(Store, ListedIncidents, TargetRows, KeptReports):
     """The store with what only pages ask of it: bounded lists, counts, the newest minutes."""
 
     def newest_minutes(

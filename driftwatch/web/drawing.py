@@ -24,10 +24,7 @@ from driftwatch.web.people import FORM_FOR, FormToken
 from driftwatch.web.visitor import BROWSER_COOKIE, Visitor
 
 # of numbers and texts, as every other screen writes them
-_FILTERS = (
-    *("brief", "change", "clean", "count", "cut", "duration", "figure", "knob", "milliseconds"),
-    *("percent", "plural", "seconds", "squeeze", "times", "tokens", "utc_text", "whole_percent"),
-)
+_FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
 # of one text on a page: a label has no bound of its own
 _LONGEST_TEXT = 8_000
 

@@ -31,12 +31,6 @@ EACH_SECONDS = 5.0
 OLD_AFTER = timedelta(minutes=5)
 _KEY = list(KEY_COLUMNS)
 _HISTOGRAMS = ("ttft_seconds", "tpot_seconds")
-# Counted in each minute: what means of several servers over the same minutes are made of.
-COUNTS = (
-    *("duration_seconds", "forward_passes", "generation_tokens_total", "itl_seconds_count"),
-    *("queue_seconds_sum", "queue_seconds_count", "prompt_tokens_sum", "prompt_tokens_count"),
-    *("generation_tokens_sum", "generation_tokens_count"),
-)
 _SUMMED = tuple(f"{name}_{part}" for name in _HISTOGRAMS for part in ("sum", "count"))
 _LISTS = tuple(f"{name}_{part}" for name in _HISTOGRAMS for part in ("buckets", "edges"))
 _TARGETS = ("slo_ttft_seconds", "slo_tpot_seconds", "slo_share")
@@ -50,7 +44,7 @@ _GAUGES = (
 SCHEMA = {
     name: dtype
     for name, dtype in STORED_SCHEMA.items()
-    if name in (*_KEY, "end", *_GAUGES, *COUNTS, *_SUMMED, *_LISTS) or name in LAST
+    if name in (*_KEY, "end", *_GAUGES, *_SUMMED, *_LISTS) or name in LAST
 }
 
 
@@ -63,9 +57,6 @@ class Fleet:
     # row for row with them: columns of a stored minute, `end` NULL where ten minutes have none,
     # and those of :func:`driftwatch.detect.slo.slo_columns`
     rows: pl.DataFrame = field(default_factory=pl.DataFrame)
-    # the last ten minutes of each: key, end, scrapes, restarted, GPUs, :data:`COUNTS` and the sum
-    # and count of each latency
-    minutes: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     def is_stale(self, now: datetime) -> bool:
         """Whether its newest minute is old, or there is none: it says nothing of now."""
@@ -191,7 +182,7 @@ def fleet_of(
     assert isinstance(end, datetime)  # noqa: S101 - a frame has rows
     minutes = minutes.filter(pl.col("end") > end - LOOKED_BACK)
     newest = minutes.unique(_KEY, keep="last", maintain_order=True)
-    newest = newest.drop(*COUNTS, *_SUMMED, *_LISTS)
+    newest = newest.drop(*_SUMMED, *_LISTS)
     keys = [tuple(key) for key in targets]
     rows = pl.DataFrame(keys, dict.fromkeys(_KEY, pl.String), orient="row")
     for frame in (newest, _latencies(minutes, newest)):
@@ -199,9 +190,7 @@ def fleet_of(
     serving = plan.serving_frame(targets.values())
     judged = slo_columns(rows, serving)
     rows = rows.drop(*_SUMMED, *_LISTS).with_columns(*judged, *serving.select(_TARGETS))
-    beside = ("scrapes", "restarted", "configuration_changed", "gpu_count")
-    counted = minutes.select(*_KEY, "end", *beside, *COUNTS, *_SUMMED)
-    return Fleet(end.astimezone(UTC), targets, rows, counted)
+    return Fleet(end.astimezone(UTC), targets, rows)
 
 
 def _latencies(rows: pl.DataFrame, newest: pl.DataFrame) -> pl.DataFrame:

@@ -126,7 +126,6 @@ class IncidentView(View):
     mark: Marked | None
     verification: str | None
     change: ChangeTexts | None = Field(description="what its page changes; null: no setting")
-    forecasts: tuple[Link, ...] = Field(description="what-ifs of it, the newest first")
     silencing: str = Field(description="matchers of a silence of this alert on this target")
     may_acknowledge: bool
     news: str | None = Field(description="what the form that was just sent came to")

@@ -87,7 +87,7 @@ class ListedIncidents(Database):
             row = connection.execute(query).mappings().one_or_none()
         return None if row is None else stored_incident(row)
 
-    def open_members(self, key: str, most: int | None = None) -> list[Incident]:
+    def open_members(self, key: str, most: int) -> list[Incident]:
         """Open incidents that the one of a key speaks for, by key and without their pages."""
         query = _without_page().where(_COLUMN.part_of == key, _COLUMN.state != "resolved")
         with self._reading() as connection:

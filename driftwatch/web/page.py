@@ -36,7 +36,7 @@ class Part(BaseModel):
 
 
 class View(Part):
-    """What a page shows, as a template draws it and as its JSON."""
+    """What a page shows, as a template draws it and as the API has it."""
 
     schema_version: Literal[1] = 1
     title: str = Field(description="what the page is about, in a few words")
@@ -67,13 +67,14 @@ class Page:
     Raises NotFound, UsageError (a 400), NoVerdict or StoreError: each becomes a page.
     """
 
-    path: str  # /incidents/{incident_id}; the same with .json is its JSON
-    title: str  # in the navigation and in the OpenAPI document
+    path: str  # /incidents/{incident_id}
+    title: str  # in the navigation
     template: str  # in templates/, extends base.html
     view: type[View]
     load: Callable[[Visit], View]
     query: type[Query] = Query
     place: int | None = None  # in the navigation, None = not there
+    api: str | None = None  # path of its JSON below /api/v1, None = it has none
     # what the template draws besides, by name; numbers stay in the view
     plots: Callable[[Any], Mapping[str, Plot]] = field(default=lambda view: {})
 

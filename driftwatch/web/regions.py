@@ -1,7 +1,7 @@
 """The fleets of other regions, each of a driftwatch of its own, as their webs show them.
 
-A thread asks every region's ``/fleet.json``; a page shows what came last and never waits. A region
-that does not answer keeps its last fleet, with its age and since when it has not been reached.
+A thread asks every region's ``/api/v1/targets``; a page shows what came last and never waits. A
+region that does not answer keeps its last fleet, with its age and since when it is silent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from driftwatch.web.paging import MOST_ROWS
 EACH_SECONDS = 15.0
 # a fleet's first 200 targets are some 200 kB
 BOUNDS = Bounds(connect_seconds=2.0, read_seconds=5.0, total_seconds=10.0, body_bytes=4_000_000)
-_PAGE = f"/fleet.json?size={MOST_ROWS}"
+_PAGE = f"/api/v1/targets?size={MOST_ROWS}"
 _Name = Annotated[str, Field(max_length=1000)]
 _Count = Annotated[int, Field(ge=0, le=10_000_000)]
 

@@ -14,12 +14,9 @@ from driftwatch.errors import UsageError
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings import Settings
 from driftwatch.settings.web import WebSettings, listen_address
-from driftwatch.tasks.queue import WorkerQueue, require_queue
-from driftwatch.tasks.task import Executor
 from driftwatch.web.context import Web
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
-from driftwatch.web.forecast_process import in_this_process
 from driftwatch.web.guard import MOST_HEADER_BYTES
 from driftwatch.web.people import People
 from driftwatch.web.regions import Regions
@@ -40,23 +37,14 @@ def web_of(
 ) -> Web:
     """The web of a configuration; ``own``: its part for the web, or what stands for it.
 
-    Raises ConfigError: the token cannot be read, or is too short; UsageError: tasks are for
-    workers, and there can be none.
+    Raises ConfigError: the token cannot be read, or is too short.
     """
     people = People(own.token_file, own.proxy, secrets.token_bytes(32))
     people.require_token()
-    database = WebDatabase(place)
-    tasks: Executor
-    if settings is not None and settings.tasks.run_by == "workers":
-        require_queue(place)
-        tasks = WorkerQueue()
-    else:
-        tasks = in_this_process(database.writer, plan)
     return Web(
         settings=own,
         plan=plan,
-        database=database,
-        tasks=tasks,
+        database=WebDatabase(place),
         people=people,
         clock=SystemClock() if clock is None else clock,
         nonce=lambda: secrets.token_urlsafe(24),

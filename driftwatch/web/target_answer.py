@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import polars as pl
-
 from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.rows import baseline_of_row
 from driftwatch.detect.baselines import Baseline, Baselines
@@ -17,13 +15,11 @@ from driftwatch.notify.explanation import fact_texts, target_text, verdict_text,
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.path import limit_texts
 from driftwatch.notify.todo import todo
-from driftwatch.pipeline.engine import server_of
 from driftwatch.pipeline.explain import Window, window_ending
 from driftwatch.pipeline.past_windows import explain_past
 from driftwatch.pipeline.plan import Plan
 from driftwatch.web.database import WebStore
 from driftwatch.web.incident_view import Line
-from driftwatch.web.step_bound import StepBound, step_bound
 from driftwatch.web.target_view import LimitCells
 
 LENGTH = timedelta(minutes=10)
@@ -120,23 +116,3 @@ def limit_cells(finding: Finding) -> tuple[LimitCells, ...]:
         )
         for limit, row in zip(limits, texts, strict=True)
     )
-
-
-def step_of(store: WebStore, answer: TargetAnswer, plan: Plan) -> StepBound | None:
-    """Whether the mean step is bound by memory or compute; None without a finding."""
-    finding, end = answer.finding, answer.window.end
-    if finding is None:
-        return None
-    minutes = store.past(end - timedelta(minutes=2), end, [finding.target.key])
-    if minutes.is_empty():
-        minutes = store.past(answer.window.start, end, [finding.target.key])
-    ran = {} if answer.baseline is None else answer.baseline.fingerprint.identity
-    server = server_of(
-        finding.target,
-        plan,
-        minutes.sort(pl.col("end")),
-        row=finding.evidence,
-        # who measured the baseline knew the GPU; another one would not be compared with it
-        gpu=plan.pool_of(finding.target).gpu or ran.get("gpu"),
-    )
-    return step_bound(server, finding.evidence, finding.reasons)

@@ -8,7 +8,6 @@ import polars as pl
 
 from driftwatch.collect.schema import TIME
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.web.side_by_side import MEANS, mean_of
 
 MOST_SPANS = 180
 _WIDTHS = (60, 120, 300, 600, 1800, 3600, 7200, 21_600)
@@ -19,17 +18,23 @@ SIGNALS = (
 )
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
 _KNOBS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")
-_COUNTED = {name for name in SIGNALS for name in MEANS[name]} - {"outputs", "gpu_seconds"}
+# signal → what is counted in a minute, over what
+_MEANS = {
+    "prompt_tokens_mean": ("prompt_tokens_sum", "prompt_tokens_count"),
+    "generation_tokens_mean": ("generation_tokens_sum", "generation_tokens_count"),
+    "batch_assembly_wait_seconds": ("queue_seconds_sum", "queue_seconds_count"),
+    "requests_per_forward_pass": ("outputs", "forward_passes"),
+    "tokens_per_second_per_gpu": ("generation_tokens_total", "gpu_seconds"),
+    "generation_tokens_per_second": ("generation_tokens_total", "duration_seconds"),
+}
+_COUNTED = {name for name in SIGNALS for name in _MEANS[name]} - {"outputs", "gpu_seconds"}
 _SIGNAL_COLUMNS = (
     *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count"),
     *("duration_seconds", *sorted(_COUNTED)),
 )
-_LATENCIES = tuple(
-    f"{name}_{part}" for name in ("itl_seconds", "ttft_seconds") for part in ("buckets", "edges")
-)
 # What signals are made of, and besides what the page shows of a span.
 SIGNAL_SCHEMA = {name: MINUTE_SCHEMA[name] for name in dict.fromkeys(_SIGNAL_COLUMNS)}
-SCHEMA = SIGNAL_SCHEMA | {name: MINUTE_SCHEMA[name] for name in (*_FLAGS, *_KNOBS, *_LATENCIES)}
+SCHEMA = SIGNAL_SCHEMA | {name: MINUTE_SCHEMA[name] for name in (*_FLAGS, *_KNOBS)}
 
 
 def width_of(since: datetime, until: datetime, rows: pl.DataFrame) -> int:
@@ -94,8 +99,15 @@ def _means(rows: pl.DataFrame, seconds: int) -> pl.DataFrame:
         outputs=pl.col("itl_seconds_count") + pl.col("ttft_seconds_count"),
         gpu_seconds=pl.col("duration_seconds") * pl.col("gpu_count"),
     )
-    means = {name: mean_of(*MEANS[name]) for name in SIGNALS}
+    means = {name: _mean_of(*_MEANS[name]) for name in SIGNALS}
     return counted.group_by("end").agg(**means).sort("end")
+
+
+def _mean_of(total: str, over: str) -> pl.Expr:
+    """A sum over a sum, of the rows in which both are known; NULL where nothing was counted."""
+    both = pl.col(total).is_not_null() & pl.col(over).is_not_null()
+    count = pl.col(over).filter(both).sum()
+    return pl.when(count > 0).then(pl.col(total).filter(both).sum() / count)
 
 
 def _span_end(end: pl.Expr, seconds: int) -> pl.Expr:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import pairwise
 
-from driftwatch.notify.numbers import clean, figure, milliseconds, plural, seconds, tokens
+from driftwatch.notify.numbers import clean, figure, seconds, tokens
 from driftwatch.plots.plot import Plot, Series, plot, thinned
 from driftwatch.plots.scales import Axis
 from driftwatch.web.target_view import (
-    LatencyBand,
-    LatencyQuantile,
     LengthShares,
     Signals,
     TargetView,
@@ -30,12 +28,10 @@ _LENGTHS = {"prompt_tokens_mean": "prompts", "generation_tokens_mean": "generati
 
 
 def target_plots(view: TargetView) -> Mapping[str, Plot]:
-    """By name: ``prompt_tokens``, ``generation_tokens``, one a signal, ``lengths``, ``latency``."""
+    """By name: ``prompt_tokens``, ``generation_tokens``, one a signal, ``lengths``."""
     plots = {one.length: _shares(one) for one in view.lengths}
     if view.signals is not None:
         plots |= _signals(view.signals, view.since, view.until)
-    if any(one.quantiles for one in view.latencies):
-        plots["latency"] = _latency(view.latencies)
     return plots
 
 
@@ -187,31 +183,3 @@ def _around(signals: Signals, since: datetime, until: datetime) -> Iterator[Seri
             ticks[at] = clean(change.what)
     if ticks:
         yield Series("ticks", "restart or change", [*ticks], names=[*ticks.values()], colour=3)
-
-
-def _latency(bands: Sequence[LatencyBand]) -> Plot:
-    """Inter-token latency over the batch."""
-    measured = [one for one in bands if one.quantiles]
-    lines = []
-    for colour, q in enumerate((0.5, 0.95, 0.99)):
-        values = [_quantile(one, "itl_seconds", q) for one in measured]
-        milli = [None if value is None else 1000 * value.seconds for value in values]
-        x = [one.requests_mean for one in measured]
-        lines.append(Series("line", f"p{100 * q:.0f}", x, milli, colour=colour))
-    largest = measured[-1]
-    q95 = _quantile(largest, "itl_seconds", 0.95)
-    title = "Inter-token latency by batch"
-    if q95 is not None:
-        batch = plural(largest.requests_mean, "request")
-        title += f": p95 {milliseconds(q95.seconds)} at {batch} a step"
-    low, high = bands[0].from_requests, bands[-1].to_requests
-    return plot(
-        title,
-        lines,
-        Axis("requests a step, log scale", low, high, is_log=True),
-        Axis("inter-token latency, ms"),
-    )
-
-
-def _quantile(band: LatencyBand, latency: str, q: float) -> LatencyQuantile | None:
-    return next((one for one in band.quantiles if one.latency == latency and one.q == q), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import polars as pl
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, or_, select
 
 from driftwatch.model import Incident, TargetKey
 from driftwatch.store.baselines import BaselineRow
@@ -27,16 +27,6 @@ class TargetRows(Database):
         with self._reading() as connection:
             rows = connection.execute(query.order_by(*newest).limit(most)).mappings()
             return [BaselineRow(**row) for row in rows]
-
-    def listed_baselines(self, limit: int, offset: int) -> tuple[list[BaselineRow], int]:
-        """One part of those in force, the newest first, and how many they are."""
-        query = select(pins).where(pins.c.retired_at.is_(None))
-        newest = query.order_by(pins.c.accepted_at.desc(), pins.c.id.desc())
-        count = select(func.count()).select_from(query.subquery())
-        with self._reading() as connection:
-            number = connection.execute(count).scalar_one()
-            rows = connection.execute(newest.limit(limit).offset(offset)).mappings()
-            return [BaselineRow(**row) for row in rows], number
 
     def baselines_naming(self, target: TargetKey, pool: str) -> list[BaselineRow]:
         """Those in force of a target and of its pool: two at most."""

@@ -9,7 +9,6 @@ from pydantic import Field
 from driftwatch.web.incident_view import Line, PathStep
 from driftwatch.web.open_answers import OpenAnswer
 from driftwatch.web.page import Link, Part, View
-from driftwatch.web.step_bound import StepBound
 
 
 class LengthShares(Part):
@@ -78,26 +77,6 @@ class Signals(Part):
     changes: tuple[Change, ...]
 
 
-class LatencyQuantile(Part):
-    """A quantile of a latency, with the bucket that it lies in."""
-
-    latency: str = Field(description="itl_seconds or ttft_seconds")
-    q: float
-    seconds: float
-    lower: float
-    upper: float | None = Field(description="null: the bucket has no upper edge")
-
-
-class LatencyBand(Part):
-    """Latency at one batch."""
-
-    from_requests: float
-    to_requests: float
-    requests_mean: float
-    seconds: float = Field(description="that it ran so")
-    quantiles: tuple[LatencyQuantile, ...] = Field(description="none: fewer than 20 were counted")
-
-
 class LimitCells(Part):
     """One limit: requests that it has room for, those in use, what is left; texts beside."""
 
@@ -137,7 +116,5 @@ class TargetView(View):
     lengths: tuple[LengthShares, ...]
     without_lengths: str | None
     signals: Signals | None
-    step: StepBound | None
-    latencies: tuple[LatencyBand, ...]
     limits: tuple[LimitCells, ...]
     grafana: str | None

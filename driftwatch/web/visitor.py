@@ -11,6 +11,7 @@ from driftwatch.web.context import Web
 from driftwatch.web.people import Person
 
 _VISITOR = "driftwatch.visitor"  # of the request's scope
+API = "/api/v1"
 SESSION_COOKIE, BROWSER_COOKIE = "driftwatch_session", "driftwatch_browser"
 
 
@@ -44,7 +45,7 @@ def visitor_of(request: Request, web: Web) -> Visitor:
         person=_person(request, web, now, None if is_throttled else address),
         browser=web.nonce() if is_new else cookie,
         is_new=is_new,
-        wants_json=request.url.path.endswith(".json")
+        wants_json=request.url.path.startswith(f"{API}/")
         or ("application/json" in accepted and "text/html" not in accepted),
         now=now,
         path=request.url.path + query,

@@ -54,22 +54,21 @@ def test_the_most_urgent_goes_first_and_a_key_waits_once(own: Store) -> None:
     while not tasks.counts(own)["maintenance"].running:
         time.sleep(0.01)
     waits: list[tuple[Queue, str]] = [
-        ("maintenance", "m"), ("backtests", "b"), ("interactive", "i"), ("reports", "r"),
-        ("interactive", "j"),
+        ("maintenance", "m"), ("backtests", "b"), ("reports", "r"), ("backtests", "c"),
     ]  # fmt: skip
     assert all(tasks.defer(own, named(*one)) for one in waits)
-    assert not tasks.defer(own, named("interactive", "i"))
+    assert not tasks.defer(own, named("backtests", "b"))
     # the one that is being done does not keep the next one of its key away
     assert tasks.defer(own, named("maintenance", "first"))
     assert [(one.task.key, one.is_running) for one in tasks.unfinished(own, "maintenance")] == [
         *(("first", True), ("m", False), ("first", False)),
     ]
     counts = tasks.counts(own)
-    assert (counts["interactive"].waiting, counts["interactive"].running) == (2, 0)
-    assert 0 < counts["interactive"].oldest_waiting_seconds < 20
+    assert (counts["backtests"].waiting, counts["backtests"].running) == (2, 0)
+    assert 0 < counts["backtests"].oldest_waiting_seconds < 20
     leave.set()
     tasks.finish()
-    assert order == ["first", "i", "j", "b", "r", "m", "first"]
+    assert order == ["first", "b", "r", "c", "m", "first"]
     tasks.close()
 
 

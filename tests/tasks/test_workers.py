@@ -69,7 +69,7 @@ def test_a_task_is_deferred_with_what_else_is_written_or_not_at_all(store: Store
 
 
 def test_the_most_urgent_goes_first(store: Store, folder: Path, begin: Begin) -> None:
-    for queue in ("maintenance", "backtests", "maintenance", "interactive", "reports"):
+    for queue in ("maintenance", "backtests", "maintenance", "reports"):
         line = f"{queue} {len(QUEUE.unfinished(store, queue))}"  # type: ignore[arg-type]
         assert QUEUE.defer(store, note(queue, line))  # type: ignore[arg-type]
     time.sleep(0.05)
@@ -77,7 +77,6 @@ def test_the_most_urgent_goes_first(store: Store, folder: Path, begin: Begin) ->
     begin()
     until(lambda: is_idle(store), folder)
     assert (folder / "order").read_text().splitlines() == [
-        "interactive 0",
         "backtests 0",
         "reports 0",
         "maintenance 0",
@@ -119,7 +118,7 @@ def test_a_stopped_worker_that_goes_on_writes_nothing_again(
     assert store.report("2026-W09") == {"by": second.pid}
     assert reports_to_send(store) == ["out"]
     # and the queue goes on
-    QUEUE.defer(store, note("interactive", "next"))
+    QUEUE.defer(store, note("reports", "next"))
     until(lambda: is_idle(store), folder)
     assert (folder / "order").read_text() == "next\n"
     assert store.task_failures() == []
@@ -174,8 +173,7 @@ def test_a_task_that_fails_three_times_is_dead_listed_and_counted(
     *queues, dead = listed.stdout.splitlines()
     # nothing waits: no age, not one of 0 s
     assert [line.split("\t") for line in queues] == [
-        ["queue", name, "0", "0", "-"]
-        for name in ("interactive", "reports", "backtests", "maintenance")
+        ["queue", name, "0", "0", "-"] for name in ("reports", "backtests", "maintenance")
     ]
     assert dead.split("\t")[0] == "dead"
     assert dead.split("\t")[2:] == ["fails", "k1", "ValueError: no luck today"]

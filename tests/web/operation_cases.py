@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from page_cases import CASES
 
-from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.page import build_page
 from driftwatch.store import Store, TickRecord
@@ -40,7 +38,6 @@ def commit(
     store: Store,
     now: datetime,
     *incidents: Incident,
-    deliveries: Iterable[PlannedDelivery] = (),
 ) -> None:
     """One tick that has these incidents, and those that are open already."""
     every = {one.id: one for one in (*store.open_incidents().values(), *incidents)}
@@ -48,7 +45,6 @@ def commit(
         now - timedelta(minutes=1),
         now,
         incidents=tuple(every.values()),
-        deliveries=tuple(deliveries),
     )
     store.commit_tick(tick)
 
@@ -80,24 +76,3 @@ def every_state(store: Store, now: datetime) -> None:
             transitions=[Transition(over, "resolved", now)],
         )
     )
-
-
-def stuck_outbox(store: Store, now: datetime) -> None:
-    """Write deliveries of two incidents: one waits, one is retried, one was given up and went to
-    the fallback receiver, one is sent.
-    """
-    first, second = fired(now, "1"), fired(now, "2")
-    planned = [
-        PlannedDelivery(one.id, "firing", receiver, "first", one.page or {}, now - HOUR)
-        for one, receiver in (
-            *((first, "slack"), (first, "mail"), (first, "waits")),
-            (second, "taken <b>"),
-        )
-    ]
-    commit(store, now, first, second, deliveries=planned)
-    by_receiver = {one.receiver: one for one in store.due_deliveries(now) if one.subject[0] in "12"}
-    error = "HTTP 500 <b>"
-    failed = AttemptResult(by_receiver["slack"], now - HOUR / 2, error, None, "fallback")
-    store.write_results([failed])
-    store.mark_failed(by_receiver["mail"], now - HOUR / 2, "connection refused", now + HOUR / 2)
-    store.mark_sent(by_receiver["taken <b>"], now - HOUR / 2)

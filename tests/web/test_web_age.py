@@ -35,16 +35,16 @@ def test_a_fleet_that_cannot_be_read_is_no_old_fleet(
     client._transport.raise_server_exceptions = False  # type: ignore[attr-defined]
     with client:
         _wait(web.fleet._is_kept.is_set)
-        assert client.get("/fleet.json").json()["rows"][0]["state"] == "as its baseline"
+        assert client.get("/api/v1/targets").json()["rows"][0]["state"] == "as its baseline"
         with sqlite3.connect(path) as connection:
             (kept,) = connection.execute("SELECT value FROM memory WHERE name = 'tick'").fetchone()
             connection.execute("UPDATE memory SET value = '[]' WHERE name = 'tick'")
             connection.execute(f"{copied} FROM minute_batches")
         _wait(lambda: not web.fleet._is_kept.is_set())
-        answer = client.get("/fleet.json")
+        answer = client.get("/api/v1/targets")
         assert (answer.status_code, answer.json()["status"]) == (500, 500)
         with sqlite3.connect(path) as connection:
             connection.execute("UPDATE memory SET value = ? WHERE name = 'tick'", (kept,))
         _wait(web.fleet._is_kept.is_set)
-        assert client.get("/fleet.json").json()["rows"][0]["state"] == "as its baseline"
+        assert client.get("/api/v1/targets").json()["rows"][0]["state"] == "as its baseline"
     assert not web.fleet._is_kept.is_set()

@@ -12,12 +12,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Recorded
 from playwright.sync_api import Browser, Page, Request
-from web_cases import VARIABLES, keep_forecast, served, web_at
+from web_cases import VARIABLES, served, web_at
 
-from driftwatch.model import TargetKey
 from driftwatch.web.guard import CONTENT_SECURITY_POLICY
 from driftwatch.web.registry import pages
 
+pytestmark = pytest.mark.browser
 WIDTHS = (360, 768, 1280)
 # of every run; CI keeps them
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "web-screenshots"
@@ -31,7 +31,6 @@ def address(firing: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Itera
     database = folder / "driftwatch.db"
     shutil.copy(firing.path, database)
     web = web_at(database, firing.now, folder, proxy_addresses=("127.0.0.1",))
-    keep_forecast(web, firing.incident_id, TargetKey("host:8000", "0"), firing.now)
     with served(web) as url:
         yield url
 

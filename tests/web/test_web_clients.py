@@ -21,7 +21,7 @@ from driftwatch.web.client_address import client_address
 from driftwatch.web.context import Web
 from driftwatch.web.slow_clients import MOST_CONNECTIONS
 
-_REQUEST = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+_REQUEST = b"GET /sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 # what a client sends, and then nothing more
 SLOW = {
     "nothing": b"",
@@ -52,7 +52,7 @@ def test_a_crowd_of_slow_clients_keeps_nobody_out(web: Web, clients: ExitStack, 
             _connected(clients, address, SLOW[kind])
         with httpx.Client(timeout=10) as reader:
             for _ in range(3):
-                assert reader.get(f"{address}/openapi.json").status_code == 200
+                assert reader.get(f"{address}/sign-in").status_code == 200
         clients.close()
 
 
@@ -78,11 +78,11 @@ def test_the_page_of_a_slow_reader_arrives_whole(
 ) -> None:
     """The time for headers does not cut an answer that is still being fetched."""
     monkeypatch.setattr(slow_clients, "HEADER_SECONDS", 0.1)
-    whole = len(browser(web).get("/openapi.json").content)
+    whole = len(browser(web).get("/sign-in").content)
     with served(web) as address:
         reader = _connected(clients, address, b"")
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        request = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        request = b"GET /sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
         reader.sendall(request)
         text = b""
         for _ in range(5):

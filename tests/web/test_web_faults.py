@@ -21,10 +21,11 @@ def test_an_incident_that_is_not_there_names_those_like_it(web: Web, firing: Rec
     assert answer.status_code == 404
     assert f'href="/incidents/{firing.incident_id}"' in answer.text
     for text in ("nothing", "BatchLimit", "b" * 500, "%00", "-1"):
-        found = client.get(f"/incidents/{text}.json")
+        found = client.get(f"/api/v1/incidents/{text}")
         assert found.status_code == 404 and found.json()["near"], text
     assert "/fleet" in client.get("/flet").text
-    assert client.get("/flet.json").json()["near"][0]["path"] == "/fleet"
+    lost = client.get("/api/v1/nothing")
+    assert (lost.status_code, lost.json()["status"]) == (404, 404)
 
 
 def test_a_missing_database_is_named_and_found_when_it_comes(
@@ -48,7 +49,7 @@ def test_another_schema_says_what_to_do(
 ) -> None:
     with sqlite3.connect(copied.path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
-    answer = browser(web_at(copied.path, copied.now, tmp_path)).get("/fleet.json")
+    answer = browser(web_at(copied.path, copied.now, tmp_path)).get("/api/v1/targets")
     assert answer.status_code == 503
     assert words in answer.json()["message"] + answer.json()["help"]
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import Recorded
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
-from web_cases import ANA, browser, send, web_at
+from web_cases import ANA, browser, send, view_of, web_at
 from web_fleet_cases import END, fired, fleet_database
 
 from driftwatch.model import Slo
@@ -56,12 +56,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
 
 
 def listed(client: TestClient, query: str = "") -> list[str]:
-    view = client.get(f"/fleet.json{query}").json()
+    view = client.get(f"/api/v1/targets{query}").json()
     return [row["target"].removesuffix(":8000") for row in view["rows"]]
 
 
 def test_the_worst_comes_first_and_what_is_unknown_has_its_reason(client: TestClient) -> None:
-    view = client.get("/fleet", headers={"Accept": "application/json"}).json()
+    view = client.get("/api/v1/targets").json()
     assert [(row["target"].removesuffix(":8000"), row["state"]) for row in view["rows"]] == [
         ("fires", "firing"),
         ("gone", "no data"),
@@ -130,7 +130,7 @@ def test_filter_sort_and_parts_stand_in_the_address(
     ],
 )
 def test_a_wrong_parameter_is_named(client: TestClient, query: str, words: str) -> None:
-    answer = client.get(f"/fleet.json{query}")
+    answer = client.get(f"/api/v1/targets{query}")
     assert (answer.status_code, answer.json()["status"]) == (400, 400)
     assert words in answer.json()["message"]
     assert "Not understood" in client.get(f"/fleet{query}").text
@@ -138,33 +138,33 @@ def test_a_wrong_parameter_is_named(client: TestClient, query: str, words: str) 
 
 def test_what_is_older_than_five_minutes_says_so(client: TestClient, tmp_path: Path) -> None:
     fleet_database(tmp_path / "old.db", ROWS[:1])
-    late = browser(web_at(tmp_path / "old.db", END + timedelta(minutes=6), tmp_path))
-    (row,) = late.get("/fleet.json").json()["rows"]
-    paths = ("/fleet", row["pool_path"], row["target_path"], "/incidents", "/rules")
+    web = web_at(tmp_path / "old.db", END + timedelta(minutes=6), tmp_path)
+    late = browser(web)
+    (row,) = late.get("/api/v1/targets").json()["rows"]
+    paths = ("/fleet", row["pool_path"], row["target_path"], "/incidents")
     for path in paths:
         assert "6 min ago: does driftwatch run?" in late.get(path).text, path
         for state in ("in target", "as its baseline"):
             assert f'">{state}</span>' not in late.get(path).text, path
     assert "does driftwatch run?" not in client.get("/fleet").text
-    view = late.get("/fleet.json").json()
+    view = late.get("/api/v1/targets").json()
     assert view["rows"][0]["state"] == "no data"
     assert view["unknown"][0]["name"] == "driftwatch run wrote no minute in the last 5 min"
-    target = late.get(f"{row['target_path']}.json").json()
+    target = view_of(web, row["target_path"])
     assert (target["is_stale"], target["state"]) == (True, "no data")
-    assert late.get(f"{row['pool_path']}.json").json()["states"] == [
-        {"state": "no data", "servers": 1}
-    ]
+    pool = view_of(web, row["pool_path"])
+    assert pool["states"] == [{"state": "no data", "servers": 1}]
 
 
 def test_the_first_screen_says_what_to_do_about_a_page_that_nobody_has(
     web: Web, firing: Recorded
 ) -> None:
     client = browser(web)
-    (first,) = client.get("/fleet.json").json()["untaken"]
+    (first,) = client.get("/api/v1/targets").json()["untaken"]
     assert first["path"] == f"/incidents/{firing.incident_id}"
-    assert first["text"].startswith("host:8000: first token takes 2.5 s, all of it queueing. Set")
+    assert first["text"].startswith("host:8000: first token takes 2.5 s, all of it queueing.")
     send(client, first["path"], "acknowledge", ANA)
-    assert client.get("/fleet.json").json()["untaken"] == []
+    assert client.get("/api/v1/targets").json()["untaken"] == []
 
 
 def test_in_target_is_the_worse_of_both_latencies(tmp_path: Path) -> None:
@@ -180,9 +180,8 @@ def test_in_target_is_the_worse_of_both_latencies(tmp_path: Path) -> None:
     ]
     fleet_database(tmp_path / "both.db", rows)
     plan = replace(plan_of_rules(()), pools=(Pool("p", slo=Slo(1.0, 0.05, 0.95)),))
-    client = browser(web_at(tmp_path / "both.db", END, tmp_path, plan=plan))
-    pages = (client.get("/fleet.json").json(), client.get("/pools/p.json").json())
-    for page in pages:
+    web = web_at(tmp_path / "both.db", END, tmp_path, plan=plan)
+    for page in (view_of(web, "/fleet"), view_of(web, "/pools/p")):
         shares = {row["target"][:-2]: row["in_target_ratio"]["value"] for row in page["rows"]}
         assert shares == {"slow": 0.5, "fast": 1.0, "alone": 1.0}
         # of both the bound is the same one's: TTFT's is higher

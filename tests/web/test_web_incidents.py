@@ -23,7 +23,7 @@ def listed(web: Web, opened: Callable[[], Store], firing: Recorded) -> Callable[
     client = browser(web)
 
     def get(**query: str) -> Any:
-        answer = client.get("/incidents.json", params=query)
+        answer = client.get("/api/v1/incidents", params=query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -14,7 +14,7 @@ def test_the_fleet_shows_the_worst_first_and_why_something_is_unknown(
     client = browser(web)
     page = client.get("/fleet")
     assert page.status_code == 200
-    view = client.get("/fleet.json").json()
+    view = client.get("/api/v1/targets").json()
     (row,) = view["rows"]
     assert (row["state"], row["incident"]) == ("firing", firing.incident_id)
     assert row["speed_at_equal_load_ratio"]["value"] is None
@@ -26,7 +26,7 @@ def test_an_incident_has_its_page_its_path_and_its_deliveries(web: Web, firing: 
     client = browser(web)
     page = client.get(f"/incidents/{firing.incident_id}")
     assert page.status_code == 200
-    view = client.get(f"/incidents/{firing.incident_id}.json").json()
+    view = client.get(f"/api/v1/incidents/{firing.incident_id}").json()
     assert [one["receiver"] for one in view["deliveries"]] == ["oncall"]
     assert view["path"][0]["answer"] == "yes"
     assert client.get(f"/incidents/{firing.incident_id[:6]}").status_code == 200

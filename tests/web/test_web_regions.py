@@ -72,7 +72,7 @@ def _process(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def _rows(address: str) -> dict[str, dict[str, Any]]:
     began = time.monotonic()
-    answer = httpx.get(f"{address}/fleet.json")
+    answer = httpx.get(f"{address}/api/v1/targets")
     assert time.monotonic() - began < 2.0  # no page waits for a region
     assert answer.status_code == 200
     assert [row["target"] for row in answer.json()["rows"]] == ["own:1"]
@@ -123,7 +123,7 @@ class Other(LoopbackServer):
     answer = Answer(200, "{}")
 
     def judge(self, request: Request) -> Answer:
-        assert request.path.startswith("/fleet.json?size=200")
+        assert request.path.startswith("/api/v1/targets?size=200")
         return self.answer
 
 

@@ -40,7 +40,7 @@ def _view(client: TestClient, path: str) -> Any:
 
 
 def test_the_archive_lists_the_newest_week_first(client: TestClient) -> None:
-    view = _view(client, "/reports.json")
+    view = _view(client, "/api/v1/reports")
     assert [row["week"] for row in view["rows"]] == ["2026-W47", "2026-W46", "2026-W40"]
     assert view["rows"][0]["title"] == "Week 47, Mon 16 – Sun 22 Nov 2026 UTC"
     assert view["newest"]
@@ -48,7 +48,7 @@ def test_the_archive_lists_the_newest_week_first(client: TestClient) -> None:
 
 
 def test_a_report_has_the_texts_of_its_document(client: TestClient) -> None:
-    view = _view(client, "/reports/2026-W47.json")
+    view = _view(client, "/api/v1/reports/2026-W47")
     lines = {line["label"]: tuple(line["texts"]) for line in view["top"]}
     assert {label: tuple(texts) for label, texts in sections(view["document"])}.items() >= (
         lines.items()
@@ -60,7 +60,7 @@ def test_a_report_has_the_texts_of_its_document(client: TestClient) -> None:
 
 
 def test_a_report_has_the_drawings_of_its_file(client: TestClient) -> None:
-    document = _view(client, "/reports/2026-W47.json")["document"]
+    document = _view(client, "/api/v1/reports/2026-W47")["document"]
     html = client.get("/reports/2026-W47").text
     assert "week" in {key for key, plots in plots_of(document).items() if plots}
     for plots in plots_of(document).values():
@@ -75,7 +75,7 @@ def test_names_of_a_report_are_escaped(client: TestClient) -> None:
 
 
 def test_a_report_of_another_version_shows_its_summary_and_why_no_more(client: TestClient) -> None:
-    view = _view(client, "/reports/2026-W40.json")
+    view = _view(client, "/api/v1/reports/2026-W40")
     assert (view["sections"], bool(view["reason"])) == ([], True)
     assert "of &lt;b&gt; before" in client.get("/reports/2026-W40").text
 

@@ -32,7 +32,7 @@ def page(firing: Recorded) -> str:
 
 def test_every_answer_has_the_headers_of_a_page_without_script(web: Web, page: str) -> None:
     client = browser(web)
-    for path in ("/fleet", page, f"{page}.json", "/nowhere", "/openapi.json", "/"):
+    for path in ("/fleet", page, f"/api/v1{page}", "/nowhere", "/"):
         answer = client.get(path)
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS, path
         assert "script-src" not in answer.headers["Content-Security-Policy"]
@@ -145,7 +145,7 @@ def test_a_token_that_cannot_be_used_stops_nobody_from_looking(
     session = f"{name}.{int(web.clock.now().timestamp())}"
     signed = hmac.new(key, f"session\n{session}".encode(), hashlib.sha256).hexdigest()
     stranger.cookies.set("driftwatch_session", f"{session}.{signed}")
-    for path in ("/fleet", "/fleet.json", page, "/sign-in", "/nowhere"):
+    for path in ("/fleet", "/api/v1/targets", page, "/sign-in", "/nowhere"):
         answer = stranger.get(path)
         assert answer.status_code == (404 if path == "/nowhere" else 200), answer.text
         assert "Eve X" not in answer.text
@@ -198,7 +198,7 @@ def test_a_session_ends_after_twelve_hours(web: Web, page: str) -> None:
 
 def test_what_a_person_saw_is_kept_by_no_cache(web: Web, page: str) -> None:
     client = browser(web)
-    for path in ("/fleet", page, f"{page}.json", "/sign-in", "/nowhere", "/openapi.json"):
+    for path in ("/fleet", page, f"/api/v1{page}", "/sign-in", "/nowhere"):
         answer = client.get(path, headers=ANA)
         assert answer.headers["Cache-Control"] == "no-store", path
         assert "ETag" not in answer.headers

@@ -1,4 +1,4 @@
-"""Parts of a target's page: spans, what is usual, changes, latency by batch, memory or compute."""
+"""Parts of a target's page: spans, what is usual, changes, plots."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.model import Serving
-from driftwatch.recommend.traffic.observed import Server
-from driftwatch.web.latency_bands import latency_bands
 from driftwatch.web.page import Link
-from driftwatch.web.step_bound import step_bound
 from driftwatch.web.target_minutes import SCHEMA, changes, spans, usual, width_of
 from driftwatch.web.target_plots import target_plots
 from driftwatch.web.target_view import (
     Change,
     Episode,
-    LatencyBand,
-    LatencyQuantile,
     LengthShares,
     Recent,
     Signals,
@@ -30,7 +24,6 @@ from driftwatch.web.target_view import (
 
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-EDGES = [0.01, 0.02, 0.05, float("inf")]
 
 
 def rows(count: int, **columns: Any) -> pl.DataFrame:
@@ -45,8 +38,6 @@ def rows(count: int, **columns: Any) -> pl.DataFrame:
         "generation_tokens_total": 6000.0,
         "itl_seconds_count": 1900.0,
         "ttft_seconds_count": 100.0,
-        "itl_seconds_buckets": [[0.0, 1000.0, 1900.0, 1900.0]] * count,
-        "itl_seconds_edges": [EDGES] * count,
         **columns,
     }
     full = {n: v if isinstance(v, list) else [v] * count for n, v in plain.items()}
@@ -99,43 +90,6 @@ def test_what_changed_is_named_with_its_numbers() -> None:
     ]
 
 
-def test_latency_is_of_rows_of_one_batch_and_of_the_usual_buckets() -> None:
-    minutes = rows(
-        4,
-        forward_passes=[100.0, 100.0, 1000.0, None],
-        itl_seconds_buckets=[
-            [0.0, 1000.0, 1900.0, 1900.0],
-            [5.0, 5.0],
-            [0.0, 0.0, 0.0, 19.0],
-            [9.0, 9.0, 9.0, 9.0],
-        ],
-        itl_seconds_edges=[EDGES, [1.0, float("inf")], EDGES, EDGES],
-    )
-    small, large = latency_bands(minutes)
-    assert (small.low, small.high, small.latencies) == (2.0, 4.0, ())  # 19 are too few
-    assert (large.low, large.mean, large.seconds) == (16.0, 20.0, 120.0)
-    median = large.latencies[0]
-    assert (median.name, median.q, median.lower, median.upper) == ("itl_seconds", 0.5, 0.01, 0.02)
-    assert median.seconds == pytest.approx(0.0195)
-
-
-def test_a_small_batch_is_bound_by_memory_and_prefill_by_compute() -> None:
-    server = Server(serving=Serving(), model="llama-3.1-8b", gpu="H100-80GB")
-    now = {"requests_per_forward_pass": 16.0, "prompt_tokens_mean": 500.0}
-    decoding = step_bound(server, {**now, "tokens_per_forward_pass": 16.0}, {})
-    assert (decoding.bound, decoding.reason) == ("memory", None)
-    # 16 GB of weights at 3.35 TB/s
-    assert decoding.memory_seconds == pytest.approx(0.0045, rel=0.15)
-    filled = step_bound(server, {**now, "tokens_per_forward_pass": 2064.0}, {})
-    assert filled.bound == "compute"
-    assert filled.compute_seconds is not None and decoding.compute_seconds is not None
-    assert filled.compute_seconds > 50 * decoding.compute_seconds
-    unknown = step_bound(server, now, {"tokens_per_forward_pass": "no steps are counted"})
-    assert unknown.reason == "tokens_per_forward_pass: no steps are counted"
-    nameless = step_bound(Server(serving=Serving()), {**now, "tokens_per_forward_pass": 16.0}, {})
-    assert nameless.reason is not None and nameless.reason.startswith("model unknown")
-
-
 def test_plots_of_a_busy_day_are_small_and_say_what_they_found() -> None:
     ends = [T0 + at * MINUTE for at in range(1, 181)]
     span = {name: 1234.5678 for name in Span.model_fields if name != "end"}
@@ -158,10 +112,6 @@ def test_plots_of_a_busy_day_are_small_and_say_what_they_found() -> None:
         episodes=tuple(incidents),
         changes=tuple(Change(at=at, what="restart, <b>") for at in ends[:40]),
     )
-    quantiles = tuple(
-        LatencyQuantile(latency="itl_seconds", q=q, seconds=q / 50, lower=0.0, upper=1.0)
-        for q in (0.5, 0.95, 0.99)
-    )
     view = TargetView.model_construct(
         since=T0,
         until=ends[-1],
@@ -177,15 +127,6 @@ def test_plots_of_a_busy_day_are_small_and_say_what_they_found() -> None:
                 baseline_requests=1000.0,
             ),
         ),
-        latencies=(
-            LatencyBand(
-                from_requests=16.0,
-                to_requests=32.0,
-                requests_mean=20.0,
-                seconds=60.0,
-                quantiles=quantiles,
-            ),
-        ),
     )
     plots = target_plots(view)
     assert max(len(one.svg) for one in plots.values()) <= 10_000
@@ -194,6 +135,5 @@ def test_plots_of_a_busy_day_are_small_and_say_what_they_found() -> None:
     assert batch.title == found
     assert "<b>" not in batch.svg and "restart, &lt;b&gt;" in batch.svg
     assert 'class="stripe' in batch.svg and 'class="band c4' in batch.svg
-    assert plots["latency"].title == "Inter-token latency by batch: p95 19 ms at 20 requests a step"
     assert len(plots["lengths"].rows) == 45
     assert plots["prompt_tokens"].rows[-1] == ("over 100", "10.0", "40.0")

@@ -13,11 +13,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from starlette.routing import compile_path
 from starlette.testclient import TestClient
 
 from driftwatch.clock import ManualClock
 from driftwatch.database_place import place_of
-from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.settings.web import ProxySettings, WebSettings
@@ -25,9 +25,9 @@ from driftwatch.web.app import application
 from driftwatch.web.context import Web
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
-from driftwatch.web.forecast import Forecast
-from driftwatch.web.forecast_process import LIMIT_SECONDS, Job, in_this_process, simulate
+from driftwatch.web.page import Visit
 from driftwatch.web.people import People
+from driftwatch.web.registry import pages
 from driftwatch.web.server import server_of
 
 TOKEN = "correct-horse-battery-staple"
@@ -35,8 +35,6 @@ ANA, BEN = {"X-Forwarded-User": "Ana"}, {"X-Forwarded-User": "Ben"}
 BEARER = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
 # what stands in a page's path, for the walk over every page
 VARIABLES: dict[str, str] = {
-    "alert": "LengthDrift",
-    "forecast_id": "20261121083000-0a1b2c3d",
     "pool": "tiny-llama",
     "target": "host:8000",
     "week": "2026-W47",
@@ -53,17 +51,13 @@ def web_at(
     addresses = settings.pop("proxy_addresses", ("10.0.0.7",))
     proxy = ProxySettings.model_validate({"addresses": addresses})
     external_url = settings.pop("external_url", None)
-    limit_seconds = settings.pop("limit_seconds", LIMIT_SECONDS)
-    tasks = settings.pop("tasks", None)
     own = WebSettings.model_validate({"hosts": ["testserver"], **settings})
     numbers = count(1)
     plan = plan_of_rules(()) if plan is None else plan
-    opened = WebDatabase(place_of(database))
     return Web(
         settings=own,
         plan=plan,
-        database=opened,
-        tasks=tasks or in_this_process(opened.writer, plan, limit_seconds),
+        database=WebDatabase(place_of(database)),
         people=People(token_file, proxy, b"a secret of this test, 32 bytes"),
         clock=ManualClock(now),
         nonce=lambda: f"nonce-{next(numbers):020}",
@@ -114,19 +108,13 @@ def send(client: TestClient, page: str, form: str, person: Mapping[str, str], **
     return client.post(f"{page}/{form}", data=data, headers=dict(person))
 
 
-def keep_forecast(web: Web, incident_id: str, key: TargetKey, at: datetime) -> None:
-    """A forecast as its process makes it, under the id of VARIABLES."""
-    forecast_id, what_if = VARIABLES["forecast_id"], {"max_num_seqs": 64.0, "replicas": 2.0}
-    forecast = Forecast(
-        forecast_id=forecast_id,
-        incident_id=incident_id,
-        target=key.text,
-        by="Ana",
-        at=at,
-        traffic_until=at,
-        what_if=what_if,
-        state="waiting",
-    )
-    answer = simulate(Job(web.database.place, web.plan, key, forecast))
-    document = answer.model_dump_json().encode()
-    web.database.writer().keep_forecast(forecast_id, document)
+def view_of(web: Web, path: str, **query: str) -> Any:
+    """What a page shows, as JSON; also of pages that the API does not have."""
+    for page in pages():
+        found = compile_path(page.path)[0].match(path)
+        if found is not None:
+            wanted = page.query.model_validate(query)
+            store, now = web.database.reader(), web.clock.now()
+            view = page.load(Visit(web, store, now, found.groupdict(), wanted))
+            return view.model_dump(mode="json")
+    raise AssertionError(f"no page {path}")

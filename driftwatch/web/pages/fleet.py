@@ -30,6 +30,7 @@ from driftwatch.web.paths import pool_path, target_path
 from driftwatch.web.regions import Region
 
 PATH = "/fleet"
+LOAD_COMPUTED = BY_NAME["utilization_ratio"].disabled_by
 _REASONS, _POOLS, _REASON_LENGTH, _POOLS_OF_REGION = 5, 200, 160, 20
 
 
@@ -161,11 +162,11 @@ def load(visit: Visit) -> FleetView:
         unknown=_by_reason(whys),
         untaken=first_lines_of(visit.store.with_pages(untaken(incidents))),
         pools=tuple(fleet.pools)[:_POOLS],
-        rows=tuple(_row(one, fleet) for one in rows),
+        rows=tuple(fleet_row(one, fleet) for one in rows),
         part=part,
         query=query,
         is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != FleetQuery(),
-        load_computed=BY_NAME["utilization_ratio"].disabled_by,
+        load_computed=LOAD_COMPUTED,
         regions=tuple(map(_region, visit.web.regions.current)),
         sorts={name: address(PATH, base, sort=name) for name in _SORTS},
     )
@@ -270,7 +271,8 @@ _SORTS: dict[str, Callable[[Entry], Any]] = {
 }
 
 
-def _row(one: Entry, fleet: Fleet) -> FleetRow:
+def fleet_row(one: Entry, fleet: Fleet) -> FleetRow:
+    """One target as a row of the table."""
     row = fleet.rows.row(one.at, named=True) if fleet.rows.width else {}
     reason_of = {} if one.state == "no data" else reasons(row)
     silent = one.why or "unknown"
@@ -309,4 +311,4 @@ def _row(one: Entry, fleet: Fleet) -> FleetRow:
     )
 
 
-PAGE = Page(PATH, "Fleet", "fleet.html", FleetView, load, FleetQuery, place=1)
+PAGE = Page(PATH, "Fleet", "fleet.html", FleetView, load, FleetQuery, place=1, api="/targets")

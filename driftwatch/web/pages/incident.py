@@ -98,7 +98,6 @@ def load(visit: Visit) -> IncidentView:
         mark=_mark(visit, incident),
         verification=_verification(page, visit.now),
         change=change_texts(page),
-        forecasts=forecast_links(actions),
         silencing=" ".join(matcher.text for matcher in silencing(incident)),
         may_acknowledge=incident.state == "firing",
         news=_news(visit.query.after, incident, visit.person, is_held=bool(holding)),
@@ -293,18 +292,6 @@ def _action(one: Action) -> ActionRow:
     )
 
 
-def forecast_links(actions: Sequence[Action]) -> tuple[Link, ...]:
-    """The forecasts that people asked for, the newest first."""
-    forecasts = [one for one in actions if one.action == "forecast" and one.subject is not None]
-    return tuple(
-        Link(
-            text=f"{clean(one.comment)}, {clean(one.by)} {_utc(one.at)}",
-            path=f"{incident_path(one.incident_id or '')}/what-if/{one.subject}",
-        )
-        for one in reversed(forecasts[-_MOST_MEMBERS:])
-    )
-
-
 def _mark(visit: Visit, incident: Incident) -> Marked | None:
     mark = visit.store.marks([incident.id]).get(incident.id)
     if mark is None:
@@ -321,4 +308,4 @@ def _verification(page: Mapping[str, Any], now: datetime) -> str | None:
     return clean(outcome_line(document, now.date()))
 
 
-PAGE = Page(PATH, "Incident", "incident.html", IncidentView, load, IncidentQuery)
+PAGE = Page(PATH, "Incident", "incident.html", IncidentView, load, IncidentQuery, api=PATH)

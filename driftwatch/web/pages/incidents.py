@@ -14,7 +14,7 @@ from driftwatch.notify.state_words import opening
 from driftwatch.web.listed_incidents import Wanted
 from driftwatch.web.page import Page, Part, View, Visit
 from driftwatch.web.pages.incident import incident_path, state_of, target_text
-from driftwatch.web.paging import Paged, Slice, address, sliced
+from driftwatch.web.paging import Paged, Slice, sliced
 
 PATH = "/incidents"
 _MOST_POOLS, _LONGEST = 200, 160
@@ -89,11 +89,6 @@ def load(visit: Visit) -> IncidentsView:
     )
 
 
-def incidents_path(**filters: object) -> str:
-    """Where the list with these filters is."""
-    return address(PATH, IncidentsQuery(), **filters)
-
-
 def _row(incident: Incident) -> IncidentRow:
     pool = incident.target.get("pool")
     return IncidentRow(
@@ -118,4 +113,6 @@ def _headline(page: Mapping[str, Any] | None) -> str | None:
     return cut(clean(page["summary"].removeprefix(opening(page)).lstrip()), _LONGEST)
 
 
-PAGE = Page(PATH, "Incidents", "incidents.html", IncidentsView, load, IncidentsQuery, place=2)
+PAGE = Page(
+    PATH, "Incidents", "incidents.html", IncidentsView, load, IncidentsQuery, place=2, api=PATH
+)

@@ -1,4 +1,4 @@
-"""A pool: its servers over the same minutes, the one answer for all, what is not judged yet."""
+"""A pool: its servers, the one answer for all, what is not judged yet."""
 
 from __future__ import annotations
 
@@ -27,38 +27,12 @@ from driftwatch.web.open_answers import (
     pending_of,
 )
 from driftwatch.web.page import Link, NotFound, Page, Part, View, Visit
-from driftwatch.web.pages.fleet import Measurement, entries_of, in_target
+from driftwatch.web.pages.fleet import LOAD_COMPUTED, FleetRow, entries_of, fleet_row
 from driftwatch.web.paging import Paged, Slice, part_of
-from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path, target_path
-from driftwatch.web.side_by_side import MEANS, side_by_side
+from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path
 
 _BASELINES, _REASONS, _REASON_LENGTH = 20, 8, 160
 _NOBODY = "no scrape in these minutes"
-_COLUMNS = (
-    *("requests_per_forward_pass", "tokens_per_second_per_gpu", "prompt_tokens_mean"),
-    *("generation_tokens_mean", "batch_assembly_wait_seconds", "ttft_seconds_mean"),
-)
-
-
-class Server(Part):
-    """One server of the pool, over the same minutes as the others."""
-
-    target: str
-    path: str
-    state: str
-    why: str | None = Field(description="why the state is unknown")
-    minutes: int = Field(description="of these with a scrape")
-    changed: bool = Field(description="whether it restarted, or a knob changed, in these minutes")
-    speed_at_equal_load_ratio: Measurement
-    in_target_ratio: Measurement = Field(
-        description="share of requests of 10 min, the worse of both"
-    )
-    requests_per_forward_pass: Measurement
-    tokens_per_second_per_gpu: Measurement
-    prompt_tokens_mean: Measurement
-    generation_tokens_mean: Measurement
-    batch_assembly_wait_seconds: Measurement
-    ttft_seconds_mean: Measurement
 
 
 class BaselineOf(Part):
@@ -100,8 +74,7 @@ class PoolView(View):
     pool: str
     servers: int
     states: tuple[StateCount, ...]
-    since: datetime | None = Field(description="start of the minutes side by side")
-    until: datetime | None = Field(description="their end; null: no minute is stored")
+    until: datetime | None = Field(description="of the newest minute; null: none is stored")
     is_stale: bool = Field(description="whether that is more than 5 minutes ago")
     answer: OpenAnswer | None = Field(description="what its worst open incident says")
     incidents: tuple[Link, ...] = Field(description="open ones that fired, worst first")
@@ -109,8 +82,9 @@ class PoolView(View):
     without_baseline: int = Field(description="servers that no baseline is in force for")
     baselines: tuple[BaselineOf, ...] = Field(description="the newest ones")
     not_judged: tuple[NotJudged, ...]
-    rows: tuple[Server, ...]
+    rows: tuple[FleetRow, ...]
     part: Slice
+    load_computed: str = Field(description="when the load of capacity is computed")
     grafana: str | None
 
 
@@ -130,7 +104,6 @@ def load(visit: Visit) -> PoolView:
     mine = of_pool(incidents, name)
     counts = Counter(one.state for one in entries)
     until = fleet.end
-    since = None if until is None else until - LOOKED_BACK
     return PoolView(
         title=f"Pool {cut(clean(name), 80)}",
         pool=name,
@@ -138,7 +111,6 @@ def load(visit: Visit) -> PoolView:
         states=tuple(
             StateCount(state=state, servers=counts[state]) for state in STATES if counts[state]
         ),
-        since=since,
         until=until,
         is_stale=fleet.is_stale(visit.now),
         answer=answer_of(visit.store.with_pages(fired(mine)[:1])),
@@ -147,11 +119,12 @@ def load(visit: Visit) -> PoolView:
         without_baseline=_without_baseline(entries, fleet),
         baselines=tuple(_baselines(visit, name)),
         not_judged=tuple(_not_judged(entries, fleet)),
-        rows=tuple(_servers(listed, fleet)),
+        rows=tuple(fleet_row(one, fleet) for one in listed),
         part=part,
+        load_computed=LOAD_COMPUTED,
         grafana=None
-        if since is None or until is None
-        else grafana_link(visit.web.settings.grafana, name, since, until),
+        if until is None
+        else grafana_link(visit.web.settings.grafana, name, until - LOOKED_BACK, until),
     )
 
 
@@ -164,51 +137,6 @@ def _row_of(one: Entry, fleet: Fleet) -> Mapping[str, Any]:
     """The newest minute of a target; empty where ten minutes have none."""
     has_minute = fleet.rows.width and one.row["end"] is not None
     return fleet.rows.row(one.at, named=True) if has_minute else {}
-
-
-def _servers(entries: Sequence[Entry], fleet: Fleet) -> Iterator[Server]:
-    means = side_by_side(fleet.minutes, [one.key for one in entries]).to_dicts()
-    for one, mean in zip(entries, means, strict=True):
-        row = _row_of(one, fleet)
-        reason_of = reasons(row) if row else {}
-        silent = cut(clean(one.why or _NOBODY), _REASON_LENGTH)
-
-        def measurement(
-            column: str,
-            value: float | None,
-            upper: float | None = None,
-            *,
-            why: Mapping[str, str] = reason_of,
-            silent: str = silent,
-        ) -> Measurement:
-            if value is not None:
-                return Measurement(value=value, upper=upper if upper and upper > value else None)
-            return Measurement(
-                value=None, reason=cut(clean(why.get(column, silent)), _REASON_LENGTH)
-            )
-
-        share = in_target(one.row)
-        worse = "tpot" if share is not None and row["ttft_in_target_10m_ratio"] != share else "ttft"
-        nothing = {
-            "prompt_tokens_mean": "no request finished in these minutes",
-            "generation_tokens_mean": "no request finished in these minutes",
-        }
-        idle = reason_of | (nothing if mean["minutes"] else {})
-        yield Server(
-            target=one.key.text,
-            path=target_path(one.key.text),
-            state=one.state,
-            why=one.why and cut(clean(one.why), _REASON_LENGTH),
-            minutes=mean["minutes"] or 0,
-            changed=bool(mean["changed"]),
-            speed_at_equal_load_ratio=measurement(
-                "speed_at_equal_load_ratio", row.get("speed_at_equal_load_ratio")
-            ),
-            in_target_ratio=measurement(
-                "slo_missed", share, row.get(f"{worse}_in_target_10m_upper_ratio")
-            ),
-            **{name: measurement(name, mean[name], why=idle) for name in _COLUMNS},
-        )
 
 
 def _baselines(visit: Visit, pool: str) -> Iterator[BaselineOf]:
@@ -289,4 +217,3 @@ def _unknowns(one: Entry, row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 PAGE = Page(POOL, "Pool", "pool.html", PoolView, load, PoolQuery)
-assert set(_COLUMNS) <= set(MEANS)  # noqa: S101 - columns of the table

@@ -159,4 +159,4 @@ def _table(
     )
 
 
-PAGE = Page(PATH, "Report of a week", "report.html", ReportView, load, plots=plots)
+PAGE = Page(PATH, "Report of a week", "report.html", ReportView, load, plots=plots, api=PATH)

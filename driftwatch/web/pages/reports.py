@@ -61,4 +61,4 @@ def report_path(week: str) -> str:
     return f"{PATH}/{week}"
 
 
-PAGE = Page(PATH, "Reports", "reports.html", ReportsView, load, Paged, place=8)
+PAGE = Page(PATH, "Reports", "reports.html", ReportsView, load, Paged, place=3, api=PATH)

@@ -1,4 +1,4 @@
-"""A target: its answer, lengths, signals on one time axis, latency by batch, limits."""
+"""A target: its answer, lengths, signals on one time axis, limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from driftwatch.notify.page import diagnosis_json
 from driftwatch.web.fleet_minutes import Fleet
 from driftwatch.web.fleet_states import concerning
 from driftwatch.web.incident_view import Line, PathStep
-from driftwatch.web.latency_bands import latency_bands
 from driftwatch.web.open_answers import answer_of, links_of, of_target, pending_of
 from driftwatch.web.page import Link, Moment, NotFound, Page, Query, Visit
 from driftwatch.web.pages.fleet import entries_of
@@ -29,7 +28,6 @@ from driftwatch.web.target_answer import (
     engine_line,
     fact_lines,
     limit_cells,
-    step_of,
     target_answer,
     window_line,
 )
@@ -47,8 +45,6 @@ from driftwatch.web.target_plots import target_plots
 from driftwatch.web.target_view import (
     Change,
     Episode,
-    LatencyBand,
-    LatencyQuantile,
     Recent,
     Signals,
     Span,
@@ -96,9 +92,8 @@ def load(visit: Visit) -> TargetView:
         **_no_data(visit, target, since, until, has_some=bool(len(scraped))),
         ranges=tuple(_ranges(target, until, visit)),
         **_answer_parts(visit, target, answer, open_ones, fleet),
-        **_measured(visit, target, answer),
+        **_measured(answer),
         signals=_signals(visit, target, answer, rows, (since, until)) if len(scraped) else None,
-        latencies=tuple(_latencies(scraped)),
         grafana=grafana_link(
             visit.web.settings.grafana,
             target.pool or "default",
@@ -184,7 +179,7 @@ def _answer_parts(
     }
 
 
-def _measured(visit: Visit, target: Target, answer: TargetAnswer) -> dict[str, Any]:
+def _measured(answer: TargetAnswer) -> dict[str, Any]:
     """What the ten minutes at the end of the range hold."""
     finding = answer.finding
     lengths = () if finding is None else tuple(length_shares(finding))
@@ -195,7 +190,6 @@ def _measured(visit: Visit, target: Target, answer: TargetAnswer) -> dict[str, A
         "path": _path(answer),
         "lengths": lengths,
         "without_lengths": None if lengths else _without_lengths(answer),
-        "step": step_of(visit.store, answer, visit.web.plan),
         "limits": () if finding is None else limit_cells(finding),
     }
 
@@ -248,22 +242,6 @@ def _recent(answer: TargetAnswer) -> Iterator[Recent]:
     if answer.finding is not None:
         for name in SIGNALS:
             yield Recent(signal=name, value=answer.finding.evidence.get(name))
-
-
-def _latencies(rows: pl.DataFrame) -> Iterator[LatencyBand]:
-    for band in latency_bands(rows):
-        yield LatencyBand(
-            from_requests=band.low,
-            to_requests=band.high,
-            requests_mean=band.mean,
-            seconds=band.seconds,
-            quantiles=tuple(
-                LatencyQuantile(
-                    latency=one.name, q=one.q, seconds=one.seconds, lower=one.lower, upper=one.upper
-                )
-                for one in band.latencies
-            ),
-        )
 
 
 PAGE = Page(TARGET, "Target", "target.html", TargetView, load, TargetQuery, plots=target_plots)
