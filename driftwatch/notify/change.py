@@ -38,7 +38,7 @@ def server_change(now: Verification, before: Change | None) -> ServerChange | No
         # by name: what of an inferred setting is known grows from minute to minute
         new = {name: values for name, values in change.what.items() if name not in before.what}
         change = replace(change, what=new)
-    if not change.what or change.kind == "A/B":
+    if not change.what:
         return None
     return ServerChange(TargetKey(now.instance, now.engine), now.pool, change, now.incident_id)
 

@@ -112,8 +112,6 @@ def _verified(material: Material) -> Iterator[dict[str, Any]]:
     )
     for one in material.verifications:
         closed = one.closed_at
-        if one.change.kind == "A/B":  # two servers that differ: nobody changed anything
-            continue
         if closed is None or not material.since <= closed < material.until:
             continue
         if standing(one, material.until) not in ("FAIL", "INCONCLUSIVE"):

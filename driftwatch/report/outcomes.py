@@ -35,8 +35,7 @@ def verifications_of(
     return [
         one
         for one in verifications
-        if one.change.kind != "A/B"
-        and one.change.at < until
+        if one.change.at < until
         and (
             one.incident_id in ids
             or (

@@ -175,7 +175,6 @@ def _cap_since(material: Material, pool: str) -> str | None:
         one.change
         for one in material.verifications
         if one.pool == pool
-        and one.change.kind != "A/B"
         and material.since <= one.change.at < material.until
         and "max_num_seqs" in one.change.what
     ]

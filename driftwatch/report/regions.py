@@ -96,7 +96,6 @@ def of_region(name: str, material: Material) -> Material:
                 instance=own(one.instance),
                 pool=own(one.pool),
                 incident_id=one.incident_id and own(one.incident_id),
-                against=one.against and own(one.against),
             )
             for one in material.verifications
         ],

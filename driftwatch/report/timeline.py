@@ -144,7 +144,7 @@ def _changes(material: Material, pool: str) -> Iterator[dict[str, Any]]:
     )
     for one in material.verifications:
         change = one.change
-        if one.pool != pool or change.kind == "A/B":
+        if one.pool != pool:
             continue
         if material.since <= change.at < material.until:
             text = f"{names[TargetKey(one.instance, one.engine)]}: {done_text([one])}"

@@ -1,4 +1,4 @@
-"""Verifications that a person asks for: of an open one, of two stretches, of two servers."""
+"""Verifications that a person asks for: of an open one, of two stretches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from driftwatch.verify.verdict import (
 )
 from driftwatch.verify.verification import Change, Verification
 
-# Two servers are compared over a day at most, as a change looks back a day.
-AGAINST = timedelta(hours=24)
+_LOOKS_BACK = timedelta(hours=24)
 
 
 def asked_now(
@@ -33,7 +32,7 @@ def asked_now(
     """
     key = TargetKey(opened.instance, opened.engine)
     # far enough back that the stretch before can be cut at an earlier change
-    minutes = past.minutes(key, opened.change.at - AGAINST, at)
+    minutes = past.minutes(key, opened.change.at - _LOOKS_BACK, at)
     before, after = minutes_of_change(minutes, opened.change.at, at)
     return verified(opened, before, after, at, slo=slo)
 
@@ -45,10 +44,9 @@ def compared(
     after: Window,
     slo: Slo | None,
     *,
-    other: Target | None = None,
     rows: pl.DataFrame | None = None,
 ) -> Verification:
-    """Two named stretches of one target, or of two servers: the other one is "before".
+    """Two named stretches of one target.
 
     Args:
         slo: latency targets; None = none are known.
@@ -58,15 +56,19 @@ def compared(
         NoVerdict: nothing is known of one of them.
     """
     minutes = []
-    for key, window in (((other or target).key, before), (target.key, after)):
-        minutes.append(past.minutes(key, window.start, window.end))
-        _something(key, minutes[-1], window)
+    for window in (before, after):
+        minutes.append(past.minutes(target.key, window.start, window.end))
+        _something(target.key, minutes[-1], window)
     difference = _between(minutes[0], minutes[1], rows)
-    if other is None:
-        opened = _opened(target, difference or Change("knobs", after.start, {}), after.start)
-    else:
-        change = Change("A/B", after.end, {} if difference is None else difference.what)
-        opened = _opened(target, change, after.end, other.key.text)
+    change = difference or Change("knobs", after.start, {})
+    opened = Verification(
+        id=verification_id(target.key, change),
+        instance=target.key.instance,
+        engine=target.key.engine,
+        pool=target.pool or "default",
+        change=change,
+        opened_at=after.start,
+    )
     stretches = minutes_of_stretches(
         minutes[0],
         minutes[1],
@@ -74,20 +76,6 @@ def compared(
         Stretch(after.start, after.end),
     )
     return verified(opened, *stretches, after.end, slo=slo)
-
-
-def _opened(
-    target: Target, change: Change, at: datetime, against: str | None = None
-) -> Verification:
-    return Verification(
-        id=verification_id(target.key, change, against),
-        instance=target.key.instance,
-        engine=target.key.engine,
-        pool=target.pool or "default",
-        change=change,
-        opened_at=at,
-        against=against,
-    )
 
 
 def _something(key: TargetKey, minutes: pl.DataFrame, window: Window) -> None:

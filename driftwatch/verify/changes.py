@@ -128,9 +128,9 @@ def _moved_as(change: Change, move: Mapping[str, Any]) -> bool:
     return step * (float(other) - float(one)) > 0
 
 
-def verification_id(target: TargetKey, change: Change, against: str | None = None) -> str:
+def verification_id(target: TargetKey, change: Change) -> str:
     """The id of the verification of a change: whose, and when."""
-    text = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), against or ""])
+    text = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), ""])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -12,14 +12,14 @@ from driftwatch.documents import Codec
 from driftwatch.verify.figures import SHARES
 
 Verdict = Literal["open", "PASS", "FAIL", "INCONCLUSIVE"]
-Kind = Literal["knobs", "release", "A/B"]
+Kind = Literal["knobs", "release"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What became different, and when."""
 
-    kind: Kind  # knobs or release changed on one server, or two servers that differ
+    kind: Kind
     at: datetime
     # name → (before, after) as text, "unknown" and "at least 53" among them
     what: Mapping[str, tuple[str, str]]
@@ -56,7 +56,6 @@ class Verification:
     # the advice's forecast that it is held against; None = nobody had advised it
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # whose page had advised it; None = none
-    against: str | None = None  # instance/engine of the other server of an A/B; None else
     notes: tuple[str, ...] = ()
     # bucket of the 99th percentile of the time between tokens after; None = unknown, or no upper
     # edge
@@ -104,15 +103,10 @@ VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE", "open")
 
 
 def track_record(verifications: Iterable[Verification]) -> TrackRecord:
-    """Verdicts and errors of forecasts.
-
-    ``verifications``: in order of their opening; an A/B is no change and is left out.
-    """
+    """Verdicts and errors of forecasts; ``verifications``: in order of their opening."""
     advised, others = (dict.fromkeys(VERDICTS, 0) for _ in range(2))
     missed: list[Missed] = []
     for verification in verifications:
-        if verification.change.kind == "A/B":
-            continue
         (others if verification.forecast is None else advised)[verification.verdict] += 1
         if verification.verdict != "open":
             missed += [

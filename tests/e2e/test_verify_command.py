@@ -76,8 +76,5 @@ def test_no_change_is_no_verdict(run: Any, slowed: Path) -> None:
 def test_usage(run: Any, slowed: Path) -> None:
     now = datetime(2026, 11, 21, 9, tzinfo=UTC)
     span = f"{(now - timedelta(hours=1)).isoformat()}..{now.isoformat()}"
-    for words in (("--before", span), ("--against", "x", "--before", span, "--after", span)):
-        said = run("verify", "--recording", slowed, *words)
-        assert type(said.exception).__name__ == "UsageError", said.output
-    same = run("verify", "host:8000", "--recording", slowed, "--against", "host:8000")
-    assert "with itself" in str(same.exception)
+    said = run("verify", "--recording", slowed, "--before", span)
+    assert type(said.exception).__name__ == "UsageError", said.output

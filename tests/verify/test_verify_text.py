@@ -20,24 +20,14 @@ FOUND = Verification(
     instance="b:8000",
     engine="0",
     pool="p",
-    change=Change("A/B", AT, {}),
+    change=Change("knobs", AT, {}),
     opened_at=AT,
     closed_at=AT,
     verdict="PASS",
     reason="TTFT mean improved",
     effects=(FASTER,),
     matched_minutes=(10, 11),
-    against="a:8000",
 )
-
-
-def test_two_servers_are_named_where_a_change_has_before_and_after() -> None:
-    text = "\n".join(one_in_full(FOUND, AT))
-    assert "figure\ta:8000\tb:8000\tdifference" in text
-    assert "10 min of a:8000 with 11 min of b:8000" in text
-    assert "before" not in text
-    own = "\n".join(one_in_full(replace(FOUND, against=None), AT))
-    assert "figure\tbefore\tafter\tdifference" in own
 
 
 def test_limits_beyond_the_mean_before_are_explained() -> None:
@@ -52,7 +42,7 @@ def test_an_output_without_utf_8_gets_signs_by_their_spelling(
     change = Change("knobs", AT, {"max_num_seqs": ("8", "64")})
     written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", written)
-    text = "\n".join(one_in_full(replace(FOUND, against=None, change=change), AT))
+    text = "\n".join(one_in_full(replace(FOUND, change=change), AT))
     assert "max_num_seqs 8 -> 64" in text and "-1.2...-0.80 s" in text
     assert "?" not in text
 
@@ -60,7 +50,7 @@ def test_an_output_without_utf_8_gets_signs_by_their_spelling(
 def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:
     small = Effect("ttft_seconds_mean", 0.018, 0.022, 0.0021, 0.0083, None, "seconds")
     wait = Effect("batch_assembly_wait_seconds", 0.02, 0.3, 0.0021, 0.4, None, "seconds")
-    found = replace(FOUND, against=None, effects=(small, wait), matched_minutes=(10, 11))
+    found = replace(FOUND, effects=(small, wait), matched_minutes=(10, 11))
     _, second, *_ = text = [*one_in_full(found, AT)]
     assert second == "b:8000: no known change at 05:00 UTC"
     rows = [line.split("\t") for line in text if "…" in line]
@@ -68,10 +58,10 @@ def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:
 
 
 def test_the_screens(golden: Callable[[str, str], None]) -> None:
-    """One in full (piped), two servers, the list, the track record; what a person reads."""
+    """One in full (piped), the list, the track record; what a person reads."""
     share = Effect("in_target_ratio", 0.42, 0.97, 0.5, 0.6, 0.95, "1")
     change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 41")})
-    kept = replace(FOUND, against=None, change=change, effects=(share, FASTER), forecast={"x": 1})
+    kept = replace(FOUND, change=change, effects=(share, FASTER), forecast={"x": 1})
     failed = replace(kept, id="ba9876543210", verdict="FAIL", reason="TTFT mean rose")
     late = [
         replace(
@@ -83,7 +73,6 @@ def test_the_screens(golden: Callable[[str, str], None]) -> None:
         failed,
     ]
     golden("verify/change.txt", "\n".join(one_in_full(late[0], AT)) + "\n")
-    golden("verify/servers.txt", "\n".join(one_in_full(FOUND, AT)) + "\n")
     golden(
         "verify/list.txt", "\n".join(listed([replace(FOUND, id="456789abcdef"), *late], AT)) + "\n"
     )

@@ -196,7 +196,7 @@ def test_another_process_goes_on_where_the_last_one_stopped(
 
 def test_a_document_gives_the_verification_back(rows: pl.DataFrame) -> None:
     _, told = _told(rows, 29, _around(rows))
-    found = replace(told[-1], forecast={"ttft_seconds": 0.08}, against=None)
+    found = replace(told[-1], forecast={"ttft_seconds": 0.08})
     assert VERIFICATION.value(VERIFICATION.document(found)) == found
     later = {**VERIFICATION.document(found), "schema_version": 99}
     with pytest.raises(DocumentError, match="schema version 99"):

@@ -39,11 +39,6 @@ _EVER = timedelta(days=400)
 @click.option("--before", type=Span(), help="Window before the change; needs --after.")
 @click.option("--after", type=Span(), help="Window after the change; the settings need not differ.")
 @click.option(
-    "--against",
-    metavar="OTHER",
-    help="Compare TARGET with this server in the window --after (default: the last 24 h).",
-)
-@click.option(
     "--record", is_flag=True, help="Print the track record: forecasts beside measurements."
 )
 @click.option("--slo", type=SloText(), help="Latency targets to judge by: ttft=1s,tpot=50ms.")
@@ -53,7 +48,6 @@ def command(
     target: str | None,
     before: Window | None,
     after: Window | None,
-    against: str | None,
     record: bool,
     slo: Slo | None,
     as_json: bool,
@@ -62,8 +56,7 @@ def command(
     """Say whether a change of a setting or a release worked, at matched traffic.
 
     Without TARGET: every verification of the last eight weeks. With it: the newest one of that
-    target. With --before and --after: those two windows. With --against: two servers. With
-    --recording: the changes in it.
+    target. With --before and --after: those two windows. With --recording: the changes in it.
 
     A list has id, verdict, time of the change, target and change; piped also when it closed, and
     the reason. Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE,
@@ -72,16 +65,14 @@ def command(
     from driftwatch.cli.verify.text import one_in_full, record_document, record_lines
     from driftwatch.verify.verification import VERIFICATION, track_record
 
-    if (before is None) != (after is None) and against is None:
+    if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
-    if before is not None and against is not None:
-        raise UsageError("--against compares two servers in one window: give --after alone")
-    options = _Options(target, before, after, against, history.at, slo)
+    options = _Options(target, before, after, history.at, slo)
     if history.is_stored:
         verifications = _of_store(options, record, history)
     else:
         verifications = _of_recording(options, history)
-    many = target is None and before is None and against is None
+    many = target is None and before is None
     if record:
         forecasts = track_record(verifications)
         _print(record_document(forecasts), record_lines(forecasts), as_json)
@@ -101,14 +92,13 @@ class _Options:
     target: str | None
     before: Window | None
     after: Window | None
-    against: str | None
     at: datetime | None
     slo: Slo | None
 
     @property
     def computed(self) -> bool:
-        """Stretches or servers are named: nothing stored answers."""
-        return self.before is not None or self.against is not None
+        """Two stretches are named: nothing stored answers."""
+        return self.before is not None
 
     def chosen(self, targets: Mapping[TargetKey, Target], name: str | None) -> Target:
         from driftwatch.pipeline.explain import target_named
@@ -120,21 +110,13 @@ class _Options:
         targets: Mapping[TargetKey, Target],
         past: PastMinutes,
         plan: Plan,
-        end: datetime,
         rows: pl.DataFrame | None,
     ) -> Verification:
-        """Named stretches, or two servers."""
-        from driftwatch.pipeline.explain import Window
-        from driftwatch.service.requested_verifications import AGAINST, compared
+        """The two named stretches."""
+        from driftwatch.service.requested_verifications import compared
 
         target = self.chosen(targets, self.target)
         slo = self.slo or configured_slo(plan, target)
-        if self.against is not None:
-            other = self.chosen(targets, self.against)
-            if other.key == target.key:
-                raise UsageError(f"{target.key.text} cannot be compared with itself")
-            window = self.after or Window(end - AGAINST, end)
-            return compared(target, past, window, window, slo, other=other, rows=rows)
         if self.before is None or self.after is None:
             raise UsageError("--before and --after belong together")
         return compared(target, past, self.before, self.after, slo, rows=rows)
@@ -163,7 +145,7 @@ def _of_recording(options: _Options, history: History) -> list[Verification]:
             baselines=history.pins_of_file(),
         )
     if options.computed:
-        return [options.compute(outcome.targets, outcome.past, plan, end, outcome.rows)]
+        return [options.compute(outcome.targets, outcome.past, plan, outcome.rows)]
     mine = list(outcome.verifications)
     if options.target is not None:
         key = options.chosen(outcome.targets, options.target).key
@@ -190,7 +172,7 @@ def _of_store(options: _Options, record: bool, history: History) -> list[Verific
         end = min(options.at or last, last)
         past, targets = PastMinutes(store=store), plan.assign(stored_targets(store))
         if options.computed:
-            return [options.compute(targets, past, plan, end, _rows(store, options, end))]
+            return [options.compute(targets, past, plan, _rows(store, options))]
         key = None if options.target is None else options.chosen(targets, options.target).key
         since = end - (_EVER if record or key is not None else _LISTED_FOR)
         rows = store.verifications(since, end + timedelta(seconds=1), key)
@@ -209,14 +191,11 @@ def _of_store(options: _Options, record: bool, history: History) -> list[Verific
         return verifications
 
 
-def _rows(store: Store, options: _Options, end: datetime) -> pl.DataFrame:
+def _rows(store: Store, options: _Options) -> pl.DataFrame | None:
     """Stored rows of what is compared, for what ran then."""
-    from driftwatch.service.requested_verifications import AGAINST
-
-    first = options.before or options.after
-    since = end - AGAINST if first is None else first.start
-    until = end if options.after is None else options.after.end
-    return store.past(since, until)
+    if options.before is None or options.after is None:
+        return None
+    return store.past(options.before.start, options.after.end)
 
 
 def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:

@@ -31,11 +31,8 @@ def target_of(verification: Verification) -> str:
 
 
 def changed_text(verification: Verification) -> str:
-    """What changed, or which server it is compared with."""
-    change = text_of(verification.change)
-    if verification.against is not None:
-        return f"compared with {verification.against}" + (f" ({change})" if change else "")
-    return change or "no known change"
+    """What changed."""
+    return text_of(verification.change) or "no known change"
 
 
 def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
@@ -47,46 +44,37 @@ def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
             yield encodable(line)
 
 
-# what a verdict says of a change, and of one server beside another
 _WORKED = {
-    ("PASS", False): "IT WORKED, same traffic before and after",
-    ("FAIL", False): "IT DID NOT WORK, same traffic before and after",
-    ("PASS", True): "better, same traffic on both",
-    ("FAIL", True): "worse, same traffic on both",
+    "PASS": "IT WORKED, same traffic before and after",
+    "FAIL": "IT DID NOT WORK, same traffic before and after",
 }
 
 
 def _lines(verification: Verification, now: datetime) -> Iterator[str]:
     document = VERIFICATION.document(verification)
-    effects, other = document["effects"], verification.against
+    effects = document["effects"]
     closed = verification.closed_at
     head = f"{verification.verdict}{'' if closed is None else f' {moment(closed, now.date())}'}: "
-    worked = _WORKED.get((verification.verdict, other is not None))
+    worked = _WORKED.get(verification.verdict)
     if worked is None or not effects:
         yield f"{head}{verification.reason}"
     else:
         yield f"{head}{worked}: {effect_text(effects[0])}"
-    since = f" at {moment(verification.change.at, now.date())}" if other is None else ""
-    yield f"{target_of(verification)}: {changed_text(verification)}{since}"
+    since = moment(verification.change.at, now.date())
+    yield f"{target_of(verification)}: {changed_text(verification)} at {since}"
     if worked is not None and effects:
         yield f"why: {verification.reason}"
-    if verification.forecast is None and other is None:
+    if verification.forecast is None:
         yield "forecast: none, driftwatch had not advised this change"
     # spelled before they are aligned
     rows = [tuple(map(encodable, _row(effect))) for effect in effects]
     if rows:
-        sides = ("before", "after") if other is None else (other, target_of(verification))
-        of = "" if other is None else "of "
-        minutes = [
-            f"{n} min {of}{side}"
-            for n, side in zip(verification.matched_minutes, sides, strict=True)
-        ]
-        stretches = " with ".join(minutes)
+        minutes_before, minutes_after = verification.matched_minutes
         yield (
-            f"compared: {stretches}, at the same lengths and load; means and the limits of their "
-            "difference"
+            f"compared: {minutes_before} min before with {minutes_after} min after, at the same "
+            "lengths and load; means and the limits of their difference"
         )
-        header = ("figure", *sides, "difference", "forecast")
+        header = ("figure", "before", "after", "difference", "forecast")
         if sys.stdout.isatty():
             yield from render(header, rows, width=_WIDTH)
         else:
