@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
 
 import click
 
@@ -70,10 +73,8 @@ def publish(answer: Answer, *, as_json: bool, plot: Path | None) -> None:
         for text in answer.details:
             _say(text)
     if plot is not None and (plots := answer.plots()):
-        from driftwatch.plots.plot import standalone
-
         try:
-            plot.write_text(standalone(answer.line, plots), encoding="utf-8")
+            plot.write_text(_svg_file(answer.line, plots), encoding="utf-8")
         except OSError as error:
             raise _unwritable(f"--plot {plot}", error) from error
 
@@ -95,6 +96,37 @@ def check_plot(path: Path | None) -> None:
         )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"--plot {path}: cannot be written", help_text="choose another folder")
+
+
+_COLOURS = (
+    "svg{--text:#1a1a1a;--line:#767676;--faint:#ddd;--c0:#0072b2;--c1:#b34700;--c2:#00795a;"
+    "--c3:#a0447c;--c4:#6b6b6b;background:#fff}"
+)
+_TITLE_LETTERS = 46  # of a line of a title, as wide as a drawing
+
+
+def _svg_file(title: str, plots: Sequence[Plot]) -> str:
+    """One SVG file: the title, and the drawings below it, each under its own finding."""
+    from driftwatch.plots.plot import WIDTH
+
+    css = (files("driftwatch.plots") / "plot.css").read_text(encoding="utf-8")
+    parts, y = [], 0.0
+    for number, text in enumerate((title, *(one.title for one in plots))):
+        for line in textwrap.wrap(clean(text), _TITLE_LETTERS):
+            y += 16.0
+            weight = "" if number else ' style="font-weight:600"'
+            parts.append(f'<text x="2" y="{y:.0f}"{weight}>{escape(line)}</text>')
+        y += 6.0
+        if number:
+            svg = str(plots[number - 1].svg)
+            height = float(svg.split('viewBox="', 1)[1].split('"', 1)[0].split()[-1])
+            place = f'<svg y="{y:.0f}" width="{WIDTH:.0f}" height="{height:.0f}" '
+            parts.append(svg.replace('<svg class="plot" ', place, 1))
+            y += height + 6.0
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="0 0 {WIDTH:.0f} {y:.0f}">'
+        f"<title>{escape(clean(title))}</title><style>{_COLOURS}{css}</style>{''.join(parts)}</svg>\n"
+    )
 
 
 def number(value: float | None, times: float = 1) -> str:

@@ -1,4 +1,4 @@
-"""``driftwatch plan``: memory, batch, speed and queue of one server before it runs."""
+"""``driftwatch plan``: memory, batch and speed of one server before it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.answer import Answer, check_plot, publish, seconds
+from driftwatch.cli.answer import Answer, check_plot, publish
 from driftwatch.cli.engine_options import (
     OUTPUT,
     batch_of,
@@ -19,7 +19,7 @@ from driftwatch.cli.engine_options import (
     option,
     with_all,
 )
-from driftwatch.cli.finite import COUNT, RATE, SECONDS, Finite
+from driftwatch.cli.finite import COUNT, SECONDS, Finite
 from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import count, figure, whole_percent
 
@@ -60,15 +60,13 @@ _HEADER = (
 @option("--max-model-len", COUNT, "Default: the model's.")
 @option("--block-size", COUNT, "Tokens of a KV block.", default=16)
 @lengths_options(256, "Take the lengths from this request log or trace.")
-@option("--rate", RATE, "Requests a second: simulate the queue, and print M/M/1's beside it.")
-@option("--ttft-seconds", SECONDS, "Target of the time to first token.")
 @option("--tpot-seconds", SECONDS, "Target of the time per output token.")
 @with_all(OUTPUT)
 def command(plot: Path | None, as_json: bool, **options: Any) -> int:
-    """How many requests fit a server's memory, how fast it is with them, and how many queue.
+    """How many requests fit a server's memory, and how fast it is with them.
 
     Memory and speed come from datasheets: an estimate before the server runs. Exit code 1: it does
-    not fit, no batch meets the target, or the rate is above what the server can do.
+    not fit, or no batch meets the target.
     """
     from driftwatch.lab.plan import is_problem, plan
 
@@ -145,8 +143,6 @@ def _question(
         max_model_len=longest,
         requests=requests.take(fits),
         measured_step_time=None if measured is None else parse_step_time(measured),
-        rate_per_second=options.pop("rate"),
-        seed=seed,
         **options,
     )
     return question, [*notes, *unused, *_assumed(question, int((~fits).sum()))]
@@ -162,13 +158,8 @@ def _assumed(question: Question, dropped: int) -> Iterator[str]:
         )
     if (requests.shared_prefix_tokens > 0).any() or (requests.cached_tokens > 0).any():
         yield (
-            "the file's common prefixes count in what is simulated (capacity, queue); the batch "
-            "table and the KV ceilings compute and hold every prompt whole"
-        )
-    if question.model.sliding is not None and question.rate_per_second:
-        yield (
-            f"{question.model.name} has sliding windows, the simulator does not: there its KV "
-            "cache fills earlier and is read for longer than it would"
+            "the batch table and the KV ceilings compute and hold every prompt whole, also where "
+            "the file has common prefixes"
         )
     if question.dtype_bytes < 2 and question.gpu.dense_tflops.fp8 is None:
         yield f"{question.gpu.name} has no fp8 units: the weights are fp8, it computes in 16 bit"
@@ -268,8 +259,6 @@ def _details(document: Mapping[str, Any]) -> Iterator[str]:
             f"No server was measured: a real one reaches {low:.2g} to {high:.2g} times these "
             f"tokens/s (55 to 95 % of the bandwidth, 35 to 85 % of the operations{links})."
         )
-    if document["queue"] is not None:
-        yield from _queue(document["queue"])
 
 
 def _memory(document: Mapping[str, Any]) -> Iterator[str]:
@@ -292,43 +281,6 @@ def _memory(document: Mapping[str, Any]) -> Iterator[str]:
         f"{' on each GPU' if split > 1 else ''}: {figure(kv['bytes_per_100_tokens'] / 1e6)} MB for "
         f"100 tokens, {figure(kv['bytes_per_2000_tokens'] / 1e6)} MB for 2,000 tokens."
     )
-
-
-def _queue(queue: Mapping[str, Any]) -> Iterator[str]:
-    rate, load = figure(queue["requests_per_second"]), queue["utilisation_ratio"]
-    if load is None:
-        yield "Load unknown: too few requests to measure a capacity."
-    else:
-        most = figure(queue["capacity_requests_per_second"])
-        yield f"Load {figure(100 * load)} % of capacity: {rate} of {most} requests/s (simulated)."
-        yield (
-            f"An M/M/1 queue of this capacity: wait {seconds(queue['mm1_wait_seconds'])}, time in "
-            f"the system {seconds(queue['mm1_time_seconds'])}."
-            if queue["mm1_wait_seconds"] is not None
-            else "An M/M/1 queue has no steady state at a load of 100 % or more: it grows without "
-            "end."
-        )
-    yield (
-        "A batch server is no M/M/1 queue: without batching "
-        f"({seconds(queue['request_alone_seconds'])} a request) its load would be "
-        f"{figure(100 * queue['one_at_a_time_utilisation_ratio'])} % of capacity."
-    )
-    if queue["replayed_queue_seconds_mean"] is None:
-        yield f"Simulated wait unknown: {queue['replayed_reason'] or 'no request finished'}."
-    else:
-        yield (
-            f"Simulated with {queue['replayed_requests']:,} requests: wait "
-            f"{seconds(queue['replayed_queue_seconds_mean'])}, TTFT mean "
-            f"{seconds(queue['replayed_ttft_seconds_mean'])}, p95 "
-            f"{seconds(queue['replayed_ttft_seconds_p95'])}."
-        )
-    if (spare := queue["wait_budget_seconds"]) is not None:
-        alone = seconds(queue["ttft_alone_seconds"])
-        target = seconds(spare + queue["ttft_alone_seconds"])
-        left = f"Left for queueing: {seconds(spare)} of" if spare >= 0 else "NO TIME LEFT OF"
-        yield f"{left} the TTFT target of {target}: prefill alone takes {alone}."
-    if queue["in_target_ratio"] is not None:
-        yield f"In target: {whole_percent(queue['in_target_ratio'])} of requests."
 
 
 def _plots(batches: Sequence[Mapping[str, Any]]) -> Sequence[Plot]:

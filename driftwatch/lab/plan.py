@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.lab import planning
 from driftwatch.lab.planning import Fits, Mix
 from driftwatch.simulate import intensity
-from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.demand import Measured, capacity_per_second, paced, simulate_demand
-from driftwatch.simulate.demand import single_queue as single
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
 from driftwatch.simulate.requests import Requests
@@ -42,10 +37,7 @@ class Question:
     block_size: int
     requests: Requests  # the mix, none longer than max_model_len
     measured_step_time: StepTime | None  # of a step; None = the roofline
-    rate_per_second: float | None  # offered
-    ttft_seconds: float | None  # target
     tpot_seconds: float | None  # target
-    seed: int  # of the arrivals
 
     def memory(self, split: int | None = None) -> MemoryPlan:
         """One GPU's memory, of ``split`` GPUs that share the model."""
@@ -134,21 +126,14 @@ def plan(question: Question) -> dict[str, Any]:
         "step_time_source": "roofline" if question.measured_step_time is None else "given",
         "batches": _batches(question, memory, fits),
         "tpot": _tpot(question, memory, fits),
-        "queue": None if question.rate_per_second is None else _queue(question, memory),
     }
 
 
 def is_problem(document: Document) -> bool:
-    """It does not fit, no batch meets the target, or the demand is above the capacity."""
-    if document.get("fits") is None or not document["max_model_len_fits"]:
+    """It does not fit, or no batch meets the target."""
+    if document["fits"] is None or not document["max_model_len_fits"]:
         return True
-    if (tpot := document["tpot"]) is not None and tpot["largest_batch"] is None:
-        return True
-    if (queue := document["queue"]) is None:
-        return False
-    over = queue["utilisation_ratio"] is not None and queue["utilisation_ratio"] >= 1
-    budget: float | None = queue["wait_budget_seconds"]
-    return over or (budget is not None and budget < 0)
+    return document["tpot"] is not None and document["tpot"]["largest_batch"] is None
 
 
 def _memory(plan: MemoryPlan) -> dict[str, Any]:
@@ -256,69 +241,4 @@ def _tpot(question: Question, memory: MemoryPlan, fits: Fits) -> dict[str, Any] 
         "limited_by": limit,
         "itl_seconds": itl(largest) if largest else None,
         "smallest_itl_seconds": itl(1),
-    }
-
-
-def _queue(question: Question, memory: MemoryPlan) -> dict[str, Any]:
-    """The load at a rate, the M/M/1 bound, the simulated wait, what the target leaves for it."""
-    mix, step_time, rate = question.mix, question.step_time(), question.rate_per_second or 0.0
-    server = SchedulerConfiguration(
-        max_num_seqs=question.max_num_seqs,
-        max_num_batched_tokens=question.max_num_batched_tokens,
-        num_gpu_blocks=memory.num_gpu_blocks,
-        block_size=question.block_size,
-        max_model_len=min(question.max_model_len, max(mix.longest, 1)),
-    )
-    server.check()
-    capacity = capacity_per_second(question.requests, server, step_time)
-    measured = simulate_demand(
-        paced(question.requests, rate, np.random.default_rng(question.seed)),
-        server,
-        step_time,
-        ttft_seconds=question.ttft_seconds,
-        tpot_seconds=question.tpot_seconds,
-    )
-    queue = None if capacity is None else single(rate, 1 / capacity)
-    prompt = max(1, round(mix.prompt_mean))
-    service = planning.prompt_alone_seconds(prompt, question.max_num_batched_tokens, step_time)
-    alone = service + (mix.generation_mean - 1) * step_time.seconds(0, 1, round(mix.context_mean))
-    reason = None
-    if queue is None:
-        reason = "too few requests to measure a capacity"
-    elif queue.wait_seconds is None:
-        reason = "no steady state: the rate is not below the capacity"
-    return {
-        "requests_per_second": rate,
-        "capacity_requests_per_second": capacity,
-        "reason": reason,
-        "utilisation_ratio": None if queue is None else queue.utilisation_ratio,
-        "mm1_wait_seconds": None if queue is None else queue.wait_seconds,
-        "mm1_time_seconds": None if queue is None else queue.time_seconds,
-        "one_at_a_time_utilisation_ratio": rate * alone,
-        "request_alone_seconds": alone,
-        "ttft_alone_seconds": service,
-        **_simulated(measured, overloaded=capacity is not None and rate >= capacity),
-        "wait_budget_seconds": None
-        if question.ttft_seconds is None
-        else question.ttft_seconds - service,
-    }
-
-
-def _simulated(measured: Measured, *, overloaded: bool) -> dict[str, Any]:
-    """What was measured; above the capacity its waits only say how long the simulation was."""
-    reason = None
-    if overloaded:
-        reason = "overloaded: the queue grows as long as requests come"
-    elif measured.ttft_seconds_p95 is None or measured.tpot_seconds_p95 is None:
-        reason = "too few requests finished"
-    hidden = ("queue_seconds_mean", "ttft_seconds_mean", "ttft_seconds_p95", "in_target_ratio")
-    waits = {name: None if overloaded else getattr(measured, name) for name in hidden}
-    return {
-        "replayed_requests": measured.requests,
-        "replayed_queue_seconds_mean": waits["queue_seconds_mean"],
-        "replayed_ttft_seconds_mean": waits["ttft_seconds_mean"],
-        "replayed_ttft_seconds_p95": waits["ttft_seconds_p95"],
-        "replayed_tpot_seconds_p95": measured.tpot_seconds_p95,
-        "replayed_reason": reason,
-        "in_target_ratio": waits["in_target_ratio"],
     }

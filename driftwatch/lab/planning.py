@@ -163,15 +163,6 @@ def hidden_tokens(prompt_tokens: Integers, prompts_a_step: float, hinge_tokens: 
     return hidden + max(0.0, beyond) * hinge_tokens
 
 
-def prompt_alone_seconds(prompt_tokens: int, budget_tokens: int, step_time: StepTime) -> float:
-    """One prompt in an empty server, in as many steps as the token budget makes of it."""
-    whole, rest = divmod(prompt_tokens, budget_tokens)
-    seconds = whole * step_time.seconds(budget_tokens, 0, 0) + (
-        step_time.seconds(rest, 0, 0) if rest else 0.0
-    )
-    return seconds + step_time.c4_seconds_per_prefill_pair * prompt_tokens * (prompt_tokens + 1) / 2
-
-
 def largest_batch(meets: Callable[[int], bool], most: int) -> int:
     """The largest batch up to ``most`` that meets a target which growing batches miss; 0: none."""
     if most < 1 or not meets(1):

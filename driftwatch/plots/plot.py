@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from textwrap import wrap
 from typing import Literal
 
 from markupsafe import Markup, escape
@@ -93,35 +91,6 @@ def plot(
     )
     texts = tuple(tuple(row) for row in rows)
     return Plot(title, Markup(svg), tuple(header), texts)  # noqa: S704 - texts are escaped
-
-
-_COLOURS = (
-    "svg{--text:#1a1a1a;--line:#767676;--faint:#ddd;--c0:#0072b2;--c1:#b34700;--c2:#00795a;"
-    "--c3:#a0447c;--c4:#6b6b6b;background:#fff}"
-)
-_TITLE_LETTERS = 46  # of a line of a title, as wide as a drawing
-
-
-def standalone(title: str, plots: Sequence[Plot]) -> str:
-    """One SVG file: the title, and the drawings below it, each under its own finding."""
-    css = (files("driftwatch.plots") / "plot.css").read_text(encoding="utf-8")
-    parts, y = [], 0.0
-    for number, text in enumerate((title, *(one.title for one in plots))):
-        for line in wrap(clean(text), _TITLE_LETTERS):
-            y += 16.0
-            weight = "" if number else ' style="font-weight:600"'
-            parts.append(f'<text x="2" y="{y:.0f}"{weight}>{escape(line)}</text>')
-        y += 6.0
-        if number:
-            svg = str(plots[number - 1].svg)
-            height = float(svg.split('viewBox="', 1)[1].split('"', 1)[0].split()[-1])
-            place = f'<svg y="{y:.0f}" width="{WIDTH:.0f}" height="{height:.0f}" '
-            parts.append(svg.replace('<svg class="plot" ', place, 1))
-            y += height + 6.0
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="0 0 {WIDTH:.0f} {y:.0f}">'
-        f"<title>{escape(clean(title))}</title><style>{_COLOURS}{css}</style>{''.join(parts)}</svg>\n"
-    )
 
 
 def thinned(series: Series, most: int = MOST_POINTS) -> Series:

@@ -112,31 +112,6 @@ def capacity_per_second(
     return float((high - low) / (ends[high] - ends[low]))
 
 
-@dataclass(frozen=True, slots=True)
-class SingleQueue:
-    """The M/M/1 queue: one server, exponential times (Kleinrock, "Queueing Systems" I, 3.2)."""
-
-    utilisation_ratio: float  # ρ = rate · service
-    service_seconds: float  # mean
-    wait_seconds: float | None  # ρ / (1 − ρ) · service; None where ρ ≥ 1: there is no steady state
-
-    @property
-    def time_seconds(self) -> float | None:
-        """In the system: service / (1 − ρ)."""
-        return None if self.wait_seconds is None else self.wait_seconds + self.service_seconds
-
-
-def single_queue(rate_per_second: float, service_seconds: float) -> SingleQueue:
-    """The M/M/1 queue of a rate and a mean service time.
-
-    >>> [round(single_queue(rate, 1.0).wait_seconds, 9) for rate in (0.8, 0.95)]
-    [4.0, 19.0]
-    """
-    ratio = rate_per_second * service_seconds
-    wait = ratio / (1 - ratio) * service_seconds if ratio < 1 else None
-    return SingleQueue(ratio, service_seconds, wait)
-
-
 def paced(requests: Requests, rate_per_second: float, rng: np.random.Generator) -> Requests:
     """The same requests in the same order as a Poisson stream of this rate."""
     return requests.at(np.cumsum(rng.exponential(1 / rate_per_second, len(requests))))

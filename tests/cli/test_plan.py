@@ -68,26 +68,10 @@ def test_a_time_per_token_names_its_batch_and_what_limits_it(run: Run) -> None:
     assert (capped["largest_batch"], capped["limited_by"]) == (64, "max_num_seqs")
 
 
-def test_one_law_for_every_figure_and_every_command(run: Run) -> None:
-    """What the batch table says of one request is what the queue says of one alone."""
+def test_the_step_time_is_the_roofline_at_max_num_seqs(run: Run) -> None:
     law = parse_step_time(document(run, *H100, *SHORT)["step_time"])
     same = roofline(gpu("H100"), model("llama-3.1-8b"), decode_batch=64)
     assert law.seconds(0, 64, 9000) == pytest.approx(same.seconds(0, 64, 9000), rel=1e-4)
-    found = document(run, *H100, *SHORT, "--length-cv", "0", "--rate", "1")
-    alone = found["batches"][0]
-    asked = found["queue"]["request_alone_seconds"] - found["queue"]["ttft_alone_seconds"]
-    assert asked == pytest.approx(39 * alone["decode_only_seconds"], rel=1e-3)
-
-
-def test_a_hinge_and_quadratic_attention_reach_the_closed_forms(run: Run) -> None:
-    # 300 tokens under a hinge of 512 cost nothing but the step
-    mix = ("--prompt-tokens", "300", "--generation-tokens", "40", "--length-cv", "0", "--rate", "1")
-    bare = (*H100, *mix, "--ttft-seconds", "0.015", "--step-time")
-    hinged = document(run, *bare, "0.01,4e-5,0,0,512")["queue"]
-    assert hinged["ttft_alone_seconds"] == pytest.approx(0.01)
-    assert document(run, *bare, "0.01,4e-5,0,0", code=1)["queue"]["wait_budget_seconds"] < 0
-    squared = document(run, *bare, "0.01,4e-5,0,0,512,1e-8")["queue"]
-    assert squared["ttft_alone_seconds"] == pytest.approx(0.01 + 1e-8 * 300 * 301 / 2)
 
 
 def test_common_prefixes_are_told(run: Run, tmp_path: Path) -> None:
@@ -175,34 +159,8 @@ def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
     assert any("longer than max_model_len" in note for note in short["notes"])
 
 
-def test_the_queue_at_a_rate(run: Run) -> None:
-    small = (*SHORT[:4], "--max-num-seqs", "16", "--ttft-seconds", "0.5")
-    capacity = document(run, *H100, *small, "--rate", "1")["queue"]["capacity_requests_per_second"]
-
-    def queue(share: float, code: int = 0) -> dict[str, Any]:
-        rate = f"{share * capacity:.4f}"
-        found: dict[str, Any] = document(run, *H100, *small, "--rate", rate, code=code)["queue"]
-        return found
-
-    half, full, over = queue(0.5), queue(0.95), queue(1.3, code=1)
-    assert half["utilisation_ratio"] == pytest.approx(0.5, rel=1e-3)
-    assert half["mm1_wait_seconds"] == pytest.approx(1 / capacity, rel=1e-3)
-    assert full["mm1_wait_seconds"] == pytest.approx(19 / capacity, rel=1e-2)
-    assert full["replayed_queue_seconds_mean"] > half["replayed_queue_seconds_mean"]
-    assert over["mm1_wait_seconds"] is None
-    assert over["replayed_queue_seconds_mean"] is over["in_target_ratio"] is None
-    assert over["replayed_reason"].startswith("overloaded")
-    assert half["in_target_ratio"] == 1.0
-    # a batch server serves many at once: one at a time it could not serve half its capacity
-    assert half["one_at_a_time_utilisation_ratio"] > 1
-    assert half["wait_budget_seconds"] == pytest.approx(0.5 - half["ttft_alone_seconds"])
-    code, out, _ = run(*H100, *small, "--rate", str(2 * capacity))
-    assert code == 1
-    assert "no steady state" in out
-
-
 def test_the_same_command_prints_the_same_bytes(run: Run) -> None:
-    asked = (*H100, *SHORT, "--rate", "5", "--json")
+    asked = (*H100, *SHORT, "--json")
     first = run(*asked)
     assert run(*asked) == first
     assert run(*asked, "--seed", "1") != first
@@ -220,12 +178,10 @@ def test_the_same_command_prints_the_same_bytes(run: Run) -> None:
         ((*H100[1:], "--max-num-seqs", "64", "--max-num-batched-tokens", "32"), "refuses to start"),
         ((*H100[1:], "--step-time", "1,2"), "not 2 values"),
         ((*H100[1:], "--seed", "-1"), "--seed"),
-        ((*H100[1:], "--rate", "nan"), "nan is no finite number"),
         ((*H100[1:], "--prompt-tokens", "inf"), "inf is no finite number"),
         ((*H100[1:], "--prompt-tokens", "1e300"), "--prompt-tokens"),
         ((*H100[1:], "--length-cv", "nan"), "nan is no finite number"),
         ((*H100[1:], "--tpot-seconds", "nan"), "nan is no finite number"),
-        ((*H100[1:], "--ttft-seconds", "nan"), "nan is no finite number"),
         ((*H100[1:], "--block-size", "99999999999"), "--block-size"),
         ((*H100[1:], "--requests", "none.csv"), "none.csv"),
         ((*H100[1:], "--prompt-tokens", "90000", "--length-cv", "0"), "every request is longer"),

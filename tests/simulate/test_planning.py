@@ -1,4 +1,4 @@
-"""Ceilings, batches and the queue, against hand arithmetic and each other."""
+"""Ceilings, batches and the demand, against hand arithmetic and each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from driftwatch.lab.planning import (
     batch_speed,
     fits_together,
     largest_batch,
-    prompt_alone_seconds,
     shown_batches,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -22,7 +21,6 @@ from driftwatch.simulate.demand import (
     capacity_per_second,
     paced,
     simulate_demand,
-    single_queue,
 )
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
@@ -99,17 +97,6 @@ def test_batches_that_are_shown() -> None:
     assert shown_batches(1, 8) == [1, 2]
 
 
-def test_the_single_queue() -> None:
-    busy = single_queue(8.0, 0.1)
-    assert busy.utilisation_ratio == pytest.approx(0.8)
-    assert busy.wait_seconds == pytest.approx(0.4)  # 4 times the service
-    assert busy.time_seconds == pytest.approx(0.5)  # service / (1 - 0.8)
-    assert single_queue(9.5, 0.1).wait_seconds == pytest.approx(19 * 0.1)
-    over = single_queue(10.0, 0.1)
-    assert over.wait_seconds is None
-    assert over.time_seconds is None
-
-
 def test_a_replay_of_one_request_by_hand() -> None:
     law = StepTime(0.01, 1e-5, 1e-3, 0.0)
     configuration = SchedulerConfiguration(8, 512)
@@ -179,15 +166,6 @@ def test_a_hinge_and_pairs_agree_with_the_simulate_demand(hinge: int) -> None:
     assert capacity * mix.generation_mean == pytest.approx(speed.tokens_per_second, rel=0.03)
     unhinged = batch_speed(32, replace(law, hinge_tokens=0), mix, EIGHT, PLAN, fits_of(mix))
     assert (unhinged.itl_seconds > 1.1 * speed.itl_seconds) == (hinge > 0)
-
-
-def test_a_prompt_alone_by_the_engine() -> None:
-    law = StepTime(0.008, 1e-4, 3e-5, 5e-8, 128, 1e-7)
-    for prompt in (1, 100, 512, 513, 1024, 1500):
-        found = simulate_demand(
-            make_requests([0.0], [prompt], [2]), SchedulerConfiguration(8, 512), law
-        ).ttft_seconds_mean
-        assert prompt_alone_seconds(prompt, 512, law) == pytest.approx(found)
 
 
 def test_the_same_requests_at_another_pace() -> None:
