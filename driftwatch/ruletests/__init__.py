@@ -1,1 +1,1 @@
-"""Tests of rules: evidence, a scenario or a recording in; alerts, leaf, advice and line 1 out."""
+"""Tests of rules: evidence or a recording in; alerts, leaf and line 1 out."""

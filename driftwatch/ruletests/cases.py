@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.model import Action, Answer
+from driftwatch.model import Answer
 from driftwatch.rulebook.values import Column, RulePart
 from driftwatch.yaml_models import Duration, fault, near
 
@@ -49,17 +49,6 @@ def _whole_minutes(seconds: float) -> float:
 Minutes = Annotated[Duration, AfterValidator(_whole_minutes)]
 
 
-class ExpectedAdvice(RulePart):
-    """What the advice is; what is not named here is not compared."""
-
-    INSTEAD: ClassVar[Instead] = {"to": ("value", "the value to set")}
-
-    action: Action | None = Field(None, description="needs a scenario or a recording")
-    knob: str | None = Field(None, description="vLLM setting in snake case")
-    value: float | None = Field(None, description="what to set; needs a scenario or a recording")
-    text: str | None = Field(None, description="the leaf's imperative, or why no knob helps")
-
-
 class Expectation(RulePart):
     """What driftwatch says of one target or pool at one time."""
 
@@ -67,6 +56,7 @@ class Expectation(RulePart):
         "eval_time": ("at", "time since the beginning of the test"),
         "alertname": ("alerts", "every alert that fires then: [BatchDrift]"),
         "exp_alerts": ("alerts", "every alert that fires then: [BatchDrift]"),
+        "advice": ("leaf", "where the walk ends; tests of rules compare no advice any more"),
     }
 
     at: Minutes | None = Field(None, description="since the beginning; without it the last minute")
@@ -82,14 +72,12 @@ class Expectation(RulePart):
     missing: tuple[Column, ...] | None = Field(
         None, description="columns whose absence ended the walk"
     )
-    advice: ExpectedAdvice | None = Field(None, description="what to do")
     line_1: str | None = Field(None, description="line 1 of the newest page about it")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         some = (self.alerts, self.leaf, self.missing, self.line_1)
-        has_advice = self.advice is not None and self.advice.model_fields_set
-        if not (any(v is not None for v in some) or self.alerts_include or self.path or has_advice):
+        if not (any(v is not None for v in some) or self.alerts_include or self.path):
             help_text = "alerts: [] expects that nothing fires"
             raise fault("nothing-expected", "nothing is expected here", help_text)
         if self.target is not None and self.pool is not None:
@@ -113,6 +101,8 @@ class RuleTest(RulePart):
         "input_series": ("series", "target: {column: values}"),
         "alert_rule_test": ("expect", "- {at: 40m, alerts: [BatchDrift]}"),
         "interval": ("series", "its columns have a value a minute"),
+        "scenario": ("recording", "driftwatch demo --scenario NAME --write DIR makes one"),
+        "seed": ("recording", "driftwatch demo --scenario NAME --seed N --write DIR makes one"),
     }
 
     name: Name
@@ -126,8 +116,6 @@ class RuleTest(RulePart):
         "a target that no pool names has one of its own name",
     )
     slo: Targets | None = Field(None, description="latency targets that pages print")
-    scenario: str | None = Field(None, description="name of a scenario, or its file")
-    seed: int | None = Field(None, ge=0, strict=True, description="of the scenario")
     recording: str | None = Field(None, description="file or folder; or one that is shipped")
     config: str | None = Field(None, description="configuration with the recording's pools")
     baseline: str | None = Field(None, description="FROM..TO of the recording, as 10m..95m")
@@ -135,9 +123,9 @@ class RuleTest(RulePart):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        sources = [n for n in ("series", "scenario", "recording") if getattr(self, n) is not None]
+        sources = [n for n in ("series", "recording") if getattr(self, n) is not None]
         if len(sources) != 1:
-            message = "a test has one of series, scenario and recording"
+            message = "a test has either series or a recording"
             inner = (sources[1],) if sources else ("name",)
             raise fault("value", message, inner=inner)
         for key, needs in _NEEDS.items():
@@ -150,7 +138,6 @@ _NEEDS = {
     "base": "series",
     "pools": "series",
     "slo": "series",
-    "seed": "scenario",
     "config": "recording",
     "baseline": "recording",
 }

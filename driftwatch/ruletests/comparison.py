@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from driftwatch.model import Diagnosis, Incident
-from driftwatch.pipeline.advice import own_advice
-from driftwatch.ruletests.cases import Expectation, ExpectedAdvice
+from driftwatch.ruletests.cases import Expectation
 from driftwatch.ruletests.coverage import Coverage
 from driftwatch.ruletests.names import tree_of
 from driftwatch.ruletests.timeline import Subject, Timeline
@@ -72,8 +70,6 @@ def compared(
             confirmed.false |= false
             confirmed.nearly |= timeline.nearly_true_rules(subject, at) & false
     differences += _diagnosed(one, subject, at, timeline, coverage)
-    if one.advice is not None:
-        differences += _advice(one.advice, _actual_advice(one, subject, at, timeline))
     if one.line_1 is not None:
         newest = next(timeline.pages(subject, at), None)
         differences += _differing("line_1", one.line_1, newest and newest["summary"])
@@ -148,29 +144,6 @@ def _of_diagnosis(diagnosis: Diagnosis) -> _Walk:
     return _Walk(diagnosis.tree, diagnosis.leaf, answers, diagnosis.missing)
 
 
-def _actual_advice(
-    one: Expectation, subject: Subject, at: datetime, timeline: Timeline
-) -> dict[str, Any]:
-    """The advice as the fields of an expectation."""
-    if not timeline.has_windows and (name := tree_of(one, timeline.book)) is not None:
-        diagnosis = timeline.diagnosis(subject.text, at, name)
-        if diagnosis is None:
-            return {}
-        leaf = timeline.book.trees[name].leaves.get(diagnosis.leaf)
-        own = own_advice(leaf, diagnosis, timeline.row(subject, at))
-        return {"knob": leaf and leaf.knob, "text": own and own.reason.text}
-    for page in timeline.pages(subject, at):
-        if (document := page.get("recommendation")) is not None:
-            fields = {"action": document["action"], "knob": document["knob"]}
-            return {**fields, "value": document["to"], "text": document["reason"]}
-    return {}
-
-
-def _advice(expected: ExpectedAdvice, actual: Mapping[str, Any]) -> Iterator[Difference]:
-    for key in sorted(expected.model_fields_set):
-        yield from _differing(f"advice {key}", getattr(expected, key), actual.get(key))
-
-
 def _differing(field: str, expected: object, actual: object) -> Iterator[Difference]:
     if expected != actual:
         yield Difference(field, _texts(expected), _texts(actual))
@@ -179,6 +152,4 @@ def _differing(field: str, expected: object, actual: object) -> Iterator[Differe
 def _texts(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
-    if isinstance(value, float):
-        return (f"{value:.10g}",)
     return (str(value),)

@@ -1,8 +1,7 @@
-"""A scenario or a recording of a test through the whole pipeline, as ``driftwatch replay``."""
+"""A recording of a test through the whole pipeline, as ``driftwatch replay``."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,9 +13,6 @@ import polars as pl
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import Source
 from driftwatch.durations import parse_duration
-from driftwatch.fleet.generate import generate_compact
-from driftwatch.fleet.scenario.file import SUFFIX, scenario_named
-from driftwatch.fleet.truth import CONFIGURATION, write_truth
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.replay import replay
@@ -27,11 +23,6 @@ from driftwatch.service.configuration import plan_of, plan_of_rules
 
 _SHIPPED = Path(__file__).resolve().parent.parent / "_demo"
 _SHIPPED_SUFFIX = ".jsonl.gz"
-
-
-def scenario_name(text: str, folder: Path) -> str:
-    """A shipped scenario's name, or the path of a file beside the test."""
-    return str(folder / text) if text.endswith((SUFFIX, ".yml")) else text
 
 
 def recording_path(text: str, folder: Path) -> Path:
@@ -48,25 +39,6 @@ def window_of(text: str) -> tuple[float, float] | None:
         if start < end:
             return start, end
     return None
-
-
-def scenario_played(name: str, seed: int | None, book: Rulebook) -> Timeline:
-    """A scenario's simulated servers; `at: 0m` is where it begins."""
-    scenario = scenario_named(name)
-    seed = scenario.seed if seed is None else seed
-    start = scenario.start
-    truth = scenario.truth.baseline
-    with tempfile.TemporaryDirectory(prefix="driftwatch-test-") as place:
-        folder = Path(place)
-        generate_compact(scenario, seed, folder)
-        write_truth(scenario, seed, folder, ".")
-        plan = _with_rules(plan_of(folder / CONFIGURATION), book)
-        source = open_recording(folder)
-        baseline = None if truth is None else _window(start, truth.at, truth.until)
-        try:
-            return _replayed([source], source.span(), start, plan, book, baseline)
-        finally:
-            source.close()
 
 
 def recording_played(test: RuleTest, folder: Path, book: Rulebook) -> Timeline:

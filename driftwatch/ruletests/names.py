@@ -6,12 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from driftwatch.diagnose.tree import UNDETERMINED, Tree
-from driftwatch.errors import ConfigError, UsageError
-from driftwatch.fleet.scenario.file import scenario_named
-from driftwatch.fleet.servers import instance_of
 from driftwatch.rulebook.book import Rulebook
 from driftwatch.ruletests.cases import Expectation, RuleTest
-from driftwatch.ruletests.history_run import recording_path, scenario_name, window_of
+from driftwatch.ruletests.history_run import recording_path, window_of
 from driftwatch.ruletests.places import Places
 from driftwatch.ruletests.series import Evidence
 from driftwatch.yaml_models import Location, near
@@ -26,8 +23,6 @@ def note_wrong_names(
     minutes: int | None = None
     if evidence is not None:
         targets, pools, minutes = evidence.columns, set(evidence.pools.values()), evidence.minutes
-    elif test.scenario is not None:
-        targets, pools, minutes = _of_scenario(test.scenario, folder, places)
     else:
         _note_files(test, folder, places)
     for number, one in enumerate(test.expect):
@@ -52,22 +47,6 @@ def tree_of(one: Expectation, book: Rulebook) -> str | None:
     of_alerts = {r.tree for r in book.rules if named & {r.alert, r.id} and r.tree is not None}
     trees = of_alerts or {rule.tree for rule in book.rules if rule.tree is not None}
     return trees.pop() if len(trees) == 1 else None
-
-
-def _of_scenario(
-    name: str, folder: Path, places: Places
-) -> tuple[Collection[str] | None, Collection[str], int | None]:
-    """Its targets, its pool, and how many minutes it has."""
-    try:
-        scenario = scenario_named(scenario_name(name, folder))
-    except UsageError as error:
-        places.add(("scenario",), "unknown-scenario", error.message, error.help_text)
-    except ConfigError as error:
-        places.file.problems += error.problems
-    else:
-        targets = [instance_of(scenario, number) for number in range(scenario.servers)]
-        return targets, (scenario.pool.name,), int(scenario.duration // 60) + 1
-    return None, (), None
 
 
 def _note_files(test: RuleTest, folder: Path, places: Places) -> None:
@@ -108,12 +87,6 @@ def _note_alerts(one: Expectation, book: Rulebook, here: Places) -> None:
 
 
 def _note_tree(test: RuleTest, one: Expectation, book: Rulebook, here: Places) -> None:
-    if test.series is not None and one.advice is not None:
-        for key in ("action", "value"):
-            if getattr(one.advice, key) is not None:
-                message = f"{key} needs a simulation"
-                help_text = "scenario: or recording: in place of series:"
-                here.add(("advice", key), "value", message, help_text)
     if one.tree is not None and test.series is None:
         message = "a page walks the tree of its rule"
         here.add(("tree",), "value", message, "leave out tree:, or test it with series:")

@@ -9,7 +9,7 @@ from driftwatch.errors import DriftwatchError
 from driftwatch.rulebook.book import Rulebook
 from driftwatch.ruletests.comparison import Confirmed, Failure, compared
 from driftwatch.ruletests.coverage import Coverage
-from driftwatch.ruletests.history_run import recording_played, scenario_name, scenario_played
+from driftwatch.ruletests.history_run import recording_played
 from driftwatch.ruletests.reader import PlacedTest
 from driftwatch.ruletests.series_run import played
 from driftwatch.ruletests.timeline import Timeline
@@ -73,15 +73,9 @@ class Runner:
         test, book = one.test, one.book
         if one.evidence is not None:
             return played(one.evidence, book, (expected.at for expected in test.expect))
-        if test.scenario is not None:
-            name = scenario_name(test.scenario, one.folder)
-            question: object = (name, test.seed, id(book))
-            if question not in self._played:
-                self._played[question] = scenario_played(name, test.seed, book)
-        else:
-            question = (one.folder, test.recording, test.config, test.baseline, id(book))
-            if question not in self._played:
-                self._played[question] = recording_played(test, one.folder, book)
+        question = (one.folder, test.recording, test.config, test.baseline, id(book))
+        if question not in self._played:
+            self._played[question] = recording_played(test, one.folder, book)
         return self._played[question]
 
 

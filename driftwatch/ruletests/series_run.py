@@ -24,7 +24,7 @@ _KEY = ["instance", "engine"]
 
 
 def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None]) -> Timeline:
-    """The series as a tick would take them; advice is what the diagnosis alone says.
+    """The series as a tick would take them; no advice is simulated.
 
     Args:
         at_seconds: the times that are looked at, since the beginning; None = the last minute.

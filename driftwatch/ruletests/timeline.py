@@ -126,11 +126,6 @@ class Timeline:
             self._diagnoses[tree] = {(instance, end): one for (instance, end), one in walks}
         return self._diagnoses[tree].get((target, at))
 
-    def row(self, subject: Subject, at: datetime) -> Mapping[str, Any]:
-        """Its evidence of the minute; empty where there is none."""
-        here = self.rows.filter(subject.rows, pl.col("end") == at)
-        return {} if here.is_empty() else here.row(0, named=True)
-
     def _until(self, subject: Subject, at: datetime) -> Iterator[Transition]:
         for transition in self.transitions:
             if transition.at <= at and subject.holds(transition.incident):

@@ -225,7 +225,6 @@ def test_every_field_of_a_rule_test_is_documented() -> None:
         "test file": cases.RuleTestFile,
         "test": cases.RuleTest,
         "expect": cases.Expectation,
-        "advice": cases.ExpectedAdvice,
     }
     names = [f"{part}: {key}" for part, model in parts.items() for key in model.model_fields]
     assert undocumented(iter(names), "sre/rule-tests.md") == []

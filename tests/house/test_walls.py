@@ -95,6 +95,4 @@ def test_nobody_but_tests_and_the_demo_imports_the_fakes() -> None:
         "cli/demo/command.py",
         "cli/demo/live.py",
         "cli/demo/scenario.py",
-        "ruletests/history_run.py",
-        "ruletests/names.py",
     }

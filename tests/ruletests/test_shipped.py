@@ -24,7 +24,6 @@ def test_every_shipped_test_passes_and_nothing_is_untested() -> None:
         ("rules that fire", "rules that do not fire", "leaves", "edges"), ()
     )
     assert all(table.total for table in tables)
-    assert sum(one.test.scenario is not None for one in reading.tests) >= 3
     assert any(one.test.recording is not None for one in reading.tests)
 
 

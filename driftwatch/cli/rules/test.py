@@ -1,4 +1,4 @@
-"""``driftwatch rules test``: what rules say of evidence, scenarios and recordings."""
+"""``driftwatch rules test``: what rules say of evidence and recordings."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def command(
     """Test rules and trees; prints only what differs.
 
     FILES are test files, folders or globs; without any those in tests/ beside the rules of
-    ./driftwatch.yaml, else the shipped ones. A test gives evidence a minute, a scenario or a
-    recording, and expects alerts, a leaf, advice or line 1 of the page. Exit: 0 all pass, 1 some
-    fail or the coverage is low, 2 a test cannot be run.
+    ./driftwatch.yaml, else the shipped ones. A test gives evidence a minute, or a recording,
+    and expects alerts, a leaf or line 1 of the page. Exit: 0 all pass, 1 some fail or the coverage
+    is low, 2 a test cannot be run.
     """
     from driftwatch.ruletests.files import files_of
     from driftwatch.ruletests.reader import read_tests
