@@ -1,6 +1,6 @@
 """Rules as alerts: where one fires, where it ends, and what of a rule no alert can express.
 
-driftwatch's life cycle counts minutes; Prometheus and Grafana count the time since an alert began.
+driftwatch's life cycle counts minutes; Prometheus counts the time since an alert began.
 ``for: 5m`` is five true minutes, so the fifth begins four minutes after the first.
 """
 
@@ -104,7 +104,7 @@ def alerts_of(rules: Sequence[Rule], *, served: Collection[str] | None = None) -
         served: evidence columns that driftwatch serves; None = those that the rules read.
     """
     alerts: list[Alert] = []
-    left_out: list[LeftOut] = []
+    left_out: list[_LeftOut] = []
     enabled = [rule for rule in rules if rule.is_evaluated]
     for rule in enabled:
         try:
@@ -122,13 +122,13 @@ def alerts_of(rules: Sequence[Rule], *, served: Collection[str] | None = None) -
         if any(alert.pending_seconds for alert in of_rule):
             left_out.append((rule, "for", FOR_REASON))
     disabled = tuple(rule for rule in rules if not rule.is_evaluated)
-    return Exported(tuple(alerts), grouped(left_out, enabled), disabled)
+    return Exported(tuple(alerts), _grouped(left_out, enabled), disabled)
 
 
-LeftOut = tuple[Rule, str | None, str]  # rule, part, reason
+_LeftOut = tuple[Rule, str | None, str]  # rule, part, reason
 
 
-def grouped(left_out: Iterable[LeftOut], rules: Sequence[Rule]) -> tuple[Omission, ...]:
+def _grouped(left_out: Iterable[_LeftOut], rules: Sequence[Rule]) -> tuple[Omission, ...]:
     """One omission per part and reason; whole rules first.
 
     Args:

@@ -1,78 +1,45 @@
-"""Alerts as the files that Prometheus, its operator, Alertmanager and Grafana read."""
+"""Alerts as the files that Prometheus and its operator read."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import io
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from driftwatch.export.alerts import Alert, Exported, LeftOut, Omission, alike, grouped
+from driftwatch.export.alerts import Alert, Exported, alike
 from driftwatch.export.conditions import EVERY, quoted
-from driftwatch.export.inhibition import inhibition_of
 from driftwatch.export.promql import Atom, Binary, Call, Promql, text_of
 from driftwatch.service.target_metrics import LEFT_OUT, RULES_LEFT_OUT
 
-To = Literal["prometheus", "kubernetes", "alertmanager", "grafana"]
+To = Literal["prometheus", "kubernetes"]
 TO: tuple[To, ...] = get_args(To)
-DATASOURCE = "prometheus"
 _WIDTH = 98
 
 
-def file_of(
-    to: To, exported: Exported, datasource: str = DATASOURCE
-) -> tuple[str, tuple[Omission, ...]]:
-    """The text of a file, the same for the same rules, and what was left out of it.
-
-    Args:
-        datasource: uid of Grafana's Prometheus.
-    """
-    body, more, notes = _WRITERS[to](exported, datasource)
-    omissions = (*exported.omissions, *more)
-    if to == "alertmanager":
-        omissions = more
-    return _comments(to, exported, omissions, notes) + _dumped(body), omissions
-
-
-_Body = tuple[Mapping[str, Any], tuple[Omission, ...], str]
-
-
-def _prometheus(exported: Exported, _: str) -> _Body:
-    return {"groups": _groups(exported.alerts)}, (), _BESIDE
-
-
-def _kubernetes(exported: Exported, _: str) -> _Body:
-    document = {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PrometheusRule",
-        "metadata": {"name": "driftwatch-rules"},
-        "spec": {"groups": _groups(exported.alerts)},
-    }
-    return document, (), _BESIDE
-
-
-def _alertmanager(exported: Exported, _: str) -> _Body:
-    inhibition = inhibition_of(exported.alerts)
-    return {"inhibit_rules": list(inhibition.rules)}, inhibition.omissions, _AFTERWARDS
+def file_of(to: To, exported: Exported) -> str:
+    """The text of a file, the same for the same rules; its head names what was left out of it."""
+    body: Mapping[str, Any] = {"groups": _groups(exported.alerts)}
+    if to == "kubernetes":
+        body = {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": {"name": "driftwatch-rules"},
+            "spec": body,
+        }
+    return _comments(to, exported) + _dumped(body)
 
 
 _BESIDE = (
     "Prometheus 2.42 or later. An alert that fires stays until its condition is false: a minute "
     "without a verdict neither fires nor ends it. `ALERTS` in the expressions does that. "
-    "inhibited_by stands in Alertmanager's file: driftwatch rules export --to alertmanager."
+    "inhibited_by is not exported: it belongs to Alertmanager's inhibit_rules."
 )
-_AFTERWARDS = (
-    "For the configuration of Alertmanager. driftwatch waits 15 min after the other alert has "
-    "ended, Alertmanager does not."
-)
-
-
 # Exported alerts are silent where their series are missing.
 _SILENCE = {
     "name": "driftwatch-served",
@@ -139,117 +106,15 @@ def _firing(alert: Alert, labels: Mapping[str, str]) -> Promql:
     return Binary(alert.true, "or", not_over)
 
 
-GRAFANA_INHIBITED = "alerts that Grafana manages have no inhibition; all of them notify"
-GRAFANA_PENDING = "`for` beside `until`: Grafana also counts minutes in which both are false"
-GRAFANA_KEPT = (
-    "beside `until`: a minute in which `until` is false restarts the count in driftwatch; in "
-    "Grafana only one in which `when` is true does"
-)
-_STATES = (
-    "Grafana 12 or later. The query is 2 where the rule is true, 0 where it ends and 1 between "
-    "and where it has no verdict; the recovery threshold keeps an alert until it ends."
-)
-
-
-def _grafana(exported: Exported, datasource: str) -> _Body:
-    left_out: list[LeftOut] = []
-    alerts: list[Alert] = []
-    for alert in exported.alerts:
-        rule = alert.rule
-        if rule.until is not None and alert.pending_seconds:
-            left_out.append((rule, None, GRAFANA_PENDING))
-            continue
-        alerts.append(alert)
-        if rule.inhibited_by:
-            left_out.append((rule, "inhibited_by", GRAFANA_INHIBITED))
-        if rule.until is not None and alert.keep_seconds:
-            left_out.append((rule, "keep_firing_for", GRAFANA_KEPT))
-    groups = [
-        {
-            "orgId": 1,
-            "name": f"driftwatch-{name}",
-            "folder": "driftwatch",
-            "interval": "1m",
-            "rules": [_grafana_rule(alert, datasource) for alert in of_group],
-        }
-        for name, of_group in _by_group(alerts)
-    ]
-    return (
-        {"apiVersion": 1, "groups": groups},
-        grouped(left_out, [alert.rule for alert in exported.alerts]),
-        _STATES,
-    )
-
-
-def _grafana_rule(alert: Alert, datasource: str) -> Mapping[str, Any]:
-    keep = {"keepFiringFor": duration_text(alert.keep_seconds)} if alert.keep_seconds else {}
-    title = f"{alert.rule.id} {alert.pools}".strip()
-    document = {
-        "uid": f"driftwatch-{hashlib.sha256(title.encode()).hexdigest()[:16]}",
-        "title": title,
-        "condition": "C",
-        "data": [
-            {
-                "refId": "A",
-                "relativeTimeRange": {"from": 300, "to": 0},
-                "datasourceUid": datasource,
-                "model": {"refId": "A", "expr": _expression(_state(alert)), "instant": True},
-            },
-            {
-                "refId": "C",
-                "relativeTimeRange": {"from": 0, "to": 0},
-                "datasourceUid": "__expr__",
-                "model": {
-                    "refId": "C",
-                    "type": "threshold",
-                    "expression": "A",
-                    "conditions": [
-                        {
-                            "evaluator": {"type": "gt", "params": [1.5]},
-                            "unloadEvaluator": {"type": "lt", "params": [0.5]},
-                        }
-                    ],
-                },
-            },
-        ],
-        "noDataState": "KeepLast",
-        "execErrState": "Error",
-        "for": duration_text(alert.pending_seconds),
-        **keep,
-        # Grafana reads $NAME in these files as a variable of the environment
-        "labels": {name: text.replace("$", "$$") for name, text in alert.labels.items()},
-        "annotations": {n: text.replace("${", "$${") for n, text in alert.annotations.items()},
-    }
-    return _commented(alert, document)
-
-
-def _state(alert: Alert) -> Promql:
-    """2 where it is true, 0 where it ends, 1 elsewhere."""
-    state: Promql = Binary(alert.true, "*", Atom("2"))
-    if alert.ends is not None:
-        state = Binary(state, "or", Binary(alert.ends, "*", Atom("0")))
-    return Binary(state, "or", alert.every)
-
-
-_WRITERS: Mapping[To, Callable[[Exported, str], _Body]] = {
-    "prometheus": _prometheus,
-    "kubernetes": _kubernetes,
-    "alertmanager": _alertmanager,
-    "grafana": _grafana,
-}
-
-
-def _comments(to: To, exported: Exported, omissions: Sequence[Omission], notes: str) -> str:
+def _comments(to: To, exported: Exported) -> str:
     """The head of a file: what made it, what it needs, what is not in it."""
     parts = [
         f"Made by `driftwatch rules export --to {to}`: change the rules, not this file.",
-        notes,
+        _BESIDE,
+        "It reads the target metrics of a driftwatch that has the same rules.",
+        *map(str, exported.omissions),
+        *(f"Off: {rule.id}: {rule.reason}" for rule in exported.disabled),
     ]
-    if to != "alertmanager":
-        parts.append("It reads the target metrics of a driftwatch that has the same rules.")
-    parts += [str(one) for one in omissions]
-    if to != "alertmanager":
-        parts += [f"Off: {rule.id}: {rule.reason}" for rule in exported.disabled]
     return "".join(f"# {line}\n" for part in parts for line in _wrapped(part))
 
 
@@ -277,7 +142,7 @@ def _expression(query: Promql) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as Prometheus and Grafana read it.
+    """A duration as Prometheus reads it.
 
     >>> duration_text(240), duration_text(0), duration_text(5340)
     ('4m', '0s', '1h29m')

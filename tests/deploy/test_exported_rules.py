@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,6 @@ import polars as pl
 import pytest
 from deploy_cases import DEPLOY, documents
 from prometheus_client import CollectorRegistry
-from ruamel.yaml import YAML
 from target_metric_cases import evidence_rows
 
 from driftwatch.evidence import BY_NAME
@@ -64,6 +62,7 @@ def test_nobody_loads_them_unasked() -> None:
     assert "../../components/shipped-rules" not in overlay["components"]
 
 
+@pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_promtool_takes_them() -> None:
     ran = subprocess.run(
@@ -106,19 +105,3 @@ def _families(row: dict[str, Any], columns: frozenset[str]) -> set[str]:
     registry = CollectorRegistry()
     registry.register(metrics)
     return {family.name for family in registry.collect() if family.samples}
-
-
-@pytest.mark.skipif(
-    shutil.which("amtool") is None, reason="prometheus-alertmanager is not installed"
-)
-def test_alertmanager_takes_the_inhibit_rules(tmp_path: Path) -> None:
-    (config,) = documents(PROMETHEUS / "alertmanager.yml")
-    (inhibit,) = documents(PROMETHEUS / "inhibit_rules.yml")
-    assert len(inhibit["inhibit_rules"]) > 5
-    file = tmp_path / "alertmanager.yml"
-    YAML(typ="safe").dump({**config, **inhibit}, file)
-    ran = subprocess.run(
-        ["amtool", "check-config", str(file)], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert f"{len(inhibit['inhibit_rules'])} inhibit rules" in ran.stdout

@@ -160,7 +160,7 @@ def watched_scenario(document: Mapping[str, Any], folder: Path) -> Watched:
 
 
 def rules_file(exported: Exported, folder: Path) -> Path:
-    text, _ = file_of("prometheus", exported)
+    text = file_of("prometheus", exported)
     path = folder / "rules.yml"
     path.write_text(text, encoding="utf-8")
     return path

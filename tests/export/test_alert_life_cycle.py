@@ -14,9 +14,10 @@ from driftwatch.model import TargetKey
 from driftwatch.service import target_metrics
 from driftwatch.testing import prometheus_server
 
-pytestmark = pytest.mark.skipif(
-    not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED
-)
+pytestmark = [
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED),
+]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -22,7 +22,7 @@ from driftwatch.export.promql import Promql, text_of
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.prometheus_server import PrometheusServer
 
-pytestmark = pytest.mark.skipif(
+needs_prometheus = pytest.mark.skipif(
     not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED
 )
 
@@ -99,6 +99,8 @@ def _with_columns(tree: Tree) -> str:
     return re.sub(r"\b(x|y|z|flag|word)\b", lambda name: COLUMNS[name[0]], write(tree))
 
 
+@pytest.mark.prometheus
+@needs_prometheus
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(tree=truths.filter(lambda tree: len(_with_columns(tree)) < 500))
 def test_true_false_and_unknown_are_those_of_polars(
@@ -107,6 +109,8 @@ def test_true_false_and_unknown_are_those_of_polars(
     _same(server, rows, _with_columns(tree))
 
 
+@pytest.mark.prometheus
+@needs_prometheus
 @pytest.mark.parametrize(
     "text",
     [

@@ -86,6 +86,7 @@ def test_the_file_and_what_is_left_out(
     assert Path("file.yaml").read_text(encoding="utf-8") == answer.stdout
 
 
+@pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_promtool_takes_the_file_and_the_operators_is_the_same(
     export: Callable[..., Result],
@@ -111,6 +112,7 @@ def test_nothing_left_out_is_exit_0(export: Callable[..., Result]) -> None:
         assert (answer.return_value, answer.stderr) == (0, ""), to
 
 
+@pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_groups_of_one_name_in_two_files_are_one(export: Callable[..., Result]) -> None:
     text = "groups: [{name: %s, rules: [{alert: %s, when: running_requests > 1, severity: page}]}]"
@@ -126,7 +128,7 @@ def test_groups_of_one_name_in_two_files_are_one(export: Callable[..., Result]) 
 def test_rules_with_problems_are_not_exported(export: Callable[..., Result]) -> None:
     text = "groups: [{name: g, rules: [{alert: A, when: runing_requests > 1, severity: page}]}]"
     Path("rules.yaml").write_text(text, encoding="utf-8")
-    answer = export("--to", "grafana", "rules.yaml")
+    answer = export("--to", "prometheus", "rules.yaml")
     assert answer.stdout == ""
     assert isinstance(answer.exception, ConfigError)
 
@@ -150,14 +152,3 @@ def test_a_column_that_no_rule_of_the_configuration_reads_is_not_served(
     assert answer.stderr.startswith("Not exported: A: column scrapes: not served")
     assert "alert: B" in answer.stdout
     assert "alert: A" not in answer.stdout
-
-
-def test_the_datasource_of_grafana(export: Callable[..., Result]) -> None:
-    answer = export("--to", "grafana", "--datasource", "P1", "rules.yaml")
-    uids = [
-        query["datasourceUid"]
-        for group in YAML(typ="safe").load(answer.stdout)["groups"]
-        for rule in group["rules"]
-        for query in rule["data"]
-    ]
-    assert set(uids) == {"P1", "__expr__"}

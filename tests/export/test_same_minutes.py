@@ -13,9 +13,10 @@ from driftwatch.export.promql import text_of
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
-pytestmark = pytest.mark.skipif(
-    not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED
-)
+pytestmark = [
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED),
+]
 
 # Each ends before the scenario does, so that alerts resolve; in stretches nobody scrapes.
 SCENARIOS: dict[str, dict[str, Any]] = {

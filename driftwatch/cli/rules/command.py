@@ -22,7 +22,7 @@ _HELPS = {
     "backtest": "List the pages that rules would have sent over a history.",
     "explain": "Explain a rule: what it asks, how often it held, how near.",
     "schema": "Print the JSON Schema of rule, tree, test or config files.",
-    "export": "Write rules as alerts for Prometheus, Kubernetes, Grafana.",
+    "export": "Write rules as alerts for Prometheus or its operator.",
 }
 
 

@@ -1,4 +1,4 @@
-"""``driftwatch rules export``: rules as alerts of other systems."""
+"""``driftwatch rules export``: rules as alerts of Prometheus."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from driftwatch.cli.output import print_wrapped, write_file
 @click.option(
     "--to",
     required=True,
-    type=click.Choice(["prometheus", "kubernetes", "alertmanager", "grafana"]),
-    help="Rule file; PrometheusRule; inhibit rules; provisioning file of alert rules.",
+    type=click.Choice(["prometheus", "kubernetes"]),
+    help="Rule file, or PrometheusRule of the operator.",
 )
 @click.option(
     "--out",
@@ -31,16 +31,7 @@ from driftwatch.cli.output import print_wrapped, write_file
     metavar="FILE",
     help="Configuration of the driftwatch whose metrics the alerts read.",
 )
-@click.option(
-    "--datasource",
-    default="prometheus",
-    metavar="UID",
-    help="Grafana: uid of the data source that has driftwatch's metrics.",
-    show_default=True,
-)
-def command(
-    files: tuple[Path, ...], to: str, out: Path | None, config: Path | None, datasource: str
-) -> int:
+def command(files: tuple[Path, ...], to: str, out: Path | None, config: Path | None) -> int:
     """Write rules as alerts over the target metrics that driftwatch run serves.
 
     RULE FILES are files, folders or globs; without any the configuration's, else the shipped
@@ -65,7 +56,8 @@ def command(
     if config is not None:
         served = {*TARGET_COLUMNS, *columns_of(rule for rule in own if rule.is_evaluated)}
     name = next(one for one in TO if one == to)
-    text, omissions = file_of(name, alerts_of(rules, served=served), datasource)
+    exported = alerts_of(rules, served=served)
+    text, omissions = file_of(name, exported), exported.omissions
     if out is None:
         click.echo(text, nl=False)
     else:
