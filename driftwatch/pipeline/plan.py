@@ -105,8 +105,6 @@ class Plan:
     fallback_receiver: str | None = None  # gets what nothing else routes
     digest_hour: int = 7  # of the daily digest of notices, UTC
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
-    # load per capacity at which replicas are advised for autoscalers; None = none are
-    target_load_ratio: float | None = None
     # registry columns whose loss counts; None = those that the enabled rules need
     expected: tuple[str, ...] | None = None
 

@@ -66,9 +66,6 @@ def plan_of_settings(settings: Settings) -> Plan:
         routes=tuple(_route(route) for route in settings.routes),
         fallback_receiver=settings.fallback_receiver,
         digest_hour=settings.digest_hour,
-        target_load_ratio=(
-            None if settings.autoscaling is None else settings.autoscaling.target_load_ratio
-        ),
         detection=DetectSettings(
             false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
             holidays={day.date: day.name for day in settings.detection.holidays},

@@ -17,7 +17,6 @@ from driftwatch.model import Incident, IncidentState, Severity
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule, columns_of
 from driftwatch.service.delivery_metrics import DeliveryMetrics
-from driftwatch.service.pool_metrics import PoolMetrics
 from driftwatch.service.target_metrics import TargetMetrics
 from driftwatch.service.task_metrics import TaskMetrics
 from driftwatch.service.watch_metrics import WatchMetrics
@@ -123,9 +122,8 @@ class OwnMetrics:
             *("receiver", "result"),
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
-        self.per_pool = PoolMetrics(now or SystemClock().now)
         self.tasks = TaskMetrics()
-        for one in (self.per_target, self.per_pool, self.tasks):
+        for one in (self.per_target, self.tasks):
             registry.register(one)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)

@@ -29,7 +29,6 @@ from driftwatch.service.outbox import POLL_SECONDS, Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.receivers import Receiver
-from driftwatch.service.replica_advice import EVERY_SECONDS, ReplicaAdvice
 from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule
 from driftwatch.service.shard_parts import earliest
 from driftwatch.service.shards import Shards, nothing, whole_of, whole_state
@@ -100,7 +99,6 @@ class Service:
         self._reports = reports
         self._log = structlog.get_logger()
         self._notes = TickNotes(self.metrics)
-        self.replica_advice = ReplicaAdvice(store, self.metrics.per_pool)
         self._collecting = Collecting(sources)
         self._restarted: set[str] = set()
         self._ask_servers()
@@ -187,8 +185,7 @@ class Service:
         self._last_error = None
         self._ask_restarted(outcome)
         self._notes.sources(self._sources, gathered)
-        complete = self.replica_advice.with_capacity(outcome, state, self._plan)
-        self._notes.tick(complete, state, self._plan.enabled, self._completed - began, now)
+        self._notes.tick(outcome, state, self._plan.enabled, self._completed - began, now)
         if self._heartbeat is not None:
             self._heartbeat.ticked(self._why_withheld(gathered, now))
         failed = [one for each in ticked for one in each.failed]
@@ -246,8 +243,6 @@ class Service:
         often = {"seconds": _ACTIONS_SECONDS, "executor": "actions"}
         add(self.plan_actions_once, "interval", id="actions", **often)
         add(self.prune, "interval", seconds=_PRUNE_SECONDS, id="prune", next_run_time=first)
-        ask = self.replica_advice.ask_once
-        add(ask, "interval", seconds=EVERY_SECONDS, id="capacity", executor="simulations")
         if self._reports is not None:  # each hour it is seen whether one is due, or was missed
             after = first + timedelta(minutes=1)
             add(self.defer_reports, "cron", minute=SETTLED_MINUTE, id="report", next_run_time=after)
@@ -360,7 +355,6 @@ def _scheduler() -> BackgroundScheduler:
         executors={
             "default": ThreadPoolExecutor(2),
             "actions": ThreadPoolExecutor(1),
-            "simulations": ThreadPoolExecutor(1),
         },
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
     )

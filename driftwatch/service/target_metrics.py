@@ -56,7 +56,6 @@ TARGET_COLUMNS: tuple[str, ...] = (
     "gpu_power_watts",
     "gpu_sm_clock_hertz",
     "gpus_lost",
-    "capacity_requests_per_second",
 )
 PREFIX = "driftwatch_target_"
 LIMIT_BINDS = f"{PREFIX}limit_binds"

@@ -14,13 +14,11 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
-from driftwatch.settings.autoscaling import AutoscalingSettings
 from driftwatch.settings.gone import note_gone
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
@@ -119,9 +117,6 @@ class Settings(Part):
     report: ReportSettings | None = Field(
         None, description="the weekly report; without it none is sent"
     )
-    autoscaling: AutoscalingSettings | None = Field(
-        None, description="replicas advised for autoscalers; without it none are"
-    )
     tasks: TaskSettings = Field(
         default_factory=lambda: TaskSettings.model_validate({}),
         description="who does the slow work: what-ifs, reports, backtests, compaction",
@@ -140,13 +135,6 @@ class Settings(Part):
                     message = f"there is no time interval {name}"
                     raise fault("unknown-time-interval", message, near(name, names), inner=inner)
         return self
-
-    @field_validator("autoscaling", mode="before")
-    @classmethod
-    def _check_autoscaling(cls, section: object) -> object:
-        if section is None:
-            raise ValueError("autoscaling is empty; write `autoscaling: {}` for the default")
-        return section
 
     @model_validator(mode="after")
     def _check_tasks(self) -> Self:

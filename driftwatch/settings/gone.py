@@ -8,6 +8,7 @@ from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
 
 # Path of the key → what to use instead. `*` is every item of a list.
 GONE: dict[str, str] = {
+    "autoscaling": "leave it out: scale by driftwatch_target_waiting_requests",
     "sources.*.remote_write": "a source of kind prometheus; "
     "VictoriaMetrics and Mimir answer it too",
 }
