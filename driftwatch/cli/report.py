@@ -36,12 +36,6 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the whole report as one HTML file, - for standard output.",
 )
-@click.option(
-    "--md",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    metavar="FILE",
-    help="Write it as Markdown, - for standard output.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "--merge",
@@ -55,14 +49,13 @@ def command(
     week: str | None,
     before: datetime | None,
     html: Path | None,
-    md: Path | None,
     as_json: bool,
     regions: tuple[str, ...],
     history: History,
 ) -> None:
     """Drift, its cost, what was done and whether it worked: one week, open decisions first.
 
-    Prints the top screen. --html, --md and --json print the whole report. The week is the last
+    Prints the top screen. --html and --json print the whole report. The week is the last
     whole one with data; where none is whole, the one with most data. With --merge the week of
     several regions is one report; one that cannot be read is named in its head.
     """
@@ -71,8 +64,8 @@ def command(
 
     if week is not None and before is not None:
         raise UsageError("give --week or --at, not both")
-    if [html, md].count(Path("-")) + as_json > 1:
-        raise UsageError("one form on standard output: --html -, --md - or --json")
+    if html == Path("-") and as_json:
+        raise UsageError("one form on standard output: --html - or --json")
     chosen = None if week is None else week_named(week)
     if regions:
         from driftwatch.cli.report_regions import material_of_regions
@@ -88,7 +81,7 @@ def command(
         gather_from = _from_store if history.is_stored else _from_recordings
         material = gather_from(history, chosen, before)
     document = week_document(material)
-    _write(document, html, md, as_json)
+    _write(document, html, as_json)
 
 
 def _from_store(history: History, chosen: Week | None, at: datetime | None) -> Material:
@@ -148,22 +141,19 @@ def _from_recordings(history: History, chosen: Week | None, at: datetime | None)
     return material
 
 
-def _write(document: Mapping[str, Any], html: Path | None, md: Path | None, as_json: bool) -> None:
+def _write(document: Mapping[str, Any], html: Path | None, as_json: bool) -> None:
     """Every form that was asked for; the top screen where standard output is free."""
-    from driftwatch.report.forms import as_html, as_json_text, as_markdown
+    from driftwatch.report.forms import as_html, as_json_text
     from driftwatch.report.text import top_screen
 
-    for path, make in ((html, as_html), (md, as_markdown)):
-        if path is None:
-            continue
-        text = make(document)
-        if str(path) == "-":
-            click.echo(text, nl=False)
-        else:
-            _save(path, text)
+    if html == Path("-"):
+        click.echo(as_html(document), nl=False)
+        return
+    if html is not None:
+        _save(html, as_html(document))
     if as_json:
         click.echo(as_json_text(document), nl=False)
-    elif not any(str(path) == "-" for path in (html, md) if path is not None):
+    else:
         piped = not sys.stdout.isatty()
         for line in top_screen(document, piped=piped):
             click.echo(encodable(line))

@@ -8,7 +8,6 @@ from typing import Any
 from driftwatch.notify.numbers import utc_text
 from driftwatch.report.blindness import blind
 from driftwatch.report.cells import CELL_LENGTH
-from driftwatch.report.comparison import comparison
 from driftwatch.report.decisions import decisions
 from driftwatch.report.drift import cost, drift_rows
 from driftwatch.report.incidents import incident_rows, notice_counts, targets_of
@@ -18,7 +17,7 @@ from driftwatch.report.tallies import advice_record, pages, suppressed
 from driftwatch.report.text import message_lines, summary
 from driftwatch.report.timeline import timelines
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def week_document(material: Material) -> dict[str, Any]:
@@ -54,7 +53,6 @@ def week_document(material: Material) -> dict[str, Any]:
         "notices": notice_counts(material),
         "pools": pool_rows(material),
         "timelines": timelines(material),
-        "comparison": comparison(material),
         "month": month(material),
         "days": by_day(material),
         "suppressed": suppressed(material),

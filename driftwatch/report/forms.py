@@ -1,9 +1,8 @@
-"""The forms of a whole report: HTML, Markdown, JSON; their texts are templates/. Pure."""
+"""The forms of a whole report: HTML and JSON. Pure."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -19,8 +18,6 @@ Document = Mapping[str, Any]
 MOST_BYTES = 1_000_000
 # rows of a table; a fleet of thousands keeps its JSON
 _MOST_ROWS = 400
-# what Markdown or a page it is shown on would read as its own
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~$@!])")
 
 
 def as_json_text(document: Document) -> str:
@@ -50,23 +47,14 @@ def _plot_style() -> str:
     return (files("driftwatch.plots") / "plot.css").read_text(encoding="utf-8")
 
 
-def as_markdown(document: Document) -> str:
-    """GitHub's Markdown."""
-    page = _templates().get_template("week.md.j2")
-    text = page.render(**_top(document), below=below(document))
-    return re.sub(r"\n{3,}", "\n\n", str(text)).strip() + "\n"
-
-
 @cache
 def _templates() -> Any:
     from jinja2 import PackageLoader, select_autoescape
     from jinja2.sandbox import SandboxedEnvironment
 
-    environment = SandboxedEnvironment(
+    return SandboxedEnvironment(
         loader=PackageLoader("driftwatch.report"), autoescape=select_autoescape(("html.j2",))
     )
-    environment.filters["plain"] = plain
-    return environment
 
 
 def _top(document: Document) -> dict[str, Any]:
@@ -82,15 +70,6 @@ def _top(document: Document) -> dict[str, Any]:
             for label, texts in sections(document)
         ],
     }
-
-
-def plain(text: str) -> str:
-    """Text that is nothing but text: a model named ``<script>`` or ``|`` stays a name.
-
-    >>> plain("<b>|x_y")
-    '\\\\<b\\\\>\\\\|x\\\\_y'
-    """
-    return _SPECIAL.sub(r"\\\1", text.replace("\r", " ").replace("\n", " "))
 
 
 def _sections_with_figures(document: Document) -> Iterator[tuple[Section, list[Plot], str]]:

@@ -105,7 +105,6 @@ class Material:
     until: datetime  # the report ends before it: the week's end, or now where the week is not over
     cells: pl.DataFrame = field(default_factory=no_cells)  # CELL_SCHEMA, of the week
     days: pl.DataFrame = field(default_factory=no_days)  # of the month before ``until``
-    last_cells: pl.DataFrame = field(default_factory=no_cells)  # of the week before
     # of the windows of baselines, as far as their minutes are kept; of drawn pools
     baseline_cells: pl.DataFrame = field(default_factory=no_cells)
     incidents: Sequence[Incident] = ()  # open in the week or in the week before it; resolved too

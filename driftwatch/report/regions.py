@@ -45,7 +45,6 @@ def merged(materials: Mapping[str, Material], unread: Mapping[str, str]) -> Mate
         first,
         until=max(part.until for part in parts),
         cells=frames("cells").sort(keys),
-        last_cells=frames("last_cells").sort(keys),
         baseline_cells=frames("baseline_cells").sort(keys),
         days=frames("days").sort("day", "instance", "engine"),
         incidents=all_of("incidents"),
@@ -85,7 +84,6 @@ def of_region(name: str, material: Material) -> Material:
     return replace(
         material,
         cells=frame(material.cells),
-        last_cells=frame(material.last_cells),
         baseline_cells=frame(material.baseline_cells),
         days=frame(material.days),
         incidents=[_incident(name, one) for one in material.incidents],

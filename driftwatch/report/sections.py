@@ -11,11 +11,9 @@ from driftwatch.notify.numbers import (
     clock_seconds,
     duration,
     figure,
-    percent,
-    tokens,
 )
 from driftwatch.report.blindness import MOST_SERVERS
-from driftwatch.report.drift import compact, hours_text, lost_text, missed_text
+from driftwatch.report.drift import hours_text, lost_text, missed_text
 from driftwatch.report.figures import week_rows
 from driftwatch.report.outcomes import effect_name
 from driftwatch.report.pool_sections import of_pools
@@ -25,7 +23,6 @@ from driftwatch.report.tables import (
     Document,
     Section,
     or_unknown,
-    speed_text,
     table,
     time_text,
 )
@@ -37,7 +34,7 @@ def below(document: Document) -> list[Section]:
     """Every section that has something to say; none in a quiet week."""
     if document["quiet"]:
         return []
-    makers = (_decisions, _week, _drift, _incidents, _notices, _comparison, of_pools)
+    makers = (_decisions, _week, _drift, _incidents, _notices, of_pools)
     every = [section for make in makers for section in make(document)]
     return [*every, *_advice(document), *_blind(document), *_held_back(document), _rules(document)]
 
@@ -150,36 +147,6 @@ def _useful(incident: Document) -> str:
         return "not marked"
     why = f": {incident['marked_because']}" if incident["marked_because"] else ""
     return f"{'yes' if incident['useful'] else 'no'} ({incident['marked_by']}{why})"
-
-
-def _comparison(document: Document) -> Iterator[Section]:
-    """This week beside the last: a row for the fleet, and one a pool where there are several."""
-    comparison = document.get("comparison")
-    if not comparison or comparison["last_week_reason"]:
-        return
-    pools = comparison["pools"] if len(comparison["pools"]) > 1 else []
-    rows = [{"pool": "all pools" if pools else "fleet", **comparison["fleet"]}, *pools]
-
-    def beside(write: Callable[[Document], str]) -> Callable[[Document], str]:
-        return lambda row: " → ".join(
-            "none" if row[week] is None else write(row[week]) for week in ("last", "this")
-        )
-
-    columns: Mapping[str, Callable[[Document], str]] = {
-        "pool": lambda row: row["pool"],
-        "server-hours": beside(lambda week: hours_text(week["server_hours"])),
-        "requests": beside(lambda week: compact(week["requests"])),
-        "missed": beside(missed_text),
-        "speed": beside(lambda w: or_unknown(w["speed_at_equal_load_ratio"], speed_text)),
-        "GPU-hours lost": beside(lambda week: or_unknown(week["gpu_hours_lost"], hours_text)),
-        "prompt tokens": beside(lambda week: or_unknown(week["prompt_tokens_mean"], tokens)),
-        "generation tokens": beside(
-            lambda week: or_unknown(week["generation_tokens_mean"], tokens)
-        ),
-        "not judged": beside(lambda week: or_unknown(week["without_verdict_ratio"], percent)),
-    }
-    title = f"Last week ({comparison['last_week']}) → this week"
-    yield from table("comparison", title, columns, rows)
 
 
 def _advice(document: Document) -> Iterator[Section]:

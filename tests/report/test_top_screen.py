@@ -15,7 +15,7 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Slo, TargetKey
 from driftwatch.report.cells import cells_of
 from driftwatch.report.document import week_document
-from driftwatch.report.forms import as_html, as_markdown
+from driftwatch.report.forms import as_html
 from driftwatch.report.material import AdviceGiven, Marked, Material, Price, Proposed
 from driftwatch.report.text import top_screen
 from driftwatch.report.week import Week, last_whole, week_held, week_named, weeks_held
@@ -367,7 +367,6 @@ def test_a_quiet_week_is_the_top_screen_alone() -> None:
     lines = top_screen(document)
     assert lines[2:4] == ["FOR YOU  nothing", "MOVED    none"]
     assert "<h2>" not in as_html(document)
-    assert "\n## " not in as_markdown(document)
     assert document["pools"], "the JSON holds everything all the same"
 
 

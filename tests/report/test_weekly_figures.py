@@ -106,17 +106,6 @@ def test_lengths_are_drawn_against_what_they_were_tuned_for() -> None:
     assert list(length_plots({"days": days[:1]}, pool)) == []
 
 
-def test_this_week_stands_beside_the_last_counted_the_same_way() -> None:
-    last = _week().with_columns(pl.col("end") - timedelta(days=7))
-    material = _material(_week(ttft_over_low=10.0, ttft_over_high=10.0), last_cells=last)
-    fleet = week_document(material)["comparison"]["fleet"]
-    assert fleet["last"]["requests_over_target_low"] == 144.0
-    assert fleet["last"]["requests_over_target_low_ratio"] == pytest.approx(0.01)
-    assert fleet["this"]["requests_over_target_low"] == 144.0 + 27.0
-    alone = week_document(_material(_week()))["comparison"]
-    assert alone["fleet"]["last"] is None and alone["last_week_reason"] is not None
-
-
 def test_blind_servers_are_named_with_what_would_be_missed() -> None:
     dark = cell(instance="s1:8000", verdict_seconds=0.0, no_data_seconds=600.0)
     able = {f"{stem}_tokens_smallest_detectable_ratio": 1.2 for stem in ("prompt", "generation")}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.recommend.options import check_plot, parse_what_ifs, recommend_options
+from driftwatch.cli.recommend.options import parse_what_ifs, recommend_options
 from driftwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "step_seconds", "since",
 def command(
     target: str | None,
     length: timedelta | None,
-    plot: Path | None,
     hardware: Path | None,
     as_json: bool,
     what_if: tuple[str, ...],
@@ -54,14 +53,11 @@ def command(
     from driftwatch.simulate.hardware import with_hardware
 
     values = parse_what_ifs(what_if)
-    check_plot(plot)
     with history.as_recording() as source:
         scope = _target_window(target, length, source, with_log=rest["log"] is not None)
         evaluated = scope.evaluated(finding_needed=False)
         question = _question(scope, evaluated, length, values, rest)
         advice = advise(question, hardware=with_hardware(hardware))
-    if plot is not None:
-        _draw(plot, advice, scope)
     if as_json:
         _print_json(advice, scope)
     else:
@@ -117,22 +113,6 @@ def _question(
     diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
     leaf = None if diagnosis is None else diagnosis.leaf
     return question_for(evaluated.moment(scope), scope.history.plan, leaf, stated)
-
-
-def _draw(path: Path, advice: Advice, scope: TargetWindow) -> None:
-    """The picture; what was answered without a simulation has none, and says so."""
-    from driftwatch.report.advice_plot import axis_of, draw_advice
-
-    axis = axis_of(advice)
-    if axis is None or not axis.points:
-        click.echo(f"warning: {path} not drawn: nothing was simulated", err=True)
-        return
-    kind: Literal["svg", "png"] = "svg" if path.suffix == ".svg" else "png"
-    picture = draw_advice(advice, kind, name=scope.target.key.text)
-    try:
-        path.write_bytes(picture)
-    except OSError as error:
-        raise UsageError(f"--plot {path}: {error.strerror}") from error
 
 
 def _print_json(advice: Advice, scope: TargetWindow) -> None:

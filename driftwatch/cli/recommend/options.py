@@ -129,9 +129,6 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
         click.option("--model", help="The model, needed if no metric names it."),
         click.option("--gpu", help="The GPU, needed if no metric names it."),
         click.option(
-            "--plot", type=file, metavar="FILE", help="Draw it: a name that ends in .svg or .png."
-        ),
-        click.option(
             "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers."
         ),
     )
@@ -177,20 +174,3 @@ def _knob_value(name: str, amount: str) -> float | None:
     if name.endswith("_ratio"):
         return value if 0 <= value < 1 else None
     return value if 1 <= value <= _LARGEST and value == int(value) else None
-
-
-def check_plot(path: Path | None) -> None:
-    """Refuse before anything runs what could not be drawn afterwards.
-
-    Raises UsageError: a suffix that says no format, or no such folder.
-    """
-    if path is None:
-        return
-    if path.suffix not in (".svg", ".png"):
-        raise UsageError(
-            f"--plot {path}: the suffix says no format", help_text="end the name in .svg or .png"
-        )
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"--plot {path}: no such folder", help_text="name a file in a folder that is there"
-        )

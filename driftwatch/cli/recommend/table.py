@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from driftwatch.cli.recommend.axis import Axis, Point, axis_of, by_knobs
 from driftwatch.notify.numbers import figure, knob
 from driftwatch.recommend.advice import Advice, Candidate
 from driftwatch.recommend.words import gain_bounds, span, what_if_text
-from driftwatch.report.advice_plot import Axis, Point, axis_of, by_knobs
 
 _KNOB = 15  # columns of the knob's name, which may take two lines
 # head, unit, columns
