@@ -86,7 +86,7 @@ def command(
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
-    from driftwatch.onboarding.schemas import modeline, write_schemas
+    from driftwatch.cli.rules.schema_files import modeline, write_schemas
     from driftwatch.onboarding.text import in_lines
 
     line = modeline("schemas/config.schema.json")

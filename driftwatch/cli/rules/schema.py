@@ -31,7 +31,7 @@ def command(name: str | None, folder: Path | None) -> None:
     An editor with a YAML language server completes and checks a file that names its schema in line
     1: # yaml-language-server: $schema=schemas/rules.schema.json, relative to the file.
     """
-    from driftwatch.onboarding.schemas import modeline, schema_text, write_schemas
+    from driftwatch.cli.rules.schema_files import modeline, schema_text, write_schemas
 
     if folder is None:
         click.echo(schema_text(name or "rules"), nl=False)

@@ -1,45 +1,24 @@
-#!/usr/bin/env python3
-"""Write the JSON Schemas of files (rules/schemas/*.json).
-
-Those of rules, trees, rule tests and the configuration come from the models that read them; what a
-model's field does not describe, its line in docs/sre/rules.md does.
-
-    scripts/schemas [--check]
-
---check writes nothing, names the files that are out of date and exits 1 if there is one.
-"""
+"""The JSON Schemas of rules, trees, tests of rules and the configuration, from their models."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from pydantic import BaseModel, create_model
+from pydantic.json_schema import GenerateJsonSchema
 
-try:
-    from pydantic import BaseModel, create_model
-    from pydantic.json_schema import GenerateJsonSchema
-except ModuleNotFoundError:  # not run by the project's own Python
-    python = ROOT / ".venv" / "bin" / "python"
-    if not python.exists() or Path(sys.prefix) == python.parent.parent:
-        sys.exit("error: driftwatch's dependencies are not installed\nhelp: run make docs")
-    os.execv(python, [str(python), __file__, *sys.argv[1:]])
+from driftwatch.errors import UsageError
+from driftwatch.knobs import KNOBS
+from driftwatch.rulebook.book import shipped_trees
+from driftwatch.rulebook.rules import RuleFile, RuleInFile, RulesInFile
+from driftwatch.rulebook.trees import LeafInFile, NodeInFile, TreeInFile
+from driftwatch.ruletests.cases import RuleTestFile
+from driftwatch.settings import Settings
 
-from driftwatch.knobs import KNOBS  # noqa: E402
-from driftwatch.rulebook.book import shipped_trees  # noqa: E402
-from driftwatch.rulebook.rules import RuleFile, RuleInFile, RulesInFile  # noqa: E402
-from driftwatch.rulebook.trees import LeafInFile, NodeInFile, TreeInFile  # noqa: E402
-from driftwatch.ruletests.cases import RuleTestFile  # noqa: E402
-from driftwatch.settings import Settings  # noqa: E402
-
-FOLDER = ROOT / "rules" / "schemas"
-DOCS = ROOT / "docs" / "sre" / "rules.md"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 
@@ -75,7 +54,7 @@ FILES: Mapping[str, tuple[type[BaseModel], str]] = {
     "test": (RuleTestFile, "driftwatch rule tests"),
     "config": (Settings, "driftwatch configuration"),
 }
-# definition → the key of docs/sre/rules.md that describes its properties
+# definition → the first word of its keys in DESCRIPTIONS
 DESCRIBED = {
     "RuleInFile": "rule",
     "OverrideInFile": "rule",
@@ -86,8 +65,56 @@ DESCRIBED = {
     "RuleTestFile": "tests",
     "RuleTest": "test",
 }
-OTHERS = {
+# What a property is, where its field does not say it.
+DESCRIPTIONS: Mapping[str, str] = {
+    "rule: alert": "the name: letters, digits and _",
+    "rule: when": "the condition that fires",
+    "rule: given": "a second condition: while it is not true, the rule is unknown",
+    "rule: until": "the condition that ends a firing incident; default: when is false",
+    "rule: for": "how long when must be true before the rule fires, in whole minutes; default 0s",
+    "rule: keep_firing_for": "how long the end must hold before the incident resolves; default 0s",
+    "rule: severity": "page (wakes somebody), ticket (this week) or notice (information)",
+    "rule: per": "target (default): one incident per target; pool: one per pool, without tree and "
+    "group",
+    "rule: group": "one incident for the servers of a pool",
+    "rule: inhibited_by": "alerts that keep this rule from firing on a target while they fire",
+    "rule: enabled": "false: the rule is read and checked, but not evaluated",
+    "rule: reason": "why it is off; required with enabled: false",
+    "rule: tree": "the tree that finds the cause",
+    "rule: labels": "static labels, part of the identity",
+    "rule: page": "what its page prints; a group may have one for all of its rules",
+    "rule: annotations": "summary (line 1 of your own alerts) and runbook_url (a link on the page)",
+    "rule: receivers": "names of the receivers that get this rule",
+    "rule: mute_time_intervals": "names of time intervals in which no page of this rule is sent",
+    "rule: overrides": "what the rule is in some pools",
+    "page: says": "the middle of line 1: what is wrong; the longest text first",
+    "page: since": "the text after the start time",
+    "page: cause": "the Cause line",
+    "page: also": "the Also line",
+    "page: over": "the end of line 1 of the resolved page: tokens come again",
+    "page: advice": "what to do if neither the tree's leaf nor a recommendation says it",
+    "page: advice_of_many": "the same on a page about several targets",
+    "page: lengths": "which ratio of lengths the phrases use: over the baseline's mean (default), "
+    "the nearest earlier hours, the other servers, or 24 h over the baseline's",
+    "page: columns": "the evidence that the page carries: columns, or groups of them",
+    "page: family": "how the weekly report counts it; retune: a decision, none: no drift",
+    "tree file: tree": "the tree's name",
     "tree file: continues": "the tree whose nodes and leaves the ways of this one lead on to",
+    "tree file: start": "the first node",
+    "tree file: nodes": "node names with their fields",
+    "tree file: leaves": "leaf names with their fields; undetermined needs no entry",
+    "node: question": "the question as printed",
+    "node: when": "the condition; true is yes, false is no",
+    "node: yes": "the node or leaf after a yes",
+    "node: no": "the node or leaf after a no",
+    "node: not_asked": "column → reason; while it is unknown, its comparisons are false here",
+    "node: show": "more columns to print beside the answer",
+    "node: cause_on_yes": "the cause that a yes establishes",
+    "leaf: kind": "change (one knob may help), none (no knob helps), notice (something moved, "
+    "nothing is wrong), healthy",
+    "leaf: meaning": "one line for the reader",
+    "leaf: knob": "the vLLM setting to change, in snake case; for the kind change only",
+    "leaf: advice": "what to do, as an imperative; required for the kind none",
     "tests: tests": "what goes in, and what is expected",
     "test: name": "its name in the output and for --run",
     "test: expect": "what driftwatch says at these times",
@@ -97,7 +124,7 @@ ANNOTATIONS = {
     "runbook_url": {"type": "string", "description": "a link on the page"},
 }
 # What stands once in a schema, and is referred to.
-SHARED = ("condition", "duration", "evidence column", "column or group")
+SHARED = ("condition", "duration", "evidence column", "column or group", "time")
 # What the models check of several keys together.
 RULES_OF: Mapping[str, list[Schema]] = {
     "RuleInFile": [
@@ -129,13 +156,13 @@ RULES_OF: Mapping[str, list[Schema]] = {
 
 
 class _Generator(GenerateJsonSchema):
-    """Defaults are left out anyway."""
+    """Without warnings about defaults: they are left out."""
 
     ignored_warning_kinds = frozenset(("skipped-choice", "non-serializable-default"))  # type: ignore[assignment]
 
 
 def schema_of(name: str) -> Schema:
-    """One file's schema; every property has a description.
+    """One kind of file's schema; every property has a description.
 
     Raises ValueError: one has none.
     """
@@ -144,16 +171,15 @@ def schema_of(name: str) -> Schema:
         by_alias=True, ref_template="#/$defs/{model}", schema_generator=_Generator
     )
     parts = {model.__name__: schema, **schema.get("$defs", {})}
-    texts = descriptions()
     for part, of in parts.items():
         for key, value in of.get("properties", {}).items():
             if value.get("title") not in SHARED:
                 value.pop("title", None)
             value.pop("default", None)
-            said = texts.get(f"{DESCRIBED.get(part)}: {key}")
+            said = DESCRIPTIONS.get(f"{DESCRIBED.get(part)}: {key}")
             value["description"] = value.get("description") or said
             if not value["description"]:
-                raise ValueError(f"{part}.{key} has no description: in {DOCS.name}, or its Field")
+                raise ValueError(f"{part}.{key} has no description: its Field, or DESCRIPTIONS")
         of["title"] = _plain_title(part)
         if ":class:" in of.get("description", "") or "as written" in of.get("description", ""):
             del of["description"]  # of the source, not of the file
@@ -219,36 +245,28 @@ def _share(schema: Schema) -> None:
     schema.setdefault("$defs", {}).update(sorted(shared.items()))
 
 
-def descriptions() -> dict[str, str]:
-    """`rule: when` → its line in the docs, without their marks."""
-    lines = re.findall(r"^- `([a-z ]+: \w+)`: (.*)$", DOCS.read_text(encoding="utf-8"), re.M)
-    return {key: _without_marks(text) for key, text in lines} | OTHERS
+def schema_text(name: str) -> str:
+    """The JSON Schema of ``rules``, ``tree``, ``test`` or ``config`` files."""
+    return json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"
 
 
-def _without_marks(text: str) -> str:
-    text = re.sub(r"\s*\(\[below\]\([^)]*\)\)", "", text)
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("*", "")
+def write_schemas(folder: Path, names: Iterable[str]) -> list[Path]:
+    """The files that were written or were there already, as they are in this version.
+
+    Raises UsageError: the folder cannot be written.
+    """
+    paths = []
+    for name in names:
+        path = folder / f"{name}.schema.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(schema_text(name), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        paths.append(path)
+    return paths
 
 
-def outdated() -> Iterator[tuple[Path, str]]:
-    """Each file that is not as it should be, and its text."""
-    schemas = {FOLDER / f"{name}.schema.json": schema_of(name) for name in FILES}
-    for path, schema in schemas.items():
-        text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            yield path, text
-
-
-def main() -> int:
-    check = "--check" in sys.argv[1:]
-    files = list(outdated())
-    for path, text in files:
-        print(f"{'out of date' if check else 'wrote'}: {path.relative_to(ROOT)}")
-        if not check:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    return 1 if check and files else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def modeline(path: Path | str) -> str:
+    """Line 1 of a YAML file whose schema this is, seen from there."""
+    return f"# yaml-language-server: $schema={path}"
