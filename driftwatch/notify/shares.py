@@ -65,19 +65,6 @@ def shares_json(both: Shares) -> dict[str, Any]:
     }
 
 
-def shares_of(document: Mapping[str, Any]) -> Shares:
-    """The same from JSON."""
-    edges = tuple(float("inf") if edge is None else edge for edge in document["edges_tokens"])
-    before, now = (tuple(document[name]) for name in ("reference_share", "share"))
-    return Shares(edges, before, now, document["reference_requests"], document["requests"])
-
-
-def few_cells(both: Shares, most: int) -> tuple[list[str], list[float], list[float]]:
-    """At most so many cells, small ones joined: their names, the shares before and now."""
-    edges, before, now = _few(both, most)
-    return [_edge(edge, edges) for edge in edges], before, now
-
-
 def shares_table(both: Shares, stem: str, evidence: Mapping[str, Any]) -> list[str]:
     """The table of one length: three lines of at most 80 columns.
 

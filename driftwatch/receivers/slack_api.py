@@ -26,7 +26,7 @@ SCOPES_HEADER = "x-oauth-scopes"
 # without a Retry-After, as Slack's own clients
 _RETRY_SECONDS = 30.0
 # these put something into a channel, and count against its second
-_POSTS = frozenset(("chat.postMessage", "chat.update", "files.completeUploadExternal"))
+_POSTS = frozenset(("chat.postMessage", "chat.update"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,11 @@ class SlackApi:
     def _app(self) -> str:
         return hashlib.sha256(self.token.encode()).hexdigest()
 
-    def upload(self, url: str, content: bytes) -> None:
-        """Send a file's bytes where ``files.getUploadURLExternal`` said, without the token.
+    def outside(self, url: str, body: bytes, content_type: str) -> None:
+        """Post to an address that Slack named, without the token.
 
         Raises DeliveryError: it was not taken, or the address is not Slack's.
         """
-        self.outside(url, content, "application/octet-stream")
-
-    def outside(self, url: str, body: bytes, content_type: str) -> None:
-        """Post to an address that Slack named, without the token. Raises as above."""
         if not self.is_slack(url):
             text = f"{self.name}: Slack named an address that is not its own; refused"
             raise DeliveryError(text, permanent=True)

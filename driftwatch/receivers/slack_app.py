@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import structlog
 from slack_sdk.models.blocks import SectionBlock
 from slack_sdk.models.metadata import Metadata
 
@@ -17,12 +16,11 @@ from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.receivers.slack_api import SlackApi
 from driftwatch.receivers.slack_blocks import document_of
 from driftwatch.receivers.slack_errors import MESSAGE_LOST, THREAD_LOST, SlackRefusal
-from driftwatch.receivers.slack_plot import Plot, plot_of
 from driftwatch.receivers.slack_text import mrkdwn
 from driftwatch.receivers.slack_thread import Note, note_of, standing, taker_after
 
 METADATA = "driftwatch_incident"
-_HISTORY, _UPLOAD = "conversations.history", "files.getUploadURLExternal"
+_HISTORY = "conversations.history"
 _CLOCKS_APART = timedelta(minutes=10)
 _RECENT_MESSAGES = 200
 _HOUR_SECONDS = 3600.0
@@ -63,11 +61,8 @@ class SlackAppSender:
         where = None if before is None else self._edit(before, document)
         if where is None:
             where = self._existing(message, document) or self._first(message, document)
-            self._plot(message, where)
         elif (note := note_of(message)) is not None:
             self._reply(where, note)
-            if message.event == "advised":
-                self._plot(message, where)
         return {**where, **({} if taker is None else taker.stored())}
 
     def _first(self, message: Message, document: Mapping[str, Any]) -> dict[str, str]:
@@ -137,31 +132,6 @@ class SlackAppSender:
             if isinstance(one, dict) and one.get("metadata") == wanted and one.get("ts"):
                 return self._edit({"channel": self.channel, "ts": str(one["ts"])}, document)
         return None
-
-    def _plot(self, message: Message, where: Mapping[str, str]) -> None:
-        """Add the picture to the thread where there is one; without it the page is the page."""
-        plot = plot_of(message.payload)
-        if plot is None or self.api.is_closed(_UPLOAD, ""):
-            return
-        try:
-            self._upload(plot, where)
-        except DeliveryError as error:
-            log = structlog.get_logger()
-            log.warning("plot not sent", receiver=self.name, reason=error.message)
-            if isinstance(error, SlackRefusal) and error.code == "missing_scope":
-                self.api.close(_UPLOAD, "", _HOUR_SECONDS)
-
-    def _upload(self, plot: Plot, where: Mapping[str, str]) -> None:
-        place = self.api.ask(
-            _UPLOAD,
-            filename="lengths.png",
-            length=str(len(plot.png)),
-            alt_txt=plot.alt_text,
-        )
-        self.api.upload(str(place.get("upload_url")), plot.png)
-        file = {"id": str(place.get("file_id")), "title": plot.title}
-        shared = {"channel_id": where["channel"], "thread_ts": where["ts"]}
-        self.api.call("files.completeUploadExternal", {"files": [file], **shared})
 
 
 def _metadata(message: Message, receiver: str) -> dict[str, Any]:

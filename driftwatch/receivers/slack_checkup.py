@@ -32,8 +32,6 @@ def shortcomings(name: str, settings: SlackReceiver) -> list[str]:
 def _lacking(settings: SlackReceiver, scopes: frozenset[str]) -> Iterator[str]:
     if "chat:write" not in scopes:
         yield "scope chat:write is missing: no message can be posted"
-    if "files:write" not in scopes:
-        yield "scope files:write is missing: pages have no picture"
     if settings.app_token_file is None:
         yield "no app_token_file: messages have commands in place of buttons"
         return

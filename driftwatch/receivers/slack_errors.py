@@ -1,6 +1,6 @@
 """What Slack's answers mean for a message: worth another try or not, and what helps. Pure.
 
-Codes: the error tables of chat.postMessage, chat.update, files.* and conversations.members at
+Codes: the error tables of chat.postMessage, chat.update and conversations.members at
 docs.slack.dev/reference/methods.
 """
 

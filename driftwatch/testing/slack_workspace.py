@@ -12,7 +12,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
@@ -24,7 +24,7 @@ BOT_TOKEN = "xoxb-canary-bot-token"  # noqa: S105 - of a server in a test
 APP_TOKEN = "xapp-canary-app-token"  # noqa: S105
 TEAM, APP, BOT = "T0000TEAM", "A0000APP", "B0000BOT"
 ALL_SCOPES = (
-    *("channels:history", "channels:read", "chat:write", "files:write"),
+    *("channels:history", "channels:read", "chat:write"),
     *("usergroups:read", "users:read"),
 )
 # method → the scope that it needs, of those for public channels
@@ -33,16 +33,13 @@ _SCOPES = {
     "chat.update": "chat:write",
     "conversations.history": "channels:history",
     "conversations.members": "channels:read",
-    "files.completeUploadExternal": "files:write",
-    "files.getUploadURLExternal": "files:write",
     "usergroups.users.list": "usergroups:read",
     "users.info": "users:read",
 }
 # these take JSON; others read and take forms
-_JSON = frozenset(("chat.postMessage", "chat.update", "files.completeUploadExternal"))
+_JSON = frozenset(("chat.postMessage", "chat.update"))
 # in a form these are JSON
-_OBJECTS = frozenset(("blocks", "files", "metadata"))
-_LONGEST_ALT_TEXT = 1000
+_OBJECTS = frozenset(("blocks", "metadata"))
 
 
 @dataclass(slots=True)
@@ -54,19 +51,6 @@ class Posted:
     payload: dict[str, Any]
     thread_ts: str | None = None
     edits: int = 0
-    files: list[str] = field(default_factory=list)  # titles
-
-
-@dataclass(frozen=True, slots=True)
-class Uploaded:
-    """One file that was shared."""
-
-    name: str
-    alt_text: str
-    content: bytes
-    title: str
-    channel: str
-    thread_ts: str | None
 
 
 class SlackWorkspace(LoopbackServer):
@@ -80,7 +64,6 @@ class SlackWorkspace(LoopbackServer):
     Attributes:
         scopes: what the bot token may do.
         messages: by (channel, ts), threads too; a deleted one is not there.
-        files: what was shared, in order.
         answers: what was posted to a ``response_url``, in order.
         calls: method names, in order.
         failing: answers per method, given before any judging, first in first out.
@@ -99,13 +82,11 @@ class SlackWorkspace(LoopbackServer):
         self.archived: set[str] = set()
         self.messages: dict[tuple[str, str], Posted] = {}
         self.mentions: list[str] = []
-        self.files: list[Uploaded] = []
         self.answers: list[dict[str, Any]] = []
         self.calls: list[str] = []
         self.failing: dict[str, deque[Answer]] = {}
         self.silent: list[str] = []
         self.socket = SlackSocket()
-        self._waiting: dict[str, dict[str, Any]] = {}
         self._numbers = itertools.count(1)
         self._judging = threading.Lock()
 
@@ -180,8 +161,6 @@ class SlackWorkspace(LoopbackServer):
             if request.path.startswith("/actions/"):
                 self.answers.append(json.loads(request.body))
                 return Answer(200, "ok")
-            if request.path.startswith("/upload/"):
-                return self._receive(request)
             return self._method(request)
 
     def _method(self, request: Request) -> Answer:
@@ -286,39 +265,6 @@ class SlackWorkspace(LoopbackServer):
             return {"ok": False, "error": "user_not_found"}
         profile = {"display_name": self.names[user], "real_name": self.names[user]}
         return {"user": {"id": user, "name": user.lower(), "profile": profile}}
-
-    def _files_getUploadURLExternal(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        if not str(arguments.get("length", "")).isdigit() or not arguments.get("filename"):
-            return {"ok": False, "error": "invalid_arguments"}
-        if len(arguments.get("alt_txt", "")) > _LONGEST_ALT_TEXT:
-            return {"ok": False, "error": "alt_txt_too_large"}
-        number = f"F{next(self._numbers):07d}"
-        self._waiting[number] = dict(arguments)
-        return {"upload_url": f"{self.address}/upload/{number}", "file_id": number}
-
-    def _receive(self, request: Request) -> Answer:
-        file = self._waiting.get(request.path.removeprefix("/upload/"))
-        if file is None or len(request.body) != int(file["length"]):
-            return Answer(400, "bad upload")
-        if "authorization" in request.headers:
-            return Answer(400, "a token was sent to an upload")
-        file["content"] = request.body
-        return Answer(200, f"OK - {len(request.body)}")
-
-    def _files_completeUploadExternal(  # noqa: N802
-        self, arguments: dict[str, Any]
-    ) -> dict[str, Any]:
-        entries = []
-        for one in arguments.get("files") or ():
-            file = self._waiting.pop(one["id"], {})
-            if "content" not in file:
-                return {"ok": False, "error": "file_not_found"}
-            channel, thread = arguments.get("channel_id", ""), arguments.get("thread_ts")
-            shared = (one.get("title", ""), channel, thread)
-            alt = file.get("alt_txt", "")
-            self.files.append(Uploaded(file["filename"], alt, file["content"], *shared))
-            entries.append({"id": one["id"], "title": one.get("title", "")})
-        return {"files": entries}
 
     def __enter__(self) -> Self:
         self.socket.start()

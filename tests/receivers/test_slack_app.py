@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from page_cases import BUDGET, CAP, CASES, STUCK
+from page_cases import CAP, CASES
 from slack_cases import CHANNEL, Clock, acknowledged, sender, told, workspace
 
 from driftwatch.errors import DeliveryError
@@ -156,35 +156,6 @@ def test_without_history_a_repeat_stands_twice(slack: SlackWorkspace) -> None:
     assert slack.calls.count("conversations.history") == 1
 
 
-def test_the_drifted_lengths_are_a_picture_in_the_thread(slack: SlackWorkspace) -> None:
-    page = with_shares(BUDGET.page())
-    where = sender(slack).send(told(page))
-    (file,) = slack.files
-    assert file.content.startswith(b"\x89PNG")
-    assert len(file.content) < 60_000
-    assert where is not None and (file.channel, file.thread_ts) == (CHANNEL, where["ts"])
-    assert file.title == "Prompt tokens ×2.3"
-    assert file.alt_text == (
-        "Prompt tokens ×2.3. Share of requests in percent by prompt tokens, baseline to now: "
-        "≤200 8 to 0, ≤500 52 to 10, ≤1k 34 to 38, ≤2k 6 to 41, >2k 0 to 11"
-    )
-
-
-def test_a_page_without_its_picture_is_a_page(slack: SlackWorkspace) -> None:
-    slack.scopes.discard("files:write")
-    of = sender(slack)
-    assert of.send(told(with_shares(BUDGET.page()))) is not None
-    of.send(told(with_shares(BUDGET.page())))
-    assert slack.files == []
-    assert slack.calls.count("files.getUploadURLExternal") == 1
-
-
-def test_nothing_is_drawn_where_no_length_drifted(slack: SlackWorkspace) -> None:
-    sender(slack).send(told(STUCK.page()))
-    assert slack.files == []
-    assert "files.getUploadURLExternal" not in slack.calls
-
-
 def test_a_channel_gets_one_message_a_second(slack: SlackWorkspace) -> None:
     clock = Clock()
     of = sender(slack, clock=clock)
@@ -270,16 +241,3 @@ def test_a_test_page_has_no_buttons_that_act(slack: SlackWorkspace) -> None:
     (message,) = slack.top(CHANNEL)
     assert line(message).startswith("TEST driftwatch: ")
     assert words(message) == []
-
-
-def with_shares(page: dict[str, Any]) -> dict[str, Any]:
-    """The page with both distributions."""
-    edges = [200.0, 500.0, 1000.0, 2000.0, None]
-    both = {
-        "edges_tokens": edges,
-        "reference_share": [0.08, 0.52, 0.34, 0.06, 0.0],
-        "share": [0.0, 0.10, 0.38, 0.41, 0.11],
-        "reference_requests": 24.1e6,
-        "requests": 79_200.0,
-    }
-    return {**page, "shares": {"prompt_tokens": both}}

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from page_cases import CAP
 from slack_cases import CHANNEL, sender, told, workspace
-from test_slack_app import with_shares
 
 from driftwatch.errors import DeliveryError
 from driftwatch.receivers.slack_api import LIMITS, SlackApi
@@ -119,15 +118,6 @@ def test_a_metadata_address_is_refused() -> None:
     with pytest.raises(DeliveryError, match="refused") as caught:
         api.ask("auth.test")
     assert caught.value.permanent is True
-
-
-def test_a_file_goes_to_slack_alone_and_without_the_token(slack: SlackWorkspace) -> None:
-    answer = '{"ok": true, "upload_url": "http://192.0.2.1/upload", "file_id": "F1"}'
-    slack.failing["files.getUploadURLExternal"] = deque([Answer(200, answer)])
-    of = sender(slack)
-    of.send(told(with_shares(CAP.page()) | {"target": {"signal": "prompt_tokens"}}))
-    assert slack.files == []
-    assert "files.completeUploadExternal" not in slack.calls
 
 
 def test_nothing_private_of_slack_sdk_is_used() -> None:

@@ -56,15 +56,14 @@ def test_each_missing_scope_says_what_does_not_work(slack: SlackWorkspace, lacki
     slack.scopes = set()
     assert lacking() == [
         "scope chat:write is missing: no message can be posted",
-        "scope files:write is missing: pages have no picture",
         "scope users:read is missing: who clicks is named by the user name",
         "scope channels:read (groups:read for a private channel) is missing: nobody can click, "
         "unless users names them",
     ]
-    assert lacking(user_groups=["S0000SRE"])[2] == (
+    assert lacking(user_groups=["S0000SRE"])[1] == (
         "scope usergroups:read is missing: nobody of user_groups can click"
     )
-    assert lacking(app_token_file=None)[2:] == [
+    assert lacking(app_token_file=None)[1:] == [
         "no app_token_file: messages have commands in place of buttons"
     ]
 
@@ -95,7 +94,7 @@ def client(slack: SlackWorkspace) -> WebClient:
     return WebClient(BOT_TOKEN, base_url=slack.api_url, retry_handlers=[], timeout=5)
 
 
-def test_slacks_own_client_posts_edits_and_uploads(slack: SlackWorkspace) -> None:
+def test_slacks_own_client_posts_and_edits(slack: SlackWorkspace) -> None:
     api = client(slack)
     posted = api.chat_postMessage(channel=CHANNEL, text="one")
     api.chat_update(channel=CHANNEL, ts=posted["ts"], text="two")
@@ -103,10 +102,6 @@ def test_slacks_own_client_posts_edits_and_uploads(slack: SlackWorkspace) -> Non
     (message,) = slack.top(CHANNEL)
     assert (message.payload["text"], message.edits) == ("two", 1)
     assert len(slack.thread(message)) == 1
-    api.files_upload_v2(
-        content=b"\x89PNG", filename="x.png", title="x", channel=CHANNEL, thread_ts=posted["ts"]
-    )
-    assert slack.files[0].content == b"\x89PNG"
     pages = api.conversations_members(channel=CHANNEL, limit=1)
     assert [page["members"][0] for page in pages] == [ANA, "U0000BEN"]
     assert api.users_info(user=ANA)["user"]["profile"]["display_name"] == "Ana"

@@ -51,7 +51,7 @@ class ReportView(View):
     drift: ReportTable | None
     sections: tuple[ReportTable, ...]
     reason: str | None = Field(description="why there are no sections")
-    document: dict[str, Any] = Field(description="as docs/report.schema.json has it")
+    document: dict[str, Any] = Field(description="as driftwatch report --json prints it")
     before: Link | None
     after: Link | None
 
