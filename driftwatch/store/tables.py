@@ -400,5 +400,7 @@ for _table in metadata.tables.values():
             _column.type = _column.type.with_variant(_sorted, "postgresql")
 for _table in (scrape_batches, gpu_batches, minute_batches):
     # frames are compressed already
-    _as_it_is = DDL("ALTER TABLE %(table)s ALTER COLUMN frame SET STORAGE EXTERNAL")
+    _as_it_is = DDL(  # type: ignore[no-untyped-call]
+        "ALTER TABLE %(table)s ALTER COLUMN frame SET STORAGE EXTERNAL"
+    )
     event.listen(_table, "after_create", _as_it_is.execute_if(dialect="postgresql"))
