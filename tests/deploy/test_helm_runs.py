@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 import requests
-from deploy_cases import CHART, RUNNING_MODES, containers, helm, of_kind
+from deploy_cases import CHART, MODES, containers, helm, of_kind
 from ruamel.yaml import YAML
 
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
+
+pytestmark = [pytest.mark.helm, pytest.mark.slow]
 
 PASSWORD = "a word that no URL holds"
 START_SECONDS = 90.0
@@ -98,7 +100,7 @@ class Pod:
         self._log.close()
 
 
-@pytest.mark.parametrize("mode", RUNNING_MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_what_is_rendered_runs_and_its_probes_are_answered(
     mode: str, tmp_path: Path, shared_data: Path
 ) -> None:

@@ -1,7 +1,8 @@
-"""The manifests: valid by Kubernetes' own schemas, closed, and of one piece with the program."""
+"""What the chart gives: valid by Kubernetes' own schemas, closed, of one piece with the program."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,11 @@ import jsonschema
 import kubernetes_validate
 import pytest
 from deploy_cases import (
-    BUILT,
-    FOLDER,
-    FULL,
+    MODES,
     ROOT,
     containers,
-    documents,
+    helm_rendered,
     known_options,
-    kustomizations,
-    kustomized,
-    merged,
     of_kind,
     pod_specs,
 )
@@ -26,11 +22,12 @@ from ruamel.yaml import YAML
 
 from driftwatch.settings import ENVIRONMENT
 
+pytestmark = pytest.mark.helm
+
 # the oldest release that has everything used here and the newest whose schemas are at hand
 RELEASES = ("1.27", kubernetes_validate.latest_version())
 
 # CRDs have no schema in Kubernetes: what these files use of them, and nothing else
-_NAMED = {"type": "object", "required": ["name"]}
 _SELECTOR = {
     "type": "object",
     "required": ["matchLabels"],
@@ -47,38 +44,21 @@ _ENDPOINT = {
         "interval": {"type": "string", "pattern": "^[0-9]+s$"},
         "scrapeTimeout": {"type": "string", "pattern": "^[0-9]+s$"},
         "honorLabels": {"type": "boolean"},
-        "relabelings": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["sourceLabels", "targetLabel"],
-                "additionalProperties": False,
-                "properties": {
-                    "sourceLabels": {"type": "array", "items": {"pattern": "^__meta_kubernetes_"}},
-                    "targetLabel": {"type": "string"},
-                },
-            },
-        },
     },
 }
 
 
-def _monitor(endpoints: str) -> dict[str, Any]:
-    return {
+CUSTOM = {
+    "ServiceMonitor": {
         "type": "object",
-        "required": ["selector", endpoints],
+        "required": ["selector", "endpoints"],
         "additionalProperties": False,
         "properties": {
             "jobLabel": {"const": "app.kubernetes.io/name"},
             "selector": _SELECTOR,
-            endpoints: {"type": "array", "minItems": 1, "items": _ENDPOINT},
+            "endpoints": {"type": "array", "minItems": 1, "items": _ENDPOINT},
         },
-    }
-
-
-CUSTOM = {
-    "ServiceMonitor": _monitor("endpoints"),
-    "PodMonitor": _monitor("podMetricsEndpoints"),
+    },
     # its groups are compared with those that promtool checks: test_prometheus_files.py
     "PrometheusRule": {
         "type": "object",
@@ -89,39 +69,15 @@ CUSTOM = {
 }
 
 
-@pytest.fixture(scope="module")
-def full() -> list[Any]:
-    return kustomized(FULL)
-
-
-@pytest.fixture(scope="module", params=sorted(set(BUILT) - {"base"}))
+@pytest.fixture(params=MODES)
 def everything(request: pytest.FixtureRequest) -> list[Any]:
-    return BUILT[request.param]()
-
-
-def test_what_can_be_applied_is_found() -> None:
-    names = [str(path.relative_to(FOLDER)) for path in kustomizations()]
-    assert names == ["base", "overlays/full"]
-    assert len(list(containers(kustomized(FULL)))) == 3
-
-
-def test_every_file_is_part_of_a_kustomization() -> None:
-    used: set[Path] = set()
-    for file in FOLDER.rglob("kustomization.yaml"):
-        (text,) = documents(file)
-        used.add(file)
-        names = [*text.get("resources", []), *(p["path"] for p in text.get("patches", []))]
-        names += [name for made in text.get("configMapGenerator", []) for name in made["files"]]
-        used |= {(file.parent / name).resolve() for name in names}
-    files = {path.resolve() for path in FOLDER.rglob("*") if path.is_file()}
-    assert files - used == set()
+    return helm_rendered(request.param)
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("name", BUILT)
-def test_kubernetes_schemas_take_it(name: str, release: str) -> None:
+def test_kubernetes_schemas_take_it(everything: list[Any], release: str) -> None:
     checked = 0
-    for resource in BUILT[name]():
+    for resource in everything:
         if resource["kind"] in CUSTOM:
             assert resource["apiVersion"] == "monitoring.coreos.com/v1"
             jsonschema.validate(resource["spec"], CUSTOM[resource["kind"]])
@@ -131,9 +87,10 @@ def test_kubernetes_schemas_take_it(name: str, release: str) -> None:
     assert checked >= 7
 
 
-def test_a_misspelt_field_is_noticed(full: list[Any]) -> None:
-    (deployment,) = of_kind(full, "Deployment")
-    wrong = merged(deployment, {"spec": {"template": {"spec": {"runAsNonRoot": True}}}})
+def test_a_misspelt_field_is_noticed() -> None:
+    (deployment,) = of_kind(helm_rendered("single"), "Deployment")
+    wrong = copy.deepcopy(deployment)
+    wrong["spec"]["template"]["spec"]["runAsNonRoot"] = True
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(wrong, RELEASES[-1], strict=True)
 
@@ -163,20 +120,14 @@ def test_every_container_is_closed(everything: list[Any]) -> None:
         assert {"livenessProbe", "readinessProbe"} <= set(container), name
 
 
-def test_the_namespace_refuses_pods_that_are_not(full: list[Any]) -> None:
-    (namespace,) = of_kind(full, "Namespace")
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
 def test_nobody_has_rights(everything: list[Any]) -> None:
     assert of_kind(everything, "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding") == []
     (account,) = of_kind(everything, "ServiceAccount")
     assert account["automountServiceAccountToken"] is False
 
 
-@pytest.mark.parametrize("name", ["full", "helm-single"])
-def test_there_is_one_process_with_one_database(name: str) -> None:
-    resources = BUILT[name]()
+def test_there_is_one_process_with_one_database() -> None:
+    resources = helm_rendered("single")
     (deployment,) = of_kind(resources, "Deployment")
     assert deployment["spec"]["replicas"] == 1
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
@@ -206,19 +157,17 @@ def test_what_is_mounted_is_there(everything: list[Any]) -> None:
 
 
 def test_selectors_find_the_pods(everything: list[Any]) -> None:
-    pods = [r["spec"]["template"] for r in of_kind(everything, "Deployment", "DaemonSet")]
+    pods = [r["spec"]["template"] for r in of_kind(everything, "Deployment")]
     services = of_kind(everything, "Service")
     for resource in everything:
         spec = resource.get("spec", {})
         match resource["kind"]:
-            case "Deployment" | "DaemonSet":
+            case "Deployment":
                 wanted, among = spec["selector"]["matchLabels"], [spec["template"]]
             case "Service":
                 wanted, among = spec["selector"], pods
             case "ServiceMonitor":
                 wanted, among = spec["selector"]["matchLabels"], services
-            case "PodMonitor":
-                wanted, among = spec["selector"]["matchLabels"], pods
             case "PodDisruptionBudget":
                 wanted, among = spec["selector"]["matchLabels"], pods
             case "NetworkPolicy":
@@ -226,10 +175,7 @@ def test_selectors_find_the_pods(everything: list[Any]) -> None:
             case _:
                 continue
         found = [x for x in among if wanted.items() <= x["metadata"]["labels"].items()]
-        # the chart has one policy for all its pods
-        labels = resource["metadata"].get("labels", {})
-        all_of_them = resource["kind"] == "NetworkPolicy" and "helm.sh/chart" in labels
-        number = len(pods) if all_of_them else 1
+        number = len(pods) if resource["kind"] == "NetworkPolicy" else 1
         assert len(found) == number, (resource["kind"], resource["metadata"]["name"])
 
 
@@ -244,9 +190,8 @@ def test_ports_are_named_as_the_containers_name_them(everything: list[Any]) -> N
     for policy in of_kind(everything, "NetworkPolicy"):
         rules = policy["spec"].get("ingress", [])
         assert {port["port"] for rule in rules for port in rule["ports"]} <= named
-    for monitor in of_kind(everything, "ServiceMonitor", "PodMonitor"):
-        ends = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
-        assert {end["port"] for end in ends} <= named
+    for monitor in of_kind(everything, "ServiceMonitor"):
+        assert {end["port"] for end in monitor["spec"]["endpoints"]} <= named
 
 
 def test_commands_and_environment_are_the_programs(everything: list[Any]) -> None:
@@ -301,9 +246,8 @@ def test_probes_ask_pages_that_are_served(everything: list[Any], tmp_path: Path)
         endpoint.close()
 
 
-@pytest.mark.parametrize("name", ["full", "helm-single"])
-def test_the_ingress_leads_to_the_service_under_the_name_that_the_web_answers_to(name: str) -> None:
-    everything = BUILT[name]()
+def test_the_ingress_leads_to_the_service_under_the_name_that_the_web_answers_to() -> None:
+    everything = helm_rendered("single")
     (ingress,) = of_kind(everything, "Ingress")
     (rule,) = ingress["spec"]["rules"]
     (path,) = rule["http"]["paths"]

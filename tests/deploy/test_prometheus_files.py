@@ -27,7 +27,7 @@ RULES = FOLDER / "rules" / "driftwatch.yml"
 KUBERNETES = FOLDER / "prometheus-kubernetes.yml"
 PARTS = ("sum", "count", "bucket")
 
-pytestmark = pytest.mark.skipif(
+needs_prometheus = pytest.mark.skipif(
     not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED
 )
 
@@ -48,6 +48,8 @@ def _found_by_address(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.prometheus
+@needs_prometheus
 def test_promtool_takes_the_scrape_jobs(tmp_path: Path) -> None:
     assert "SUCCESS" in _promtool("check", "config", "prometheus.yml")
     (config,) = documents(KUBERNETES)
@@ -56,6 +58,8 @@ def test_promtool_takes_the_scrape_jobs(tmp_path: Path) -> None:
     assert "SUCCESS" in _promtool("check", "config", "k.json", folder=tmp_path)
 
 
+@pytest.mark.prometheus
+@needs_prometheus
 def test_promtool_takes_the_alerts_and_their_tests_pass() -> None:
     _promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)
     _promtool("test", "rules", FOLDER / "tests" / "driftwatch_test.yml")
@@ -79,13 +83,6 @@ def test_every_alert_speaks_of_a_metric_that_driftwatch_serves() -> None:
     asked = {name for rule in _alerts() for name in re.findall(r"driftwatch_\w+", rule["expr"])}
     assert asked <= served
     assert len(asked) >= 6
-
-
-def test_the_alerts_of_the_operator_are_the_same() -> None:
-    path = DEPLOY / "kubernetes/components/prometheus-operator/rules.yaml"
-    (operator,) = documents(path)
-    (plain,) = documents(RULES)
-    assert operator["spec"]["groups"] == plain["groups"]
 
 
 def test_alerts_are_told_apart_and_say_what_to_do() -> None:
@@ -134,6 +131,8 @@ PODS: dict[str, list[dict[str, str]]] = {
 }
 
 
+@pytest.mark.prometheus
+@needs_prometheus
 def test_a_real_prometheus_keeps_the_workloads_labels() -> None:
     (config,) = documents(KUBERNETES)
     config.pop("rule_files")
@@ -184,6 +183,8 @@ def test_the_labels_of_driftwatchs_gauges_are_honoured(name: str) -> None:
     assert job["honor_labels"] is True
 
 
+@pytest.mark.prometheus
+@needs_prometheus
 def test_a_real_prometheus_scrapes_a_service_and_hears_that_it_is_alive() -> None:
     """The shipped job and alerts, at one second, on a real page."""
     end = datetime.now(UTC).replace(second=0, microsecond=0)
@@ -227,3 +228,27 @@ def test_every_alert_has_a_line_in_the_docs() -> None:
     text = (DEPLOY.parent / "docs/sre/deploy.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(?:`|\*\*)(Driftwatch\w+)", text))
     assert [rule["alert"] for rule in _alerts() if rule["alert"] not in named] == []
+
+
+@pytest.mark.prometheus
+@pytest.mark.skipif(
+    shutil.which("amtool") is None, reason="prometheus-alertmanager is not installed"
+)
+def test_alertmanager_routes_every_severity() -> None:
+    for severity, receiver in {
+        "heartbeat": "dead-mans-switch",
+        "page": "oncall",
+        "ticket": "tickets",
+    }.items():
+        ran = subprocess.run(
+            [
+                *("amtool", "config", "routes", "test"),
+                *(f"--config.file={FOLDER / 'alertmanager.yml'}", f"severity={severity}"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ran.returncode, ran.stdout.strip()) == (0, receiver), ran.stderr
+    (config,) = documents(FOLDER / "alertmanager.yml")
+    assert "inhibit_rules" not in config  # nothing may keep the heartbeat quiet

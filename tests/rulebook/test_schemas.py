@@ -13,14 +13,12 @@ from test_wrong_files import RULES, SHAPES, TREES
 
 from driftwatch.cli.rules import schema_files
 from driftwatch.cli.rules.schema_files import schema_of
-from driftwatch.settings import load_settings
 from driftwatch.yaml_positions import parse_yaml, plain
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "rules" / "schemas"
 KIND_OF_FOLDER = {"rules": "rules", "trees": "tree", "tests": "test"}
 SHIPPED = sorted((ROOT / "rules").rglob("*.yaml"))
-EXAMPLES = sorted((ROOT / "deploy/kubernetes").rglob("driftwatch.yaml"))
 BIG = "      - {alert: Big, when: scrapes > 1, severity: page}\n"
 # What only the loader sees: names in other files or places of the file, the words of a condition,
 # a graph's ways, and that what is read is YAML's text as it stands.
@@ -60,12 +58,6 @@ def test_a_shipped_file_fits_and_names_its_schema(file: Path) -> None:
     begin, _, named = text.splitlines()[0].partition("$schema=")
     assert begin == "# yaml-language-server: "
     assert (file.parent / named).resolve() == SCHEMAS / f"{kind}.schema.json"
-
-
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.parent.name)
-def test_an_example_configuration_fits(file: Path) -> None:
-    load_settings(file)
-    assert problems("config", file.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("body", RULES)
