@@ -169,7 +169,9 @@ def engine_options(command: Command) -> Command:
     return with_all((*_HARDWARE, *_SCHEDULER))(command)
 
 
-def lengths_options(generation_tokens: float, requests_help: str) -> Callable[[Command], Command]:
+def lengths_options(
+    generation_tokens: float, requests_help: str, *, cv: float = 0.5
+) -> Callable[[Command], Command]:
     """Which lengths are sent: means and a spread, or those of a file (see ``mix_of``)."""
     options = (
         option("--prompt-tokens", TOKENS, "Mean prompt.", default=512),
@@ -178,12 +180,15 @@ def lengths_options(generation_tokens: float, requests_help: str) -> Callable[[C
             "--length-cv",
             Finite(min=0, max=20),
             "Spread of both, log-normal: sd / mean; 0 = all alike.",
-            default=0.5,
+            default=cv,
         ),
         option("--requests file", FILE, requests_help),
         option("--seed", SEED, "Seed of the random numbers.", default=0),
     )
     return with_all(options)
+
+
+_MEANS = ("prompt_tokens", "generation_tokens", "length_cv")
 
 
 def typed_flags(context: click.Context) -> dict[str, str]:
@@ -201,16 +206,22 @@ def mix_of(
 ) -> tuple[Requests, tuple[str, ...]]:
     """Requests of a file, or drawn log-normal and all there from the start; notes on the file.
 
-    Raises WorkloadError: the file cannot be read as requests.
+    Raises WorkloadError: the file cannot be read as requests; UsageError: a file and means.
     """
     if file is not None:
+        typed = typed_flags(click.get_current_context())
+        if wrong := [typed[name] for name in _MEANS if name in typed]:
+            raise UsageError(
+                f"--requests and {', '.join(wrong)} exclude each other",
+                help_text="leave out one of them",
+            )
         from driftwatch.simulate.workload import read_workload
 
         workload = read_workload(file, limit=count)
         return workload.requests, workload.notes
     import numpy as np
 
-    from driftwatch.lab.batchers.mixes import lognormal_lengths
+    from driftwatch.lab.comparison import lognormal_lengths
     from driftwatch.simulate.requests import make_requests
 
     rng, count = np.random.default_rng(seed), count or 1

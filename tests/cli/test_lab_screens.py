@@ -30,12 +30,6 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "run-few": (*RUN, "--max-num-seqs", "2", "--limit", "3", "--no-async-scheduling"),
     "run-waits": (*RUN, "--max-num-seqs", "1", "--arrival-scale", "0.5", "--timeout-seconds", "3"),
     "compare": (*COMPARE, "--rates", "5,20,60"),
-    "compare-clients": (*COMPARE, "--concurrency", "4,64", "--timeout-seconds", "0.3"),
-    "compare-causes": (*COMPARE, "--causes"),
-    "compare-padding": (
-        *("simulate", "compare", "--padding"),
-        *("--lengths", "64,128,1024", "--buckets", "128,1024"),
-    ),
 }
 
 
@@ -59,6 +53,6 @@ def test_the_screen(
 
 
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("name", ["run-few", "compare", "compare-causes"])
+@pytest.mark.parametrize("name", ["run-few", "compare"])
 def test_the_rows_of_a_pipe(run: Run, golden: Callable[[str, str], None], name: str) -> None:
     golden(f"lab/{name}.tsv", run(*SCREENS[name])[1])

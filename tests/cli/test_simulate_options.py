@@ -86,9 +86,8 @@ def test_the_three_commands_take_it(
     for command in (
         ("simulate", "run", "--requests", str(log)),
         ("sweep", "--requests", str(log), "--concurrency", "1", "--requests-per-level", "4"),
-        ("simulate", "compare", "--requests", str(log), "--concurrency", "1", "--policies",
-         "continuous"),
-    ):  # fmt: skip
+        ("simulate", "compare", "--requests", str(log), "--rates", "1"),
+    ):
         found = printed(monkeypatch, capsys, *command, *flags, "--max-num-seqs", "16")
         law = found["step_time"]
         assert isinstance(law, dict)

@@ -7,28 +7,38 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
-from batcher_cases import (
-    SPLIT,
-    STATIC,
-    STEP_TIME,
-    azure,
-    column,
-    run_cohorts,
-    run_continuous,
-    run_split,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.lab.batchers.clock import step_seconds
-from driftwatch.lab.batchers.cohort import CohortPolicy
-from driftwatch.lab.batchers.mixes import Mix, lognormal_lengths
-from driftwatch.lab.batchers.split import SplitPolicy
+from driftwatch.lab.batchers import (
+    CONTINUOUS,
+    DYNAMIC,
+    HYBRID,
+    POLICIES,
+    STATIC,
+    Settings,
+    padded_lengths,
+    serve,
+    step_seconds,
+)
+from driftwatch.lab.comparison import Mix, lognormal_lengths
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.workload import read_requests
+
+STEP_TIME = StepTime(0.008, 4e-5, 3e-5, 2e-8, hinge_tokens=16, c4_seconds_per_prefill_pair=1e-9)
+FLAT = StepTime(1.0, 0.0, 0.0, 0.0)  # a second a step, whatever is in it
+SEATS = SchedulerConfiguration(16, 512)
+
+
+def settings_of(size: int = 8, seats: SchedulerConfiguration = SEATS, **more: object) -> Settings:
+    return Settings(seats, size, **more)  # type: ignore[arg-type]
+
+
+def azure(shared_data: Path, count: int) -> Requests:
+    return read_requests(shared_data / "traces/azure_2023_conv.csv.gz", limit=count)
 
 
 @settings(deadline=None)
@@ -45,195 +55,126 @@ def test_the_law_over_arrays_is_the_law(prefill: int, decode: int, kv: int, pair
     )
 
 
-def walk(
-    prompts: list[int], generations: list[int], start: float, law: StepTime, pad: bool
-) -> list[float]:
-    """Each member's last token, one token after the other."""
-    longest = max(prompts)
-    lengths = [longest] * len(prompts) if pad else prompts
-    now = start + law.seconds(sum(lengths), 0, 0, sum(n * (n + 1) / 2 for n in lengths))
-    made = [1] * len(prompts)
-    ends = [now if g == 1 else np.nan for g in generations]
-    while any(m < g for m, g in zip(made, generations, strict=True)):
-        runs = [pad or m < g for m, g in zip(made, generations, strict=True)]
-        steps = max(made)
-        context = sum(n + steps for n, r in zip(lengths, runs, strict=True) if r)
-        now += law.seconds(0, sum(runs), context)
-        for i, g in enumerate(generations):
-            if made[i] < g:
-                made[i] += 1
-                ends[i] = now if made[i] == g else np.nan
-    return ends
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    lengths=st.lists(st.tuples(st.integers(1, 400), st.integers(1, 60)), min_size=1, max_size=9),
-    pad=st.booleans(),
-    hold=st.booleans(),
-)
-def test_one_batch_token_by_token(lengths: list[tuple[int, int]], pad: bool, hold: bool) -> None:
+@settings(max_examples=40, deadline=None)
+@given(lengths=st.lists(st.tuples(st.integers(1, 400), st.integers(1, 60)), min_size=1, max_size=9))
+def test_one_batch_token_by_token(lengths: list[tuple[int, int]]) -> None:
     prompts, generations = ([pair[i] for pair in lengths] for i in (0, 1))
     requests = make_requests(np.linspace(0, 1, len(lengths)), prompts, generations)
-    found = run_cohorts(requests, STEP_TIME, CohortPolicy(len(lengths), pad=pad, hold=hold))
-    start = float(requests.arrival_seconds[-1])
-    ends = walk(prompts, generations, start, STEP_TIME, pad)
-    if hold:
-        ends = [max(ends)] * len(ends)
-    np.testing.assert_allclose(column(found, "end_seconds"), ends, rtol=1e-12)
-    assert found.steps == max(generations)
+    found = serve(STATIC, requests, STEP_TIME, settings_of(len(lengths)))
+    count, longest = len(lengths), max(prompts)
+    now = float(requests.arrival_seconds[-1])
+    now += STEP_TIME.seconds(count * longest, 0, 0, count * longest * (longest + 1) / 2)
+    for step in range(1, max(generations)):
+        now += STEP_TIME.seconds(0, count, count * (longest + step))
+    np.testing.assert_allclose(found.end_seconds, [now] * count, rtol=1e-12)
     assert found.batch_efficiency_ratio == pytest.approx(
-        sum(generations) / (len(generations) * max(generations))
+        sum(generations) / (count * max(generations))
     )
+    assert found.prompt_padding_waste_ratio == pytest.approx(1 - sum(prompts) / (count * longest))
 
 
 def test_when_batches_start() -> None:
-    flat = StepTime(1.0, 0.0, 0.0, 0.0)  # a second a step, whatever is in it
     arrival = [0.0, 0.1, 0.2, 5.0, 5.3, 20.0]
     requests = make_requests(arrival, [10] * 6, [2, 1, 1, 1, 1, 1])
 
-    def starts(policy: CohortPolicy) -> list[float]:
-        found = run_cohorts(requests, flat, policy)
-        assert found.batches is not None
-        return found.batches["start_seconds"].to_list()
+    def ends(policy: str, size: int, wait: float = 0.0) -> list[float]:
+        found = serve(policy, requests, FLAT, settings_of(size, max_wait_seconds=wait))
+        return found.end_seconds.tolist()
 
-    assert starts(CohortPolicy(2)) == [0.1, 5.0, 20.0]  # each when its second member has come
+    # each when its second member has come
+    assert ends(STATIC, 2) == [2.1, 2.1, 6.0, 6.0, 21.0, 21.0]
     # 0 s: the first waited its half second, takes the others along; the rest wait alike
-    assert starts(CohortPolicy(4, 0.5)) == [0.5, 5.5, 20.5]
-    assert starts(CohortPolicy(4, 0.0)) == [0.0, 2.0, 5.0, 6.0, 20.0]
+    assert ends(DYNAMIC, 4, 0.5) == [2.5, 2.5, 2.5, 6.5, 6.5, 21.5]
+    assert ends(DYNAMIC, 4) == [2.0, 3.0, 3.0, 6.0, 7.0, 21.0]
 
 
 def test_buckets_batch_alike_prompts() -> None:
     prompts = [10, 900, 12, 800, 11, 1000]
     requests = make_requests(np.arange(6) / 100, prompts, [5] * 6)
-    found = run_cohorts(requests, STEP_TIME, CohortPolicy(3, bucket_tokens=(16, 1024)))
-    assert found.batches is not None
-    assert found.batches["padded_prompt_tokens"].to_list() == [48, 3072]
-    plain = run_cohorts(requests, STEP_TIME, CohortPolicy(3))
+    found = serve(STATIC, requests, STEP_TIME, settings_of(3, bucket_tokens=(16, 1024)))
+    assert [one.padded_prompt_tokens for one in found.batches or ()] == [48, 3072]
+    plain = serve(STATIC, requests, STEP_TIME, settings_of(3))
     assert found.prompt_padding_waste_ratio < plain.prompt_padding_waste_ratio  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("policy", ["static", "dynamic", "split"])
+def test_the_padding_of_known_lengths() -> None:
+    lengths = [64, 128, 256, 512, 1024] * 2
+
+    def waste(buckets: tuple[int, ...] = ()) -> float:
+        return 1 - sum(lengths) / int(padded_lengths(lengths, buckets).sum())
+
+    assert waste() == pytest.approx(1 - 1984 / 5120)
+    assert waste((128, 256, 512, 1024, 2048)) == pytest.approx(1 / 32)
+    assert waste((128, 512, 1024)) == pytest.approx(320 / 2304)
+    # above the last bucket: the longest of all
+    assert padded_lengths([5, 200, 300], (8, 100)).tolist() == [8, 300, 300]
+    assert padded_lengths([5, 7], (8, 100)).tolist() == [8, 8]
+    for buckets in ((8, 8), (0, 8)):
+        with pytest.raises(ValueError, match="rise"):
+            padded_lengths([3], buckets)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_real_lengths_are_all_served_in_order_of_their_times(
     policy: str, shared_data: Path
 ) -> None:
-    requests = azure(shared_data, 600)
-    if policy == "split":
-        found = run_split(requests, STEP_TIME, SPLIT)
-    else:
-        found = run_cohorts(
-            requests, STEP_TIME, CohortPolicy(8, np.inf if policy == "static" else 0.2)
-        )
-    assert set(found.requests["status"]) == {"finished"}
-    assert (found.requests["generated_tokens"] == found.requests["generation_tokens"]).all()
-    times = [column(found, n) for n in ("arrival_seconds", "first_scheduled_seconds")]
-    times += [column(found, n) for n in ("first_token_seconds", "end_seconds")]
+    requests = azure(shared_data, 400)
+    seats = SchedulerConfiguration(16, 8192)
+    found = serve(policy, requests, STEP_TIME, settings_of(8, seats, max_wait_seconds=0.2))
+    assert found.finished.all()
+    assert (found.generated_tokens == requests.generation_tokens).all()
+    times = (requests.arrival_seconds, found.first_token_seconds, found.end_seconds)
     assert all((b >= a - 1e-9).all() for a, b in itertools.pairwise(times))
-    assert found.busy_seconds <= times[-1].max() - times[0].min() + 1e-9
 
 
 def test_far_apart_all_policies_are_one(shared_data: Path) -> None:
     some = azure(shared_data, 40)
     requests = make_requests(np.arange(40) * 1000.0, some.prompt_tokens, some.generation_tokens)
-    seats = SchedulerConfiguration(32, 8192, async_scheduling=False)
-    runs = [
-        run_cohorts(requests, STEP_TIME, CohortPolicy(1, hold=False)),
-        run_cohorts(requests, STEP_TIME, CohortPolicy(32, 0.0, pad=False, hold=False)),
-        run_split(requests, STEP_TIME, SplitPolicy(0.8, 32, 8192)),
-        run_continuous(requests, STEP_TIME, seats),
-    ]
-    for name in ("first_token_seconds", "end_seconds"):
-        for one in runs[1:]:
-            np.testing.assert_allclose(column(one, name), column(runs[0], name), rtol=1e-9)
-    assert [one.requests.columns for one in runs[:3]] == [runs[3].requests.columns] * 3
-    assert [one.requests.dtypes for one in runs[:3]] == [runs[3].requests.dtypes] * 3
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), size=st.integers(1, 40))
-def test_no_cause_of_loss_ever_helps_while_there_is_more_to_do(seed: int, size: int) -> None:
-    mix = Mix(lognormal_lengths(200, 1.0, 120, seed), lognormal_lengths(30, 1.0, 120, seed + 1))
-    requests = mix.at_once(120)
-    padded = run_cohorts(requests, STEP_TIME, CohortPolicy(size))
-    packed = run_cohorts(requests, STEP_TIME, CohortPolicy(size, pad=False))
-    assert packed.busy_seconds <= padded.busy_seconds * (1 + 1e-12)
-    early = run_cohorts(requests, STEP_TIME, CohortPolicy(size, hold=False))
-    assert early.busy_seconds == padded.busy_seconds
-    assert (column(early, "end_seconds") <= column(padded, "end_seconds")).all()
+    alone = settings_of(1, SchedulerConfiguration(32, 8192, async_scheduling=False))
+    runs = {name: serve(name, requests, STEP_TIME, alone) for name in POLICIES}
+    for name in (STATIC, DYNAMIC, HYBRID):
+        ends = runs[name].end_seconds
+        np.testing.assert_allclose(ends, runs[CONTINUOUS].end_seconds, rtol=1e-9)
+    first = runs[CONTINUOUS].first_token_seconds
+    np.testing.assert_allclose(runs[HYBRID].first_token_seconds, first, rtol=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
-def test_the_split_keeps_its_shares_while_both_have_work(share: float) -> None:
-    mix = Mix(lognormal_lengths(400, 0.5, 500, 1), lognormal_lengths(400, 0.1, 500, 2))
-    # rate so high that prompts never run out before the window ends; seats for all of them
-    found = run_split(mix.at_once(500), StepTime(0.01, 1e-3, 0.0, 0.0), SplitPolicy(share, 500, 64))
-    first = column(found, "first_token_seconds")
+def test_the_hybrid_keeps_its_shares_while_both_have_work(share: float) -> None:
+    mix = Mix(lognormal_lengths(400, 0.5, 300, (1,)), lognormal_lengths(400, 0.1, 300, (2,)))
+    # all there from the start, and seats for all of them: prompts never run out
+    seats = settings_of(8, SchedulerConfiguration(500, 64), prefill_share_ratio=share)
+    found = serve(HYBRID, mix.at(np.zeros(300)), StepTime(0.01, 1e-3, 0.0, 0.0), seats)
     # prompts alone take 0.01 / 64 + 0.001 s a token; at their share they take 1 / share of that
-    alone = 500 * mix.prompt_tokens.mean() * (0.01 / 64 + 1e-3)
-    assert first.max() == pytest.approx(alone / share, rel=0.03)
+    alone = 300 * mix.prompt_tokens.mean() * (0.01 / 64 + 1e-3)
+    assert found.first_token_seconds.max() == pytest.approx(alone / share, rel=0.03)
 
 
-def test_who_gave_up_is_freed_or_not() -> None:
-    mix = Mix(
-        lognormal_lengths(200, 1.0, 400, 1),
-        lognormal_lengths(60, 1.0, 400, 2),
-        cancel_ratio=0.3,
-        cancel_after_seconds=2.0,
-    )
-    requests = mix.at_rate(12.0, 400)
-    calm = replace(requests, cancel_seconds=np.full(400, np.inf))
-    for run in (
-        lambda r, free: run_cohorts(r, STEP_TIME, CohortPolicy(8, 0.1), free_given_up=free),
-        lambda r, free: run_split(r, STEP_TIME, SPLIT, free_given_up=free),
-    ):
-        freed, kept, without = run(requests, True), run(requests, False), run(calm, True)
-        for found in (freed, kept):
-            gone = found.requests.filter(pl.col("status") == "cancelled")
-            assert gone.height >= 10
-            index = gone["index"].to_numpy()
-            np.testing.assert_array_equal(
-                gone["end_seconds"].to_numpy(), requests.cancel_seconds[index]
-            )
-            assert (gone["generated_tokens"] < gone["generation_tokens"]).all()
-        # unnoticed, the server works as if nobody had left
-        assert kept.busy_seconds == without.busy_seconds
-        assert freed.busy_seconds < kept.busy_seconds
-        finished = kept.requests["status"] == "finished"
-        assert (
-            kept.requests.filter(finished)["end_seconds"]
-            == without.requests.filter(finished)["end_seconds"]
-        ).all()
+def test_the_shares_of_the_hybrid_begin_anew_once_only_one_has_work() -> None:
+    requests = make_requests([0.0, 10.0, 20.0], [100, 100, 100], [60, 60, 60])
+    halves = settings_of(8, SchedulerConfiguration(4, 100), prefill_share_ratio=0.5)
+    found = serve(HYBRID, requests, FLAT, halves)
+    # the second's prompt was a step more than decoding had: that is forgotten when the third comes
+    assert found.first_token_seconds.tolist() == [1.0, 11.0, 21.0]
 
 
-def test_time_outs_count_from_arrival() -> None:
-    requests = make_requests([0.0, 0.0, 0.0], [10, 10, 10], [3, 3, 3])
-    flat = StepTime(1.0, 0.0, 0.0, 0.0)
-    found = run_cohorts(requests, flat, CohortPolicy(1), timeout_seconds=4.0)
-    # the second is cut in its first or second step, the third never starts
-    assert found.requests["status"].to_list() == ["finished", "timed_out", "timed_out"]
-    assert found.requests["end_seconds"].to_list() == [3.0, 4.0, 4.0]
-    assert found.requests["first_scheduled_seconds"].to_list() == [0.0, 3.0, None]
-    split = run_split(requests, flat, SplitPolicy(0.5, 1, 100), timeout_seconds=4.0)
-    assert split.requests["status"].to_list() == ["finished", "timed_out", "timed_out"]
+def test_pairs_of_later_chunks_count_what_came_before() -> None:
+    law = StepTime(1.0, 0.0, 0.0, 0.0, 0, 1e-3)
+    one = make_requests([0.0], [250], [1])
+    found = serve(HYBRID, one, law, settings_of(8, SchedulerConfiguration(4, 100)))
+    assert found.end_seconds[0] == pytest.approx(3 + 1e-3 * 250 * 251 / 2)
 
 
-@pytest.mark.parametrize("clients", [3, 20])
-def test_a_closed_loop_never_holds_more_than_its_clients(clients: int, shared_data: Path) -> None:
-    requests = azure(shared_data, 200)
-    requests = replace(requests, arrival_seconds=np.zeros(200))
-    for found in (
-        run_cohorts(requests, STEP_TIME, STATIC, concurrency=clients),
-        run_cohorts(requests, STEP_TIME, CohortPolicy(8, 0.05), concurrency=clients),
-        run_split(requests, STEP_TIME, SPLIT, concurrency=clients),
-    ):
-        assert set(found.requests["status"]) == {"finished"}
-        arrival, end = column(found, "arrival_seconds"), column(found, "end_seconds")
-        moments = np.concatenate((end, arrival))  # at one time ends count first
-        change = np.repeat([-1, 1], 200)[np.argsort(moments, kind="stable")]
-        assert np.cumsum(change).max() == clients
+def test_a_scheduler_that_rejects_leaves_them_unfinished() -> None:
+    requests = make_requests(np.zeros(6), [10] * 6, [5] * 6)
+    few = SchedulerConfiguration(1, 512, max_num_queued_reqs=2)
+    found = serve(CONTINUOUS, requests, FLAT, settings_of(8, few))
+    assert found.finished.sum() == 2
+    assert np.isnan(found.first_token_seconds[~found.finished]).all()
 
 
-def test_nothing_to_serve() -> None:
-    none = make_requests([], [], [])
-    assert run_cohorts(none, STEP_TIME, STATIC).requests.height == 0
-    assert run_split(none, STEP_TIME, SPLIT).requests.height == 0
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_to_serve(policy: str) -> None:
+    found = serve(policy, make_requests([], [], []), STEP_TIME, settings_of())
+    assert len(found.end_seconds) == 0
+    assert found.batch_efficiency_ratio is found.prompt_padding_waste_ratio is None

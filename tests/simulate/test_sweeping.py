@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.lab.batchers.mixes import lognormal_lengths
+from driftwatch.lab.comparison import lognormal_lengths
 from driftwatch.lab.sweep import (
     Level,
     Sent,

@@ -8,7 +8,7 @@ from driftwatch.cli.lazy import LazyGroup
 
 SUBCOMMANDS = {
     "run": "driftwatch.cli.simulate.run",
-    "compare": "driftwatch.cli.simulate.compare.command",
+    "compare": "driftwatch.cli.compare",
 }
 
 

@@ -1,0 +1,285 @@
+"""Static, dynamic, hybrid and continuous batching on one clock.
+
+Each is a pure function of requests and a step-time model. KV memory binds only in the continuous
+one, which is vLLM's scheduler (``driftwatch.simulate.engine``). Definitions:
+docs/decisions/0013-the-classic-batchers.md.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import StepTime
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+STATIC, DYNAMIC, CONTINUOUS, HYBRID = POLICIES = ("static", "dynamic", "continuous", "hybrid")
+NOT_DEFINED = "not defined: no request waits for the longest of its batch"
+FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of all policies."""
+
+    configuration: SchedulerConfiguration  # of continuous batching; the hybrid takes its caps
+    batch_size: int = 32  # of static and dynamic batching
+    max_wait_seconds: float = 0.05  # of dynamic batching: a batch starts once its oldest waited so
+    bucket_tokens: tuple[int, ...] = ()  # prompt buckets of static and dynamic; empty = none
+    prefill_share_ratio: float = 0.8  # of the hybrid's time, while both kinds have work
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of static or dynamic batching; tokens are of all its members together."""
+
+    size: int
+    longest_generation_tokens: int
+    generated_tokens: int
+    prompt_tokens: int
+    padded_prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """What a batcher did: an entry a request, in the order of the input."""
+
+    arrival_seconds: Floats
+    first_token_seconds: Floats  # NaN where there was none
+    end_seconds: Floats  # the same
+    generated_tokens: Integers
+    finished: npt.NDArray[np.bool_]  # the others were rejected
+    batches: tuple[Batch, ...] | None  # None: `NOT_DEFINED`
+
+    @property
+    def batch_efficiency_ratio(self) -> float | None:
+        """Σ generated / Σ (batch × longest), 0 … 1; None where not defined."""
+        if not self.batches:
+            return None
+        slots = sum(one.size * one.longest_generation_tokens for one in self.batches)
+        return sum(one.generated_tokens for one in self.batches) / slots
+
+    @property
+    def prompt_padding_waste_ratio(self) -> float | None:
+        """Share of the prompt tokens computed that were padding; None where not defined."""
+        if not self.batches:
+            return None
+        padded = sum(one.padded_prompt_tokens for one in self.batches)
+        return 1 - sum(one.prompt_tokens for one in self.batches) / padded
+
+
+def serve(policy: str, requests: Requests, step_time: StepTime, settings: Settings) -> Served:
+    """Serve the requests by one of `POLICIES`.
+
+    Raises ImpossibleConfiguration: vLLM would refuse the settings; ValueError: buckets that do not
+    rise.
+    """
+    if policy == CONTINUOUS:
+        return _run_continuous(requests, step_time, settings.configuration)
+    if policy == HYBRID:
+        return _Hybrid(requests, step_time, settings).run()
+    wait = FOREVER if policy == STATIC else settings.max_wait_seconds
+    return _run_batches(requests, step_time, settings.batch_size, wait, settings.bucket_tokens)
+
+
+def step_seconds(
+    step_time: StepTime,
+    prefill_tokens: npt.ArrayLike,
+    decode_seqs: npt.ArrayLike,
+    kv_tokens_read: npt.ArrayLike,
+    prefill_pairs: npt.ArrayLike = 0.0,
+) -> Floats:
+    """`StepTime.seconds` over arrays, seconds a step, to the bit the same."""
+    prefill = np.asarray(prefill_tokens, dtype=np.float64)
+    decoding = np.asarray(decode_seqs, dtype=np.float64)
+    if step_time.capture_sizes:
+        sizes = np.append(np.asarray(step_time.capture_sizes, dtype=np.float64), np.inf)
+        up = sizes[np.searchsorted(sizes, decoding)]
+        decoding = np.where((prefill == 0) & np.isfinite(up), up, decoding)
+    return np.asarray(
+        step_time.c0_seconds
+        + step_time.c1_seconds_per_prefill_token * np.maximum(prefill - step_time.hinge_tokens, 0)
+        + step_time.c2_seconds_per_decode_seq * decoding
+        + step_time.c3_seconds_per_kv_token * np.asarray(kv_tokens_read, dtype=np.float64)
+        + step_time.c4_seconds_per_prefill_pair * np.asarray(prefill_pairs, dtype=np.float64),
+        dtype=np.float64,
+    )
+
+
+def padded_lengths(lengths_tokens: npt.ArrayLike, bucket_tokens: tuple[int, ...] = ()) -> Integers:
+    """Each length after padding, in tokens.
+
+    Without buckets all get the longest. With buckets each gets the first bucket that holds it;
+    those above the last bucket get the longest of all.
+
+    Raises ValueError: buckets not rising or below 1.
+    """
+    lengths = np.asarray(lengths_tokens, dtype=np.int64)
+    if any(a >= b for a, b in zip((0, *bucket_tokens), bucket_tokens, strict=False)):
+        raise ValueError(f"buckets must be at least 1 and rise, not {list(bucket_tokens)}")
+    edges = np.asarray((*bucket_tokens, max(int(lengths.max()), *bucket_tokens, 1)), dtype=np.int64)
+    return np.asarray(edges[np.searchsorted(edges, lengths)], dtype=np.int64)
+
+
+def _run_continuous(
+    requests: Requests, step_time: StepTime, configuration: SchedulerConfiguration
+) -> Served:
+    from driftwatch.simulate.engine import simulate  # compiles on import
+
+    rows = simulate(requests, configuration, step_time).requests
+    return Served(
+        rows["arrival_seconds"].to_numpy(),
+        rows["first_token_seconds"].fill_null(np.nan).to_numpy(),
+        rows["end_seconds"].fill_null(np.nan).to_numpy(),
+        rows["generated_tokens"].to_numpy(),
+        (rows["status"] == "finished").to_numpy(),
+        None,
+    )
+
+
+def _run_batches(
+    requests: Requests,
+    step_time: StepTime,
+    size: int,
+    max_wait_seconds: float,
+    bucket_tokens: tuple[int, ...],
+) -> Served:
+    """Static and dynamic: a batch starts together, runs to its longest member, ends together.
+
+    A step over all prompts, brought to one length, then a step a token; replies leave when the
+    batch ends. Static (``max_wait_seconds`` inf) waits until it is full or nobody more can come.
+    """
+    arrival, end = requests.arrival_seconds, np.full(len(requests), np.nan)
+    queues: dict[int, list[int]] = {}
+    padded = padded_lengths(requests.prompt_tokens, bucket_tokens) if len(requests) else ()
+    for index, edge in enumerate(padded):
+        queues.setdefault(int(edge) if bucket_tokens else 0, []).append(index)
+    batches: list[Batch] = []
+    free_at = 0.0
+
+    def ready(queue: list[int]) -> float:
+        full = float(arrival[queue[size - 1]]) if len(queue) >= size else FOREVER
+        return max(free_at, min(full, float(arrival[queue[0]]) + max_wait_seconds))
+
+    while waiting := [queue for queue in queues.values() if queue]:
+        queue = min(waiting, key=lambda one: (ready(one), one[0]))
+        if (start := ready(queue)) == FOREVER:  # nobody more can come: the rest as it is
+            start = max(free_at, *(float(arrival[one[-1]]) for one in waiting))
+            queue = min(waiting, key=lambda one: one[0])
+        members = np.array([index for index in queue[:size] if arrival[index] <= start])
+        del queue[: len(members)]
+        prompts = requests.prompt_tokens[members]
+        generations = requests.generation_tokens[members]
+        longest = int(padded_lengths(prompts, bucket_tokens).max())
+        count, steps = len(members), int(generations.max())
+        k = np.arange(1, steps)
+        pairs = count * longest * (longest + 1) / 2
+        first = step_seconds(step_time, [longest * count], [0], [0], [pairs])
+        rest = step_seconds(step_time, 0, np.full(len(k), count), count * (longest + k))
+        free_at = float(np.cumsum(np.concatenate(([start], first, rest)))[-1])
+        end[members] = free_at
+        useful, needed = int(generations.sum()), int(prompts.sum())
+        batches.append(Batch(count, steps, useful, needed, longest * count))
+    everyone = np.ones(len(requests), dtype=bool)
+    return Served(arrival, end, end, requests.generation_tokens, everyone, tuple(batches))
+
+
+class _Hybrid:
+    """Steps are prefill only or decode only, each kind with its share of the time.
+
+    The opposite of chunked prefill, where one step holds both. A share binds only while both kinds
+    have work; the other kind may always use what is left over.
+    """
+
+    def __init__(self, requests: Requests, step_time: StepTime, settings: Settings) -> None:
+        self.step_time, self.share = step_time, settings.prefill_share_ratio
+        self.seats = settings.configuration.max_num_seqs
+        self.budget = settings.configuration.max_num_batched_tokens
+        self.arrival = requests.arrival_seconds
+        self.asked_tokens = requests.generation_tokens
+        self.prompts: list[int] = requests.prompt_tokens.tolist()
+        self.asked: list[int] = requests.generation_tokens.tolist()
+        self.first_token = np.full(len(requests), np.nan)
+        self.end = np.full(len(requests), np.nan)
+        self.coming = 0  # the next to arrive
+        self.waiting: deque[int] = deque()
+        self.computed: dict[int, int] = {}  # admitted, prompt not complete → tokens computed
+        self.joined: dict[int, int] = {}  # decoding → number of the decode step before its first
+        self.ends: list[tuple[int, int]] = []  # (decode step of its last token, request)
+        self.context = 0  # Σ (prompt − joined): with the step's number it gives the context read
+        self.now, self.decodes = 0.0, 0
+        self.spent = [0.0, 0.0]  # time of prefill and decode steps since both have had work
+
+    def run(self) -> Served:
+        """Step after step until nothing is left."""
+        while True:
+            while self.coming < len(self.arrival) and self.arrival[self.coming] <= self.now:
+                self.waiting.append(self.coming)
+                self.coming += 1
+            room = len(self.computed) + len(self.joined) < self.seats
+            prefill = bool(self.computed) or (bool(self.waiting) and room)
+            if prefill and self.joined:
+                turn = self.spent[0] * (1 - self.share) <= self.spent[1] * self.share
+                self.spent[0 if turn else 1] += self.prefill() if turn else self.decode()
+                continue
+            self.spent = [0.0, 0.0]
+            if prefill:
+                self.prefill()
+            elif self.joined:
+                self.decode()
+            elif self.coming < len(self.arrival):
+                self.now = float(self.arrival[self.coming])
+            else:
+                break
+        everyone = np.ones(len(self.arrival), dtype=bool)
+        times = (self.arrival, self.first_token, self.end)
+        return Served(*times, self.asked_tokens, everyone, None)
+
+    def prefill(self) -> float:
+        """One step of prompts, first come first served; its seconds."""
+        budget, pairs = self.budget, 0.0
+        complete: list[int] = []
+        seats = self.seats - len(self.joined)
+        todo = deque(self.computed)
+        while todo or (budget and self.waiting and len(self.computed) < seats):
+            index = todo.popleft() if todo else self.waiting.popleft()
+            done = self.computed.get(index, 0)
+            took = min(self.prompts[index] - done, budget)
+            self.computed[index] = done + took
+            if took and done + took == self.prompts[index]:
+                complete.append(index)
+            budget, pairs = budget - took, pairs + took * done + took * (took + 1) / 2
+        seconds = self.step_time.seconds(self.budget - budget, 0, 0, pairs)
+        self.now += seconds
+        for index in complete:
+            del self.computed[index]
+            self.joined[index] = self.decodes
+            self.context += self.prompts[index] - self.decodes
+            heapq.heappush(self.ends, (self.decodes + self.asked[index] - 1, index))
+            self.first_token[index] = self.now
+        self.finish()
+        return seconds
+
+    def decode(self) -> float:
+        """One token for each that decodes; the step's seconds."""
+        self.decodes += 1
+        running = len(self.joined)
+        seconds = self.step_time.seconds(0, running, self.context + running * self.decodes)
+        self.now += seconds
+        self.finish()
+        return seconds
+
+    def finish(self) -> None:
+        """Who has its last token."""
+        while self.ends and self.ends[0][0] <= self.decodes:
+            _, index = heapq.heappop(self.ends)
+            self.end[index] = self.now
+            self.context -= self.prompts[index] - self.joined.pop(index)
