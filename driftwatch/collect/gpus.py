@@ -22,7 +22,6 @@ class GpuField:
     column: str  # its column in the GPU table, in its base unit
     dcgm_names: tuple[str, ...]  # dcgm-exporter's names for it, the preferred one first
     factor: float  # base units per unit of dcgm-exporter (MHz → 1e6 hertz)
-    nvml_call: str  # the NVML call that gives it, "" where NVML has none
     meaning: str  # one line
     on_by_default: bool = True  # dcgm-exporter's shipped list of counters has it
     # more than this cannot be, in the base unit; a share may be over it by SHARE_OVER
@@ -35,57 +34,62 @@ _MIB = 2.0**20
 SHARE_OVER = 0.01
 
 # Source: dcgm-exporter's etc/default-counters.csv and NVIDIA's DCGM field identifiers; NVML's
-# reference (nvml.h) for the calls. Units of DCGM: MHz, W, mJ, MiB, percent (DEV_*), 0–1 (PROF_*).
+# reference (nvml.h). Units of DCGM: MHz, W, mJ, MiB, percent (DEV_*), 0–1 (PROF_*).
 # fmt: off
 GPU_FIELDS: tuple[GpuField, ...] = (
     GpuField("utilization_ratio", ("DCGM_FI_DEV_GPU_UTIL",),
-        0.01, "nvmlDeviceGetUtilizationRates", "a kernel was resident; not work"),
+        0.01, "a kernel was resident; not work"),
     GpuField("memory_copy_utilization_ratio", ("DCGM_FI_DEV_MEM_COPY_UTIL",),
-        0.01, "nvmlDeviceGetUtilizationRates", "device memory was read or written"),
+        0.01, "device memory was read or written"),
     GpuField("engine_active_ratio", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",),
-        1.0, "nvmlGpmMetricsGet",
-        "the graphics or compute engine was busy; holds under MIG as well"),
+        1.0, "the graphics or compute engine was busy; holds under MIG as well"),
     GpuField("sm_active_ratio", ("DCGM_FI_PROF_SM_ACTIVE",),
-        1.0, "nvmlGpmMetricsGet", "an SM had a warp, mean over SMs",
+        1.0, "an SM had a warp, mean over SMs",
         on_by_default=False),
     GpuField("tensor_active_ratio", ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",),
-        1.0, "nvmlGpmMetricsGet", "the tensor pipe was active"),
+        1.0, "the tensor pipe was active"),
     GpuField("dram_active_ratio", ("DCGM_FI_PROF_DRAM_ACTIVE",),
-        1.0, "nvmlGpmMetricsGet", "the memory interface was active"),
+        1.0, "the memory interface was active"),
     GpuField("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",),
-        1e6, "nvmlDeviceGetClockInfo", "SM clock",
+        1e6, "SM clock",
         most=10e9, why_most="above 10 GHz, which no GPU clock reaches"),
     GpuField("memory_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",),
-        1e6, "nvmlDeviceGetClockInfo", "memory clock",
+        1e6, "memory clock",
         # GDDR7 boards report 14 GHz
         most=40e9, why_most="above 40 GHz, which no memory clock reaches"),
     GpuField("power_watts", ("DCGM_FI_DEV_POWER_USAGE",),
-        1.0, "nvmlDeviceGetPowerUsage", "board power",
+        1.0, "board power",
         most=5e3, why_most="above 5 kW, which no board draws"),
     GpuField("energy_joules_total", ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",),
-        1e-3, "nvmlDeviceGetTotalEnergyConsumption",
-        "energy since the driver was loaded; a counter",
+        1e-3, "energy since the driver was loaded; a counter",
         most=3.2e12, why_most="above 3.2e12 J, which is 5 kW for 20 years"),
     GpuField("temperature_celsius", ("DCGM_FI_DEV_GPU_TEMP",),
-        1.0, "nvmlDeviceGetTemperature", "temperature of the GPU",
+        1.0, "temperature of the GPU",
         most=200.0, why_most="above 200 degrees, which no GPU survives"),
     GpuField("framebuffer_used_bytes", ("DCGM_FI_DEV_FB_USED",),
-        _MIB, "nvmlDeviceGetMemoryInfo",
-        "device memory in use; vLLM allocates ahead, so it says nothing of KV pressure",
+        _MIB, "device memory in use; vLLM allocates ahead, so it says nothing of KV pressure",
         most=2.0**42, why_most="above 4 TiB, which no GPU has"),
     GpuField("framebuffer_free_bytes", ("DCGM_FI_DEV_FB_FREE",),
-        _MIB, "nvmlDeviceGetMemoryInfo", "device memory that is free",
+        _MIB, "device memory that is free",
         most=2.0**42, why_most="above 4 TiB, which no GPU has"),
     GpuField("xid_code", ("DCGM_FI_DEV_XID_ERRORS",),
-        1.0, "", "the last XID error, 0 = none; 79 = the GPU has fallen off the bus",
+        1.0, "the last XID error, 0 = none; 79 = the GPU has fallen off the bus",
         most=9999.0, why_most="above 9999, where no XID is"),
     GpuField("clock_event_reasons",
         ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"),
-        1.0, "nvmlDeviceGetCurrentClocksEventReasons",
-        "bit mask of why the clocks are what they are (nvml.h, nvmlClocksEventReason*)",
+        1.0, "bit mask of why the clocks are what they are (nvml.h, nvmlClocksEventReason*)",
         on_by_default=False, most=2.0**53, why_most="above 2^53, where a float holds no mask"),
 )
 # fmt: on
+# what NVML reads of a whole GPU
+NVML_COLUMNS = (
+    "utilization_ratio",
+    "sm_clock_hertz",
+    "power_watts",
+    "framebuffer_used_bytes",
+    "framebuffer_free_bytes",
+    "clock_event_reasons",
+)
 GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in GPU_FIELDS}
 
 # dcgm-exporter writes this and above for a field that the GPU does not support (dcgm_fields.h,

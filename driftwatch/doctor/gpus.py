@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.gpus import GPU_FIELDS, GpuField
+from driftwatch.collect.gpus import GPU_FIELDS, NVML_COLUMNS, GpuField
 from driftwatch.doctor.checks import Check, TargetCheck
 from driftwatch.doctor.needs import Cost, Costs
 from driftwatch.model import TargetKey
@@ -138,7 +138,7 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
     for (origin,), rows in sorted(newest.group_by("origin"), key=lambda group: str(group[0])):
         unread: dict[str, list[tuple[GpuField, int]]] = {}
         for field in GPU_FIELDS:
-            if origin == "NVML" and not field.nvml_call:
+            if origin == "NVML" and field.column not in NVML_COLUMNS:
                 continue
             missing = rows.filter(pl.col(field.column).is_null())
             if missing.is_empty():

@@ -15,12 +15,9 @@ from driftwatch.collect.nvml.source import NvmlSource
 # what no GPU is beyond: a unit that is wrong by a thousand shows
 RANGES = {
     "sm_clock_hertz": (50e6, 5e9),
-    "memory_clock_hertz": (100e6, 20e9),
     "power_watts": (3.0, 3000.0),
-    "temperature_celsius": (5.0, 120.0),
     "framebuffer_free_bytes": (0.0, 2.0**42),
     "framebuffer_used_bytes": (0.0, 2.0**42),
-    "energy_joules_total": (0.0, 1e13),
 }
 
 
@@ -74,20 +71,3 @@ def test_memory_and_clocks_are_told_by_a_whole_gpu(rows: list[dict[str, Any]]) -
             assert row["sm_clock_hertz"] is not None
             total = row["framebuffer_used_bytes"] + row["framebuffer_free_bytes"]
             assert total > 2.0**30
-
-
-def test_energy_grows_as_power_says() -> None:
-    source = NvmlSource()
-    before = _read(source)
-    began = time.monotonic()
-    time.sleep(2.0)
-    after = _read(source)
-    seconds = time.monotonic() - began
-    source.close()
-    for one, other in zip(before, after, strict=True):
-        if one["energy_joules_total"] is None or one["power_watts"] is None:
-            continue
-        spent = other["energy_joules_total"] - one["energy_joules_total"]
-        watts = (one["power_watts"] + other["power_watts"]) / 2
-        # loosely: power is a mean of the last second; a unit wrong by a thousand is far outside
-        assert watts * seconds / 20 < spent < watts * seconds * 20

@@ -1,77 +1,106 @@
-"""What a libnvidia-ml.so answers that does what a test says."""
+"""The part of NVML that driftwatch calls, answering what a test says."""
 
 from __future__ import annotations
 
 import json
-import os
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pynvml
 
 from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.collect.schema import Collected
 
 NOW = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
-
-GIB = 2.0**30
-BUSY = (
-    "value utilization 0 96",
-    "value memory_utilization 0 41",
-    f"value total 0 {80 * 2**30}",
-    f"value reserved 0 {2**29}",
-    f"value free 0 {10 * 2**30}",
-    "value sm_clock 0 1980",
-    "value memory_clock 0 2619",
-    "value power 0 402500",
-    "value energy 0 123456789",
-    "value temperature 0 61",
-    "value clock_reasons 0 4",
-)
+GIB = 2**30
 
 
 class StandIn:
-    """The library's answers, as ``nvml_stand_in.c`` reads them; said lines stay until dropped."""
+    """Functions of pynvml: ``gpus`` are those that are listed, a number each.
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path = path
-        self.folder = folder  # holds libnvidia-ml.so.1
-        self._lines: list[str] = []
+    ``errors``: (function, GPU) → NVML's error number, GPU "*" for any; ``hangs``: function → event
+    that ends the call.
+    """
 
-    def say(self, *lines: str) -> None:
-        self._lines += lines
-        self._write()
+    def __init__(self) -> None:
+        self.gpus = [0]
+        self.errors: dict[tuple[str, int | str], int] = {}
+        self.hangs: dict[str, threading.Event] = {}
+        self.called: list[str] = []
+        self.values: dict[str, dict[int, Any]] = {}
+        self._generation = 0
 
-    def drop(self, *lines: str) -> None:
-        for line in lines:
-            self._lines.remove(line)
-        self._write()
-
-    def environment(self) -> dict[str, str]:
-        """For a child process, whose loader finds the library itself."""
-        return {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(self.folder),
-            "NVML_STAND_IN": str(self.path),
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """What takes the place of pynvml's own."""
+        of = self._of
+        memory = lambda gpu: SimpleNamespace(  # noqa: E731
+            used=of("used", gpu, 70 * GIB), free=of("free", gpu, 10 * GIB)
+        )
+        of_gpu: dict[str, Callable[[int], Any]] = {
+            "nvmlDeviceGetUUID": lambda gpu: f"GPU-{gpu}",
+            "nvmlDeviceGetName": lambda gpu: "Stand-in GPU",
+            "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(busId=b"00000000:3B:00.0"),
+            "nvmlDeviceGetMigMode": lambda gpu: [of("mig", gpu, 0)] * 2,
+            "nvmlDeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=of("busy", gpu, 96)),
+            "nvmlDeviceGetClockInfo": lambda gpu: 1980,
+            "nvmlDeviceGetPowerUsage": lambda gpu: of("power", gpu, 402_500),
+            "nvmlDeviceGetMemoryInfo": memory,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: of("reasons", gpu, 4),
+            "nvmlDeviceGetComputeRunningProcesses": lambda gpu: [
+                SimpleNamespace(pid=pid) for pid in of("pids", gpu, [])
+            ],
         }
+        whole: dict[str, Callable[..., Any]] = {
+            "nvmlInit": self._start,
+            "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(self.gpus),
+            "nvmlDeviceGetHandleByIndex": lambda index: (self.gpus[index], self._generation),
+        }
+        made = {name: self._function(name, call) for name, call in whole.items()}
+        return made | {name: self._on_handle(name, call) for name, call in of_gpu.items()}
 
-    def _write(self) -> None:
-        whole = self.path.with_suffix(".new")
-        whole.write_text("".join(f"{line}\n" for line in self._lines))
-        whole.replace(self.path)  # a call never reads half of it
+    def _of(self, name: str, gpu: int, usual: Any) -> Any:
+        return self.values.get(name, {}).get(gpu, usual)
+
+    def _start(self) -> None:
+        self._generation += 1
+
+    def _function(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*arguments: Any) -> Any:
+            gpu = self.gpus[arguments[0]] if arguments else "*"
+            self._trouble(name, gpu)
+            return call(*arguments)
+
+        return function
+
+    def _on_handle(self, name: str, call: Callable[[int], Any]) -> Callable[..., Any]:
+        def function(handle: tuple[int, int], *more: Any) -> Any:
+            gpu, generation = handle
+            assert generation == self._generation, "a handle of before nvmlShutdown"
+            self._trouble(name, gpu)
+            return call(gpu)
+
+        return function
+
+    def _trouble(self, name: str, gpu: int | str) -> None:
+        self.called.append(name)
+        if name in self.hangs:
+            self.hangs[name].wait(30)
+        for key in ((name, gpu), (name, "*"), ("*", gpu)):
+            if key in self.errors:
+                raise pynvml.NVMLError(self.errors[key])
 
 
 def collect(source: NvmlSource) -> Collected:
     return source.collect(NOW, NOW + timedelta(seconds=15))
 
 
-def row(found: Collected, gpu: str = "0", instance: str | None = None) -> dict[str, Any]:
-    rows = [
-        r
-        for r in found.gpus.iter_rows(named=True)
-        if r["gpu"] == gpu and r["mig_instance"] == instance
-    ]
-    assert len(rows) == 1
-    return rows[0]
+def rows(found: Collected) -> dict[str, dict[str, Any]]:
+    """UUID → row."""
+    return {row["uuid"]: row for row in found.gpus.iter_rows(named=True)}
 
 
 def why(row: dict[str, Any], column: str) -> str | None:
@@ -79,14 +108,3 @@ def why(row: dict[str, Any], column: str) -> str | None:
     reason = json.loads(row["reasons"]).get(column)
     assert reason is None or isinstance(reason, str)
     return reason
-
-
-def wait_until_back(source: NvmlSource) -> None:
-    """Until the calls that hung have come back."""
-    import time
-
-    for _ in range(1000):
-        if not source._library._hangs():
-            return
-        time.sleep(0.01)
-    raise AssertionError("a call that was let go did not come back")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from nvml_cases import NOW, StandIn
+from nvml_cases import StandIn, collect, rows, why
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.nvml.machine import Listeners, NoPorts
 from driftwatch.collect.nvml.source import NvmlSource
 
@@ -121,55 +117,20 @@ def test_a_loop_of_parents_ends(proc: Proc) -> None:
     assert Listeners(proc.folder).ports([20]) == [8000]
 
 
-def _row(source: NvmlSource) -> Mapping[str, object]:
-    (row,) = source.collect(NOW, NOW).gpus.to_dicts()
-    return row
-
-
 def test_the_rows_carry_the_ports(stand_in: StandIn, source: NvmlSource, proc: Proc) -> None:
     proc.process(10, 0, (500,))
     proc.process(20, 10)
     proc.socket(8000, 500)
-    stand_in.say("gpus 1", f"value total 0 {2**36}", f"value free 0 {2**36 - 2**20}")
-    assert _row(source)["ports"] == []  # nobody computes there
-    stand_in.say("pid 0 20")
-    assert _row(source)["ports"] == [8000]
-    stand_in.drop("pid 0 20")
+    stand_in.values = {"used": {0: 2**20}, "pids": {0: []}}
+    assert rows(collect(source))["GPU-0"]["ports"] == []  # nobody computes there
+    stand_in.values["pids"][0] = [20]
+    assert rows(collect(source))["GPU-0"]["ports"] == [8000]
     # memory in use and nobody shown: NVML hides the processes of other namespaces
-    stand_in.say(f"value free 0 {2**35}")
-    hidden = _row(source)
-    assert hidden["ports"] is None
-    assert '"ports": "n/a: processes of another pid namespace"' in str(hidden["reasons"])
-    stand_in.say("call nvmlDeviceGetComputeRunningProcesses_v3 0 error 4")
-    refused = _row(source)
-    assert refused["ports"] is None
-    assert '"ports": "n/a: NoPermission"' in str(refused["reasons"])
-
-
-CHILD = "import sys; print('up', flush=True); sys.stdin.read()"
-SERVER = f"""
-import socket, subprocess, sys
-held = socket.create_server(("127.0.0.1", 0))
-child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], stdin=sys.stdin, stdout=subprocess.PIPE)
-child.stdout.readline()
-print(held.getsockname()[1], child.pid, flush=True)
-child.wait()
-"""
-
-
-def test_a_real_server_and_its_child(stand_in: StandIn, clock: ManualClock) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdin is not None and server.stdout is not None
-        port, child = map(int, server.stdout.readline().split())
-        stand_in.say("gpus 1", f"pid 0 {child}")
-        source = NvmlSource(clock)
-        ports = _row(source)["ports"]
-        source.close()
-        server.stdin.close()
-    assert isinstance(ports, list)
-    assert port in ports
+    stand_in.values = {"used": {0: 2**35}, "pids": {0: []}}
+    hidden = rows(collect(source))["GPU-0"]
+    assert why(hidden, "ports") == "n/a: processes of another pid namespace"
+    stand_in.errors = {("nvmlDeviceGetComputeRunningProcesses", 0): 4}
+    assert why(rows(collect(source))["GPU-0"], "ports") == "n/a: NoPermission"
 
 
 def test_own_sockets_are_found_in_the_real_procfs() -> None:
