@@ -37,27 +37,18 @@ if TYPE_CHECKING:
     help="Write the whole report as one HTML file, - for standard output.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option(
-    "--merge",
-    "regions",
-    multiple=True,
-    metavar="NAME=CONFIG",
-    help="One report of several regions: the configuration (.yaml) or the database of each.",
-)
 @history_options("recordings", "pins", "db", "serving")
 def command(
     week: str | None,
     before: datetime | None,
     html: Path | None,
     as_json: bool,
-    regions: tuple[str, ...],
     history: History,
 ) -> None:
     """Drift, its cost, what was done and whether it worked: one week, open decisions first.
 
     Prints the top screen. --html and --json print the whole report. The week is the last
-    whole one with data; where none is whole, the one with most data. With --merge the week of
-    several regions is one report; one that cannot be read is named in its head.
+    whole one with data; where none is whole, the one with most data.
     """
     from driftwatch.report.document import week_document
     from driftwatch.report.week import week_named
@@ -67,19 +58,8 @@ def command(
     if html == Path("-") and as_json:
         raise UsageError("one form on standard output: --html - or --json")
     chosen = None if week is None else week_named(week)
-    if regions:
-        from driftwatch.cli.report_regions import material_of_regions
-
-        named = (history.recordings, history.db, history.config, history.pins)
-        if any(named) or any(history.serving.values()):
-            raise UsageError(
-                "--merge names all that is read",
-                help_text="leave out --db, -c, --recording, --pins and vLLM's settings",
-            )
-        material = material_of_regions(regions, chosen, before)
-    else:
-        gather_from = _from_store if history.is_stored else _from_recordings
-        material = gather_from(history, chosen, before)
+    gather_from = _from_store if history.is_stored else _from_recordings
+    material = gather_from(history, chosen, before)
     document = week_document(material)
     _write(document, html, as_json)
 

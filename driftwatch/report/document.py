@@ -11,7 +11,7 @@ from driftwatch.report.cells import CELL_LENGTH
 from driftwatch.report.decisions import decisions
 from driftwatch.report.drift import cost, drift_rows
 from driftwatch.report.incidents import incident_rows, notice_counts, targets_of
-from driftwatch.report.material import Material, Region
+from driftwatch.report.material import Material
 from driftwatch.report.pools import by_day, month, pool_names, pool_rows
 from driftwatch.report.tallies import advice_record, pages, suppressed
 from driftwatch.report.text import message_lines, summary
@@ -61,25 +61,12 @@ def week_document(material: Material) -> dict[str, Any]:
             "enabled": material.rules.rules,
             "disabled": material.rules.disabled,
         },
-        "regions": [_region(one) for one in material.regions],
     }
     document = {name: rounded(value) for name, value in document.items()}
     document["quiet"] = is_quiet(document)
     document["summary"] = summary(document)
     document["lines"] = message_lines(document)
     return document
-
-
-def _region(region: Region) -> dict[str, Any]:
-    rules = region.rules
-    return {
-        "name": region.name,
-        "reason": region.reason,
-        "pools": region.pools,
-        "servers": region.servers,
-        "until": None if region.until is None else utc_text(region.until.replace(microsecond=0)),
-        "rules_sha256": None if rules is None else rules.sha256,
-    }
 
 
 def _data_span(material: Material) -> dict[str, str | None]:

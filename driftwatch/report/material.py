@@ -85,18 +85,6 @@ class Price:
     currency: str
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A driftwatch of its own whose week a merged report has."""
-
-    name: str
-    reason: str | None = None  # why it could not be read; None = it was
-    pools: int = 0
-    servers: int = 0
-    until: datetime | None = None  # up to when it was read
-    rules: RuleSet | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Material:
     """Everything of one week."""
@@ -119,7 +107,6 @@ class Material:
     rules: RuleSet = field(default_factory=lambda: RuleSet("", 0, 0))
     false_episodes_per_server_month: float = 0.25  # the noise budget
     price: Price | None = None  # None = no money is printed
-    regions: Sequence[Region] = ()  # of a merged report; those that could not be read too
 
     @property
     def since(self) -> datetime:

@@ -17,7 +17,6 @@ from driftwatch.report.drift import hours_text, lost_text, missed_text
 from driftwatch.report.figures import week_rows
 from driftwatch.report.outcomes import effect_name
 from driftwatch.report.pool_sections import of_pools
-from driftwatch.report.regions import short_id
 from driftwatch.report.tables import (
     UNKNOWN,
     Document,
@@ -60,7 +59,7 @@ def _drift(document: Document) -> Iterator[Section]:
         "lost": lambda row: lost_text(row["cost"]),
         "done": lambda row: row["done"],
         "result": lambda row: row["result"],
-        "incidents": lambda row: ", ".join(map(short_id, row["incidents"])),
+        "incidents": lambda row: ", ".join(one[:8] for one in row["incidents"]),
     }
     costs = document["cost"]
     notes = [
@@ -105,7 +104,7 @@ def _incidents(document: Document) -> Iterator[Section]:
         "leaf": lambda one: one["leaf"] or "not diagnosed",
         "acked by": lambda one: one["acknowledged_by"] or "nobody",
         "useful": _useful,
-        "id": lambda one: short_id(one["id"]),
+        "id": lambda one: one["id"][:8],
     }
     rows, placed = [], set()
     for cause in document["drift"]:
@@ -237,9 +236,5 @@ def _held_back(document: Document) -> Iterator[Section]:
 
 def _rules(document: Document) -> Section:
     rules = document["rules"]
-    regions = [one for one in document.get("regions", ()) if one["rules_sha256"]]
-    if len({one["rules_sha256"] for one in regions}) > 1:
-        digests = "; ".join(f"{one['name']} sha256 {one['rules_sha256']}" for one in regions)
-        return Section("rules", "Rules", notes=(f"Each region has its own: {digests}.",))
     text = f"{rules['enabled']} rules enabled, {rules['disabled']} off; sha256 {rules['sha256']}."
     return Section("rules", "Rules", notes=(text,))

@@ -15,7 +15,6 @@ from typing import Any
 from driftwatch.notify.numbers import figure, percent
 from driftwatch.report.drift import cost_text
 from driftwatch.report.outcomes import effect_name
-from driftwatch.report.regions import regions_text
 from driftwatch.report.tallies import VERDICTS
 
 WIDTH = 80
@@ -87,7 +86,6 @@ def many(count: int, word: str) -> str:
 
 def sections(document: Document) -> Iterator[tuple[str, list[str]]]:
     """Label and its lines, in order; of the drift table only what does not stand in it."""
-    yield from regions_text(document.get("regions", ())).items()
     decided = [f"{one['subject']}: {one['text']}" for one in document["for_you"]]
     more = len(decided) - MOST_DECISIONS
     yield (
@@ -211,12 +209,10 @@ def summary(document: Document) -> str:
     'Report 2026-W47: 1 for you, no drift, 4 pages (last week 6)'
     """
     pages, drifts = document["pages"], len(document["drift"])
-    unread = [one["name"] for one in document.get("regions", ()) if one["reason"] is not None]
     return (
         f"Report {document['week']['name']}: {len(document['for_you']) or 'nothing'} for you, "
         f"{many(drifts, 'drift') if drifts else 'no drift'}, "
         f"{many(pages['pages'], 'page')} (last week {pages['pages_last_week']})"
-        + (f"; not read: {', '.join(unread)}" if unread else "")
     )
 
 

@@ -11,6 +11,7 @@ GONE: dict[str, str] = {
     "autoscaling": "leave it out: scale by driftwatch_target_waiting_requests",
     "sources.*.remote_write": "a source of kind prometheus; "
     "VictoriaMetrics and Mimir answer it too",
+    "web.regions": "open each region's own web; GET /api/v1/targets gives its fleet as JSON",
 }
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from driftwatch.settings.routes import each_once
-from driftwatch.settings.values import File, Name, Url, http_url
+from driftwatch.settings.values import File, Url
 from driftwatch.yaml_models import Part
 
 
@@ -40,24 +38,7 @@ def _host(text: str) -> str:
     return text.lower()
 
 
-def _web(text: str) -> str:
-    """The address of a driftwatch web: below it are ``/fleet`` and ``/api/v1/targets``."""
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        parts = urlsplit("")
-    message = "the address of its web, such as https://driftwatch.us.example.com"
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(message)
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(f"{message}, without user and password: everybody may look")
-    if parts.query or parts.fragment or parts.path.rstrip("/").endswith(("/fleet", ".json")):
-        raise ValueError(f"{message}, without the path of a page")
-    return text
-
-
 Listen = Annotated[str, AfterValidator(checked_listen)]
-WebUrl = Annotated[str, AfterValidator(_web), AfterValidator(http_url)]
 Network = Annotated[
     IPv4Network | IPv6Network, BeforeValidator(_network), WithJsonSchema({"type": "string"})
 ]
@@ -72,13 +53,6 @@ class ProxySettings(Part):
         min_length=1, description="from which its requests come; another's header is ignored"
     )
     header: HeaderName = Field("X-Forwarded-User", description="the header with the person's name")
-
-
-class RegionSettings(Part):
-    """The web of another region, with a driftwatch of its own."""
-
-    name: Name = Field(description="its name on the fleet page")
-    url: WebUrl = Field(description="address of its web, for this one and for people's links")
 
 
 class WebSettings(Part):
@@ -97,12 +71,3 @@ class WebSettings(Part):
     grafana: Url | None = Field(
         None, description="address of the dashboard of deploy/grafana; pages link to it"
     )
-    regions: tuple[RegionSettings, ...] = Field(
-        (), max_length=50, description="other regions, whose fleets the fleet page shows too"
-    )
-
-    @field_validator("regions")
-    @classmethod
-    def _check_regions(cls, regions: tuple[RegionSettings, ...]) -> tuple[RegionSettings, ...]:
-        each_once([one.name for one in regions])
-        return regions

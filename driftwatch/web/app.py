@@ -38,7 +38,7 @@ def application(web: Web) -> Starlette:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        with web.fleet.kept_fresh(web.database.reader), web.regions.kept_fresh():
+        with web.fleet.kept_fresh(web.database.reader):
             yield
         web.database.close()
 

@@ -13,7 +13,6 @@ from driftwatch.web.attempts import Attempts
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.people import People
-from driftwatch.web.regions import Regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,6 @@ class Web:
     fleet: FleetMinutes
     external_url: str | None = None
     attempts: Attempts = field(default_factory=Attempts)
-    regions: Regions = field(default_factory=Regions)
 
     @property
     def root(self) -> str:

@@ -19,7 +19,6 @@ from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.guard import MOST_HEADER_BYTES
 from driftwatch.web.people import People
-from driftwatch.web.regions import Regions
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -50,7 +49,6 @@ def web_of(
         nonce=lambda: secrets.token_urlsafe(24),
         fleet=FleetMinutes(plan),
         external_url=None if settings is None else settings.external_url,
-        regions=Regions(own.regions, clock),
     )
 
 

@@ -9,7 +9,6 @@ import itertools
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
@@ -31,8 +30,6 @@ from driftwatch.receivers.slack_api import SlackApi
 from driftwatch.service.configuration import sources_of
 from driftwatch.service.heartbeat import targets_of
 from driftwatch.settings import ReceiverSettings, Settings
-from driftwatch.settings.web import WebSettings
-from driftwatch.web.regions import Regions
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 NUMBERS = itertools.count()
@@ -69,15 +66,6 @@ def source(**settings: Any) -> None:
             one.collect(now - timedelta(minutes=1), now)
 
 
-def region(url: str) -> None:
-    whole = WebSettings.model_validate({"regions": [{"name": "us", "url": url}]})
-    regions = Regions(whole.regions)
-    with regions.kept_fresh():
-        deadline = time.monotonic() + 10
-        while regions.current[0].silent_since is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-
 # field of the settings → how driftwatch goes there; ``host`` as in a URL, ``folder`` for secrets
 WAYS: dict[str, Callable[[str, Path], Any]] = {
     "heartbeat.alertmanager": lambda host, _: heartbeat(alertmanager=f"http://{host}"),
@@ -95,7 +83,6 @@ WAYS: dict[str, Callable[[str, Path], Any]] = {
     "sources.dcgm": lambda host, _: source(dcgm=[f"http://{host}/metrics"]),
     "sources.pages": lambda host, _: source(pages=[f"http://{host}/metrics"]),
     "sources.prometheus": lambda host, _: source(prometheus=f"http://{host}"),
-    "web.regions.url": lambda host, _: region(f"http://{host}"),
 }
 # links that pages print: driftwatch never asks for them
 NEVER_ASKED = {"external_url", "web.grafana"}

@@ -75,11 +75,6 @@ WRONG = [
     "shards: 16",
     "shards: 0",
     "tasks: {run_by: workers}",
-    "web: {regions: [{name: us, url: us.example.com}]}",
-    "web: {regions: [{name: us, url: 'https://u:p@us.example.com'}]}",
-    "web: {regions: [{name: us, url: 'https://us.example.com/fleet'}]}",
-    "web: {regions: [{name: us, url: 'https://us.example.com/?a=b'}]}",
-    "web: {regions: [{name: us, url: 'https://us.example.com:0'}]}",
 ]
 
 

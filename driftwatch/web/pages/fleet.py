@@ -27,11 +27,10 @@ from driftwatch.web.open_answers import first_lines_of, untaken
 from driftwatch.web.page import Link, Page, Part, View, Visit
 from driftwatch.web.paging import Paged, Slice, address, part_of
 from driftwatch.web.paths import pool_path, target_path
-from driftwatch.web.regions import Region
 
 PATH = "/fleet"
 LOAD_COMPUTED = BY_NAME["utilization_ratio"].disabled_by
-_REASONS, _POOLS, _REASON_LENGTH, _POOLS_OF_REGION = 5, 200, 160, 20
+_REASONS, _POOLS, _REASON_LENGTH = 5, 200, 160
 
 
 class FleetQuery(Paged):
@@ -85,31 +84,6 @@ class Count(Part):
     path: str
 
 
-class RegionPool(Part):
-    """A pool of another region."""
-
-    name: str
-    url: str
-    state: str | None = Field(description="its worst; null: not among the region's worst targets")
-
-
-class RegionRow(Part):
-    """Another region, as its own web showed it last."""
-
-    name: str
-    url: str
-    answered_at: datetime | None = Field(description="when it answered last; null: never")
-    silent_since: datetime | None = Field(description="not reachable since; null: it is reachable")
-    reason: str | None
-    end: datetime | None = Field(description="of its newest minute then")
-    is_stale: bool = Field(description="whether that was more than 5 minutes old then")
-    targets: int | None
-    states: tuple[str, ...] = Field(description="how many targets are in which state, worst first")
-    untaken: tuple[str, ...] = Field(description="line 1 of its pages that nobody had")
-    pools: tuple[RegionPool, ...]
-    more_pools: int = Field(description="pools of it that are not listed here")
-
-
 class FleetView(View):
     """The fleet, worst first; what is unknown is counted apart."""
 
@@ -127,7 +101,6 @@ class FleetView(View):
     query: FleetQuery
     is_narrowed: bool = Field(description="whether the query leaves out or reorders anything")
     load_computed: str = Field(description="when the load of capacity is computed")
-    regions: tuple[RegionRow, ...] = Field(description="other regions (web.regions)")
     sorts: dict[str, str] = Field(description="address of the list in another order")
 
 
@@ -167,37 +140,8 @@ def load(visit: Visit) -> FleetView:
         query=query,
         is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != FleetQuery(),
         load_computed=LOAD_COMPUTED,
-        regions=tuple(map(_region, visit.web.regions.current)),
         sorts={name: address(PATH, base, sort=name) for name in _SORTS},
     )
-
-
-def _region(region: Region) -> RegionRow:
-    fleet = region.fleet
-    pools = {} if fleet is None else fleet.pool_states()
-    ordered = sorted(pools.items(), key=lambda one: (one[1] is None, _rank(one[1]), one[0]))
-    return RegionRow(
-        name=region.name,
-        url=f"{region.url}{PATH}",
-        answered_at=region.answered_at,
-        silent_since=region.silent_since,
-        reason=region.reason,
-        end=None if fleet is None else fleet.end,
-        is_stale=fleet is not None and fleet.is_stale,
-        targets=None if fleet is None else fleet.targets,
-        states=() if fleet is None else tuple(f"{n.targets:,} {n.name}" for n in fleet.states),
-        untaken=() if fleet is None else tuple(one.text for one in fleet.untaken),
-        pools=tuple(
-            RegionPool(name=name, url=f"{region.url}{pool_path(name)}", state=state)
-            for name, state in ordered[:_POOLS_OF_REGION]
-        ),
-        more_pools=max(0, len(ordered) - _POOLS_OF_REGION),
-    )
-
-
-def _rank(state: str | None) -> int:
-    """How bad a word of another region is; one that only a newer release has comes first."""
-    return RANK.get(state or "", 0)
 
 
 def _by_reason(whys: Counter[str]) -> tuple[Count, ...]:
