@@ -23,6 +23,8 @@ from driftwatch.testing import prometheus_server
 from driftwatch.testing.exposition_server import Page, read_pages
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
+pytestmark = pytest.mark.prometheus
+
 LABELS = {"job": "vllm", "instance": "host:8000"}
 MIDNIGHT = datetime(2026, 11, 17, tzinfo=UTC)
 SPAN = MIDNIGHT - timedelta(minutes=8), MIDNIGHT + timedelta(minutes=4)

@@ -208,6 +208,7 @@ def _history(
         backfill(pages, labels, folder)
 
 
+@pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_a_real_prometheus_is_proved(run: Run, shared_data: Path, tmp_path: Path) -> None:
     blocks = tmp_path / "blocks"
@@ -237,6 +238,7 @@ def test_a_real_prometheus_is_proved(run: Run, shared_data: Path, tmp_path: Path
     assert "; other checks: 1 WRONG" in out.splitlines()[-1]
 
 
+@pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_scrapes_that_stopped_are_missing(run: Run, shared_data: Path, tmp_path: Path) -> None:
     blocks = tmp_path / "blocks"

@@ -82,6 +82,7 @@ def _labels(instance: str, job: str = "vllm", **more: str) -> dict[str, str]:
     return {"job": job, "instance": instance, **more}
 
 
+@pytest.mark.prometheus
 def test_a_fleet_becomes_pools_that_load(
     run: Run,
     fleet: Callable[..., str],
@@ -138,6 +139,7 @@ def test_a_fleet_becomes_pools_that_load(
     assert pools["tiny-llama-h100"].serving.max_num_seqs is None
 
 
+@pytest.mark.prometheus
 def test_label_values_of_any_kind_come_back_as_they_are(
     run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_label_values_of_any_kind_come_back_as_they_are(
     assert out.isprintable() or all(c.isprintable() or c == "\n" for c in out)
 
 
+@pytest.mark.prometheus
 def test_kinds_that_no_label_tells_apart_are_said(
     run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
 ) -> None:
@@ -172,6 +175,7 @@ def test_kinds_that_no_label_tells_apart_are_said(
     assert "262,144 to 900,000" in out
 
 
+@pytest.mark.prometheus
 def test_old_names_are_said(
     run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
 ) -> None:
@@ -186,6 +190,7 @@ def test_old_names_are_said(
     assert isinstance(source, PrometheusSource) and source.step == 15.0
 
 
+@pytest.mark.prometheus
 def test_a_job_with_many_others_is_not_selected_by(
     run: Run, fleet: Callable[..., str], shared_data: Path, tmp_path: Path
 ) -> None:
@@ -201,6 +206,7 @@ def test_a_job_with_many_others_is_not_selected_by(
     assert isinstance(source, PrometheusSource) and source.match == {}
 
 
+@pytest.mark.prometheus
 def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
     run: Run,
     fleet: Callable[..., str],
@@ -230,6 +236,7 @@ def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
     assert out.splitlines()[-1].startswith(("READY", "NOT READY"))
 
 
+@pytest.mark.prometheus
 def test_a_prometheus_without_vllm_has_no_verdict(
     run: Run, fleet: Callable[..., str], shared_data: Path
 ) -> None:
@@ -241,6 +248,7 @@ def test_a_prometheus_without_vllm_has_no_verdict(
     assert not Path("x.yaml").exists()
 
 
+@pytest.mark.prometheus
 def test_one_address_in_two_clusters_is_named_and_labels_select(
     run: Run, fleet: Callable[..., str], shared_data: Path
 ) -> None:

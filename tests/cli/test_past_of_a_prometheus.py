@@ -179,6 +179,7 @@ def victoria(shared_data: Path) -> Iterator[tuple[str, Path, tuple[str, ...]]]:
         yield server.url, recording, ("--from", ends[0], "--to", ends[1])
 
 
+@pytest.mark.prometheus
 @needs_victoria
 def test_a_past_is_explained_and_advised_as_its_recording(
     victoria: tuple[str, Path, tuple[str, ...]],
@@ -198,6 +199,7 @@ def test_a_past_is_explained_and_advised_as_its_recording(
             assert of_api["recommendation"]["action"] == of_recording["recommendation"]["action"]
 
 
+@pytest.mark.prometheus
 @needs_victoria
 def test_a_baseline_is_proposed_and_pinned_from_a_past(
     victoria: tuple[str, Path, tuple[str, ...]], tmp_path: Path
@@ -219,6 +221,7 @@ def test_a_baseline_is_proposed_and_pinned_from_a_past(
         assert json.loads(pins.read_text())
 
 
+@pytest.mark.prometheus
 @needs_victoria
 def test_replay_writes_the_pins_of_its_baseline(
     victoria: tuple[str, Path, tuple[str, ...]], tmp_path: Path

@@ -99,6 +99,7 @@ def source_of(address: str) -> PrometheusSource:
     return PrometheusSource(PrometheusAsker(address), selector=JOB, step_seconds=15)
 
 
+@pytest.mark.prometheus
 @pytest.mark.parametrize("by", ["namespace", "instance"])
 def test_parts_together_are_what_is_read_at_once(prometheus: PrometheusServer, by: str) -> None:
     parts: list[Callable[[Target], bool]] = [

@@ -11,9 +11,12 @@ from driftwatch.service.heartbeat import ALERT, MISSED, Watchdog
 from driftwatch.testing import alertmanager_server
 from driftwatch.testing.alertmanager_server import AlertmanagerServer
 
-pytestmark = pytest.mark.skipif(
-    not alertmanager_server.installed(), reason=alertmanager_server.NOT_INSTALLED
-)
+pytestmark = [
+    pytest.mark.prometheus,
+    pytest.mark.skipif(
+        not alertmanager_server.installed(), reason=alertmanager_server.NOT_INSTALLED
+    ),
+]
 EVERY = timedelta(seconds=1)
 
 

@@ -34,6 +34,7 @@ def test_gpus_of_an_api_are_asked_for_twice_whatever_the_time(tmp_path: Path, se
     assert gpus.asked_seconds is not None and gpus.asked_seconds > 0
 
 
+@pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_who_is_listed_now_is_known_beside_who_was_scraped(
     tmp_path: Path, shared_data: Path
