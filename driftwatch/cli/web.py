@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from importlib.util import find_spec
 
 import click
 
@@ -22,10 +23,11 @@ def command(listen: str | None, history: History) -> None:
     """
     from driftwatch.cli.database import database_of
     from driftwatch.cli.logs import configure_logs
-    from driftwatch.cli.web_extra import require_web
     from driftwatch.errors import UsageError
 
-    require_web()
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+        help_text = "pip install 'vllm-driftwatch[web]', in a checkout pip install '.[web]'"
+        raise UsageError("the web is not installed", help_text=help_text)
     from driftwatch.service.configuration import plan_of_rules, plan_of_settings
     from driftwatch.settings import load_settings
     from driftwatch.settings.web import WebSettings, checked_listen

@@ -33,7 +33,6 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
          driftwatch recommend HOST:8000                 what to change there
          driftwatch evidence queue                      what the words mean
 """
-_TO_OPEN = "         driftwatch demo --web                          this incident in a browser\n"
 
 
 @click.command(name="demo")
@@ -64,14 +63,7 @@ _TO_OPEN = "         driftwatch demo --web                          this inciden
     "promtool).",
 )
 @click.option("--live", is_flag=True, help="Serve the scenario's /metrics over HTTP until it ends.")
-@click.option(
-    "--web/--no-web",
-    "web",
-    default=None,
-    help="Serve pages of what was played until Ctrl-C, and print the incident's address (default: "
-    "of the recorded server, on a terminal).",
-)
-@click.option("--for", "length", type=Duration(), help="With --live or --web: end after this long.")
+@click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Processes that simulate (default: one per core)."
 )
@@ -83,7 +75,6 @@ def command(
     folder: Path | None,
     form: str | None,
     live: bool,
-    web: bool | None,
     length: timedelta | None,
     jobs: int | None,
 ) -> None:
@@ -101,10 +92,9 @@ def command(
         return
     seconds = None if length is None else length.total_seconds()
     if scenario is None:
-        _play_recorded(fast, web, seconds)
+        _play_recorded(fast)
         return
     from driftwatch.cli.demo.scenario import play_scenario, processes, write_scenario
-    from driftwatch.cli.demo.web import kept_for_web
     from driftwatch.fleet.scenario.file import scenario_named
 
     chosen = scenario_named(scenario)
@@ -120,10 +110,7 @@ def command(
         serve_scenario(chosen, seed, for_seconds=seconds)
     else:
         pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
-        with kept_for_web(wanted=bool(web)) as keeper:
-            fulfilled = play_scenario(chosen, scenario, seed, jobs=jobs, pause=pause, keeper=keeper)
-            if keeper is not None:
-                keeper.serve(seconds)
+        fulfilled = play_scenario(chosen, scenario, seed, jobs=jobs, pause=pause)
         if not fulfilled:
             click.get_current_context().exit(EXIT_PROBLEM)
 
@@ -158,25 +145,19 @@ def _check(options: Mapping[str, Any]) -> None:
             f"--write DIR --format {form}",
         ),
         (
-            bool(options["web"]) and (options["live"] or options["folder"] is not None),
-            "give --web alone, without --live or --write",
-            "--web plays and serves pages",
-        ),
-        (
-            not options["live"] and not options["web"] and options["length"] is not None,
-            "--for needs --live or --web",
-            "add --live or --web",
+            not options["live"] and options["length"] is not None,
+            "--for needs --live",
+            "add --live",
         ),
     )
     if wrong := [(what, fix) for holds, what, fix in contradictions if holds]:
         raise UsageError("; ".join(w for w, _ in wrong), help_text="; ".join(f for _, f in wrong))
 
 
-def _play_recorded(fast: bool, web: bool | None, seconds: float | None) -> None:
-    """The recorded server; ``seconds``: how long its pages are served, None = until Ctrl-C."""
+def _play_recorded(fast: bool) -> None:
+    """The recorded server."""
     import textwrap
 
-    from driftwatch.cli.demo.web import is_for_web, kept_for_web
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
@@ -186,23 +167,15 @@ def _play_recorded(fast: bool, web: bool | None, seconds: float | None) -> None:
     proposals, stride = TakenProposals(), timedelta(minutes=1)
     click.echo(textwrap.fill(_STORY, 80) + "\n")
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
-    with (
-        kept_for_web(wanted=is_for_web(web, sys.stdout), until_resolved=True) as keeper,
-        as_file(recording) as path,
-    ):
+    with as_file(recording) as path:
         source = RecordingSource(path)
         span = source.span()
         plan = with_proposals(plan_from(None))
-        play = replay if keeper is None else keeper.replay
-        for outcome in play([source], span, plan, stride=stride):
+        for outcome in replay([source], span, plan, stride=stride):
             proposals.note(outcome.rows)
             _show_outcome(outcome, pause)
         click.echo("\n" + _END, nl=False)
-        if keeper is None:
-            click.echo(_TO_OPEN, nl=False)
         proposals.tell()
-        if keeper is not None:
-            keeper.serve(seconds)
 
 
 def _show_outcome(outcome: Outcome, pause: float) -> None:

@@ -22,7 +22,6 @@ from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import utc_text
 
 if TYPE_CHECKING:
-    from driftwatch.cli.demo.web import KeptReplay
     from driftwatch.fleet.scenario.model import Effect, Scenario
     from driftwatch.fleet.truth import Line
     from driftwatch.pipeline.explain import Window
@@ -132,14 +131,12 @@ def play_scenario(
     *,
     jobs: int,
     pause: float,
-    keeper: KeptReplay | None = None,
 ) -> bool:
     """Make it, run driftwatch over it, print what was injected beside what was said; whether
     nothing that was expected was missed.
 
     Args:
         pause: seconds after each page.
-        keeper: keeps what is played for the web; None = nobody does.
     """
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
@@ -170,8 +167,7 @@ def play_scenario(
         def advance(now: datetime) -> None:
             reading((now - span[0]).total_seconds(), whole)
 
-        play = replay if keeper is None else keeper.replay
-        for outcome in play([source], span, plan, baseline=_baseline(scenario), progress=advance):
+        for outcome in replay([source], span, plan, baseline=_baseline(scenario), progress=advance):
             proposals.note(outcome.rows)
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
