@@ -37,12 +37,7 @@ def grown(value: float, scrape: int) -> float:
 
 
 class CannedAnswers:
-    """What the API answers to a source with ``selector=JOB``, one interval at a time.
-
-    Args:
-        page: a real ``/metrics`` page; the fleet's series are its series.
-        folder: where the answers lie.
-    """
+    """What the API answers to a source with ``selector=JOB``, one interval at a time."""
 
     def __init__(self, page: str, folder: Path) -> None:
         self._folder = folder
@@ -70,14 +65,7 @@ class CannedAnswers:
         scraped_at: Sequence[float],
         scrape: int,
     ) -> dict[str, int]:
-        """Write the answers of one interval; how many series and bytes they have.
-
-        Args:
-            instances: every one of them serves the page.
-            grid: evaluation times, unix seconds.
-            scraped_at: when the scrapes were that these times show.
-            scrape: number of the first of them.
-        """
+        """Write the answers of one interval; how many series and bytes they have."""
         ordered = [name.encode() for name in sorted(instances)]
 
         def series(labels: Mapping[str, str], texts: Sequence[str]) -> bytes:

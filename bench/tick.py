@@ -59,21 +59,7 @@ JOINING_SHARE = 0.01
 
 @dataclass
 class Fleet:
-    """What one process measured.
-
-    Attributes:
-        ticks: seconds of each steady tick that completes a minute.
-        reading: of these, up to the scrape table.
-        peak: MiB of the process at most, from the first real tick on.
-        peak_reading: the same while steady ticks read, ``peak_evaluating`` while they evaluate,
-            ``peak_joining`` in the tick in which targets join and leave.
-        before: MiB of the process before the first real tick, history included.
-        joining: seconds of a tick in which targets join and one leaves; None where not measured.
-        midnight: seconds of the tick whose minute ends a day and a week.
-        restart: seconds from the start of the next process to the commit of its first tick.
-        peak_restart: MiB of that process at most.
-        brought: bytes and series of one answer.
-    """
+    """What one process measured."""
 
     ticks: list[float] = field(default_factory=list)
     reading: list[float] = field(default_factory=list)

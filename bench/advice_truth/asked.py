@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from truth_judge.whatif import ladder
 
 from advice_truth.cases import Case
-from advice_truth.closed_form import closed_form
 from advice_truth.shown import question_of
-from advice_truth.truths import Truth, named
+from advice_truth.truths import Truth
 from driftwatch.recommend.advice import Advice
 from driftwatch.recommend.advise import advise
 
@@ -23,37 +22,10 @@ CRASHED = "crashed"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case.
-
-    Attributes:
-        seed: of the case.
-        number: of the case.
-        case: what names it: two runs asked the same where it is the same.
-        action: of the recommendation; ``crashed`` where there came none.
-        reason: of the recommendation.
-        gate: the first that failed.
-        knobs: advised.
-        today: true share in target with today's settings.
-        advised: with the advised ones.
-        best: of the ladder of single knobs, of today and of whatever somebody advised.
-        folk: with the folk rule.
-        formula: with the closed form.
-        formula_knobs: of the closed form.
-        forecast: share forecast with the advised ones.
-        replayed: share of today by the replay.
-        seconds: of advise(), processor time.
-        requests: replayed.
-        known: max_num_batched_tokens was.
-        best_knobs: of the ladder; empty = none is better than today's.
-        more_today: true share in target with today's settings and a quarter more requests; None
-            where no knob was advised, or targets were missed already.
-        more_advised: the same with the advised ones.
-        about: the case in words.
-    """
+    """One case."""
 
     seed: int
     number: int
-    case: str
     action: str
     reason: str
     gate: str | None
@@ -62,8 +34,6 @@ class Result:
     advised: float
     best: float
     folk: float
-    formula: float
-    formula_knobs: dict[str, int]
     forecast: float | None
     replayed: float | None
     seconds: float
@@ -84,23 +54,12 @@ def folk_rule(case: Case) -> dict[str, int]:
     return {"max_num_seqs": min(doubled, serving.max_num_batched_tokens)}
 
 
-def made_known(case: Case, truth: Truth) -> bool:
-    """Ask the hidden engine all that no advice is needed for; whether there is one to judge."""
-    if truth.share({}) is None:
-        return False
-    for knobs in (*ladder(case.scenario), folk_rule(case)):
-        truth.share(knobs)
-    return True
-
-
 def result_of(seed: int, number: int, case: Case, truth: Truth) -> Result | None:
     """Ask and judge one case; None where the drift leaves nothing to judge."""
     today = truth.share({})
     if today is None:
         return None
     question = question_of(case)
-    serving = case.scenario.pool.serving
-    formula = closed_form(question.evidence, serving.max_num_seqs, serving.max_num_batched_tokens)
     started, answer, crash = time.process_time(), None, ""
     try:
         answer = advise(question)
@@ -114,22 +73,19 @@ def result_of(seed: int, number: int, case: Case, truth: Truth) -> Result | None
 
     shares = {json.dumps(one): share(dict(one)) for one in ladder(case.scenario)}
     best = max(shares, key=lambda one: shares[one])
-    advised, folk, by_form = share(knobs), share(folk_rule(case)), share(formula)
+    advised, folk = share(knobs), share(folk_rule(case))
     met = bool(knobs) and today >= SHARE
     return Result(
         seed,
         number,
-        named(case),
         answer.recommendation.action if answer else CRASHED,
         answer.recommendation.why if answer else crash,
         _first_failed(answer),
         knobs,
         today,
         advised,
-        max(shares[best], today, advised, folk, by_form),
+        max(shares[best], today, advised, folk),
         folk,
-        by_form,
-        formula,
         answer.advised.in_target_ratio if answer and answer.advised else None,
         answer.today.in_target_ratio if answer and answer.today else None,
         seconds,

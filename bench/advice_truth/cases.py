@@ -39,15 +39,7 @@ SOURCES = ("azure_conv", "azure_code", "servegen")
 
 @dataclass(frozen=True)
 class Case:
-    """One server and its drift.
-
-    Attributes:
-        said: one replica, as a scenario file has it.
-        seed: of the recording.
-        asked_at: seconds since the start at which advise() is asked.
-        drift: prompt, generation and rate factors.
-        knows_budget: max_num_batched_tokens is configured.
-    """
+    """One server and its drift."""
 
     said: dict[str, Any]
     seed: int

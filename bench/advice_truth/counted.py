@@ -1,4 +1,4 @@
-"""Figures over cases, with 95 % intervals; the same of two versions of the product, in pairs.
+"""Figures over cases, with 95 % intervals.
 
 Cases are drawn one by one, so each is a block of its own. Shares of cases have Clopper's and
 Pearson's exact interval (Biometrika 26, 1934); the captured gain, a quotient of sums, a bootstrap.
@@ -7,7 +7,7 @@ Pearson's exact interval (Biometrika 26, 1934); the captured gain, a quotient of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from truth_judge.report import interval, table
 from advice_truth.asked import CRASHED, SHARE, Result
 
 HELPS, HURTS = 0.03, 0.02
-ADVISERS = {"driftwatch": "advised", "folk rule": "folk", "closed form": "formula"}
+ADVISERS = {"driftwatch": "advised", "folk rule": "folk"}
 GOALS = {
     "gain_captured_ratio": ("attainable gain captured", "≥ 90 %"),
     "hurt_ratio": ("changes that hurt by more than 2 points", "≤ 1 %"),
@@ -75,9 +75,7 @@ def _of(name: str, results: Sequence[Result]) -> dict[str, Any]:
 
 def _turned(name: str) -> Callable[[Result], bool]:
     """Whether an adviser turned a knob; the folk rule always does."""
-    if name == "driftwatch":
-        return lambda one: bool(one.knobs)
-    return (lambda one: bool(one.formula_knobs)) if name == "closed form" else (lambda _: True)
+    return (lambda one: bool(one.knobs)) if name == "driftwatch" else (lambda _: True)
 
 
 def _gain(one: Result, field: str) -> float:
@@ -130,52 +128,6 @@ def cell(estimate: Mapping[str, Any]) -> str:
     """A figure with its interval, and with its counts where it is made of counts."""
     counts = f", {estimate['count']} of {estimate['of']}" if estimate.get("of") else ""
     return interval(estimate, "%") + counts
-
-
-def compared(before: Sequence[Result], after: Sequence[Result]) -> dict[str, Any]:
-    """Two runs over the cases that both have.
-
-    Returns:
-        ``cases``: in both; ``others``: in one alone; ``before`` and ``after``: their figures;
-        ``gained_points``: mean true share that the later answer gains over the earlier one, in
-        percentage points over all these cases, with an interval; ``answers_changed``: cases whose
-        knobs differ; ``better`` and ``worse``: those of them by more than 2 points.
-    """
-    was = {one.case: one for one in before}
-    now = {one.case: one for one in after}
-    both = sorted(set(was) & set(now))
-    moved: dict[Hashable, float] = {name: now[name].advised - was[name].advised for name in both}
-    found = ratio(moved, dict.fromkeys(moved, 1.0), seed=0, signed=True).as_json()
-    return {
-        "cases": len(both),
-        "others": len(set(was) ^ set(now)),
-        "before": figures([was[name] for name in both]),
-        "after": figures([now[name] for name in both]),
-        "gained_points": {
-            name: 100 * value if name in ("value", "low", "high") and value is not None else value
-            for name, value in found.items()
-        },
-        "answers_changed": sum(was[name].knobs != now[name].knobs for name in both),
-        "better": sum(points > HURTS for points in moved.values()),
-        "worse": sum(points < -HURTS for points in moved.values()),
-    }
-
-
-def comparison_text(found: Mapping[str, Any]) -> str:
-    """For people."""
-    before, after = (found[name]["advisers"]["driftwatch"] for name in ("before", "after"))
-    rows = [
-        (words, goal, cell(before[name]), cell(after[name]))
-        for name, (words, goal) in GOALS.items()
-    ]
-    lines = [
-        f"{found['cases']} cases in both, {found['others']} in one alone; the knobs differ in "
-        f"{found['answers_changed']}: {found['better']} better and {found['worse']} worse by more "
-        f"than 2 points; {interval(found['gained_points'])} points on average.",
-        "",
-        *table(("figure", "goal", "before", "after"), rows),
-    ]
-    return "\n".join(lines)
 
 
 def line_of(one: Result) -> str:

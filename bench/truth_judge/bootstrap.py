@@ -24,15 +24,7 @@ Block = TypeVar("Block", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its interval.
-
-    Attributes:
-        value: the figure; None where there is nothing to make it of.
-        low: lower end of the 95 % interval; None where none can be given.
-        high: upper end; None where none can be given.
-        blocks: how many blocks it rests on.
-        note: why there is no interval, or what it is instead; empty for a bootstrap.
-    """
+    """A figure with its interval."""
 
     value: float | None
     low: float | None = None
@@ -60,13 +52,6 @@ def ratio(
     signed: bool = False,
 ) -> Estimate:
     """Σ counts / Σ exposures over blocks, for rates and shares.
-
-    Args:
-        counts: block → how often; a block that is missing has none.
-        exposures: block → how long, or of how many.
-        seed: of the resampling.
-        share: counts are of the exposures, so that the figure lies in 0–1.
-        signed: counts may be negative; then there is no one-sided interval.
 
     Where the counts are all zero, or all of a share, a bootstrap has nothing to vary. Then the
     interval is one-sided: with no block out of n the share of blocks that have one is below
@@ -99,12 +84,7 @@ def ratio(
 
 
 def exact(count: int, of: int) -> Estimate:
-    """A share of things that were drawn one by one, with Clopper's and Pearson's interval.
-
-    Args:
-        count: how many.
-        of: of how many; each is a block of its own.
-    """
+    """A share of things that were drawn one by one, with Clopper's and Pearson's interval."""
     if of == 0:
         return Estimate(None, note="nothing to count")
     below, above = _tails()

@@ -20,22 +20,7 @@ EXIT_PARTLY, EXIT_NO_VERDICT = 1, 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something to replay, and what is true of it.
-
-    Attributes:
-        name: of the scenario or recording.
-        draw: what is drawn together in the bootstrap (seed and traffic).
-        recording: file that ``driftwatch replay`` reads.
-        start_seconds: first scrape.
-        end_seconds: last scrape.
-        instances: the servers.
-        episodes: what was injected.
-        reference: window whose lengths and rates are the reference, as an operator would pin it;
-            None = none is given.
-        options: further words of the command line (``-c`` with the pool's declared settings).
-        present: server → from when to when it was there, where not all the time.
-        judged_from_seconds: what is said and injected before is not counted; None = all is.
-    """
+    """Something to replay, and what is true of it."""
 
     name: str
     draw: str
@@ -47,7 +32,6 @@ class Case:
     reference: tuple[float, float] | None = None
     options: tuple[str, ...] = ()
     present: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    judged_from_seconds: float | None = None
 
     def words(self) -> list[str]:
         """What ``replay`` and ``explain`` are both given."""
@@ -67,7 +51,6 @@ class Case:
             episodes=self.episodes,
             findings=tuple(findings),
             present=self.present,
-            judged_from_seconds=self.judged_from_seconds,
         )
 
 
@@ -105,16 +88,10 @@ def pages(*words: str) -> tuple[list[dict[str, Any]], float]:
     return [json.loads(line) for line in ran.stdout.splitlines()], seconds
 
 
-def replayed(case: Case, evidence: Path | None = None) -> tuple[tuple[Finding, ...], float]:
-    """The findings of a case, and the seconds it took; its evidence table into a file as well."""
-    said, seconds = sent_pages(case, evidence)
+def replayed(case: Case) -> tuple[tuple[Finding, ...], float]:
+    """The findings of a case, and the seconds it took."""
+    said, seconds = pages(*case.words(), str(case.recording))
     return findings_of(said), seconds
-
-
-def sent_pages(case: Case, evidence: Path | None = None) -> tuple[list[dict[str, Any]], float]:
-    """The same as driftwatch prints it."""
-    more = [] if evidence is None else ["--evidence", str(evidence)]
-    return pages(*case.words(), *more, str(case.recording))
 
 
 def explained(
@@ -123,12 +100,6 @@ def explained(
     """``driftwatch explain --json`` of a server at a moment; None = it had nothing to look at.
 
     Exit 4 is taken: an undetermined leaf ends with it as well.
-
-    Args:
-        case: what is asked about.
-        instance: the server.
-        at_seconds: end of the window.
-        window_seconds: its length; None = as the command has it.
     """
     more = [] if window_seconds is None else ["--window", f"{window_seconds:.0f}s"]
     return _asked(case, "explain", instance, at_seconds, *more)

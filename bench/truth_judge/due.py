@@ -19,13 +19,7 @@ DUE_WAIT_SECONDS = 1.0  # where no target is known, a wait below it is not worth
 def with_due(
     episodes: Sequence[Episode], found: Sequence[Saturation], instances: Sequence[str]
 ) -> tuple[Episode, ...]:
-    """The episodes with what is due of them, and a stretch of its own for all other saturation.
-
-    Args:
-        episodes: what was injected.
-        found: when the servers were saturated.
-        instances: every server.
-    """
+    """The episodes with what is due of them, and a stretch of its own for all other saturation."""
     resolved = [_resolved(one, found, instances) for one in episodes]
     harming = [one for one in found if one.harms]
     return (*resolved, *(_allowed(one) for one in harming))

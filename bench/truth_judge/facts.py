@@ -49,8 +49,6 @@ class Episode:
             finished); None = from its start on.
         waited: of a limit, server → the minutes in which requests waited, each with the limits that
             were full; the server that was saturated longest is the first.
-        detectable: what driftwatch said of it before: whether so small a shift would be seen; None
-            = it was not asked.
     """
 
     kind: str
@@ -67,7 +65,6 @@ class Episode:
     also: frozenset[str] = frozenset()
     grace_seconds: float = GRACE_SECONDS
     visible_seconds: float | None = None
-    detectable: bool | None = None
     waited: Mapping[str, Sequence[tuple[float, frozenset[str]]]] = field(
         default_factory=dict, hash=False
     )
@@ -99,8 +96,7 @@ class Episode:
     @property
     def cell(self) -> str:
         """Kind and size: what detection is counted by."""
-        name = self.kind if self.size is None else f"{self.kind} {self.size:g}"
-        return f"{name}, said to be too small" if self.detectable is False else name
+        return self.kind if self.size is None else f"{self.kind} {self.size:g}"
 
     def concerns(self, instance: str | None) -> bool:
         """Whether it is about this server (None: a pool's finding, that is about all)."""
@@ -109,21 +105,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One event of one incident, as ``driftwatch replay --json`` prints it.
-
-    Attributes:
-        event: ``firing`` or ``resolved``.
-        rule: the alert's name.
-        severity: ``page``, ``ticket`` or ``notice``.
-        at_seconds: end of the minute that decided it.
-        started_seconds: when the condition began to hold.
-        instance: the server; None for a pool's.
-        leaf: where its diagnosis ended; None without one.
-        knob: the setting it advises to change; None = it advises no change.
-        before: the value it says the setting has; None = it did not say one.
-        after: the value it advises; None = it did not say one.
-        speed_ratio: the speed at equal load that it gives as evidence; None = none.
-    """
+    """One event of one incident, as ``driftwatch replay --json`` prints it."""
 
     event: str
     rule: str
@@ -145,19 +127,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some servers over some time, as one replay saw them.
-
-    Attributes:
-        name: of the scenario or recording.
-        draw: what is drawn together (seed and traffic): stretches of one draw are not independent.
-        start_seconds: first scrape.
-        end_seconds: last scrape.
-        instances: the servers.
-        episodes: what was injected.
-        findings: what driftwatch said, oldest first.
-        present: server → from when to when it was there, where not all the time (scaled up later).
-        judged_from_seconds: what is said and injected before is not counted; None = all is.
-    """
+    """Some servers over some time, as one replay saw them."""
 
     name: str
     draw: str
@@ -167,23 +137,14 @@ class Stretch:
     episodes: tuple[Episode, ...] = ()
     findings: tuple[Finding, ...] = ()
     present: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    judged_from_seconds: float | None = None
 
     def block(self, at_seconds: float) -> Block:
         """The bootstrap's block of a moment."""
         return self.draw, int(at_seconds // DAY_SECONDS)
 
     def stays(self, instance: str) -> Sequence[tuple[float, float]]:
-        """From when to when a server was there, as far as it is judged."""
-        stays = self.present.get(instance, ((self.start_seconds, self.end_seconds),))
-        first = self.judged_from
-        return [(max(a, first), b) for a, b in stays if b > first]
-
-    @property
-    def judged_from(self) -> float:
-        """From when on it counts."""
-        begin = self.judged_from_seconds
-        return self.start_seconds if begin is None else begin
+        """From when to when a server was there."""
+        return self.present.get(instance, ((self.start_seconds, self.end_seconds),))
 
 
 def seconds_of(text: str) -> float:

@@ -12,12 +12,9 @@ from truth_judge.bootstrap import ratio, statistic
 from truth_judge.facts import Block, Stretch
 from truth_judge.matching import (
     Alarm,
-    Claim,
     Detection,
     alarms,
-    claims,
     detections,
-    kinds_that_slow,
     pool_months,
     quiet_months,
 )
@@ -137,29 +134,6 @@ def _loss_error(found: Sequence[Detection], seed: int) -> dict[str, Any] | None:
         "median": statistic(errors, _median, seed=seed).as_json(),
         "p95_absolute": statistic(errors, lambda e: _p95(np.abs(e)), seed=seed).as_json(),
     }
-
-
-def not_slower(stretches: Sequence[Stretch], *, seed: int) -> dict[str, Any]:
-    """Pages in episodes in which no server was slower, by cell, with the upper bound of the share.
-
-    ``pages`` are those that the truth does not name, ``slower`` those that claim a loss of speed.
-    """
-    cells: defaultdict[str, list[Claim]] = defaultdict(list)
-    for one in claims(stretches, kinds_that_slow(stretches)):
-        cells[one.episode.cell].append(one)
-    found: dict[str, Any] = {}
-    for cell in sorted(cells, key=_by_size):
-        of = Counter(c.block for c in cells[cell])
-        paged = Counter(c.block for c in cells[cell] if c.pages)
-        slower = Counter(c.block for c in cells[cell] if c.slower)
-        found[cell] = {
-            "episodes": of.total(),
-            "pages": sum(c.pages for c in cells[cell]),
-            "paged_ratio": ratio(paged, of, seed=seed, share=True).as_json(),
-            "slower": sum(c.slower for c in cells[cell]),
-            "slower_ratio": ratio(slower, of, seed=seed, share=True).as_json(),
-        }
-    return found
 
 
 def _median(values: Any) -> float:

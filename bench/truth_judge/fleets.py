@@ -7,8 +7,6 @@ that an operator of the pool would have written.
 from __future__ import annotations
 
 import json
-import shutil
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +24,6 @@ def scenario_of(draw: Draw, folder: Path) -> str:
     return draw.scenario if isinstance(draw.scenario, str) else str(folder / "scenario.yaml")
 
 
-def text_of(draw: Draw) -> str:
-    """The file of a draw's scenario."""
-    if isinstance(draw.scenario, str):
-        return shipped_text(draw.scenario)
-    return json.dumps(draw.scenario, indent=1)  # JSON is YAML
-
-
-def shipped_text(name: str) -> str:
-    """The file of a shipped scenario."""
-    return (files("driftwatch.fleet") / "scenarios" / f"{name}.yaml").read_text()
-
-
 def made(draw: Draw, folder: Path) -> Case:
     """The case of a draw, its files in a new folder.
 
@@ -48,22 +34,13 @@ def made(draw: Draw, folder: Path) -> Case:
 
 
 def written(draw: Draw, folder: Path, form: str) -> Path:
-    """A draw's scrapes in one of the fleet's forms, with the truth beside them.
-
-    A recording of the same scenario under the same seed that lies there already is taken as it is:
-    what driftwatch says of it may be looked at again without making it again.
-    """
+    """A draw's scrapes in one of the fleet's forms, with the truth beside them."""
     folder.mkdir(parents=True, exist_ok=True)
-    scenario, into = scenario_of(draw, folder), folder / form
-    text = text_of(draw)
-    path, truth = folder / "scenario.yaml", into / TRUTH
-    same = truth.exists() and path.exists() and path.read_text() == text
-    if same and json.loads(truth.read_text())["seed"] == draw.seed:
-        return into
-    shutil.rmtree(into, ignore_errors=True)  # of another release of the judge or of the scenario
-    path.write_text(text)
-    words = ["--scenario", scenario, "--seed", str(draw.seed), "--write", str(into)]
-    driftwatch("demo", *words, "--format", form, "--jobs", "1")
+    if not isinstance(draw.scenario, str):
+        (folder / "scenario.yaml").write_text(json.dumps(draw.scenario))  # JSON is YAML
+    into = folder / form
+    words = ["--scenario", scenario_of(draw, folder), "--seed", str(draw.seed)]
+    driftwatch("demo", *words, "--write", str(into), "--format", form, "--jobs", "1")
     return into
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from truth_judge.facts import Block, Stretch
 from truth_judge.figures import NO_VERDICT, UNDETERMINED, Verdict
 from truth_judge.matching import Detection, alarms, detections, quiet_months
 from truth_judge.running import Ran
-from truth_judge.simple_rules import FOLK, RAW
-from truth_judge.whatif import FOLK as ADVICE
 from truth_judge.whatif import PAGES, RECOMMEND, gain_of, summary
 
 QUIET, FAULTS, LIMITS = "mixed-quiet", "mixed-faults", "mixed-limits"
@@ -35,28 +32,14 @@ def goals(ran: Sequence[Ran], *, seed: int) -> list[dict[str, Any]]:
     stretches = [one.stretch for one in mixed]
     found = [d for d in detections(stretches) if d.episode.pages]
     advised = summary([gain_of(g) for one in mixed for g in one.gains], seed=seed)
-    beside = [row for rule in (RAW, FOLK) for row in _simple_rows(rule, mixed, seed)]
     return [
         *_false_rows(stretches, seed),
         _share("pages that had to come, found", "≥ 98 %", found, seed),
         *_loss_rows(found, seed),
         *_leaf_rows("explain", [v for one in mixed for v in one.explained], seed),
         *_leaf_rows("pages", [v for one in mixed for v in one.paged], seed),
-        *(row for who in (RECOMMEND, PAGES, ADVICE) for row in _advice_rows(who, advised)),
-        *beside,
+        *(row for who in (RECOMMEND, PAGES) for row in _advice_rows(who, advised)),
     ]
-
-
-def _simple_rows(rule: str, mixed: Sequence[Ran], seed: int) -> Iterable[dict[str, Any]]:
-    """What a rule of an afternoon would have said of the same fleets."""
-    stretches = [replace(r.stretch, findings=tuple(r.simple.get(rule, ()))) for r in mixed]
-    name = "false pages per quiet server-month"
-    yield _rate(f"{rule}: {name}", "", stretches, "page", None, seed)
-    found = [d for d in detections(stretches) if d.episode.pages]
-    yield _share(f"{rule}: pages that had to come, found", "", found, seed)
-    for size in LOSSES if rule == RAW else ():
-        own = [d for d in found if d.episode.kind == "loss" and d.episode.size == size]
-        yield _share(f"{rule}: {100 * size:g} % slower, found", "", own, seed)
 
 
 def _false_rows(stretches: Sequence[Stretch], seed: int) -> Iterable[dict[str, Any]]:

@@ -5,8 +5,7 @@ a regression over the healthy intervals of that server gives for the load they c
 per forward pass), P (computed prompt tokens per forward pass), KV use, their squares and n·P, by
 least squares of the relative error. It is the judge's own measure of how noisy the fleet is. It is
 fitted to the same intervals, so it follows a part of the wander; and it does not know the engine's
-step-time model, so a part of the sd is its own misfit. The same servers without disturbance
-(:mod:`truth_judge.undisturbed`) say how large that part is.
+step-time model, so a part of the sd is its own misfit.
 """
 
 from __future__ import annotations
@@ -40,15 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Wander:
-    """One server's.
-
-    Attributes:
-        instance: the server.
-        intervals: how many were used.
-        sd: standard deviation of ln r.
-        robust_sd: 1.4826 times the median absolute deviation: without stalls.
-        correlation_1h: of ln r with itself an hour later; None where too few pairs are there.
-    """
+    """One server's."""
 
     instance: str
     intervals: int
@@ -66,12 +57,7 @@ def counters_of(folder: Path) -> pl.DataFrame:
 def wander(
     scrapes: pl.DataFrame, excluded: Iterable[tuple[str | None, float, float]] = ()
 ) -> list[Wander]:
-    """Every server that has enough intervals.
-
-    Args:
-        scrapes: rows with cumulative counters, as scraped.
-        excluded: (server or None for all, from, to) in unix seconds: what was not healthy.
-    """
+    """Every server that has enough intervals."""
     out = list(excluded)
     found = []
     for (instance, _), rows in scrapes.group_by(["instance", "engine"], maintain_order=True):
@@ -140,19 +126,10 @@ def _correlation(at: Floats, values: Floats) -> float | None:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def summary(
-    found: Sequence[Wander], misfits: Sequence[tuple[Wander, float]] = ()
-) -> dict[str, Any]:
-    """Over servers: the median, and the quietest server.
-
-    Args:
-        found: the servers.
-        misfits: those that were made again without disturbance, with their sd of ln r then. What
-            the engine adds is the square root of the difference of squares.
-    """
+def summary(found: Sequence[Wander]) -> dict[str, Any]:
+    """Over servers: the median, and the quietest server."""
     if not found:
         return {"servers": 0, "sd_median": None, "reason": "no server has enough intervals"}
-    own = [float(np.sqrt(max(w.sd**2 - misfit**2, 0.0))) for w, misfit in misfits]
     hourly = [w.correlation_1h for w in found if w.correlation_1h is not None]
     return {
         "servers": len(found),
@@ -161,9 +138,5 @@ def summary(
         "sd_lowest": min(w.sd for w in found),
         "robust_sd_median": float(np.median([w.robust_sd for w in found])),
         "correlation_1h_median": float(np.median(hourly)) if hourly else None,
-        "made_again": len(misfits),
-        "misfit_sd_median": float(np.median([misfit for _, misfit in misfits])) if own else None,
-        "own_sd_median": float(np.median(own)) if own else None,
-        "own_sd_lowest": min(own) if own else None,
         "goal_sd": GOAL_SD,
     }

@@ -22,16 +22,7 @@ from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Block, Episode, Findin
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """One episode, and when it was found.
-
-    Attributes:
-        stretch: where it lies.
-        episode: what was injected.
-        delay_seconds: from its start (from when on it could be seen) to the page; None = not found.
-        finding: the page that found it.
-        told: how many findings that could have found it were sent about the server that was told
-            of most often: one is enough.
-    """
+    """One episode, and when it was found."""
 
     stretch: Stretch
     episode: Episode
@@ -59,12 +50,7 @@ class Alarm:
 
 
 def _firing(stretch: Stretch) -> Iterator[Finding]:
-    begin = stretch.judged_from
-    return (f for f in stretch.findings if f.event == "firing" and f.at_seconds >= begin)
-
-
-def _episodes(stretch: Stretch) -> list[Episode]:
-    return [e for e in stretch.episodes if e.start_seconds >= stretch.judged_from]
+    return (f for f in stretch.findings if f.event == "firing")
 
 
 def _covers(episode: Episode, finding: Finding) -> bool:
@@ -84,7 +70,7 @@ def detections(stretches: Iterable[Stretch]) -> list[Detection]:
             asked[episode.kind] = asked.get(episode.kind, frozenset()) | episode.asked
     found = []
     for stretch in stretches:
-        for episode in _episodes(stretch):
+        for episode in stretch.episodes:
             due = episode.asked or asked[episode.kind]
             if not due:
                 continue
@@ -99,46 +85,8 @@ def detections(stretches: Iterable[Stretch]) -> list[Detection]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An episode in which no server was slower, and how often one was said to be.
-
-    Attributes:
-        stretch: where it lies.
-        episode: what was injected.
-        pages: of any rule that its truth does not name.
-        slower: pages that say a server is slower.
-    """
-
-    stretch: Stretch
-    episode: Episode
-    pages: int
-    slower: int
-
-    @property
-    def block(self) -> Block:
-        """The bootstrap's block: of the episode's start."""
-        return self.stretch.block(self.episode.start_seconds)
-
-
 SATURATION = "saturation"  # a stretch that nobody injected
 SLOWER = frozenset({"SlowerAtEqualLoad", "ReplicaSlow"})
-
-
-def claims(stretches: Iterable[Stretch], kinds_that_slow: frozenset[str]) -> list[Claim]:
-    """Episodes of all kinds in which no server was slower."""
-    found = []
-    for stretch in stretches:
-        for episode in _episodes(stretch):
-            if episode.kind in kinds_that_slow or episode.kind == SATURATION:
-                continue
-            said = [f for f in _firing(stretch) if f.severity == "page" and _covers(episode, f)]
-            others = sum(
-                f.said not in episode.expected and f.rule not in episode.allowed for f in said
-            )
-            slower = sum(f.rule in SLOWER for f in said)
-            found.append(Claim(stretch, episode, others, slower))
-    return found
 
 
 def _open_at_start(stretch: Stretch, episode: Episode, due: frozenset[Said]) -> Iterator[Finding]:
@@ -148,7 +96,7 @@ def _open_at_start(stretch: Stretch, episode: Episode, due: frozenset[Said]) -> 
             continue
         last: dict[str | None, Finding] = {}
         for finding in sorted(stretch.findings, key=lambda f: f.at_seconds):
-            before = stretch.judged_from <= finding.at_seconds < episode.start_seconds
+            before = finding.at_seconds < episode.start_seconds
             if before and finding.said == said and finding.event in ("firing", "resolved"):
                 last[finding.instance] = finding
         yield from (
@@ -206,7 +154,7 @@ def pool_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
     """Months of a pool, for what is said once of each: all of a stretch, episodes or not."""
     months: dict[Block, float] = {}
     for stretch in stretches:
-        for day, seconds in _by_day(stretch.judged_from, stretch.end_seconds):
+        for day, seconds in _by_day(stretch.start_seconds, stretch.end_seconds):
             block = stretch.block(day * DAY_SECONDS)
             months[block] = months.get(block, 0.0) + seconds / MONTH_SECONDS
     return months

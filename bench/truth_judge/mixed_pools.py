@@ -28,13 +28,7 @@ Random = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Whose requests the pools get.
-
-    Attributes:
-        servegen: folder of the dataset; None = the shipped extract.
-        days: first day and number of days of ServeGen that a pool may begin in.
-        clients: of its class m-mid: ``even`` for working, ``odd`` for the end.
-    """
+    """Whose requests the pools get."""
 
     servegen: Path | None = None
     days: tuple[int, int] = (0, 7)
@@ -173,12 +167,7 @@ def _traffic(rng: Random, traces: Traces, days: int) -> Data:
 
 
 def _scrape(rng: Random, *, speed_is_measured: bool) -> Data:
-    """How the pages are taken.
-
-    Args:
-        rng: the randomness.
-        speed_is_measured: the time between tokens is there: without it no loss can be found.
-    """
+    """How the pages are taken."""
     found: Data = {
         "interval": str(rng.choice(["15s", "30s", "30s", "60s"])),
         "jitter_seconds": round(log_uniform(rng, 0.02, 0.5), 3),
@@ -254,13 +243,7 @@ def pool_drawn(
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Times that a service has at the load it was made for.
-
-    Attributes:
-        ttft_seconds: within which 97 of 100 requests have their first token.
-        tpot_seconds: the same of a token.
-        running: requests in the mean.
-    """
+    """Times that a service has at the load it was made for."""
 
     ttft_seconds: float
     tpot_seconds: float

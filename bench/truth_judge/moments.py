@@ -21,15 +21,7 @@ TRIES = 20  # moments drawn until one's truth is no matter of words
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a server is explained, and what its leaf should be.
-
-    Attributes:
-        instance: the server.
-        at_seconds: end of the window.
-        leaf: where the diagnosis should end.
-        window_seconds: length of the window: it does not reach out of a short episode.
-        also: leaves that are right as well.
-    """
+    """When a server is explained, and what its leaf should be."""
 
     instance: str
     at_seconds: float

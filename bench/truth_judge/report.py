@@ -45,7 +45,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 def sections(figures: Mapping[str, Any]) -> list[str]:
     """All of it."""
     lines = [
-        f"Seed {', '.join(map(str, figures['seeds']))}, set `{figures['set']}`, "
+        f"Seed {figures['seed']}, set `{figures['set']}`, "
         f"commit `{figures['commit']}`, "
         f"{figures['date'] or 'no date given'}. In brackets: 95 % intervals.",
         "",
@@ -53,10 +53,8 @@ def sections(figures: Mapping[str, Any]) -> list[str]:
     lines += _goals(figures["goals"])
     lines += _false(figures["false_alarms"])
     lines += _detection(figures["detection"], figures["unexpected"])
-    lines += _not_slower(figures["not_slower"])
     lines += _leaves(figures["leaves"])
     lines += _recommendation(figures["recommendation"])
-    lines += _scheduler(figures["scheduler"])
     lines += _engine(figures)
     return lines + _cost(figures)
 
@@ -142,34 +140,6 @@ def _detection(cells: Mapping[str, Any], unexpected: Mapping[str, int]) -> list[
     return lines
 
 
-def _not_slower(cells: Mapping[str, Any]) -> list[str]:
-    """Pages where no server was slower."""
-    rows = [
-        (
-            cell,
-            one["episodes"],
-            one["pages"],
-            interval(one["paged_ratio"], "%"),
-            one["slower"],
-            interval(one["slower_ratio"], "%"),
-        )
-        for cell, one in cells.items()
-        if one["pages"]
-    ]
-    if not cells:
-        return []
-    silent = {cell: one["episodes"] for cell, one in cells.items() if not one["pages"]}
-    head = ("injected, nothing slower", "episodes", "pages nobody asked for", "episodes with one",
-            "of these: slower", "episodes with one")  # fmt: skip
-    lines = ["### Where nothing is slower", ""]
-    if rows:
-        lines += table(head, rows)
-    if silent:
-        listed = ", ".join(f"{cell} ({episodes})" for cell, episodes in silent.items())
-        lines += [f"No page that nobody asked for, with the number of episodes: {listed}.", ""]
-    return lines
-
-
 def _leaves(matrices: Mapping[str, Any]) -> list[str]:
     lines = ["### Leaves", ""]
     for name, told in matrices.items():
@@ -224,22 +194,6 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _scheduler(found: Mapping[str, Any]) -> list[str]:
-    runs = found["runs"]
-    if not runs:
-        return []
-    lines = ["### Simulator against vLLM's scheduler", ""]
-    lines += [f"{found['equal']} of {len(runs)} golden runs equal, step by step.", ""]
-    differing = [run for run in runs if not run["equal"]]
-    if differing:
-        rows = [
-            (run["name"], f"{run['steps_equal']} of {run['steps']}", run["problem"] or "")
-            for run in differing
-        ]
-        lines += table(("run", "steps equal", "problem"), rows)
-    return lines
-
-
 def _engine(figures: Mapping[str, Any]) -> list[str]:
     rows = [
         (
@@ -248,9 +202,6 @@ def _engine(figures: Mapping[str, Any]) -> list[str]:
             number(one["sd_median"], "%"),
             number(one.get("sd_lowest"), "%"),
             number(one.get("robust_sd_median"), "%"),
-            number(one.get("misfit_sd_median"), "%"),
-            number(one.get("own_sd_median"), "%"),
-            number(one.get("own_sd_lowest"), "%"),
             number(one.get("correlation_1h_median")),
         )
         for name, one in figures["healthy_ln_r"].items()
@@ -261,9 +212,6 @@ def _engine(figures: Mapping[str, Any]) -> list[str]:
         "sd of ln r, median",
         "lowest",
         "without stalls",
-        "misfit alone",
-        "the engine's own, median",
-        "lowest",
         "correlation after 1 h",
     )
     lines = ["### The hidden engine", "", *table(head, rows)]
@@ -271,13 +219,7 @@ def _engine(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _cost(figures: Mapping[str, Any]) -> list[str]:
-    tick = [
-        (f"{one['targets']:,}", number(one["median_seconds"], "s"), number(one["peak_mib"], "MiB"))
-        for one in figures["tick"]
-    ]
     lines = ["### Cost", ""]
-    if tick:
-        lines += table(("targets", "a tick", "peak memory"), tick)
     cost = figures["cost"]
     lines += [
         f"Replayed: {cost['server_months']:.3g} server-months, "
@@ -286,14 +228,14 @@ def _cost(figures: Mapping[str, Any]) -> list[str]:
         f"The whole run took {number(cost['took_seconds'], 'min')}.",
         "",
     ]
-    for name, checks in (
-        ("In disguise (other times, names and fields)", figures["disguise"]),
-        ("Through a real Prometheus", figures["prometheus"]),
-    ):
-        for one in checks:
-            differ = len(one["only_first"]) + len(one["only_second"])
-            verdict = "the same" if one["same"] else f"{differ} differ"
-            lines += [f"{name}: {one['case']}, {one['findings']} findings, {verdict}.", ""]
+    for one in figures["disguise"]:
+        differ = len(one["only_first"]) + len(one["only_second"])
+        verdict = "the same" if one["same"] else f"{differ} differ"
+        lines += [
+            f"In disguise (other times, names and fields): {one['case']}, "
+            f"{one['findings']} findings, {verdict}.",
+            "",
+        ]
     return lines
 
 

@@ -92,12 +92,7 @@ def leaves_then(minutes: Minutes, at: float) -> frozenset[str]:
 
 
 def saturations(folder: Path, share: float | None) -> tuple[Saturation, ...]:
-    """Of every server of a recording, in order of time.
-
-    Args:
-        folder: of a compact recording; without load files there are none.
-        share: of requests that must meet the target of their first token; None = no target.
-    """
+    """Of every server of a recording, in order of time."""
     found: list[Saturation] = []
     for file in sorted(folder.glob("*.load.parquet")):
         rows = pl.read_parquet(file).sort("time")
@@ -107,12 +102,7 @@ def saturations(folder: Path, share: float | None) -> tuple[Saturation, ...]:
 
 
 def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
-    """Of one server.
-
-    Args:
-        rows: its load, in order.
-        share: as of :func:`saturations`.
-    """
+    """Of one server."""
     at = rows["time"].dt.epoch("us").to_numpy() / 1e6
     waits = rows["waiting_ratio"].to_numpy()
     smooth = np.convolve(waits, np.ones(_AROUND) / _AROUND, mode="same") >= _SHARE

@@ -7,7 +7,6 @@ begins at 0 again counted from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,20 +20,11 @@ _COLUMNS = [f"{stem}_{part}" for stem in _STEMS for part in ("sum", "count")]
 # honest readers may differ: nobody is asked there.
 MOVED_UP, MOVED_DOWN, NEAR = 1.5, 0.67, 1.1
 DROPPED, USUAL = 1 / 3, 0.5
-# The folk rule acts where a length grew by so much.
-FOLK_FROM = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Finished requests of a server in a window.
-
-    Attributes:
-        requests: how many.
-        per_second: of them.
-        prompt_tokens: their mean.
-        generation_tokens: their mean.
-    """
+    """Finished requests of a server in a window."""
 
     requests: float
     per_second: float
@@ -51,13 +41,7 @@ def lengths_of(folder: Path) -> pl.DataFrame:
 
 
 def sent(scrapes: pl.DataFrame, instance: str, window: tuple[float, float]) -> Sent | None:
-    """What was sent to a server; None where no request finished.
-
-    Args:
-        scrapes: of :func:`lengths_of`.
-        instance: the server.
-        window: from, to in unix seconds.
-    """
+    """What was sent to a server; None where no request finished."""
     at = pl.col("time").dt.epoch("us") / 1e6
     rows = scrapes.filter(pl.col("ok") & (pl.col("instance") == instance) & at.is_between(*window))
     if len(rows) < 2:
@@ -91,22 +75,6 @@ def leaf_of_traffic(now: Sent, before: Sent) -> str | None:
     if DROPPED < rate < USUAL:
         return None
     return "request_rate_drop" if rate <= DROPPED else "healthy"
-
-
-def folk_change(now: Sent, before: Sent, serving: Mapping[str, float]) -> tuple[str, float] | None:
-    """Double the token budget where prompts grew more, the cap where generations did.
-
-    Args:
-        now: in the episode.
-        before: in the reference.
-        serving: the settings as they are.
-    """
-    prompts = _ratio(now.prompt_tokens, before.prompt_tokens)
-    generations = _ratio(now.generation_tokens, before.generation_tokens)
-    if max(prompts, generations) < FOLK_FROM:
-        return None
-    knob = "max_num_batched_tokens" if prompts >= generations else "max_num_seqs"
-    return (knob, 2.0 * serving[knob]) if knob in serving else None
 
 
 def _ratio(now: float, before: float) -> float:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from truth_judge import mixed_fleets
-from truth_judge.detection_sets import KINDS, LEARNT_DAYS
 from truth_judge.mixed_pools import Traces
 
 SETS = ("quick", "smoke", "standard", "full")
@@ -26,23 +24,12 @@ Scenario = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One scenario under one seed.
-
-    Attributes:
-        name: what the figures call it.
-        seed: of its randomness.
-        scenario: its data, or the name of a shipped one.
-        group: ``shipped``, ``healthy`` or ``grid``.
-        evidence: whether the replay's evidence table is looked at as well.
-        unjudged_days: so many at the start are replayed and not counted.
-    """
+    """One scenario under one seed."""
 
     name: str
     seed: int
     scenario: Scenario | str
     group: str
-    evidence: bool = False
-    unjudged_days: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +45,8 @@ class Size:
         servers: fewest and most of a pool.
         days: how long a pool runs.
         pinned_days: so many of them are its baseline.
-        ticks: fleet sizes whose tick is timed.
+        explains: moments of a stretch at which ``driftwatch explain`` is asked, at most.
+        whatifs: episodes of a stretch whose advice is carried out, at most.
     """
 
     recorded: bool
@@ -69,16 +57,17 @@ class Size:
     servers: tuple[int, int]
     days: int
     pinned_days: float
-    ticks: tuple[int, ...]
+    explains: int
+    whatifs: int
 
 
 SIZES: Mapping[str, Size] = {
     # 24 server-days in some minutes of one core: for a change of a detector, the same hour
-    "quick": Size(False, 0.0, 0, 2, 1, (2, 2), 3, 1.0, ()),
-    "smoke": Size(True, 9.0, 1, 1, 1, (2, 2), 3, 1.0, (100,)),
+    "quick": Size(False, 0.0, 0, 2, 1, (2, 2), 3, 1.0, 0, 0),
+    "smoke": Size(True, 9.0, 1, 1, 1, (2, 2), 3, 1.0, 2, 2),
     # 10 server-months and more in an hour of two cores
-    "standard": Size(True, 0.0, 0, 12, 7, (1, 4), 5, 2.0, (100,)),
-    "full": Size(True, 400.0, 10, 110, 60, (1, 4), 7, 2.0, (100, 1000, 10_000)),
+    "standard": Size(True, 0.0, 0, 12, 7, (1, 4), 5, 2.0, 8, 5),
+    "full": Size(True, 400.0, 10, 110, 60, (1, 4), 7, 2.0, 24, 24),
 }
 MIXED: Mapping[str, tuple[str, Callable[..., dict[str, Any]]]] = {
     "mixed-quiet": ("healthy", mixed_fleets.quiet),
@@ -88,14 +77,7 @@ MIXED: Mapping[str, tuple[str, Callable[..., dict[str, Any]]]] = {
 
 
 def draws(size: Size, seed: int, shipped: Mapping[str, float], traces: Traces) -> Iterator[Draw]:
-    """Everything of a set but the recorded runs.
-
-    Args:
-        size: of the set.
-        seed: all seeds derive from it.
-        shipped: name → server-hours of each shipped scenario.
-        traces: whose requests the mixed fleets get.
-    """
+    """Everything of a set but the recorded runs."""
     for name, hours in sorted(shipped.items()):
         if hours <= size.shipped_hours:
             for k in range(size.shipped_seeds):
@@ -110,31 +92,6 @@ def draws(size: Size, seed: int, shipped: Mapping[str, float], traces: Traces) -
             servers = int(rng.integers(least, high + 1))
             made = make(rng, servers, size.days, size.pinned_days, traces)
             yield Draw(name, own, made, group)
-
-
-def detection_draws(name: str, seed: int, servegen: Path | None) -> Iterator[Draw]:
-    """The grids of the detection figures.
-
-    Args:
-        name: of the set: how large and how many.
-        seed: all seeds derive from it.
-        servegen: folder of the whole ServeGen dataset; None = the shipped extract.
-    """
-    for kind in KINDS:
-        draws = kind.draws if name == "full" else 1
-        for k in range(draws):
-            own = derived(seed, kind.name, k)
-            extent = kind.smoke if name in ("quick", "smoke") else kind.full
-            scenario = kind.make(np.random.default_rng(own), extent)
-            traffic = scenario["traffic"]
-            if servegen is not None and traffic["source"] == "servegen":
-                scenario["traffic"] = {
-                    **traffic,
-                    "path": str(servegen.resolve()),
-                    "model_class": "m-small",
-                }
-            learnt = LEARNT_DAYS if traffic["source"] == "servegen" and name != "smoke" else 0
-            yield Draw(kind.name, own, scenario, kind.group, kind.evidence, learnt)
 
 
 def derived(seed: int, name: str, k: int) -> int:

@@ -51,10 +51,9 @@ SERVERS = 2  # of an episode; they are configured alike
 Knobs = Mapping[str, int]
 
 
-# Who advises: the first page or ticket of the episode, ``driftwatch recommend`` after its first
-# hour, and the folk rule (prompts up: double the token budget; generations up: double the cap).
-PAGES, RECOMMEND, FOLK = "pages", "driftwatch recommend", "folk rule"
-ADVISERS = (PAGES, RECOMMEND, FOLK)
+# Who advises: the episode's first page or ticket, ``driftwatch recommend`` after its first hour
+PAGES, RECOMMEND = "pages", "driftwatch recommend"
+ADVISERS = (PAGES, RECOMMEND)
 
 Change = tuple[str, float]
 
@@ -114,14 +113,6 @@ def gain(
 ) -> Gain | None:
     """Replay an episode with other settings.
 
-    Args:
-        scenario: name of a shipped one, or a file.
-        seed: of the recording.
-        block: the bootstrap's.
-        window: from, to in seconds since the scenario's start.
-        numbers: servers it concerns.
-        changes: adviser → knob and value.
-
     Returns:
         None where the pool has no targets, or where no request could be judged.
     """
@@ -168,14 +159,7 @@ def ladder(scenario: Scenario) -> Iterator[Knobs]:
 
 
 class Runs:
-    """The servers of an episode, again and again with other settings.
-
-    Args:
-        scenario: what the recording is of.
-        seed: of the recording.
-        window: from, to of the episode in seconds since the scenario's start.
-        numbers: the servers.
-    """
+    """The servers of an episode, again and again with other settings."""
 
     def __init__(
         self, scenario: Scenario, seed: int, window: tuple[float, float], numbers: tuple[int, ...]
@@ -263,13 +247,7 @@ class Runs:
 
 
 def from_then_on(disturbance: Disturbance, begin: float, started: float) -> Disturbance:
-    """A disturbance without the stalls that are over.
-
-    Args:
-        disturbance: over the whole scenario.
-        begin: from when on it is wanted; a stall that is under way then has its rest left.
-        started: when the process started; it knows nothing of stalls before.
-    """
+    """A disturbance without the stalls that are over."""
     at, lasting = disturbance.stall_seconds, disturbance.stall_durations_seconds
     left = np.where(at < begin, at + lasting - begin, lasting)
     still = (at >= started) & (left > 0)
@@ -281,15 +259,9 @@ def from_then_on(disturbance: Disturbance, begin: float, started: float) -> Dist
 
 
 def gain_of(said: Mapping[str, Any]) -> Gain:
-    """A gain as it was printed; of older figures, which knew the pages' advice alone, as well."""
-    found = dict(said)
-    block = found["block"]
-    found["block"] = (block[0], block[1])
-    if not isinstance(found.get("advised"), dict):
-        share, failed = found.get("advised"), found.get("refused")
-        found["advised"] = {} if share is None else {PAGES: share}
-        found["refused"] = (PAGES,) if failed else ()
-    return Gain(**{**found, "refused": tuple(found["refused"])})
+    """A gain as it was printed."""
+    block = (said["block"][0], said["block"][1])
+    return Gain(**{**said, "block": block, "refused": tuple(said["refused"])})
 
 
 def summary(gains: list[Gain], *, seed: int) -> dict[str, Any]:

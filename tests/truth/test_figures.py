@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
-from truth_judge.figures import Verdict, confusion, detection, false_alarms, not_slower, unexpected
+from truth_judge.figures import Verdict, confusion, detection, false_alarms, unexpected
 
 A = "a:8000"
 
@@ -116,25 +116,6 @@ def test_one_page_is_enough_and_its_estimate_is_held_against_what_was_lost() -> 
     assert cell["told_once_ratio"]["value"] == 0.75
     assert cell["loss_error"]["median"]["value"] == pytest.approx(0.02)
     assert [cell[f"within_{m}min_ratio"]["value"] for m in (5, 10, 15)] == [0.0, 1.0, 1.0]
-
-
-def test_a_claim_of_slowness_is_counted_wherever_nothing_was_slower() -> None:
-    runs = []
-    for number in range(12):
-        start = number * DAY_SECONDS + 3600
-        full = Episode("budget", start, start + 7200, 2.0, pages=frozenset({"Limit"}))
-        rate = Episode("rate", start + 20_000, start + 27_200, 0.25)
-        loss = Episode("loss", start + 40_000, start + 47_200, 0.2,
-                       pages=frozenset({"ReplicaSlow"}))  # fmt: skip
-        said = [paged(start + 60, "Limit"), paged(start + 40_060, "ReplicaSlow")]
-        if number == 3:
-            said += [paged(start + 90, "SlowerAtEqualLoad"), paged(start + 20_060, "Limit")]
-        runs.append(day(number, *said, episodes=(full, rate, loss)))
-    cells = not_slower(runs, seed=1)
-    assert set(cells) == {"budget 2", "rate 0.25"}  # where something is slower it may be said
-    assert [cells[c]["pages"] for c in ("budget 2", "rate 0.25")] == [1, 1]
-    assert [cells[c]["slower"] for c in ("budget 2", "rate 0.25")] == [1, 0]
-    assert cells["rate 0.25"]["slower_ratio"]["high"] == pytest.approx(1 - 0.05 ** (1 / 12))
 
 
 def test_what_is_said_once_of_a_pool_is_counted_over_its_months() -> None:

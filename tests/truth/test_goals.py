@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from truth_judge.facts import DAY_SECONDS, Episode, Finding, Stretch
 from truth_judge.figures import Verdict
@@ -53,11 +52,11 @@ def test_nothing_is_held_to_goals_without_mixed_fleets() -> None:
     assert goals([ran("wedged")], seed=1) == []
 
 
-def test_false_pages_and_missed_episodes_are_shown_one_by_one(tmp_path: Path) -> None:
+def test_false_pages_and_missed_episodes_are_shown_one_by_one() -> None:
     faults = ran("mixed-faults", FALSE, NOTICE, episodes=(LOSS,))
-    (first, *_) = shown("false", [faults], tmp_path)
+    (first, *_) = shown("false", [faults.stretch])
     assert "minute 4320: page SlowerAtEqualLoad, leaf gpu_throttled" in first
-    assert not any("LengthDrift" in line for line in shown("false", [faults], tmp_path))
-    (missed,) = shown("missed", [faults], tmp_path)
+    assert not any("LengthDrift" in line for line in shown("false", [faults.stretch]))
+    (missed,) = shown("missed", [faults.stretch])
     assert "loss 0.2, minutes 17 to 83, due: SlowerAtEqualLoad" in missed
-    assert list(shown("missed", [ran("mixed-faults", FOUND, episodes=(LOSS,))], tmp_path)) == []
+    assert list(shown("missed", [ran("mixed-faults", FOUND, episodes=(LOSS,)).stretch])) == []

@@ -6,21 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 from truth_judge.healthy import (
-    GOAL_SD,
-    Wander,
     counters_of,
-    intervals_of,
     summary,
     wander,
-    wander_of,
 )
 from truth_judge.recordings import recorded_case
-from truth_judge.undisturbed import scrapes_of, servers_again, without_disturbance
 
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.recordings.compact import write_compact
-from driftwatch.fleet import hidden_engine
-from driftwatch.fleet.scenario.model import Engine, Scenario
 
 
 def scraped(
@@ -127,48 +120,3 @@ def test_an_interval_with_a_preemption_is_not_of_speed() -> None:
     (found,) = wander(scraped(ln_r, seed=9, preempted=preempted))
     assert found.intervals == 2700
     assert found.sd == pytest.approx(0.03, rel=0.06)
-
-
-def test_a_healthy_server_of_the_shipped_engine_wanders_by_three_percent() -> None:
-    """A day of a real-traffic server: without disturbance, with, and under twenty more draws."""
-    scenario = Scenario.model_validate(
-        {
-            "name": "day",
-            "title": "nothing is wrong",
-            "duration": "1d",
-            "start": "2026-11-16T00:00:00Z",
-            "scrape": {"interval": "30s"},
-            "pool": {"replicas": 1},
-            "traffic": {
-                "requests_per_second": 2.0,
-                "season": {"peak_to_trough": 5.6, "weekend_ratio": 0.6},
-            },
-            "truth": {},
-        }
-    )
-    still = scrapes_of(without_disturbance(scenario), 3, 0)
-    (misfit,), (moved,) = wander(still), wander(scrapes_of(scenario, 3, 0))
-    told = summary([moved], [(moved, misfit.sd)])
-    assert told["own_sd_lowest"] == pytest.approx(np.sqrt(moved.sd**2 - misfit.sd**2))
-    at, load, itl = intervals_of(still.sort("time"))
-    grid = np.arange(at[0] - 60, at[-1] + 30, 30.0)
-    own = []
-    for seed in range(20):
-        factors = hidden_engine.wander(Engine.model_validate({}), np.random.default_rng(seed), grid)
-        drawn = wander_of("a", at, load, itl * factors[np.searchsorted(grid, at) - 1])
-        own.append(drawn.sd)  # without the jitter of each step even
-    assert np.median(own) >= GOAL_SD
-
-
-def test_what_the_engine_adds_is_told_apart_from_the_misfit() -> None:
-    found = [Wander(name, 1000, sd, sd, None) for name, sd in (("a", 0.05), ("b", 0.13))]
-    told = summary(found, [(found[0], 0.03), (found[1], 0.05)])
-    assert told["misfit_sd_median"] == pytest.approx(0.04)
-    assert told["own_sd_lowest"] == pytest.approx(0.04)
-    assert told["own_sd_median"] == pytest.approx(0.08)
-    assert told["sd_lowest"] == 0.05
-    assert summary(found)["own_sd_median"] is None
-    # seven server-days at least one server
-    assert servers_again(2, 86_400.0) == (0, 1)
-    assert servers_again(40, 7 * 86_400.0) == (0,)
-    assert servers_again(3, 30 * 86_400.0) == (0,)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from truth_judge.facts import DAY_SECONDS, GRACE_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
-from truth_judge.matching import alarms, detections, pool_months, quiet_months
+from truth_judge.matching import alarms, detections, quiet_months
 
 A, B = "a:8000", "b:8000"
 SLOW = Episode(
@@ -153,14 +153,6 @@ def test_a_loss_smaller_than_promised_is_no_quiet_time() -> None:
     without = sum(quiet_months([replace(one, episodes=(loss,))]).values())
     lost = (7200.0 + GRACE_SECONDS) / MONTH_SECONDS
     assert sum(quiet_months([one]).values()) == pytest.approx(without - lost)
-
-
-def test_what_lies_before_the_judged_time_is_replayed_and_not_counted() -> None:
-    one = replace(stretch(fired(2000.0), fired(90_000.0)), judged_from_seconds=DAY_SECONDS)
-    assert detections([one]) == []
-    assert [a.finding.at_seconds for a in alarms([one])] == [90_000.0]
-    assert sum(quiet_months([one]).values()) == pytest.approx(2 * DAY_SECONDS / MONTH_SECONDS)
-    assert sum(pool_months([one]).values()) == pytest.approx(DAY_SECONDS / MONTH_SECONDS)
 
 
 def test_delay_counts_from_when_it_could_be_seen() -> None:

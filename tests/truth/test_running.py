@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import truth
 from truth_judge.commands import Case
 from truth_judge.facts import Episode, Finding, Stretch
 from truth_judge.figures import Verdict
 from truth_judge.moments import SETTLED_SECONDS, moments_of
-from truth_judge.running import Ran, advice, paged
-from truth_judge.sets import Draw, detection_draws
+from truth_judge.running import advice, paged
 
 A, B = "a:8000", "b:8000"
 CAP = Episode(
@@ -95,49 +93,3 @@ def test_the_advice_that_is_carried_out_is_of_a_page_or_ticket() -> None:
         32,
     )
     assert advice([replace(PAGE, instance=A)], CAP) is None
-
-
-def test_one_draw_of_several_can_be_judged_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    judged: list[tuple[Draw, Path]] = []
-
-    def judge(draw: Draw, into: Path, **_: object) -> Ran:
-        judged.append((draw, into))
-        return Ran("grid", CASE.stretch([]))
-
-    monkeypatch.setattr(truth, "run_draw", judge)
-    second = [draw for draw in detection_draws("full", 7, None) if draw.name == "at-cap"][1]
-    one = f"at-cap-{second.seed}"
-    words = ["--seed", "7", "--detection", "--set", "full", "--keep", str(tmp_path)]
-    assert truth.main([*words, "--only", one]) == 0
-    assert [(draw.seed, into) for draw, into in judged] == [(second.seed, tmp_path / one)]
-    with pytest.raises(SystemExit):
-        truth.main([*words, "--only", "at-cap-1"])
-    assert "is called at-cap-1; there are:" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "explains", "whatifs"),
-    [
-        (["--set", "standard"], 8, 5),
-        (["--set", "full"], 24, 24),
-        (["--set", "standard", "--recommend-episodes", "3"], 8, 3),
-        (["--set", "standard", "--explain-moments", "40", "--recommend-episodes", "0"], 40, 0),
-        (["--set", "smoke", "--detection", "--only", "at-cap"], 0, 0),
-        (["--set", "smoke", "--detection", "--only", "at-cap", "--explain-moments", "2"], 2, 0),
-    ],
-)
-def test_how_many_are_asked_is_the_sets_or_what_was_said(
-    words: list[str], explains: int, whatifs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[int, int]] = []
-
-    def judge(draw: Draw, into: Path, *, explains: int, whatifs: int, keep: bool) -> Ran:
-        asked.append((explains, whatifs))
-        return Ran("grid", CASE.stretch([]))
-
-    monkeypatch.setattr(truth, "run_draw", judge)
-    only = [] if "--detection" in words else ["--only", "mixed-faults"]
-    assert truth.main(["--seed", "7", *words, *only]) == 0
-    assert set(asked) == {(explains, whatifs)}

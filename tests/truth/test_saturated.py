@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 from truth_judge.due import LIMIT_PAGES, injected, with_due
 from truth_judge.facts import Episode, Finding, Stretch
-from truth_judge.matching import SATURATION, alarms, claims, kinds_that_slow
+from truth_judge.matching import SATURATION, alarms
 from truth_judge.saturated import LIMIT_RULES, Saturation, fullest, leaves_then, stretches
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
@@ -115,7 +115,6 @@ def test_saturation_excuses_a_page_of_a_limit_and_no_page_of_a_slow_engine() -> 
         ),
     )  # fmt: skip
     assert [a.verdict for a in alarms([stretch])] == ["allowed", "false", "false", "false"]
-    assert claims([stretch], kinds_that_slow([stretch])) == []
 
 
 def test_waiting_that_harms_nobody_excuses_no_page() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from truth_judge.sent import Sent, folk_change, leaf_of_traffic, sent
+from truth_judge.sent import Sent, leaf_of_traffic, sent
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 BEFORE = Sent(1000.0, 10.0, 512.0, 210.0)
@@ -66,25 +66,7 @@ def test_the_truth_of_a_quiet_moment_is_what_was_sent(
     assert leaf_of_traffic(now, BEFORE) == leaf
 
 
-@pytest.mark.parametrize(
-    ("prompts", "generations", "change"),
-    [
-        (4.0, 1.0, ("max_num_batched_tokens", 1024.0)),
-        (1.1, 1.3, ("max_num_seqs", 128.0)),
-        (1.1, 1.1, None),
-        (0.5, 0.5, None),
-    ],
-)
-def test_the_folk_rule_doubles_a_knob(
-    prompts: float, generations: float, change: tuple[str, float] | None
-) -> None:
-    now = Sent(600.0, 10.0, 512.0 * prompts, 210.0 * generations)
-    serving = {"max_num_seqs": 64.0, "max_num_batched_tokens": 512.0}
-    assert folk_change(now, BEFORE, serving) == change
-
-
 def test_an_engine_that_generates_nothing_is_judged_by_its_prompts() -> None:
     before, now = Sent(1000.0, 10.0, 512.0, 0.0), Sent(600.0, 10.0, 520.0, 0.0)
     assert leaf_of_traffic(now, before) == "healthy"
     assert leaf_of_traffic(Sent(600.0, 10.0, 1100.0, 0.0), before) == "drifted_within_limits"
-    assert folk_change(now, before, {"max_num_seqs": 64.0}) is None
