@@ -6,6 +6,7 @@ until 14; then a restart with max_num_seqs 64 and the same requests again.
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from e2e_cases import pages, rewritten
+
+from driftwatch.cli.main import cli
+from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.evidence import COLUMNS
 
 
 @pytest.fixture
@@ -21,19 +27,25 @@ def recording(shared_data: Path) -> Path:
     return shared_data / "vllm-0.32" / "run_cap"
 
 
+@pytest.fixture(scope="module")
+def replayed(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What a replay with nothing configured prints, and its table of evidence."""
+    folder = tmp_path_factory.mktemp("replayed")
+    asked = [str(shared_data / "vllm-0.32" / "run_cap"), "--json"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner().invoke(cli, ["replay", *asked, "--evidence", "e.parquet"])
+    assert result.exit_code == 0, result.output
+    return result.stdout, folder / "e.parquet"
+
+
 @pytest.fixture
-def told(run: Any, recording: Path) -> list[dict[str, Any]]:
-    return pages(run("replay", recording, "--json"))
+def told(replayed: tuple[str, Path]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in replayed[0].splitlines()]
 
 
 def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-def _first_scrape(recording: Path) -> datetime:
-    from driftwatch.collect.recordings.text import RecordingSource
-
-    return RecordingSource(recording).span()[0]
 
 
 def test_one_page_with_nothing_configured(told: list[dict[str, Any]], recording: Path) -> None:
@@ -42,16 +54,12 @@ def test_one_page_with_nothing_configured(told: list[dict[str, Any]], recording:
         ("resolved", "BatchLimitBinding"),
     ]
     firing, resolved = told
-    start = _first_scrape(recording)
+    start = RecordingSource(recording).span()[0]
     minutes = (_time(firing["times"]["firing_at"]) - start) / timedelta(minutes=1)
     assert 10 <= minutes <= 13
     end = start + timedelta(minutes=29)
     assert _time(resolved["times"]["resolved_at"]) < end
     assert firing["incident"]["id"] == resolved["incident"]["id"]
-
-
-def test_the_page_names_the_cap_and_one_change(told: list[dict[str, Any]]) -> None:
-    firing = told[0]
     assert firing["severity"] == "page"
     assert firing["diagnosis"]["leaf"] == "concurrency_cap_binding"
     advice = firing["recommendation"]
@@ -138,12 +146,8 @@ def test_the_page_comes_where_metrics_change_less_often_than_they_are_read(
     assert held[0]["diagnosis"]["leaf"] == "concurrency_cap_binding"
 
 
-def test_the_evidence_table_is_written(run: Any, recording: Path, tmp_path: Path) -> None:
-    result = run("replay", recording, "--json", "--evidence", tmp_path / "e.parquet")
-    assert result.exit_code == 0
-    from driftwatch.evidence import COLUMNS
-
-    table = pl.read_parquet(tmp_path / "e.parquet")
+def test_the_evidence_table_is_written(replayed: tuple[str, Path]) -> None:
+    table = pl.read_parquet(replayed[1])
     assert {c.name for c in COLUMNS} <= set(table.columns)
     assert len(table) == 29
     finished = (table["requests_per_second"] * table["duration_seconds"]).sum()
@@ -153,8 +157,9 @@ def test_the_evidence_table_is_written(run: Any, recording: Path, tmp_path: Path
     assert (table["generation_tokens_per_second"].drop_nulls() >= 0).all()
 
 
-def test_output_is_the_same_to_the_byte(run: Any, recording: Path, tmp_path: Path) -> None:
-    first = run("replay", recording, "--json", "--evidence", tmp_path / "a.parquet")
-    second = run("replay", recording, "--json", "--evidence", tmp_path / "b.parquet")
-    assert first.stdout == second.stdout
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+def test_output_is_the_same_to_the_byte(
+    run: Any, recording: Path, replayed: tuple[str, Path], tmp_path: Path
+) -> None:
+    again = run("replay", recording, "--json", "--evidence", tmp_path / "e.parquet")
+    assert again.stdout == replayed[0]
+    assert (tmp_path / "e.parquet").read_bytes() == replayed[1].read_bytes()

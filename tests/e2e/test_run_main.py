@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from e2e_cases import iso, pages, phases, rewritten
 
@@ -60,17 +61,13 @@ def test_each_drift_is_named_with_its_factor(
         if name != signal:
             assert 0.67 < entry["ratio"] < 1.5, name
     assert found["recommendation"]["action"] == "none"
+    # two and a half minutes say nothing of how far lengths go by themselves (decision 40)
+    unknown = found["evidence"]["prompt_tokens_usual_ratio"]
+    assert unknown["value"] is None
+    assert "less than an hour" in unknown["reason"]
 
 
-@pytest.mark.parametrize("phase", ["baseline2", "baseline3"])
-def test_between_the_drifts_it_is_healthy(
-    run: Any, recording: Path, baseline: str, phase: str
-) -> None:
-    found = _explained(run, recording, baseline, phases(recording)[phase]["end"])
-    assert found["diagnosis"]["leaf"] == "healthy"
-
-
-def test_healthy_says_when_nobody_judged_the_speed(
+def test_between_the_drifts_it_is_healthy_and_says_when_nobody_judged_the_speed(
     run: Any, recording: Path, baseline: str
 ) -> None:
     """Two minutes of a baseline arm no load model: unmeasured is not "as before"."""
@@ -81,19 +78,6 @@ def test_healthy_says_when_nobody_judged_the_speed(
     assert "earliest" not in text  # of a pin's window nothing is to come
     text = run("explain", "host:8000", "--recording", recording, "--at", at).stdout
     assert re.search(r"earliest\s+\d\d:\d\d\s+UTC", text)
-
-
-def test_a_baseline_of_minutes_knows_no_swings_and_nobody_is_told(
-    run: Any, recording: Path, baseline: str
-) -> None:
-    """Two and a half minutes say nothing of how far lengths go by themselves (decision 40)."""
-    assert pages(run("replay", recording, "--json", "--baseline", baseline)) == []
-    at = phases(recording)["prompt_drift_4x"]["end"]
-    found = _explained(run, recording, baseline, at)
-    assert found["diagnosis"]["leaf"] == "drifted_within_limits"  # who asks is answered
-    unknown = found["evidence"]["prompt_tokens_usual_ratio"]
-    assert unknown["value"] is None
-    assert "less than an hour" in unknown["reason"]
 
 
 def test_without_a_reference_nothing_is_claimed(run: Any, recording: Path) -> None:
@@ -129,10 +113,10 @@ def test_a_broken_line_is_named_and_the_rest_kept(
     lines = gzip.decompress(copy.read_bytes()).decode().splitlines()
     lines[40] = lines[40][:1000]
     copy.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
-    result = run("replay", copy, "--json", "--baseline", baseline)
+    kept = ("--baseline", baseline, "--evidence", tmp_path / "e.parquet")
+    result = run("replay", copy, "--json", *kept)
     assert result.exit_code == 1  # read, but not all of it
     assert "r.jsonl.gz:41" in result.stderr
-    at = phases(recording)["gen_drift_4x"]["end"]
-    asked = ("--recording", copy, "--baseline", baseline, "--at", at, "--window", "1m", "--json")
-    found = json.loads(run("explain", "host:8000", *asked).stdout)
-    assert found["diagnosis"]["leaf"] == "drifted_within_limits"  # the rest is kept
+    # the rest is kept; a baseline of minutes knows no swings, and nobody is told
+    assert (pl.read_parquet(tmp_path / "e.parquet")["scrapes"] > 0).sum() > 10
+    assert result.stdout == ""
