@@ -26,7 +26,6 @@ VERBS: dict[str, str] = {
     "run": "Watch as a service, with a configuration file.",
     "web": "Serve the fleet and its incidents as web pages.",
     "worker": "Do slow work of a PostgreSQL: what-ifs, reports, backtests.",
-    "tasks": "List slow work that waits or is dead.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
     "explain": "The state of a target: evidence, cause, limits.",

@@ -58,7 +58,6 @@ def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
     from prometheus_client import CollectorRegistry
 
     from driftwatch.cli.logs import configure_logs
-    from driftwatch.clock import SystemClock
     from driftwatch.service.endpoint import Endpoint
     from driftwatch.service.task_metrics import TaskMetrics
     from driftwatch.settings import load_settings
@@ -90,7 +89,7 @@ def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
             settings.tasks.heartbeat,
         )
         metrics, registry = TaskMetrics(), CollectorRegistry()
-        metrics.read(lambda: WorkerQueue().counts(store), store, SystemClock().now)
+        metrics.read(lambda: WorkerQueue().counts(store))
         registry.register(metrics)
         endpoint = Endpoint(
             listen_address(listen), registry, worker.why_unhealthy, worker.why_not_ready

@@ -117,7 +117,7 @@ class Service:
         self._scheduler = _scheduler()
         own = in_this_process(store, lambda: (self._plan, self._reports))
         self.tasks: Executor = tasks or own
-        self.metrics.tasks.read(lambda: self.tasks.counts(store), store, clock.now)
+        self.metrics.tasks.read(lambda: self.tasks.counts(store))
 
     def adopt(self, plan: Plan, receivers: Sequence[Receiver]) -> None:
         """Decide with another plan and other receivers; waits for a tick that is under way.

@@ -56,7 +56,6 @@ from driftwatch.store.outbox_records import OutboxRecords
 from driftwatch.store.silences import Silences, prune_silences
 from driftwatch.store.tables import gpu_batches, minute_batches, scrape_batches
 from driftwatch.store.tables import memory as memory_table
-from driftwatch.store.task_failures import TaskFailures, prune_task_failures
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +98,6 @@ class Store(
     Baselines,
     AdviceHistory,
     Backtests,
-    TaskFailures,
     ShardList,
 ):
     """One database. A method is one transaction unless it says otherwise.
@@ -251,8 +249,7 @@ class Store(
         resolved before this time go, with their deliveries, and silences that ended before it; None
         keeps them all. One with a delivery that is still pending stays. Rows of days before it go
         as well, and so do advice, verifications and reports; an open verification stays.
-        ``payloads_before``: the text of what was sent before this time goes, and tasks that died
-        before it; None keeps them.
+        ``payloads_before``: the text of what was sent before this time goes; None keeps it.
         """
         if incidents_before is not None:
             with self._writing() as connection:
@@ -264,7 +261,6 @@ class Store(
         if payloads_before is not None:
             with self._writing() as connection:
                 forget_payloads(connection, payloads_before)
-                prune_task_failures(connection, payloads_before)
         count = 0
         ends = ((minute_batches, minutes_before), (gpu_batches, before), (scrape_batches, before))
         for table, end in ends:

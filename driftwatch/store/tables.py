@@ -367,17 +367,6 @@ reports = Table(
     Column("document", Text, nullable=False),  # JSON
 )
 
-# tasks that failed as often as they are tried, until one of the same key is done
-task_failures = Table(
-    "task_failures",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("queue", Text, nullable=False),
-    Column("failed_at", UtcTime, nullable=False),
-    Column("reason", Text, nullable=False),
-)
-
 memory = Table(
     "memory",
     metadata,

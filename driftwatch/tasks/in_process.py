@@ -6,12 +6,10 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 
 import orjson
 import structlog
 
-from driftwatch.errors import StoreError
 from driftwatch.store.store import Store
 from driftwatch.tasks.task import (
     PRIORITIES,
@@ -123,21 +121,14 @@ class InProcess:
         log = structlog.get_logger()
         for tried in range(1, TRIES + 1):
             try:
-                store = self._open_store()
-                self._functions[task.name](store, task.arguments)
-                store.forget_task_failure(task.key)
+                self._functions[task.name](self._open_store(), task.arguments)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, the other tasks go on
                 reason = reason_of(error)
             log.error("task failed", task=task.name, tried=tried, reason=reason)
             if tried < TRIES and self._stopping.wait(self._retry_seconds):
                 return
-        try:
-            self._open_store().keep_task_failure(
-                task.key, task.name, task.queue, datetime.now(UTC), reason
-            )
-        except StoreError as error:
-            log.error("task failure not kept", task=task.name, reason=error.message)
+        log.error("task is dead", task=task.name, reason=reason)
 
 
 def _turn(one: tuple[tuple[int, int], float, Task]) -> tuple[int, int]:

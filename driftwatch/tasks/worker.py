@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -16,7 +15,6 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Job, Status
 
 from driftwatch.database_place import PostgresPlace
-from driftwatch.errors import StoreError
 from driftwatch.store.database import BUSY_SECONDS
 from driftwatch.store.postgres import connect_arguments, read_password
 from driftwatch.store.store import Store
@@ -124,7 +122,7 @@ class Worker:
                 self._looked_at = time.monotonic()
                 for job in stalled:
                     await self._hand_on(job)
-            except (ConnectorException, StoreError) as error:
+            except ConnectorException as error:
                 self._log.warning("look at the queue failed", reason=str(error.__cause__ or error))
             await asyncio.sleep(self._heartbeat_seconds)
 
@@ -136,8 +134,7 @@ class Worker:
             await manager.retry_job(job)
             return
         reason = f"its worker went silent, as {job.attempts} tries before failed too"
-        # first what people are told of it: a database that refuses it is asked again
-        await asyncio.to_thread(self._keep_failure, job, reason)
+        self._log.error("task is dead", task=job.task_name, reason=reason)
         await manager.finish_job(job, Status.FAILED, delete_job=False)
 
     def _recorded(self, function: Function) -> Callable[..., None]:
@@ -153,20 +150,11 @@ class Worker:
                     reason=reason_of(error),
                 )
                 if job.attempts + 1 >= TRIES:
-                    self._keep_failure(job, reason_of(error))
+                    self._log.error("task is dead", task=job.task_name, reason=reason_of(error))
                 raise
-            self._store.forget_task_failure(job.queueing_lock or "")
             self._log.info("task done", task=job.task_name, key=job.queueing_lock)
 
         return run
-
-    def _keep_failure(self, job: Job, reason: str) -> None:
-        self._store.keep_task_failure(
-            *(job.queueing_lock or str(job.id), job.task_name, job.queue),
-            datetime.now(UTC),
-            reason,
-        )
-        self._log.error("task is dead", task=job.task_name, reason=reason)
 
 
 def _connector(place: PostgresPlace) -> PsycopgConnector:

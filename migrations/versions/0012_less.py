@@ -27,6 +27,7 @@ def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         for table in ("scrape_batches", "gpu_batches", "minute_batches"):
             _without_partitions(table)
+    op.drop_table("task_failures")
 
 
 def _without_partitions(table: str) -> None:

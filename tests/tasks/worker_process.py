@@ -38,8 +38,7 @@ def functions(folder: Path):
 
     def fails(store: Store, arguments: Arguments) -> None:
         note(store, {"line": "tried"})
-        if not (folder / "cured").exists():
-            raise ValueError("no luck\ntoday")
+        raise ValueError("no luck\ntoday")
 
     return {"slow": slow, "note": note, "fails": fails, COMPACTION: compact}
 
