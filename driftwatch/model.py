@@ -282,8 +282,6 @@ class Incident:
     silenced_by: str | None = None
     # alert because of which it waits instead of firing, None without one
     inhibited_by: str | None = None
-    # name of the time interval that holds its firing page back, None without one
-    muted_by: str | None = None
     # until when the acknowledgement holds, None = until it resolves
     acknowledged_until: datetime | None = None
     acknowledged_comment: str | None = None  # what who took it said, None or empty = nothing
@@ -296,8 +294,8 @@ class Incident:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether its firing page is not sent: a silence or a time interval holds it."""
-        return self.silenced_by is not None or self.muted_by is not None
+        """Whether its firing page is not sent: a silence holds it."""
+        return self.silenced_by is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -12,7 +12,6 @@ import polars as pl
 from driftwatch.backtest.archive import Archive
 from driftwatch.backtest.evaluate import Judged, judged
 from driftwatch.backtest.pages import PageMaker, PastPage, past_pages
-from driftwatch.incidents.mute import Mutes
 from driftwatch.model import Severity, Target, TargetKey, Transition
 from driftwatch.pipeline.plan import Plan
 
@@ -63,9 +62,6 @@ class Backtest:
 
     history: History
     pages: tuple[PastPage, ...]  # in order of time
-    muted: tuple[
-        PastPage, ...
-    ] = ()  # that a time interval mutes from their first minute to the end
     # rule id → share of the minutes with data in which it was undetermined
     undetermined_ratio: Mapping[str, float] = field(default_factory=dict)
 
@@ -122,27 +118,8 @@ def backtest(
         if progress is not None:
             progress(days[one.day] + 1, len(days))
     since, until = archive.span
-    sent, muted = _delivered(past_pages(transitions), plan.mutes, until)
-    return Backtest(coverage.history(since, until), sent, muted, coverage.undetermined())
-
-
-def _delivered(
-    pages: Sequence[PastPage], mutes: Mutes, until: datetime
-) -> tuple[tuple[PastPage, ...], tuple[PastPage, ...]]:
-    """The pages that go out, those that are muted at first when the mute ends; and the others.
-
-    One that ends in the minute in which the mute does is not sent, as in the service.
-    """
-    sent, muted = [], []
-    for page in pages:
-        at, end = page.fired_at, page.resolved_at or until + _MINUTE
-        while at < end and mutes.muted_by(page.incident, at) is not None:
-            at += _MINUTE
-        if at < end or at == page.fired_at:
-            sent.append(replace(page, fired_at=at))
-        else:
-            muted.append(page)
-    return tuple(sent), tuple(muted)
+    pages = tuple(past_pages(transitions))
+    return Backtest(coverage.history(since, until), pages, coverage.undetermined())
 
 
 class _Coverage:

@@ -107,7 +107,7 @@ def verdict_line(report: BacktestReport) -> str:
         counts = [
             plural(len(report.result.of(severity)), severity) for severity in report.severities
         ]
-        return ", ".join([*counts, *_muted(report)])
+        return ", ".join(counts)
     comparison = against.comparison
     parts = [f"{len(comparison.dropped)} gone", f"{len(comparison.new)} new"]
     if moved := comparison.moved:
@@ -116,13 +116,7 @@ def verdict_line(report: BacktestReport) -> str:
         parts.append(f"{len(others)} by another rule")
     if lost := len(against.useful_lost):
         parts.append(f"{lost} that {'was' if lost == 1 else 'were'} marked useful lost")
-    return ", ".join([*parts, *_muted(report)])
-
-
-def _muted(report: BacktestReport) -> list[str]:
-    """How many a time interval mutes from beginning to end."""
-    muted = [page for page in report.result.muted if page.severity in report.severities]
-    return [f"{len(muted)} muted"] if muted else []
+    return ", ".join(parts)
 
 
 def _minutes(pairs: Sequence[Pair]) -> str:
@@ -263,7 +257,6 @@ def document(report: BacktestReport) -> dict[str, Any]:
             for count in result.counts(severity)
         ],
         "pages": [_page(one) for one in listed(report)],
-        "muted": len(result.muted),
         "undetermined_ratio": dict(result.undetermined_ratio),
         "against": None
         if against is None

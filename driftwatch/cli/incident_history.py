@@ -75,8 +75,6 @@ def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -
         times = f"{moment(silence.starts_at, now.date())} to {moment(silence.ends_at, now.date())}"
         why = f": {silence.comment}" if silence.comment else ""
         yield f"{verb} {times} by {silence.created_by} ({silence.id[:8]}){why}"
-    if incident.muted_by is not None:
-        yield f"muted by time interval {incident.muted_by}"
 
 
 def _delivery_row(one: Delivery, now: datetime) -> tuple[str, ...]:

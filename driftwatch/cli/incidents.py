@@ -59,7 +59,7 @@ def command(
     what of one incident, when and why, what people did, and what held it back.
 
     Piped, each line is one incident: id, state, severity, since, target, alert, ended,
-    acknowledged by, silenced by, inhibited by, muted by, note; tabs between them, nothing cut.
+    acknowledged by, silenced by, inhibited by, note; tabs between them, nothing cut.
     """
     now = SystemClock().now()
     if incident_id is not None:
@@ -110,16 +110,14 @@ def command(
 
 
 def state_word(incident: Incident) -> str:
-    """The state as a word; firing ones may be acked, silenced or muted, pending ones inhibited."""
+    """The state as a word; firing ones may be acked or silenced, pending ones inhibited."""
     if incident.state == "pending" and incident.inhibited_by is not None:
         return "inhibited"
     if incident.state != "firing":
         return incident.state
     if incident.acknowledged_at is not None:
         return "acked"
-    if incident.silenced_by is not None:
-        return "silenced"
-    return "firing" if incident.muted_by is None else "muted"
+    return "firing" if incident.silenced_by is None else "silenced"
 
 
 def reaches_nobody(incident: Incident, notified: Collection[str]) -> bool:
@@ -171,7 +169,6 @@ def full_row(incident: Incident, note: str = "") -> tuple[str, ...]:
         incident.acknowledged_by or "",
         incident.silenced_by or "",
         incident.inhibited_by or "",
-        incident.muted_by or "",
         note,
     )
 
@@ -210,7 +207,6 @@ def as_data(incident: Incident) -> dict[str, Any]:
         "acknowledged_comment": incident.acknowledged_comment,
         "silenced_by": incident.silenced_by,
         "inhibited_by": incident.inhibited_by,
-        "muted_by": incident.muted_by,
         "true_seconds": incident.true_seconds,
         "false_seconds": incident.false_seconds,
         "page": None if incident.page is None else public(incident.page),

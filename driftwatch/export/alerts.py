@@ -35,9 +35,6 @@ GROUP_REASON = (
 )
 NAME_REASON = "a name that Prometheus refuses: it takes letters, digits and _"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MUTE_REASON = (
-    "they belong to a route; Alertmanager reads time_intervals of the configuration as they stand"
-)
 # parts that are exported and mean something a little else there
 _DIFFER = frozenset({"for", "keep_firing_for"})
 FOR_REASON = "a minute without a verdict restarts `for`; driftwatch only pauses its count"
@@ -117,8 +114,6 @@ def alerts_of(rules: Sequence[Rule], *, served: Collection[str] | None = None) -
             left_out.append((rule, "group", GROUP_REASON))
         if not all(map(_NAME.fullmatch, rule.annotations)):
             left_out.append((rule, "annotations", NAME_REASON))
-        if rule.mute_time_intervals:
-            left_out.append((rule, "mute_time_intervals", MUTE_REASON))
         if any(alert.pending_seconds for alert in of_rule):
             left_out.append((rule, "for", FOR_REASON))
     disabled = tuple(rule for rule in rules if not rule.is_evaluated)

@@ -13,7 +13,6 @@ Reason = Literal[
     "first",
     "route changed",
     "silence ended",
-    "mute ended",
     "repeat",
     "escalated",
     "fallback",

@@ -3,10 +3,9 @@
 * A firing incident goes to the receivers that it is routed to
   (:mod:`driftwatch.incidents.routing`): reason ``first``. Whom it is owed is read from the outbox,
   so a route that a reload adds is sent what fires (``route changed``).
-* While a silence matches (of a pool's incident: it, or each of its servers), or a time interval of
-  its rule or pool mutes it, nothing that asks for something is planned: no page, repeat,
-  escalation, advice or reminder. What was held back goes out when neither holds any more:
-  ``silence ended`` or ``mute ended``.
+* While a silence matches (of a pool's incident: it, or each of its servers), nothing that asks for
+  something is planned: no page, repeat, escalation, advice or reminder. What was held back goes out
+  when no silence holds any more: ``silence ended``.
 * An acknowledgement and its end go to who got the page; while it holds, nothing is repeated,
   escalated or sent to somebody new. A quarter of an hour before it ends there is a reminder. It
   does not end while the incident is quiet.
@@ -20,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from driftwatch.incidents.actions import Action
 from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
-from driftwatch.incidents.mute import NOTHING_MUTED, Mutes
 from driftwatch.incidents.occasion import (
     EXPIRY,
     Acknowledgement,
@@ -54,17 +52,6 @@ class Plan:
 
 # before an acknowledgement or a silence ends; one that lasts less than twice this has no reminder
 REMINDER = timedelta(minutes=15)
-_MINUTE = timedelta(minutes=1)
-
-
-class _Quiet(NamedTuple):
-    """What holds an incident's messages back."""
-
-    silenced_by: str | None = None
-    muted_by: str | None = None
-
-
-_NOTHING = _Quiet()
 
 
 def plan_deliveries(
@@ -76,7 +63,6 @@ def plan_deliveries(
     open_incidents: Mapping[str, Incident],
     records: Iterable[OutboxRecord] = (),
     actions: Iterable[Action] = (),
-    mutes: Mutes = NOTHING_MUTED,
     elsewhere: Iterable[Incident] = (),
 ) -> Plan:
     """Plan the deliveries of one tick, or of what people did between two.
@@ -94,7 +80,7 @@ def plan_deliveries(
         if one.part_of is not None:
             members.setdefault(one.part_of, []).append(one)
     by_end = sorted(silences, key=lambda silence: (silence.ends_at, silence.id))
-    draft = _Draft(routes, by_end, now, OutboxHistory(records), mutes, members)
+    draft = _Draft(routes, by_end, now, OutboxHistory(records), members)
     marked = [draft.follow(transition) for transition in transitions]
     by_id = {incident.id: incident for incident in open_incidents.values()}
     planned_actions = [draft.act(action, by_id.get(action.incident_id or "")) for action in actions]
@@ -122,17 +108,15 @@ class _Draft:
         silences: Sequence[Silence],
         now: datetime,
         history: OutboxHistory,
-        mutes: Mutes,
         members: Mapping[str, Sequence[Incident]],
     ) -> None:
         self._routes, self._silences, self._now = routes, silences, now
-        self._history, self._mutes = history, mutes
+        self._history = history
         # key of a pool's incident → the incidents of servers that it speaks for
         self._members = members
         self._names = frozenset(routes.names)
-        self._held: dict[
-            str, _Quiet
-        ] = {}  # incident id → what held the page that fired in this plan
+        # incident id → silence that held the page that fired in this plan, None = none
+        self._held: dict[str, str | None] = {}
         self._routed: dict[str, Routed] = {}
         self.deliveries: list[PlannedDelivery] = []
         self.ended: list[tuple[str, datetime]] = []
@@ -140,18 +124,17 @@ class _Draft:
     def follow(self, transition: Transition) -> Transition:
         """What happened to one incident; gives it back, naming what holds its page back."""
         incident, event = transition.incident, transition.event
-        quiet = self._quiet(incident, self._now)
+        silence = self._silenced_by(incident, self._now)
         if event == "firing":
-            self._held[incident.id] = quiet
-            if quiet == _NOTHING:
+            self._held[incident.id] = silence
+            if silence is None:
                 self._send(self._route(incident).receivers, incident, "firing", "first")
-        elif event != "advised" or quiet == _NOTHING:
+        elif event != "advised" or silence is None:
             state = Acknowledgement.of_incident(incident)
             self._send(self._reached(incident), incident, event, event, state)
         if event != "firing":
-            before = _Quiet(incident.silenced_by, incident.muted_by)
-            quiet = self._held.get(incident.id, before)
-        return replace(transition, incident=replace(incident, **quiet._asdict()))
+            silence = self._held.get(incident.id, incident.silenced_by)
+        return replace(transition, incident=replace(incident, silenced_by=silence))
 
     def act(self, action: Action, incident: Incident | None) -> int:
         """Tell who got the page; of an incident that is over there is nothing to tell."""
@@ -164,10 +147,10 @@ class _Draft:
     def advance(self, incident: Incident, *, is_fresh: bool) -> Incident:
         """What the time that passed brings to one open incident."""
         if incident.state != "firing":
-            return replace(incident, **_NOTHING._asdict())
-        quiet = self._quiet(incident, self._now)
-        self._held[incident.id] = quiet
-        if quiet == _NOTHING and incident.page is not None:
+            return replace(incident, silenced_by=None)
+        silence = self._silenced_by(incident, self._now)
+        self._held[incident.id] = silence
+        if silence is None and incident.page is not None:
             incident = self._watch_acknowledgement(incident)
             if incident.acknowledged_at is None:
                 self._send_owed(incident, is_fresh=is_fresh)
@@ -175,14 +158,13 @@ class _Draft:
                 self._repeat(incident)
         # one that was sent before is not marked: nothing of it is owed when the silence ends
         is_held = is_fresh or incident.is_quiet
-        return replace(incident, **(quiet if is_held else _NOTHING)._asdict())
+        return replace(incident, silenced_by=silence if is_held else None)
 
     def announce_endings(self, incidents: Iterable[Incident]) -> None:
         """Tell of silences that end soon while what they hold back still fires."""
         by_silence: dict[str, list[Incident]] = {}
         for incident in incidents:
-            quiet = self._held.get(incident.id)
-            by = incident.silenced_by if quiet is None else quiet.silenced_by
+            by = self._held.get(incident.id, incident.silenced_by)
             if by is not None and incident.acknowledged_at is None:
                 by_silence.setdefault(by, []).append(incident)
         for silence in self._silences:
@@ -235,7 +217,7 @@ class _Draft:
         ]
         reason: Reason = "first"
         if incident.is_quiet:
-            reason = "mute ended" if incident.silenced_by is None else "silence ended"
+            reason = "silence ended"
         elif history.first_page_at(incident.id) is not None:
             reason = "route changed"
         self._send(names, incident, "firing", reason)
@@ -278,9 +260,6 @@ class _Draft:
             self._routed[incident.id] = self._routes.of(incident)
         return self._routed[incident.id]
 
-    def _quiet(self, incident: Incident, at: datetime) -> _Quiet:
-        return _Quiet(self._silenced_by(incident, at), self._mutes.muted_by(incident, at))
-
     def _silenced_by(self, incident: Incident, at: datetime) -> str | None:
         """Id of the silence of an incident, or of the first to end where each server has one."""
         by = silenced_by(incident, self._silences, at)
@@ -292,21 +271,15 @@ class _Draft:
         return None if None in each else next(ids)
 
     def _was_quiet(self, incident: Incident, since: datetime) -> bool:
-        """Whether something held it back since then; mutes are looked up minute by minute."""
+        """Whether a silence held it back since then."""
         recent = [
             one for one in self._silences if one.starts_at < self._now and one.ends_at > since
         ]
         members = self._members.get(incident.key, ())
-        if recent and (
-            _matched(incident, recent) or (members and all(_matched(m, recent) for m in members))
-        ):
-            return True
-        at = self._now
-        while self._mutes.intervals and at > since:
-            at = max(since, at - _MINUTE)
-            if self._mutes.muted_by(incident, at) is not None:
-                return True
-        return False
+        return bool(recent) and (
+            _matched(incident, recent)
+            or (bool(members) and all(_matched(m, recent) for m in members))
+        )
 
     def _send(
         self,

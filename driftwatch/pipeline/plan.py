@@ -15,11 +15,9 @@ from driftwatch.detect.reference import declared, no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
-from driftwatch.incidents.mute import Mutes
 from driftwatch.incidents.routing import Route, Routes, Subscription
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.rulebook.rules import Rule
-from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
 from driftwatch.signals.rows import SERVING_SCHEMA
 
@@ -50,8 +48,6 @@ class Pool:
     model: str | None = None  # model, where its served name says nothing; None = as reported
     gpu: str | None = None  # GPU, where nothing reads it; None = as read
     tensor_parallel: int | None = None  # GPUs that share each layer; None = as reported
-    # names of the time intervals in which its pages are held back
-    mute_time_intervals: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()  # names of those that get its pages; empty = by severity
 
     def holds(self, target: Target) -> bool:
@@ -100,7 +96,6 @@ class Plan:
     detection: DetectSettings = field(default_factory=DetectSettings)
     # instance → what runs there, as the server or its start-up log says
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
-    time_intervals: Mapping[str, NamedIntervals] = field(default_factory=dict)  # by name
     routes: tuple[Route, ...] = ()  # configured ones, the first that matches wins
     fallback_receiver: str | None = None  # gets what nothing else routes
     digest_hour: int = 7  # of the daily digest of notices, UTC
@@ -129,15 +124,6 @@ class Plan:
     def without_rules(self) -> Plan:
         """The same evidence, and nothing that rules decide."""
         return replace(self, rules=(), trees={}, simulations=0, expected=self.inputs)
-
-    @property
-    def mutes(self) -> Mutes:
-        """When pages of which rules and pools are held back."""
-        return Mutes(
-            self.time_intervals,
-            {rule.id: rule.mute_time_intervals for rule in self.rules},
-            {pool.name: pool.mute_time_intervals for pool in self.pools},
-        )
 
     def routes_to(self, subscriptions: Iterable[Subscription]) -> Routes:
         """Who is told of what, among receivers that take these."""

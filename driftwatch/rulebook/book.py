@@ -118,16 +118,13 @@ def _check_names(
 
 
 def _check_configured(rules: Sequence[ReadRule], settings: Settings) -> None:
-    """Receivers and time intervals that rules name exist; so should the pools."""
+    """Receivers that rules name exist; so should the pools."""
     where = " in the configuration"
     receivers = {one.name for one in settings.receivers}
-    intervals = {one.name for one in settings.time_intervals}
     pools = {one.name for one in settings.pools}
     for one in rules:
         for name in one.names("receivers"):
             _check_name(one, name, "receiver", receivers, where)
-        for name in one.names("mute_time_intervals"):
-            _check_name(one, name, "time interval", intervals, where)
         if pools:
             _note_unknown_pools(one, pools)
 

@@ -48,7 +48,6 @@ def _configured_names(reading: Reading) -> tuple[str, ...]:
     rules = reading.book.rules
     used = {
         "receivers": any(rule.receivers for rule in rules),
-        "time intervals": any(rule.mute_time_intervals for rule in rules),
         "pools": any(rule.overrides for rule in rules),
     }
     return tuple(kind for kind, is_used in used.items() if is_used)

@@ -35,6 +35,7 @@ from driftwatch.model import Severity
 from driftwatch.rulebook.overrides import OverrideInFile, pool_pattern
 from driftwatch.rulebook.page_form import PageForm
 from driftwatch.rulebook.values import RulePart, When
+from driftwatch.settings.gone import GONE_OF_RULES, note_gone
 from driftwatch.yaml_models import Duration, fault, note_duplicates, read_model
 from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
@@ -87,8 +88,6 @@ class Rule:
     annotations: Mapping[str, str] = field(default_factory=dict)
     page: PageForm = field(default_factory=PageForm)  # the rule's own form, else its group's
     receivers: tuple[str, ...] = ()  # names; empty = every receiver that takes the severity
-    # names of the time intervals in which its pages are held back
-    mute_time_intervals: tuple[str, ...] = ()
     overrides: tuple[Override, ...] = ()  # what it is in some pools; the first that fits counts
     path: str = ""  # file it was read from
     line: int = 0  # 1-based line of its ``alert``
@@ -224,7 +223,6 @@ class RuleInFile(RulePart):
     page: PageForm | None = None
     annotations: dict[str, str] = Field(default_factory=dict)
     receivers: tuple[str, ...] = ()
-    mute_time_intervals: tuple[str, ...] = ()
     overrides: tuple[OverrideInFile, ...] = ()
 
     @model_validator(mode="after")
@@ -288,6 +286,7 @@ class ReadRule:
 def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
     """Rules of one file; what is wrong is noted in ``file``."""
     read_model(file, root, RuleFile)
+    note_gone(file, root, GONE_OF_RULES)
     note_duplicates(file, root, "groups")
     for group in _mappings(root, "groups"):
         there = read_model(file, group, RulesInFile)

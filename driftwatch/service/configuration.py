@@ -61,7 +61,6 @@ def plan_of_settings(settings: Settings) -> Plan:
         pools=tuple(_pool(pool) for pool in settings.pools),
         pool_by=settings.pool_by,
         own_hosts=_own_hosts(settings),
-        time_intervals={one.name: one for one in settings.time_intervals},
         external_url=settings.external_url,
         routes=tuple(_route(route) for route in settings.routes),
         fallback_receiver=settings.fallback_receiver,
@@ -101,7 +100,6 @@ def _pool(pool: PoolSettings) -> Pool:
         model=pool.serving.model,
         gpu=pool.serving.gpu,
         tensor_parallel=pool.serving.tensor_parallel,
-        mute_time_intervals=pool.mute_time_intervals,
         receivers=pool.receivers or (),
     )
 

@@ -67,7 +67,6 @@ def _commit_planned(
         open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
         records=store.outbox_records(now, also={t.incident.id for t in happened}),
         actions=store.unplanned_actions(),
-        mutes=configured.mutes,
         elsewhere=elsewhere,
     )
     tally = store.remembered(MEMORY, shared=True)

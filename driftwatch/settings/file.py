@@ -29,10 +29,9 @@ from driftwatch.settings.report import GpuHourPrice, ReportSettings
 from driftwatch.settings.routes import RouteSettings
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.tasks import TaskSettings
-from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.settings.values import File, Name, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
-from driftwatch.yaml_models import Part, fault, near, note_duplicates, note_errors
+from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
 from driftwatch.yaml_positions import Entries, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
@@ -82,9 +81,6 @@ class Settings(Part):
     digest_hour: int = Field(
         7, ge=0, le=23, strict=True, description="hour of the daily digest of notices, UTC"
     )
-    time_intervals: tuple[NamedIntervals, ...] = Field(
-        (), description="times that rules and pools may be muted in, as in Alertmanager"
-    )
     rules: tuple[File, ...] = Field(
         (), description="rule files, folders or globs; without any the shipped ones"
     )
@@ -124,17 +120,6 @@ class Settings(Part):
     heartbeat: HeartbeatSettings | None = Field(
         None, description="who outside hears that driftwatch still watches"
     )
-
-    @model_validator(mode="after")
-    def _check_intervals(self) -> Self:
-        names = {one.name for one in self.time_intervals}
-        for number, pool in enumerate(self.pools):
-            for position, name in enumerate(pool.mute_time_intervals):
-                if name not in names:
-                    inner = ("pools", number, "mute_time_intervals", position)
-                    message = f"there is no time interval {name}"
-                    raise fault("unknown-time-interval", message, near(name, names), inner=inner)
-        return self
 
     @model_validator(mode="after")
     def _check_tasks(self) -> Self:
@@ -193,7 +178,6 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
     elif isinstance(root, Entries):
         note_duplicates(file, root, "pools")
         note_duplicates(file, root, "receivers")
-        note_duplicates(file, root, "time_intervals")
         checked_receivers(file, root)
         values: Any = plain(root)
         environ = os.environ if environ is None else environ

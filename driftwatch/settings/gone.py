@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from driftwatch.yaml_positions import Entries, Items, Node, YamlFile
+
+_MUTED = (
+    "silence pages with `driftwatch silence`; PagerDuty and Alertmanager know who is woken when"
+)
 
 # Path of the key → what to use instead. `*` is every item of a list.
 GONE: dict[str, str] = {
@@ -12,12 +16,16 @@ GONE: dict[str, str] = {
     "sources.*.remote_write": "a source of kind prometheus; "
     "VictoriaMetrics and Mimir answer it too",
     "web.regions": "open each region's own web; GET /api/v1/targets gives its fleet as JSON",
+    "time_intervals": _MUTED,
+    "pools.*.mute_time_intervals": _MUTED,
 }
+# the same of rule files
+GONE_OF_RULES: dict[str, str] = {"groups.*.rules.*.mute_time_intervals": _MUTED}
 
 
-def note_gone(file: YamlFile, root: Entries) -> None:
+def note_gone(file: YamlFile, root: Entries, gone: Mapping[str, str] = GONE) -> None:
     """Add a problem for every setting that is gone, in place of any other at the same key."""
-    for path, instead in GONE.items():
+    for path, instead in gone.items():
         *parents, key = path.split(".")
         for node in _nodes(root, parents):
             if key in node.entries:

@@ -108,9 +108,6 @@ class PoolSettings(Part):
     )
     slo: SloSettings | None = Field(None, description="latency targets")
     tuned_for: TunedFor | None = Field(None, description="lengths it was tuned for")
-    mute_time_intervals: tuple[Name, ...] = Field(
-        (), description="names of the time intervals in which its pages are held back"
-    )
     receivers: tuple[Name, ...] | None = Field(
         None,
         min_length=1,

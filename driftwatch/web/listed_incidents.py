@@ -21,7 +21,7 @@ STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
     (_COLUMN.severity != "page", _COLUMN.severity),
     (_COLUMN.acknowledged_at.is_not(None), "taken"),
-    (or_(_COLUMN.silenced_by.is_not(None), _COLUMN.muted_by.is_not(None)), "silenced"),
+    (_COLUMN.silenced_by.is_not(None), "silenced"),
     else_="firing",
 )
 _OPEN_FIRST = case(

@@ -28,7 +28,6 @@ from driftwatch.pipeline.question import CAPACITY
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import CAPACITY_REASON, Outcome
 from driftwatch.service.configuration import plan_of, plan_of_rules
-from driftwatch.settings.time_intervals import NamedIntervals
 
 _OF_CAPACITY = (*CAPACITY, CAPACITY_REASON)
 
@@ -214,13 +213,9 @@ def test_evidence_of_other_settings_is_computed_again_and_the_note_says_what_dif
     assert ", generation_tokens, " in less.notes[0]
     stuck = tuple(rule for rule in plan.rules if rule.alert == "EngineStuck")
     assert keep([source], span, replace(plan, rules=stuck), root).notes == ()
-    nights = NamedIntervals.model_validate(
-        {"name": "nights", "time_intervals": [{"weekdays": ["monday"]}]}
-    )
-    pools = tuple(replace(pool, mute_time_intervals=("nights",)) for pool in plan.pools)
+    pools = tuple(replace(pool, receivers=("oncall",)) for pool in plan.pools)
     assert pools
-    muted = replace(plan, pools=pools, time_intervals={"nights": nights})
-    assert keep([source], span, muted, root).folder == kept.folder
+    assert keep([source], span, replace(plan, pools=pools), root).folder == kept.folder
     secret = PrometheusAsker("http://me:hunter2@h:9090/prom?token=hunter2")
     names = identity_of(
         [PrometheusSource(secret, selector={})], first, plan, Baselines(), no_reference()

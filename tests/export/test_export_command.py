@@ -29,7 +29,6 @@ groups:
         keep_firing_for: 5m
         severity: page
         receivers: [oncall, chat]
-        mute_time_intervals: [nights]
         inhibited_by: [Stuck]
         group: {}
         labels: {team: "serving {{ x }}"}

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 from driftwatch.incidents.actions import Action, ActionName, expiry
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.mute import NOTHING_MUTED, Mutes
 from driftwatch.incidents.outbox_history import OutboxRecord
 from driftwatch.incidents.planner import Plan, plan_deliveries
 from driftwatch.incidents.routing import Route, Routes, Subscription
@@ -64,7 +63,6 @@ class Pager:
     """A service without its pipeline: incidents, an outbox, and what people do."""
 
     routes: Routes = field(default_factory=lambda: ESCALATED)
-    mutes: Mutes = NOTHING_MUTED
     silences: list[Silence] = field(default_factory=list)
     incidents: dict[str, Incident] = field(default_factory=dict)
     outbox: list[PlannedDelivery] = field(default_factory=list)
@@ -95,7 +93,6 @@ class Pager:
                 for one in records_of(self.outbox)
             ],
             actions=self.actions,
-            mutes=self.mutes,
         )
         keys = [(d.kind, d.subject, d.event, d.number, d.receiver) for d in self.outbox]
         keys += [(d.kind, d.subject, d.event, d.number, d.receiver) for d in plan.deliveries]

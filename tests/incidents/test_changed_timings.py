@@ -1,17 +1,13 @@
-"""Rules that change while an incident is open; mute windows whose clock steps."""
+"""Rules that change while an incident is open."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from planning_cases import HOUR, MINUTE, NOW, Pager
+from planning_cases import MINUTE, NOW
 
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, identity, step
-from driftwatch.incidents.mute import Mutes
-from driftwatch.incidents.routing import Routes, Subscription
 from driftwatch.model import Incident
-from driftwatch.settings.time_intervals import NamedIntervals
 
 TARGET = {"instance": "a"}
 KEY = identity("X", TARGET)
@@ -65,24 +61,3 @@ def test_minutes_without_a_verdict_count_for_nothing() -> None:
     assert minutes(incidents, 0, "TT???T", TIMING) == [(5, "firing")]
     assert minutes(incidents, 6, "FF????FF", TIMING) == []
     assert minutes(incidents, 14, "F", TIMING) == [(14, "resolved")]
-
-
-def test_a_mute_window_follows_its_clock_over_the_change_to_summer_time() -> None:
-    """02:30 to 04:00 in Berlin on 29 March 2026, when 02:00 becomes 03:00: 01:00 to 02:00 UTC."""
-    night = NamedIntervals.model_validate(
-        {
-            "name": "night",
-            "time_intervals": [
-                {
-                    "times": [{"start_time": "02:30", "end_time": "04:00"}],
-                    "location": "Europe/Berlin",
-                }
-            ],
-        }
-    )
-    begins = (datetime(2026, 3, 29, tzinfo=UTC) - NOW) / HOUR
-    routes = Routes((Subscription("oncall", ("page",)),))
-    pager = Pager(routes, Mutes({"night": night}, of_rules={"X": ("night",)}))
-    assert pager.sent(pager.fire(begins + 1.25)) == []
-    assert pager.sent(pager.tick(begins + 1.99)) == []
-    assert pager.sent(pager.tick(begins + 2)) == [("oncall", "firing", "mute ended", 0)]

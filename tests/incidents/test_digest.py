@@ -98,9 +98,9 @@ def test_what_is_sent_at_once_silenced_or_not_wanted_is_in_no_digest(
 
 def test_a_notice_that_was_held_back_is_in_the_digest_once_nothing_holds_it() -> None:
     stored, _ = ticked(None, plan_of(), START)
-    held = notice("a", START + HOUR, muted_by="night")
+    held = notice("a", START + HOUR, silenced_by="s")
     stored, _ = ticked(stored, plan_of((held, "firing")), START + HOUR)
-    free = replace(held, muted_by=None)
+    free = replace(held, silenced_by=None)
     stored, _ = ticked(stored, plan_of(still=(free,)), START + 2 * HOUR, {held.key: held})
     (digest, _) = ticked(stored, plan_of(still=(free,)), START + 24 * HOUR)[1].deliveries
     assert digest.payload["counts"] == {"began": 1, "ended": 0, "open": 1}

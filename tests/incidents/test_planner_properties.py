@@ -8,17 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_cases import ESCALATED, HOUR, NOW, Pager, firing, silence
 
-from driftwatch.incidents.mute import Mutes
 from driftwatch.incidents.planner import PlannedDelivery
 from driftwatch.incidents.silence import silenced_by
-from driftwatch.settings.time_intervals import NamedIntervals
 
-NIGHT = NamedIntervals.model_validate(
-    {"name": "night", "time_intervals": [{"times": [{"start_time": "20:00", "end_time": "22:00"}]}]}
-)
 STEP = 0.25  # hours
 # asks for something: never sent while it is quiet
-ASKS = {"first", "silence ended", "mute ended", "repeat", "escalated", "acknowledgement expires"}
+ASKS = {"first", "silence ended", "repeat", "escalated", "acknowledgement expires"}
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(
@@ -34,7 +29,7 @@ def play(
     events: list[tuple[str, int]], restart_at: int | None = None
 ) -> list[tuple[float, Pager, list[PlannedDelivery]]]:
     """Each step's time, the state after it, and what it planned."""
-    pager = Pager(ESCALATED, Mutes({"night": NIGHT}, of_rules={"X": ("night",)}))
+    pager = Pager(ESCALATED)
     steps = []
     for number, (event, size) in enumerate(events):
         hours = number * STEP
@@ -76,7 +71,7 @@ def test_what_is_sent_is_sent_in_order_and_never_into_silence(
     for hours, pager, done in play(events):
         at = NOW + hours * HOUR
         one = firing()
-        quiet = silenced_by(one, pager.silences, at) or pager.mutes.muted_by(one, at)
+        quiet = silenced_by(one, pager.silences, at)
         for delivery in done:
             if delivery.kind == "silence":
                 continue

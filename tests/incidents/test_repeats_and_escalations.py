@@ -7,15 +7,10 @@ from dataclasses import replace
 import pytest
 from planning_cases import BOSS, ESCALATED, HOUR, NOW, ONCALL, Pager, silence
 
-from driftwatch.incidents.mute import Mutes
 from driftwatch.incidents.occasion import Acknowledgement, EndingSilence, Escalation
 from driftwatch.incidents.routing import Route, Routes, Subscription
-from driftwatch.settings.time_intervals import NamedIntervals
 
 FIRST = ("oncall", "firing", "first", 0)
-NIGHT = NamedIntervals.model_validate(
-    {"name": "night", "time_intervals": [{"times": [{"start_time": "13:00", "end_time": "15:00"}]}]}
-)
 ONLY_REPEATS = Routes((ONCALL, BOSS))
 
 
@@ -174,13 +169,6 @@ def test_nothing_is_repeated_or_escalated_while_it_is_silenced() -> None:
     assert pager.sent(pager.tick(6.21)) == [("oncall", "firing", "repeat", 1)]
     assert pager.sent(pager.tick(6.6)) == []
     assert pager.sent(pager.tick(6.71)) == [("boss", "firing", "escalated", 0)]
-
-
-def test_nothing_is_repeated_or_escalated_inside_a_mute_window() -> None:
-    pager = Pager(mutes=Mutes({"night": NIGHT}, of_rules={"X": ("night",)}))
-    pager.fire(0.8)
-    assert [pager.sent(pager.tick(hours)) for hours in (1.4, 2.9, 3.1)] == [[], [], []]
-    assert pager.sent(pager.tick(3.51)) == [("boss", "firing", "escalated", 0)]
 
 
 def test_an_acknowledgement_does_not_end_while_it_is_silenced() -> None:

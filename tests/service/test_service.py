@@ -14,7 +14,6 @@ import pytest
 from service_cases import shipped_plan
 from structlog.testing import capture_logs
 
-from driftwatch.cli.incidents import state_word
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.errors import DeliveryError
@@ -22,7 +21,6 @@ from driftwatch.model import TargetKey
 from driftwatch.pipeline.replay import replay
 from driftwatch.receivers.sender import Message
 from driftwatch.service.run import Receiver, Service
-from driftwatch.settings.time_intervals import NamedIntervals
 from driftwatch.store.store import Store
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 
@@ -185,40 +183,6 @@ def test_the_receivers_that_a_rule_names_get_its_pages_and_no_other(
         service.stop()
     assert [p["event"] for p in chosen.pages] == ["firing"]
     assert other.pages == []
-
-
-def test_a_muted_page_waits_over_a_restart_for_the_end_of_its_interval(
-    server: ReplayedExposition,
-    clock: ManualClock,
-    database: Path,
-    recorded: list[tuple[float, str | None]],
-) -> None:
-    """It fires in minute 11 inside the interval, which ends five minutes later."""
-    inbox, end = Inbox(), clock.now() + timedelta(minutes=17)
-    fields = {"times": [{"start_time": "00:00", "end_time": f"{end:%H:%M}"}]}
-    named = NamedIntervals.model_validate({"name": "early", "time_intervals": [fields]})
-    rules = tuple(replace(rule, mute_time_intervals=("early",)) for rule in PLAN.rules)
-    plan = replace(PLAN, rules=rules, time_intervals={"early": named})
-    receivers = [Receiver("inbox", ("page",), inbox)]
-    for begin, until in ((11.2, 14), (14, 29)):
-        with Store.open(database) as store:
-            source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
-            service = Service([source], plan, store, receivers, clock)
-            _until(service, clock, recorded, until, begin)
-            service.stop()
-            if until == 14:
-                (held,) = store.incidents()
-    assert (held.state, held.muted_by, state_word(held)) == ("firing", "early", "muted")
-    with Store.open(database) as store:
-        (over,) = store.incidents()
-        sent = [(one.event, one.reason, one.planned_at) for one in store.deliveries(over.id)]
-    assert [(p["event"], p["alert"]) for p in inbox.pages] == [
-        ("firing", "BatchLimitBinding"),
-        ("resolved", "BatchLimitBinding"),
-    ]
-    assert (over.state, over.muted_by) == ("resolved", None)
-    assert [one[:2] for one in sent] == [("firing", "mute ended"), ("resolved", "resolved")]
-    assert timedelta(0) <= sent[0][2] - end.replace(second=0, microsecond=0) < timedelta(minutes=1)
 
 
 def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(

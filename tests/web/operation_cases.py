@@ -58,7 +58,7 @@ def every_state(store: Store, now: datetime) -> None:
         now,
         fired(now, "1"),
         fired(now, "2", "budget", silenced_by="f" * 12),
-        fired(now, "3", muted_by="night"),
+        fired(now, "3", silenced_by="night"),
         fired(now, "4", severity="ticket"),
         fired(now, "5", severity="notice", rule='Drift{signal="a"}', alert="Drift"),
         fired(now, "6", state="pending", firing_at=None),

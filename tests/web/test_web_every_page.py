@@ -47,7 +47,6 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
             acknowledged_at=END,
             acknowledged_by=label[:100],
             acknowledged_comment=label,
-            muted_by=label,
         )
         incidents.append(replace(one, target={**one.target, "pool": label}))
     rows = [{"instance": label, "pool": label, "labels": {"zone": label}} for label in HOSTILE]

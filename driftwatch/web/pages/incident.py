@@ -201,8 +201,6 @@ def _holding(visit: Visit, incident: Incident) -> Iterator[Holding]:
             yield Holding(text=cut(clean(text), _LONGEST))
     if incident.state == "pending" and incident.inhibited_by is not None:
         yield Holding(text=f"inhibited by {clean(incident.inhibited_by)}")
-    if incident.muted_by is not None:
-        yield Holding(text=f"muted by time interval {clean(incident.muted_by)}")
 
 
 def _utc(at: datetime) -> str:
