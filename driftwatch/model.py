@@ -282,8 +282,6 @@ class Incident:
     silenced_by: str | None = None
     # alert because of which it waits instead of firing, None without one
     inhibited_by: str | None = None
-    # until when the acknowledgement holds, None = until it resolves
-    acknowledged_until: datetime | None = None
     acknowledged_comment: str | None = None  # what who took it said, None or empty = nothing
     # key of the incident that speaks for it and for others of its pool, None = it speaks itself
     part_of: str | None = None

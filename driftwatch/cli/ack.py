@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,6 @@ from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.incidents import as_data, target_text
-from driftwatch.cli.options import Duration
 from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.clock import SystemClock
 
@@ -22,19 +20,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("incident_id", metavar="ID")
-@click.option(
-    "--for",
-    "length",
-    type=Duration(),
-    help="How long: 4h; default: a page 24h, others until they resolve.",
-)
 @click.option("--comment", metavar="TEXT", default="", help="Why; every receiver gets it.")
 @click.option("--by", metavar="NAME", help="Who takes it; default: this user.")
 @json_option
 @history_options("db", "config")
 def command(
     incident_id: str,
-    length: timedelta | None,
     comment: str,
     by: str | None,
     as_json: bool,
@@ -42,18 +33,15 @@ def command(
 ) -> None:
     """Acknowledge a firing incident; ID may be its first digits.
 
-    Whoever got its page is told, and nothing is repeated or escalated while it holds. A second ack
-    changes nothing unless it has --for or --comment: then it takes the place of the first.
+    Whoever got its page is told, and nothing is repeated until the incident resolves. A second ack
+    changes nothing unless it has --comment: then it takes the place of the first.
     """
     from driftwatch.notify.numbers import moment
 
     now = SystemClock().now()
     name, comment = person(by), written(comment.strip(), "--comment")
-    until = None if length is None else now + length
     with history.store() as store:
-        incident, is_new, _ = store.acknowledge(
-            incident_id, name, now, comment=comment, until=until
-        )
+        incident, is_new, _ = store.acknowledge(incident_id, name, now, comment=comment)
         names = reached(store, incident)
     if as_json:
         print_json({"schema_version": 1, "incident": as_data(incident)})
@@ -62,16 +50,9 @@ def command(
     words = "acked" if is_new else "was already acked"
     print_wrapped(
         f"{incident.id} {words} by {incident.acknowledged_by} at {moment(at, today)}, "
-        f"{end_text(incident.acknowledged_until, now)}: "
+        "until it resolves: "
         f"{incident.alert} {target_text(incident.target)}" + (who_hears(names) if is_new else "")
     )
-
-
-def end_text(until: datetime | None, now: datetime) -> str:
-    """Until when an acknowledgement holds."""
-    from driftwatch.notify.numbers import moment
-
-    return "until it resolves" if until is None else f"until {moment(until, now.date())}"
 
 
 def reached(store: Store, incident: Incident) -> list[str]:

@@ -83,9 +83,8 @@ def _delivery_row(one: Delivery, now: datetime) -> tuple[str, ...]:
 
 
 def _action_row(one: Action, now: datetime) -> tuple[str, ...]:
-    until = "" if one.until is None else f" until {moment(one.until, now.date())}"
     comment = f": {one.comment}" if one.comment else ""
-    return (one.action, "", f"{one.by}{until}{comment}", f"via {one.via}")
+    return (one.action, "", f"{one.by}{comment}", f"via {one.via}")
 
 
 def _delivery_data(one: Delivery) -> dict[str, Any]:
@@ -108,6 +107,5 @@ def _action_data(one: Action) -> dict[str, Any]:
         "at": utc_text(one.at),
         "by": one.by,
         "comment": one.comment,
-        "until": None if one.until is None else utc_text(one.until),
         "via": one.via,
     }

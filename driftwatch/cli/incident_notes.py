@@ -26,22 +26,16 @@ def notes_of(incidents: Iterable[Incident], store: Store, now: datetime) -> dict
     from driftwatch.incidents.silence import labels_of, matches
 
     undelivered: Counter[str] = Counter()
-    escalated: dict[str, set[str]] = {}
     for record in store.outbox_records(now):
         undelivered[record.subject] += record.is_pending or record.is_dead
-        if record.reason == "escalated":
-            escalated.setdefault(record.subject, set()).add(record.receiver)
     silences, notes = store.silences(now), {}
     for one in incidents:
         if one.state != "firing":
             continue
         ends = [silence.until for silence in silences if matches(silence, labels_of(one))]
         parts = [
-            _owner(one, now),
+            one.acknowledged_by or "",
             f"silenced until {moment(max(ends), now.date())}" if ends else "",
-            f"escalated to {', '.join(sorted(escalated.get(one.id, ())))}"
-            if one.id in escalated
-            else "",
             f"{undelivered[one.id]} undelivered" if undelivered[one.id] else "",
         ]
         if text := "; ".join(filter(None, parts)):
@@ -58,10 +52,3 @@ def with_notes(rows: Sequence[str], notes: Sequence[str]) -> Iterator[str]:
         yield row
         if note:
             yield from wrap(encodable(_INDENT + clean(note)), _WIDTH, _INDENT)
-
-
-def _owner(incident: Incident, now: datetime) -> str:
-    if incident.acknowledged_by is None:
-        return ""
-    until = incident.acknowledged_until
-    return incident.acknowledged_by + (f" until {moment(until, now.date())}" if until else "")

@@ -203,7 +203,6 @@ def as_data(incident: Incident) -> dict[str, Any]:
         "resolved_at": _time(incident.resolved_at),
         "acknowledged_at": _time(incident.acknowledged_at),
         "acknowledged_by": incident.acknowledged_by,
-        "acknowledged_until": _time(incident.acknowledged_until),
         "acknowledged_comment": incident.acknowledged_comment,
         "silenced_by": incident.silenced_by,
         "inhibited_by": incident.inhibited_by,

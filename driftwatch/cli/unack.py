@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """End the acknowledgement of a firing incident; ID may be its first digits.
 
-    Whoever got its page is told; repeats and escalations begin anew.
+    Whoever got its page is told; repeats begin anew.
     """
     name, text = person(by), written(comment.strip(), "--comment")
     with history.store() as store:

@@ -1,17 +1,12 @@
-"""What people do: acknowledge an incident, give it back, note, silence, accept. Pure.
-
-An acknowledgement of a page ends by itself after a day: each shift takes it anew, and one that
-somebody forgot does not hide the page for ever. A ticket or notice wakes nobody: there it holds
-until the incident resolves.
-"""
+"""What people do: acknowledge an incident, give it back, note, silence, accept. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, NamedTuple
 
-from driftwatch.model import Incident, Severity
+from driftwatch.model import Incident
 
 # of which the receivers of the incident hear
 Acknowledging = Literal["acknowledge", "unacknowledge"]
@@ -29,9 +24,6 @@ KeptAction = Literal[
 ActionName = Acknowledging | KeptAction
 COMMAND_LINE, WEB = "command line", "web"
 
-PAGE_ACKNOWLEDGED_FOR = timedelta(hours=24)
-LONGEST_ACKNOWLEDGEMENT = timedelta(days=366)
-
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -43,7 +35,6 @@ class Action:
     at: datetime
     by: str  # who
     comment: str  # why; empty = not given
-    until: datetime | None  # of an acknowledgement: when it expires, None = when it resolves
     via: str  # where it was done: command line, a receiver's name
     request_id: str | None = None  # what a receiver calls the click, None = nothing
     # when its messages were planned, or that it has none was clear; None = not yet
@@ -58,10 +49,3 @@ class ActionResult(NamedTuple):
     is_new: bool  # whether this call did it
     # this one, or what the same request did before; None where another acknowledgement stays
     action: Action | None
-
-
-def expiry(severity: Severity, at: datetime) -> datetime | None:
-    """When an acknowledgement made then ends by itself, where nobody chose a time; None = when the
-    incident resolves.
-    """
-    return at + PAGE_ACKNOWLEDGED_FOR if severity == "page" else None

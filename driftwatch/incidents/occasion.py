@@ -9,9 +9,6 @@ from driftwatch.incidents.actions import Action
 from driftwatch.incidents.silence import Silence
 from driftwatch.model import Incident
 
-# where an acknowledgement that ran out ended: nobody's click
-EXPIRY = "expiry"
-
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
@@ -19,14 +16,13 @@ class Acknowledgement:
 
     by: str
     at: datetime
-    until: datetime | None  # when it ends by itself, None = when the incident resolves
     comment: str  # empty = none
-    via: str | None  # command line, a receiver's name, or expiry; None = not kept
+    via: str | None  # command line, a receiver's name; None = not kept
 
     @classmethod
     def of_action(cls, action: Action) -> Acknowledgement:
         """What a person did."""
-        return cls(action.by, action.at, action.until, action.comment, action.via)
+        return cls(action.by, action.at, action.comment, action.via)
 
     @classmethod
     def of_incident(cls, incident: Incident) -> Acknowledgement | None:
@@ -36,18 +32,9 @@ class Acknowledgement:
         return cls(
             incident.acknowledged_by or "",
             incident.acknowledged_at,
-            incident.acknowledged_until,
             incident.acknowledged_comment or "",
             None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Escalation:
-    """Nobody acknowledged it in time."""
-
-    after_seconds: float  # of firing without an acknowledgement
-    sent_before: tuple[tuple[str, datetime], ...]  # (receiver, when its page was planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +45,4 @@ class EndingSilence:
     incidents: tuple[Incident, ...]  # those that this receiver is sent when it ends
 
 
-Occasion = Acknowledgement | Escalation | EndingSilence
+Occasion = Acknowledgement | EndingSilence

@@ -61,14 +61,6 @@ class OutboxHistory:
         """When the first firing page was planned, for anybody; None = none was."""
         return min((one.first_at for one in self._pages(incident_id)), default=None)
 
-    def pages_at(self, incident_id: str) -> list[tuple[str, datetime]]:
-        """(receiver, when its first firing page was planned), in order of time."""
-        first: dict[str, datetime] = {}
-        for one in self._pages(incident_id):
-            if not one.is_dead:
-                first[one.receiver] = min(one.first_at, first.get(one.receiver, one.first_at))
-        return sorted(first.items(), key=lambda pair: (pair[1], pair[0]))
-
     def last_page_at(self, incident_id: str, receiver: str) -> datetime | None:
         """When this receiver's last firing page was sent, or planned."""
         pages = [one.last_at for one in self._pages(incident_id) if one.receiver == receiver]

@@ -4,12 +4,11 @@
   (:mod:`driftwatch.incidents.routing`): reason ``first``. Whom it is owed is read from the outbox,
   so a route that a reload adds is sent what fires (``route changed``).
 * While a silence matches (of a pool's incident: it, or each of its servers), nothing that asks for
-  something is planned: no page, repeat, escalation, advice or reminder. What was held back goes out
-  when no silence holds any more: ``silence ended``.
-* An acknowledgement and its end go to who got the page; while it holds, nothing is repeated,
-  escalated or sent to somebody new. A quarter of an hour before it ends there is a reminder. It
-  does not end while the incident is quiet.
-* Until somebody acknowledges it the page is repeated and escalated as its route says.
+  something is planned: no page, repeat or advice. What was held back goes out when no silence holds
+  any more: ``silence ended``.
+* An acknowledgement and its end go to who got the page; while it holds, nothing is repeated or sent
+  to somebody new. It holds until it is given back or the incident resolves.
+* Until somebody acknowledges it the page is repeated.
 * A resolve goes to who got a page, also while pages are held back, so that nothing stays open at
   a receiver. So does the verdict on a change.
 """
@@ -23,16 +22,10 @@ from typing import Literal
 
 from driftwatch.incidents.actions import Action
 from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
-from driftwatch.incidents.occasion import (
-    EXPIRY,
-    Acknowledgement,
-    EndingSilence,
-    Escalation,
-    Occasion,
-)
+from driftwatch.incidents.occasion import Acknowledgement, EndingSilence, Occasion
 from driftwatch.incidents.outbox_history import OutboxHistory, OutboxRecord
 from driftwatch.incidents.routing import Routed, Routes
-from driftwatch.incidents.silence import Silence, labels_of, matches, silenced_by
+from driftwatch.incidents.silence import Silence, silenced_by
 from driftwatch.model import Incident, Transition
 
 
@@ -40,17 +33,14 @@ from driftwatch.model import Incident, Transition
 class Plan:
     """What the planner decided."""
 
-    # the incidents it was given, each naming what holds its page back; acknowledgements that ended
-    # are gone from them
+    # the incidents it was given, each naming what holds its page back
     open_incidents: Mapping[str, Incident]
     transitions: tuple[Transition, ...]  # the same for the transitions it was given
     deliveries: tuple[PlannedDelivery, ...]  # what to send, in order
     planned_actions: tuple[int, ...] = ()  # numbers of the actions whose messages are among them
-    # (incident id, until when it held) of the acknowledgements that ended
-    ended_acknowledgements: tuple[tuple[str, datetime], ...] = ()
 
 
-# before an acknowledgement or a silence ends; one that lasts less than twice this has no reminder
+# before a silence ends; one that lasts less than twice this has no reminder
 REMINDER = timedelta(minutes=15)
 
 
@@ -95,7 +85,6 @@ def plan_deliveries(
         transitions=tuple(marked),
         deliveries=tuple(draft.deliveries),
         planned_actions=tuple(planned_actions),
-        ended_acknowledgements=tuple(draft.ended),
     )
 
 
@@ -119,7 +108,6 @@ class _Draft:
         self._held: dict[str, str | None] = {}
         self._routed: dict[str, Routed] = {}
         self.deliveries: list[PlannedDelivery] = []
-        self.ended: list[tuple[str, datetime]] = []
 
     def follow(self, transition: Transition) -> Transition:
         """What happened to one incident; gives it back, naming what holds its page back."""
@@ -150,12 +138,10 @@ class _Draft:
             return replace(incident, silenced_by=None)
         silence = self._silenced_by(incident, self._now)
         self._held[incident.id] = silence
-        if silence is None and incident.page is not None:
-            incident = self._watch_acknowledgement(incident)
-            if incident.acknowledged_at is None:
-                self._send_owed(incident, is_fresh=is_fresh)
-                self._escalate(incident)
-                self._repeat(incident)
+        is_told_of = silence is None and incident.page is not None
+        if is_told_of and incident.acknowledged_at is None:
+            self._send_owed(incident, is_fresh=is_fresh)
+            self._repeat(incident)
         # one that was sent before is not marked: nothing of it is owed when the silence ends
         is_held = is_fresh or incident.is_quiet
         return replace(incident, silenced_by=silence if is_held else None)
@@ -181,30 +167,6 @@ class _Draft:
                 if before is None or before < begins:
                     self._announce(name, EndingSilence(silence, tuple(firing)))
 
-    def _watch_acknowledgement(self, incident: Incident) -> Incident:
-        """Remind of its end, and end it."""
-        state, until = Acknowledgement.of_incident(incident), incident.acknowledged_until
-        if state is None or until is None:
-            return incident
-        if self._now >= until:
-            ended = replace(state, at=until, via=EXPIRY)
-            reached = self._reached(incident)
-            self._send(reached, incident, "unacknowledged", "acknowledgement ended", ended)
-            self.ended.append((incident.id, until))
-            return replace(
-                incident,
-                acknowledged_at=None,
-                acknowledged_by=None,
-                acknowledged_until=None,
-                acknowledged_comment=None,
-            )
-        if self._now >= until - REMINDER and until - state.at > 2 * REMINDER:
-            reason: Reason = "acknowledgement expires"
-            reminded = [self._history.planned_at(incident.id, reason, n) for n in self._names]
-            if all(at is None or at < until - REMINDER for at in reminded):
-                self._send(self._reached(incident), incident, "acknowledged", reason, state)
-        return incident
-
     def _send_owed(self, incident: Incident, *, is_fresh: bool) -> None:
         """The page, to whom it was never sent."""
         if is_fresh:
@@ -221,19 +183,6 @@ class _Draft:
         elif history.first_page_at(incident.id) is not None:
             reason = "route changed"
         self._send(names, incident, "firing", reason)
-
-    def _escalate(self, incident: Incident) -> None:
-        history = self._history
-        first = history.first_page_at(incident.id)
-        if first is None:
-            return
-        begins = max(first, history.given_back_at(incident.id) or first)
-        for after_seconds, names in self._route(incident).escalations:
-            new = [name for name in names if not history.is_planned_for(incident.id, name)]
-            since = self._now - timedelta(seconds=after_seconds)
-            if new and begins <= since and not self._was_quiet(incident, since):
-                occasion = Escalation(after_seconds, tuple(history.pages_at(incident.id)))
-                self._send(new, incident, "firing", "escalated", occasion)
 
     def _repeat(self, incident: Incident) -> None:
         seconds = self._route(incident).repeat_seconds
@@ -269,17 +218,6 @@ class _Draft:
         each = {silenced_by(one, self._silences, at) for one in members}
         ids = (one.id for one in self._silences if one.id in each)
         return None if None in each else next(ids)
-
-    def _was_quiet(self, incident: Incident, since: datetime) -> bool:
-        """Whether a silence held it back since then."""
-        recent = [
-            one for one in self._silences if one.starts_at < self._now and one.ends_at > since
-        ]
-        members = self._members.get(incident.key, ())
-        return bool(recent) and (
-            _matched(incident, recent)
-            or (bool(members) and all(_matched(m, recent) for m in members))
-        )
 
     def _send(
         self,
@@ -328,7 +266,3 @@ class _Draft:
                 is_pending=True,
             )
         )
-
-
-def _matched(incident: Incident, silences: Iterable[Silence]) -> bool:
-    return any(matches(one, labels_of(incident)) for one in silences)

@@ -49,8 +49,6 @@ class Route:
     matchers: tuple[Matcher, ...] = ()  # all must match; none of them = every incident
     # seconds between two pages until it is acknowledged; 0 = none, None = as the severity has it
     repeat_seconds: float | None = None
-    # (seconds after the first page, receivers), in order of time
-    escalations: tuple[tuple[float, tuple[str, ...]], ...] = ()
 
     @property
     def conditions(self) -> str:
@@ -69,8 +67,6 @@ class Routed:
     receivers: tuple[str, ...]  # told at once, by name
     why: str  # what decided, in words
     repeat_seconds: float | None = None  # between two pages until acknowledged, None = no repeat
-    # (seconds after the first page without an acknowledgement, receivers)
-    escalations: tuple[tuple[float, tuple[str, ...]], ...] = ()
     digests: tuple[str, ...] = ()  # of a notice: told in the day's digest
     decided_by: DecidedBy = "severity"
     route: int | None = None  # number of the route that decided, from 1
@@ -183,9 +179,7 @@ class Routes:
         repeat = DEFAULT_REPEAT_SECONDS[severity]
         if route is not None and route.repeat_seconds is not None:
             repeat = route.repeat_seconds or None
-        later = ((after, self._existing(to)) for after, to in route.escalations) if route else ()
-        escalations = tuple((after, to) for after, to in later if to)
-        return Routed(names, why, repeat, escalations, (), decided_by, number)
+        return Routed(names, why, repeat, (), decided_by, number)
 
 
 def has_default_thresholds(page: Mapping[str, Any] | None) -> bool:

@@ -12,8 +12,8 @@ from datetime import datetime
 
 from driftwatch.notify.advice import advice_lines, few, settings_line, settings_to_give
 from driftwatch.notify.headline import complaints
-from driftwatch.notify.numbers import clean, cut, moment
-from driftwatch.notify.page_values import Line, Page, evaluated, form_of, instant, leaf
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.notify.page_values import Line, Page, form_of, instant, leaf
 from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.phrases.limits import full
 from driftwatch.notify.verification_line import changed_text, verification_line
@@ -68,30 +68,17 @@ def _firing(page: Page) -> Iterator[Line]:
 
 
 def _acknowledged(page: Page) -> Iterator[Line]:
-    """What who took it wrote, and until when."""
+    """What who took it wrote."""
     acknowledgement = page["acknowledgement"]
     if comment := clean(acknowledgement["comment"]):
         yield Line("Comment", comment, weight=9)
-    if page.get("reason") == "acknowledgement expires":
-        again = f"{page['links']['ack']} --for 4h"
-        yield Line("Do", f"keep it: {again}; else it counts as not taken", weight=8)
-    elif acknowledgement["until"] is None:
-        yield Line("Until", "it resolves", weight=8)
-    else:
-        yield Line("Until", "", datetime.fromisoformat(acknowledgement["until"]), weight=8)
+    yield Line("Until", "it resolves", weight=8)
 
 
 def _occasion(page: Page) -> Iterator[Line]:
     """Why a page that was sent before is sent now."""
     if page["event"] == "unacknowledged" and (comment := page["acknowledgement"]["comment"]):
         yield Line("Comment", clean(comment), weight=9)
-    if (escalation := page.get("escalation")) is not None and page["event"] == "firing":
-        today = evaluated(page).date()
-        sent = [
-            f"{clean(one['receiver'])} {moment(datetime.fromisoformat(one['at']), today)}"
-            for one in escalation["sent_before"]
-        ]
-        yield Line("Sent", f"{few(sent[:5], len(sent))}; nobody acknowledged it", weight=9)
     if (measured := instant(page, "measured_at")) is not None:
         yield Line("Measured", "", measured, weight=6)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.occasion import Acknowledgement, EndingSilence, Escalation
+from driftwatch.incidents.occasion import Acknowledgement, EndingSilence
 from driftwatch.incidents.silence import Silence
 from driftwatch.model import Incident
 from driftwatch.notify.headline import headline
@@ -28,7 +28,7 @@ def payload_of(planned: PlannedDelivery) -> Mapping[str, Any]:
         page = {**page, "acknowledgement": acknowledgement_json(occasion)}
         if planned.event == "advised":
             page["summary"] = headline(page)
-    is_again = planned.event == "firing" and (planned.number or planned.reason == "escalated")
+    is_again = planned.event == "firing" and planned.number
     if is_again or planned.event in ("acknowledged", "unacknowledged"):
         return _restated(page, planned)
     return page
@@ -39,7 +39,6 @@ def acknowledgement_json(one: Acknowledgement) -> dict[str, Any]:
     return {
         "by": one.by,
         "at": utc_text(one.at),
-        "until": None if one.until is None else utc_text(one.until),
         "comment": one.comment,
         "via": one.via,
     }
@@ -60,13 +59,6 @@ def _restated(page: Mapping[str, Any], planned: PlannedDelivery) -> dict[str, An
     }
     if planned.event == "firing":
         new["repeat"] = planned.number
-    if isinstance(planned.occasion, Escalation):
-        new["escalation"] = {
-            "after_seconds": planned.occasion.after_seconds,
-            "sent_before": [
-                {"receiver": name, "at": utc_text(at)} for name, at in planned.occasion.sent_before
-            ],
-        }
     new["summary"] = headline(new)
     return new
 

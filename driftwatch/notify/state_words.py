@@ -16,7 +16,6 @@ _AFTERWARDS = {
     "acknowledged": "TAKEN",
     "unacknowledged": "NOT TAKEN",
     "repeat": "STILL FIRING",
-    "escalated": "ESCALATED",
 }
 
 
@@ -38,7 +37,6 @@ def opening(page: Page) -> str:
         "TAKEN": _by_whom,
         "NOT TAKEN": _by_whom_not,
         "STILL FIRING": _how_long,
-        "ESCALATED": _after,
     }
     if page.get("acknowledgement") is not None:
         details["UPDATE"] = _still_taken
@@ -48,8 +46,6 @@ def opening(page: Page) -> str:
 
 def _by_whom(page: Page) -> str:
     acknowledgement = page["acknowledgement"]
-    if page.get("reason") == "acknowledgement expires":
-        return f" by {_name(page)} only until {_moment(page, acknowledgement['until'])}"
     return f" by {_name(page)} {_moment(page, acknowledgement['at'])}"
 
 
@@ -59,18 +55,12 @@ def _still_taken(page: Page) -> str:
 
 def _by_whom_not(page: Page) -> str:
     at = _moment(page, page["acknowledgement"]["at"])
-    if page["acknowledgement"]["via"] == "expiry":
-        return f" since {at} ({_name(page)} had it)"
     return f": {_name(page)} gave it back {at}"
 
 
 def _how_long(page: Page) -> str:
     began = instant(page, "started_at") or evaluated(page)
     return f" after {duration((evaluated(page) - began).total_seconds())}"
-
-
-def _after(page: Page) -> str:
-    return f" after {duration(page['escalation']['after_seconds'])}"
 
 
 def _name(page: Page) -> str:

@@ -82,16 +82,14 @@ def annotations_of(page: Page) -> dict[str, str]:
 
 
 def acknowledged_text(page: Page) -> str | None:
-    """Who has it and until when, None where nobody has it."""
+    """Who has it, None where nobody has it."""
     by = page.get("acknowledgement")
     if not by or page["event"] == "unacknowledged":
         return None
     today = evaluated(page).date()
     at = moment(datetime.fromisoformat(by["at"]), today)
-    until = by.get("until")
-    till = f" until {moment(datetime.fromisoformat(until), today)}" if until else ""
     why = f": {clean(by['comment'])}" if by.get("comment") else ""
-    return f"by {clean(by['by'])} at {at}{till}{why}"
+    return f"by {clean(by['by'])} at {at}{why}"
 
 
 def _summary(page: Page) -> str:

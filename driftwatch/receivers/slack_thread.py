@@ -28,7 +28,7 @@ _FIRING: tuple[Button, ...] = ((ACKNOWLEDGE, "Acknowledge"), (SILENCE, "Silence 
 _WHILE_TAKEN: tuple[Button, ...] = ((SILENCE, "Silence 2 h"),)
 _OVER: tuple[Button, ...] = ((USEFUL, "Useful"), (NOT_USEFUL, "Not useful"))
 # what a page has when it is sent again
-_OF_ONE_MESSAGE = ("acknowledgement", "escalation", "reason", "repeat")
+_OF_ONE_MESSAGE = ("acknowledgement", "reason", "repeat")
 _LINE_LIMIT, _NAME_LIMIT = 120, 40
 
 
@@ -68,7 +68,7 @@ def standing(
     """The one message of an incident as it stands: FIRING, TAKEN, RESOLVED or CLOSED.
 
     ``taker``: who has it; ``clicks``: buttons act (else commands to copy); ``value``: what a click
-    brings back; ``is_first``: it says why it comes (ESCALATED).
+    brings back; ``is_first``: it says why it comes.
     """
     if page["event"] == "resolved":
         over = _OVER if clicks else ()
@@ -112,11 +112,7 @@ def note_of(about: Message) -> Note | None:
     if about.event == "acknowledged":
         return Note(f"*Taken* {_person(page)}")
     if about.event == "unacknowledged":
-        if about.reason == "acknowledgement ended":
-            return Note(f"*Not taken any more* {at}: the acknowledgement ended", broadcast=True)
         return Note(f"*Given back* {_person(page)}", broadcast=True)
-    if about.reason == "acknowledgement expires":
-        return Note(f"*Taken* {_person(page)}; it ends soon", broadcast=True)
     if about.event == "verified":
         return Note(harmless(outcome_line(page["verification"], today.date())))
     if about.event == "advised":
@@ -125,19 +121,16 @@ def note_of(about: Message) -> Note | None:
     if about.event == "firing":
         began = instant(page, "started_at") or today
         lasted = duration(max(0.0, (today - began).total_seconds()))
-        word = "*Escalated*" if about.reason == "escalated" else "*Still firing*"
-        return Note(f"{word} {at}: for {lasted}, and nobody has taken it", broadcast=True)
+        return Note(f"*Still firing* {at}: for {lasted}, and nobody has taken it", broadcast=True)
     return None
 
 
 def _person(page: Page) -> str:
-    """``by Ana 03:01, until 05:01: restarting``."""
+    """``by Ana 03:01: restarting``."""
     acknowledgement: Mapping[str, Any] = page.get("acknowledgement") or {}
     today = evaluated(page)
     text = f"by {harmless(cut(clean(str(acknowledgement.get('by') or 'somebody')), _NAME_LIMIT))}"
     if acknowledgement.get("at"):
         text += f" {slack_time(datetime.fromisoformat(acknowledgement['at']), today)}"
-    if acknowledgement.get("until"):
-        text += f", until {slack_time(datetime.fromisoformat(acknowledgement['until']), today)}"
     comment = acknowledgement.get("comment")
     return f"{text}: {harmless(cut(clean(str(comment)), 300))}" if comment else text

@@ -109,7 +109,6 @@ def _route(route: RouteSettings) -> Route:
         route.receivers,
         route.parsed,
         route.repeat_every,
-        tuple((one.after, one.to) for one in route.escalate),
     )
 
 

@@ -162,11 +162,9 @@ def page_of(incident: Incident) -> dict[str, Any]:
     """The page as it is now, with who has the incident."""
     page = dict(incident.page or {})
     if incident.acknowledged_at is not None:
-        until = incident.acknowledged_until
         page["acknowledgement"] = {
             "by": incident.acknowledged_by,
             "at": utc_text(incident.acknowledged_at),
-            "until": None if until is None else utc_text(until),
             "comment": incident.acknowledged_comment or "",
         }
     return page

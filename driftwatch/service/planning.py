@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 
 import structlog
 
@@ -17,9 +16,6 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.service.receivers import Receiver, without_ignored
 from driftwatch.settings.receivers.event_table import BY_LABELS
 from driftwatch.store.store import Store, TickRecord
-
-# How far back a silence that is over can still keep an incident from being escalated.
-_SILENCES_REMEMBERED = timedelta(days=7)
 
 
 def commit_planned(
@@ -62,7 +58,7 @@ def _commit_planned(
     plan = plan_deliveries(
         [replace(t, incident=_acknowledged(t.incident, acknowledged)) for t in happened],
         routes,
-        [one for one in store.silences() if one.ends_at > now - _SILENCES_REMEMBERED],
+        [one for one in store.silences() if one.ends_at > now],
         now,
         open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
         records=store.outbox_records(now, also={t.incident.id for t in happened}),
@@ -81,7 +77,6 @@ def _commit_planned(
             deliveries=deliveries,
             by_labels=[one.name for one in receivers if one.form in BY_LABELS],
             planned_actions=plan.planned_actions,
-            ended_acknowledgements=plan.ended_acknowledgements,
             shared_memory=digests.memory,
         )
     )
@@ -124,6 +119,5 @@ def _acknowledged(incident: Incident, acknowledged: Mapping[str, Incident]) -> I
         incident,
         acknowledged_at=None if stored is None else stored.acknowledged_at,
         acknowledged_by=None if stored is None else stored.acknowledged_by,
-        acknowledged_until=None if stored is None else stored.acknowledged_until,
         acknowledged_comment=None if stored is None else stored.acknowledged_comment,
     )

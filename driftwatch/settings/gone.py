@@ -10,6 +10,8 @@ _MUTED = (
     "silence pages with `driftwatch silence`; PagerDuty and Alertmanager know who is woken when"
 )
 
+_ESCALATED = "PagerDuty and Alertmanager escalate: give them the page"
+
 # Path of the key → what to use instead. `*` is every item of a list.
 GONE: dict[str, str] = {
     "autoscaling": "leave it out: scale by driftwatch_target_waiting_requests",
@@ -17,6 +19,7 @@ GONE: dict[str, str] = {
     "VictoriaMetrics and Mimir answer it too",
     "web.regions": "open each region's own web; GET /api/v1/targets gives its fleet as JSON",
     "time_intervals": _MUTED,
+    "routes.*.escalate": _ESCALATED,
     "pools.*.mute_time_intervals": _MUTED,
 }
 # the same of rule files

@@ -42,8 +42,6 @@ def _wanted(root: Entries) -> Iterator[Node | None]:
         yield from _items(node_at(pool, ("receivers",)))
     for route in _items(node_at(root, ("routes",))):
         yield from _items(node_at(route, ("receivers",)))
-        for later in _items(node_at(route, ("escalate",))):
-            yield from _items(node_at(later, ("to",)))
 
 
 def _items(node: Node | None) -> Sequence[Node]:

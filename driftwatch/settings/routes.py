@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from driftwatch.errors import UsageError
 from driftwatch.matchers import Matcher, parse_matcher
 from driftwatch.model import Severity
-from driftwatch.settings.values import Name, Seconds
+from driftwatch.settings.values import Name
 from driftwatch.yaml_models import Duration, Part, fault, near
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -45,19 +45,6 @@ def each_once(names: Sequence[str]) -> None:
             raise fault("duplicate", f"{name} is named twice", inner=(position,))
 
 
-class EscalationSettings(Part):
-    """Who is told where nobody acknowledges."""
-
-    after: Seconds = Field(description="time after the first page")
-    to: Names = Field(description="names of the receivers that are told then")
-
-    @field_validator("to")
-    @classmethod
-    def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        each_once(names)
-        return names
-
-
 class RouteSettings(Part):
     """Which incidents go to which receivers; the first route that matches decides."""
 
@@ -67,9 +54,6 @@ class RouteSettings(Part):
     receivers: Names = Field(description="names of the receivers that get them")
     repeat_every: Duration | None = Field(
         None, description="time between pages until one is acknowledged; 0 = one page alone"
-    )
-    escalate: tuple[EscalationSettings, ...] = Field(
-        (), description="who else is told where nobody acknowledges"
     )
 
     @field_validator("receivers")
@@ -94,16 +78,6 @@ class RouteSettings(Part):
                 if other.name == one.name and not one.matches({one.name: other.value}):
                     message = f"no incident has both {other.text} and {one.text}"
                     raise fault("unreachable-route", message, inner=("matchers", position))
-        later = 0.0
-        for position, escalation in enumerate(self.escalate):
-            if escalation.after <= later:
-                message = "escalations stand in the order of their times"
-                raise fault("value", message, inner=("escalate", position, "after"))
-            later = escalation.after
-            for place, name in enumerate(escalation.to):
-                if name in self.receivers:
-                    message = f"{name} gets the first page of this route already"
-                    raise fault("duplicate", message, inner=("escalate", position, "to", place))
         return self
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -12,11 +12,9 @@ from sqlalchemy import Connection, false, insert, select, update
 from driftwatch.errors import UsageError
 from driftwatch.incidents.actions import (
     COMMAND_LINE,
-    LONGEST_ACKNOWLEDGEMENT,
     Action,
     ActionResult,
     KeptAction,
-    expiry,
 )
 from driftwatch.model import Incident
 from driftwatch.store.database import Database
@@ -34,36 +32,29 @@ class Actions(Database):
         at: datetime,
         *,
         comment: str = "",
-        until: datetime | None = None,
         via: str = COMMAND_LINE,
         request_id: str | None = None,
         only_free: bool = False,
     ) -> ActionResult:
-        """Take a firing incident. Where somebody has, that one stays, unless this one brings a time
-        or a comment: then it takes its place; with ``only_free`` that of another stays even then.
+        """Take a firing incident. Where somebody has, that one stays, unless this one brings a
+        comment: then it takes its place; with ``only_free`` that of another stays even then.
 
-        ``until``: None = as the severity has it (:func:`driftwatch.incidents.actions.expiry`);
         ``via``: where it was done; ``request_id``: what a receiver calls the click: one that was
         done is not done again.
-        Raises UsageError: there is none, more than one, or it does not fire; or the time or comment
-        is out of bounds.
+        Raises UsageError: there is none, more than one, or it does not fire; or the comment is too
+        long.
         """
         _check(comment)
-        if until is not None and not at < until <= at + LONGEST_ACKNOWLEDGEMENT:
-            raise UsageError("an acknowledgement has to end after it begins, at most 366d later")
         with self._writing() as connection:
             incident = one_incident(connection, id_prefix, lock=True)
             if (before := _done(connection, request_id)) is not None:
                 return ActionResult(incident, False, before)
             _require_firing(incident, "acknowledge")
             is_others = only_free and incident.acknowledged_by not in (None, by)
-            if incident.acknowledged_at is not None and (
-                is_others or (until is None and not comment)
-            ):
+            if incident.acknowledged_at is not None and (is_others or not comment):
                 return ActionResult(incident, False, None)
-            until = expiry(incident.severity, at) if until is None else until
-            action = Action(0, incident.id, "acknowledge", at, by, comment, until, via, request_id)
-            values = dict(zip(ACKNOWLEDGEMENT, (at, by, until, comment or None), strict=True))
+            action = Action(0, incident.id, "acknowledge", at, by, comment, via, request_id)
+            values = dict(zip(ACKNOWLEDGEMENT, (at, by, comment or None), strict=True))
             return ActionResult(
                 _set(connection, incident, values), True, _write(connection, action)
             )
@@ -90,7 +81,7 @@ class Actions(Database):
             _require_firing(incident, "give back")
             if incident.acknowledged_at is None:
                 raise UsageError(f"incident {incident.id} is not acknowledged")
-            action = Action(0, incident.id, "unacknowledge", at, by, comment, None, via, request_id)
+            action = Action(0, incident.id, "unacknowledge", at, by, comment, via, request_id)
             cleared = _set(connection, incident, dict.fromkeys(ACKNOWLEDGEMENT))
             return ActionResult(cleared, True, _write(connection, action))
 
@@ -119,7 +110,7 @@ class Actions(Database):
                 return False
             if incident_id is not None:
                 one_incident(connection, incident_id)
-            row = Action(0, incident_id, action, at, by, comment, None, via, request_id, at)
+            row = Action(0, incident_id, action, at, by, comment, via, request_id, at)
             _write(connection, replace(row, subject=subject))
             return True
 
@@ -155,27 +146,11 @@ class Actions(Database):
             return _actions_of(connection, query)
 
 
-def write_planned(
-    connection: Connection,
-    planned_actions: Collection[int],
-    ended: Iterable[tuple[str, datetime]],
-    at: datetime,
-) -> set[str]:
-    """Note that messages of actions are planned, and clear acknowledgements that ended.
-
-    Returns the incidents of ``ended`` whose acknowledgement somebody has moved in the meantime:
-    theirs did not end.
-    """
+def write_planned(connection: Connection, planned_actions: Collection[int], at: datetime) -> None:
+    """Note that messages of actions are planned."""
     for number in planned_actions:
         query = update(actions).where(actions.c.id == number, actions.c.planned_at.is_(None))
         connection.execute(query.values(planned_at=at))
-    moved = set()
-    for id_, until in ended:
-        unmoved = (incidents.c.id == id_) & (incidents.c.acknowledged_until == until)
-        query = update(incidents).where(unmoved).values(**dict.fromkeys(ACKNOWLEDGEMENT))
-        if not connection.execute(query).rowcount:
-            moved.add(id_)
-    return moved
 
 
 def _check(comment: str) -> None:

@@ -35,10 +35,7 @@ from driftwatch.store.tables import deliveries, incidents, marks, transitions
 
 INCIDENT_COLUMNS = tuple(field.name for field in fields(Incident))
 # a person's, from the command line: the tick never writes them
-ACKNOWLEDGEMENT = (
-    *("acknowledged_at", "acknowledged_by"),
-    *("acknowledged_until", "acknowledged_comment"),
-)
+ACKNOWLEDGEMENT = ("acknowledged_at", "acknowledged_by", "acknowledged_comment")
 # what a tick writes of one that is there, besides its page
 _WRITTEN = tuple(n for n in INCIDENT_COLUMNS if n not in {"id", "page", *ACKNOWLEDGEMENT})
 # event of a follow-up → the field of the page that it is about

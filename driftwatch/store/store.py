@@ -71,8 +71,6 @@ class TickRecord:
     deliveries: Collection[PlannedDelivery] = ()  # what is to be sent
     by_labels: Collection[str] = ()  # receivers that know alerts by their labels alone
     planned_actions: Sequence[int] = ()  # numbers of the actions whose messages are among them
-    # (incident id, until when it held) of the acknowledgements that ended
-    ended_acknowledgements: Sequence[tuple[str, datetime]] = ()
     scrapes: pl.DataFrame | None = None  # ``SCRAPE_SCHEMA``
     gpus: pl.DataFrame | None = None  # ``GPU_SCHEMA``
     minutes: pl.DataFrame | None = None  # ``STORED_SCHEMA``, those it evaluated
@@ -211,17 +209,8 @@ class Store(
         """
         with self._writing() as connection:
             write_incidents(connection, tick.incidents, tick.transitions, self.shard)
-            ended = tick.ended_acknowledgements
-            moved = write_planned(connection, tick.planned_actions, ended, tick.until)
-            write_deliveries(
-                connection,
-                [
-                    one
-                    for one in tick.deliveries
-                    if one.reason != "acknowledgement ended" or one.subject not in moved
-                ],
-                tick.by_labels,
-            )
+            write_planned(connection, tick.planned_actions, tick.until)
+            write_deliveries(connection, tick.deliveries, tick.by_labels)
             for kind, frame in ((SCRAPES, tick.scrapes), (GPUS, tick.gpus)):
                 if frame is not None:
                     write_batch(connection, kind, frame, tick.since, tick.until, self.shard)

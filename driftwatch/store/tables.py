@@ -100,8 +100,6 @@ incidents = Table(
     Column("false_seconds", Float, nullable=False),
     Column("silenced_by", Text),
     Column("inhibited_by", Text),
-    Column("muted_by", Text),
-    Column("acknowledged_until", UtcTime),  # NULL: until it resolves
     Column("acknowledged_comment", Text),
     Column("part_of", Text),  # key of the incident that speaks for it
     Column("extent", Integer),  # targets of its last message, NULL: it speaks for none but its own
@@ -157,7 +155,6 @@ actions = Table(
     Column("at", UtcTime, nullable=False),
     Column("by", Text, nullable=False),
     Column("comment", Text, nullable=False),  # empty: not said
-    Column("until", UtcTime),  # of an acknowledgement: when it expires, NULL = when it resolves
     Column("via", Text, nullable=False),  # where it was done: command line, a receiver's name
     # what a receiver calls the click, so that one that is sent twice is done once
     Column("request_id", Text, unique=True),

@@ -65,7 +65,6 @@ class ActionRow(Part):
     at: datetime
     action: str
     by: str
-    until: datetime | None
     comment: str
     via: str
 
@@ -81,7 +80,6 @@ class Holder(Part):
 
     by: str
     at: datetime
-    until: datetime | None = Field(description="null: until it resolves")
     comment: str | None
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from driftwatch.incidents.actions import Action, ActionName, expiry
+from driftwatch.incidents.actions import Action, ActionName
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.outbox_history import OutboxRecord
 from driftwatch.incidents.planner import Plan, plan_deliveries
-from driftwatch.incidents.routing import Route, Routes, Subscription
+from driftwatch.incidents.routing import Routes, Subscription
 from driftwatch.incidents.silence import Silence, parse_matchers
 from driftwatch.model import Incident, Severity, Transition
 
@@ -19,8 +19,6 @@ HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 ONCALL = Subscription("oncall", ("page",))
 BOSS = Subscription("boss", ())
-# on-call at once, every four hours, the boss after half an hour
-ESCALATED = Routes((ONCALL, BOSS), (Route(("oncall",), (), None, ((1800.0, ("boss",)),)),))
 
 
 def firing(name: str = "a", severity: Severity = "page") -> Incident:
@@ -62,7 +60,7 @@ def records_of(deliveries: Iterable[PlannedDelivery]) -> list[OutboxRecord]:
 class Pager:
     """A service without its pipeline: incidents, an outbox, and what people do."""
 
-    routes: Routes = field(default_factory=lambda: ESCALATED)
+    routes: Routes = field(default_factory=lambda: Routes((ONCALL, BOSS)))
     silences: list[Silence] = field(default_factory=list)
     incidents: dict[str, Incident] = field(default_factory=dict)
     outbox: list[PlannedDelivery] = field(default_factory=list)
@@ -113,22 +111,19 @@ class Pager:
         over = replace(incident, state="resolved", resolved_at=at)
         return self.tick(hours, Transition(over, "resolved", at))
 
-    def act(self, action: ActionName, hours: float, until: float | None = None) -> None:
+    def act(self, action: ActionName, hours: float) -> None:
         """What the store does."""
         at = NOW + hours * HOUR
         (incident,) = self.incidents.values()
-        end = expiry(incident.severity, at) if until is None else NOW + until * HOUR
-        end = end if action == "acknowledge" else None
         number = 1 + sum(one.event.endswith("acknowledged") for one in self.outbox)
         self.actions.append(
-            Action(number + len(self.actions), incident.id, action, at, "Ana", "", end, "slack")
+            Action(number + len(self.actions), incident.id, action, at, "Ana", "", "slack")
         )
         is_mine = action == "acknowledge"
         self.incidents[incident.key] = replace(
             incident,
             acknowledged_at=at if is_mine else None,
             acknowledged_by="Ana" if is_mine else None,
-            acknowledged_until=end,
             acknowledged_comment=None,
         )
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_cases import ESCALATED, HOUR, NOW, Pager, firing, silence
+from planning_cases import HOUR, NOW, Pager, firing, silence
 
 from driftwatch.incidents.planner import PlannedDelivery
 from driftwatch.incidents.silence import silenced_by
 
 STEP = 0.25  # hours
 # asks for something: never sent while it is quiet
-ASKS = {"first", "silence ended", "repeat", "escalated", "acknowledgement expires"}
+ASKS = {"first", "silence ended", "repeat"}
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(
@@ -29,7 +29,7 @@ def play(
     events: list[tuple[str, int]], restart_at: int | None = None
 ) -> list[tuple[float, Pager, list[PlannedDelivery]]]:
     """Each step's time, the state after it, and what it planned."""
-    pager = Pager(ESCALATED)
+    pager = Pager()
     steps = []
     for number, (event, size) in enumerate(events):
         hours = number * STEP
@@ -43,7 +43,7 @@ def play(
         elif event == "resolve" and open_now is not None:
             done += pager.resolve(hours, open_now.id[0]).deliveries
         elif event == "ack" and open_now is not None:
-            pager.act("acknowledge", hours, until=hours + size * STEP)
+            pager.act("acknowledge", hours)
         elif event == "unack" and open_now is not None and open_now.acknowledged_at is not None:
             pager.act("unacknowledge", hours)
         elif event == "silence":

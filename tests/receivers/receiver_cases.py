@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
 from driftwatch.incidents.occasion import (
     Acknowledgement,
     EndingSilence,
-    Escalation,
     Occasion,
 )
 from driftwatch.incidents.silence import Silence, parse_matchers
@@ -50,24 +48,17 @@ def repeat(page: Mapping[str, Any], number: int = 1) -> Message:
     return planned("firing", page, "repeat", number)
 
 
-def escalated(page: Mapping[str, Any]) -> Message:
-    occasion = Escalation(900.0, (("team", AT - timedelta(minutes=15)),))
-    return planned("firing", page, "escalated", 0, occasion)
-
-
-def _taken(via: str) -> Acknowledgement:
-    until = datetime(2026, 11, 19, 3, 1, tzinfo=UTC)
-    return Acknowledgement("ana", AT, until, "restarting <b>it</b>", via)
+TAKEN = Acknowledgement("ana", AT, "restarting <b>it</b>", "command line")
 
 
 def acknowledged(page: Mapping[str, Any] | None = None) -> Message:
     page = CAP.page() if page is None else page
-    return planned("acknowledged", page, "acknowledged", 0, _taken("command line"))
+    return planned("acknowledged", page, "acknowledged", 0, TAKEN)
 
 
 def unacknowledged(page: Mapping[str, Any] | None = None) -> Message:
     page = CAP.page() if page is None else page
-    return planned("unacknowledged", page, "acknowledgement ended", 0, _taken("expiry"))
+    return planned("unacknowledged", page, "unacknowledged", 0, TAKEN)
 
 
 def ending() -> Message:

@@ -15,7 +15,6 @@ from page_cases import AT, CAP
 from receiver_cases import (
     acknowledged,
     ending,
-    escalated,
     message,
     planned,
     repeat,
@@ -59,7 +58,6 @@ DIGEST = digest_document("2026-11-18", AT, AT, {"rag-8b": {"LengthDrift": NOTICE
 MESSAGES: dict[str, Message] = {
     "firing": message(PAGE),
     "repeat": repeat(PAGE),
-    "escalated": escalated(PAGE),
     "advised": planned("advised", PAGE | {"event": "advised"}, "advised"),
     "acknowledged": acknowledged(PAGE),
     "unacknowledged": unacknowledged(PAGE),

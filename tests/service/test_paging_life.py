@@ -16,7 +16,6 @@ from service_cases import shipped_plan
 from sqlalchemy import event
 
 from driftwatch.clock import ManualClock
-from driftwatch.incidents.routing import Route
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.occasion import render_ending
@@ -29,7 +28,7 @@ from driftwatch.store.store import Store, TickRecord
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
 PAGE = CAP.page()
 FIRED = datetime.fromisoformat(PAGE["times"]["evaluated_at"])
-PLAN = replace(shipped_plan(), routes=(Route(("oncall",), (), 4 * 3600.0, ((1800.0, ("boss",)),)),))
+PLAN = shipped_plan()
 INCIDENT = Incident(
     id=PAGE["incident"]["id"],
     key=PAGE["incident"]["key"],
@@ -52,7 +51,7 @@ class Silent:
         pass
 
 
-RECEIVERS = (Receiver("oncall", ("page",), Silent()), Receiver("boss", (), Silent()))
+RECEIVERS = (Receiver("oncall", ("page",), Silent()), Receiver("boss", ("page",), Silent()))
 
 
 def tick(store: Store, minutes: float, *happened: Transition) -> None:
@@ -67,7 +66,7 @@ def tick(store: Store, minutes: float, *happened: Transition) -> None:
 
 
 def night(open_store: Callable[[], Store]) -> list[dict[str, Any]]:
-    """Fires, escalates, is taken, given back, taken again, silenced, and ends."""
+    """Fires, is taken, given back, taken again, silenced, and ends."""
     seen: list[dict[str, Any]] = []
 
     def step(minutes: float, *happened: Transition) -> None:
@@ -82,7 +81,6 @@ def night(open_store: Callable[[], Store]) -> list[dict[str, Any]]:
         ]
 
     step(0, Transition(INCIDENT, "firing", FIRED))
-    step(31)
     at = FIRED + timedelta(minutes=40)
     open_store().acknowledge(INCIDENT.id, "Ana", at, comment="restarting <it>", via="slack")
     step(40)
@@ -91,11 +89,11 @@ def night(open_store: Callable[[], Store]) -> list[dict[str, Any]]:
     step(60)
     step(301)
     at = FIRED + timedelta(minutes=310)
-    until = at + timedelta(hours=1)
-    open_store().acknowledge(INCIDENT.id, "Bob", at, until=until)
+    open_store().acknowledge(INCIDENT.id, "Bob", at)
     step(310)
-    step(356)
-    step(371)
+    at = FIRED + timedelta(minutes=320)
+    open_store().unacknowledge(INCIDENT.id, "Bob", at)
+    step(320)
     silenced = parse_matchers([f"alert={INCIDENT.alert}"])
     at = FIRED + timedelta(minutes=380)
     until = at + timedelta(hours=2)
@@ -124,7 +122,7 @@ def test_a_page_that_did_not_change_is_not_written_again(database: str) -> None:
         event.listen(
             store._engine, "before_cursor_execute", lambda c, u, text, *_: written.append(text)
         )
-        tick(store, 31)  # it escalates; the page is the same
+        tick(store, 31)  # the page is the same
         assert not [text for text in written if text.startswith("UPDATE incidents")]
         grown = replace(INCIDENT, page={**PAGE, "summary": "more"})
         tick(store, 32, Transition(grown, "advised", FIRED))
@@ -172,19 +170,17 @@ def test_what_receivers_are_sent_of_one_night(
     with Store.open(database) as store:
         sent = night(lambda: store)
     assert [(one["to"], one["why"]) for one in sent] == [
-        ("oncall", "first"),
-        ("boss", "escalated"),
+        *[(name, "first") for name in ("boss", "oncall")],
         *[(name, "acknowledged") for name in ("boss", "oncall")],
         *[(name, "unacknowledged") for name in ("boss", "oncall")],
         *[(name, "repeat") for name in ("boss", "oncall")],
         *[(name, "acknowledged") for name in ("boss", "oncall")],
-        *[(name, "acknowledgement expires") for name in ("boss", "oncall")],
-        *[(name, "acknowledgement ended") for name in ("boss", "oncall")],
+        *[(name, "unacknowledged") for name in ("boss", "oncall")],
         *[(name, "silence ends") for name in ("boss", "oncall")],
         *[(name, "resolved") for name in ("boss", "oncall")],
     ]
     screens = []
-    for one in (one for one in sent if one["to"] == "oncall" or one["why"] == "escalated"):
+    for one in (one for one in sent if one["to"] == "oncall"):
         page = one["page"]
         if one["why"] == "silence ends":
             page = {**page, "links": {"command": "driftwatch silence --extend ID --for 2h"}}
@@ -226,24 +222,3 @@ def test_what_people_do_is_planned_between_ticks(database: str, action: str) -> 
         (*_, last) = store.deliveries(INCIDENT.id)
         assert (last.receiver, last.event) == ("oncall", f"{action}d")
         assert store.incident(INCIDENT.id).state == "firing"
-
-
-def test_an_acknowledgement_that_is_moved_while_it_ends_does_not_end(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Store.open(database) as store:
-        tick(store, 0, Transition(INCIDENT, "firing", FIRED))
-        until = FIRED + timedelta(hours=1)
-        store.acknowledge(INCIDENT.id, "Ana", FIRED, until=until)
-        tick(store, 1)
-        longer = until + timedelta(hours=1)
-        commit = store.commit_tick
-
-        def moved_before(record: TickRecord) -> None:
-            store.acknowledge(INCIDENT.id, "Ana", until, until=longer)
-            commit(record)
-
-        monkeypatch.setattr(store, "commit_tick", moved_before)
-        tick(store, 60)
-        assert store.incident(INCIDENT.id).acknowledged_until == longer
-        assert "acknowledgement ended" not in [d.reason for d in store.deliveries(INCIDENT.id)]

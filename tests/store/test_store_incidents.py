@@ -188,7 +188,6 @@ def test_acknowledging(store: Store, commit: Commit) -> None:
         firing(),
         acknowledged_at=NOW,
         acknowledged_by="Ana",
-        acknowledged_until=NOW + timedelta(hours=24),
     )
     assert store.acknowledge("aaa", "Bob", NOW + timedelta(hours=1)) == (taken, False, None)
 

@@ -15,7 +15,6 @@ Handling = Literal["sends", "updates", "ignores"]
 EVENTS: Mapping[str, str] = {
     "firing": "an incident fires",
     "repeat": "nobody acknowledged it",
-    "escalated": "nor those before",
     "advised": "later advice",
     "acknowledged": "somebody takes it",
     "unacknowledged": "nobody has it",
@@ -31,7 +30,7 @@ EVENTS: Mapping[str, str] = {
 _ALL: Mapping[str, Handling] = dict.fromkeys(EVENTS, "sends")
 _INCIDENTS_ONLY: Mapping[str, Handling] = {
     **dict.fromkeys(EVENTS, "ignores"),
-    **dict.fromkeys(("firing", "escalated", "resolved", "test"), "sends"),
+    **dict.fromkeys(("firing", "resolved", "test"), "sends"),
 }
 
 # form of receiver (its kind; of a webhook in another format with that) → event → what it does
@@ -76,8 +75,6 @@ def row_of(event: str, number: int, reason: str, payload: Mapping[str, Any]) -> 
         return "test"
     if event != "firing":
         return event
-    if reason == "escalated":
-        return "escalated"
     return "repeat" if number else "firing"
 
 

@@ -183,7 +183,6 @@ def _holder(incident: Incident) -> Holder | None:
     return Holder(
         by=clean(incident.acknowledged_by or "somebody"),
         at=incident.acknowledged_at,
-        until=incident.acknowledged_until,
         comment=incident.acknowledged_comment and clean(incident.acknowledged_comment),
     )
 
@@ -284,7 +283,6 @@ def _action(one: Action) -> ActionRow:
         at=one.at,
         action=one.action + about,
         by=clean(one.by),
-        until=one.until,
         comment=clean(one.comment),
         via=clean(one.via),
     )

@@ -21,9 +21,8 @@ Hours = Annotated[float, Field(gt=0, le=366 * 24, description="hours")]
 
 
 class Acknowledgement(Fields):
-    """Take the incident; without hours as long as its severity has it."""
+    """Take the incident."""
 
-    hours: Hours | None = None
     comment: Comment = ""
 
 
@@ -57,13 +56,11 @@ class Note(Fields):
 def acknowledge(deed: Deed, fields: Acknowledgement) -> Done:
     """Take it; where somebody has, say who."""
     incident = incident_named(deed.store, deed.path["incident_id"])
-    until = None if fields.hours is None else deed.now + timedelta(hours=fields.hours)
     result = deed.store.acknowledge(
         incident.id,
         deed.person.name,
         deed.now,
         comment=fields.comment,
-        until=until,
         via=WEB,
         request_id=deed.request_id,
         only_free=True,
