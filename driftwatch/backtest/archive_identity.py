@@ -26,7 +26,7 @@ _ROOMS = ("baselines", "collect", "detect", "diagnose", "evidence", "pipeline", 
 # What of a plan rules, pages and advice read, and evidence does not.
 _OF_RULES = {
     "rules", "trees", "external_url", "simulations", "expected", "routes",
-    "fallback_receiver", "digest_hour",
+    "fallback_receiver",
 }  # fmt: skip
 _OF_DELIVERY = {"receivers"}  # the same of a pool
 _INPUTS = "inputs"  # whose loss counts as lost coverage: nothing else depends on them

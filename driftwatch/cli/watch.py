@@ -90,7 +90,7 @@ def command(
                 [source, NvmlSource(clock)] if hosts else [source],
                 replace(plan, own_hosts=hosts),
                 store,
-                [Receiver("stdout", ("page", "ticket", "notice"), sender, "each")],
+                [Receiver("stdout", ("page", "ticket", "notice"), sender)],
                 clock,
                 interval_seconds=interval.total_seconds(),
                 on_outcome=screen.show,

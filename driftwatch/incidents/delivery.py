@@ -23,8 +23,8 @@ Reason = Literal[
     "silence ends",
     "scheduled",
 ]
-# what a message is about: an incident, a week's report, a day's notices, a silence, a change
-Kind = Literal["incident", "report", "digest", "silence", "change"]
+# what a message is about: an incident, a week's report, a silence, a change
+Kind = Literal["incident", "report", "silence", "change"]
 MessageEvent = Literal[
     "firing",
     "advised",
@@ -33,7 +33,6 @@ MessageEvent = Literal[
     "acknowledged",
     "unacknowledged",
     "report",
-    "digest",
     "ending",
     "change",
 ]
@@ -45,11 +44,11 @@ DeliveryStatus = Literal["pending", "sent", "dead", "withdrawn"]
 class PlannedDelivery:
     """One message to one receiver; (kind, subject, event, number, receiver) is planned once."""
 
-    subject: str  # incident id, week, day, silence id or change id
+    subject: str  # incident id, week, silence id or change id
     event: MessageEvent
     receiver: str  # the receiver's name, never its URL
     reason: Reason  # why it is sent
-    payload: Mapping[str, Any]  # the page, report or digest as JSON
+    payload: Mapping[str, Any]  # the page or report as JSON
     planned_at: datetime  # from when it may be sent
     kind: Kind = "incident"
     number: int = 0  # 0 the first of this event, 1 its first repeat
@@ -63,7 +62,7 @@ class Delivery:
 
     id: int  # number in the outbox
     kind: Kind
-    subject: str  # incident id, week, day, silence id or change id
+    subject: str  # incident id, week, silence id or change id
     incident_id: str | None  # of an incident: the same as subject
     event: MessageEvent
     number: int  # 0 the first of this event, 1 its first repeat

@@ -17,7 +17,6 @@ from driftwatch.incidents.silence import labels_of
 from driftwatch.matchers import Matcher
 from driftwatch.model import Incident, Severity
 
-Notices = Literal["each", "daily", "off"]
 DecidedBy = Literal["rule", "route", "pool", "severity", "fallback", "nobody"]
 
 # until somebody acknowledges it; a ticket and a notice wait
@@ -37,8 +36,8 @@ class Subscription:
     """What a receiver takes."""
 
     receiver: str  # its name
-    severities: tuple[Severity, ...] = ("page", "ticket")  # of what no rule, route or pool routes
-    notices: Notices = "daily"  # each at once, in one digest a day, or none
+    # of what no rule, route or pool routes; a notice goes to those alone that have it here
+    severities: tuple[Severity, ...] = ("page", "ticket")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,6 @@ class Routed:
     receivers: tuple[str, ...]  # told at once, by name
     why: str  # what decided, in words
     repeat_seconds: float | None = None  # between two pages until acknowledged, None = no repeat
-    digests: tuple[str, ...] = ()  # of a notice: told in the day's digest
     decided_by: DecidedBy = "severity"
     route: int | None = None  # number of the route that decided, from 1
 
@@ -86,7 +84,6 @@ class Routes:
     of_rules: Mapping[str, Collection[str]] = field(default_factory=dict)  # rule id → receivers
     of_pools: Mapping[str, Collection[str]] = field(default_factory=dict)  # pool → receivers
     fallback: str | None = None  # gets pages and tickets that nothing else routes
-    digest_hour: int = 7  # of the daily digest, UTC
     watched_since: datetime | None = None  # when the first minute was evaluated, None = long ago
 
     @property
@@ -142,10 +139,8 @@ class Routes:
 
     def of_severity(self, severity: Severity) -> Routed:
         """Who takes the severity, else the fallback, else nobody."""
-        if severity == "notice":
-            return self._routed(self.names, severity, "receivers that take notices", "severity")
         taking = tuple(one.receiver for one in self.subscriptions if severity in one.severities)
-        if taking:
+        if taking or severity == "notice":
             return self._routed(taking, severity, f"receivers that take {severity}s", "severity")
         if names := self._existing(() if self.fallback is None else (self.fallback,)):
             why = f"fallback_receiver: no receiver takes {severity}s"
@@ -167,19 +162,13 @@ class Routes:
         number: int | None = None,
     ) -> Routed:
         if severity == "notice":
-            of = {one.receiver: one.notices for one in self.subscriptions}
-            return Routed(
-                tuple(name for name in names if of[name] == "each"),
-                why,
-                digests=tuple(name for name in names if of[name] == "daily"),
-                decided_by=decided_by,
-                route=number,
-            )
+            taking = {one.receiver for one in self.subscriptions if severity in one.severities}
+            names = tuple(name for name in names if name in taking)
         route = None if number is None else self.routes[number - 1]
         repeat = DEFAULT_REPEAT_SECONDS[severity]
         if route is not None and route.repeat_seconds is not None:
             repeat = route.repeat_seconds or None
-        return Routed(names, why, repeat, (), decided_by, number)
+        return Routed(names, why, repeat, decided_by, number)
 
 
 def has_default_thresholds(page: Mapping[str, Any] | None) -> bool:

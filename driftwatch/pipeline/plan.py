@@ -98,7 +98,6 @@ class Plan:
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()  # configured ones, the first that matches wins
     fallback_receiver: str | None = None  # gets what nothing else routes
-    digest_hour: int = 7  # of the daily digest of notices, UTC
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
     # registry columns whose loss counts; None = those that the enabled rules need
     expected: tuple[str, ...] | None = None
@@ -133,7 +132,6 @@ class Plan:
             {rule.id: rule.receivers for rule in self.rules},
             {pool.name: pool.receivers for pool in self.pools},
             self.fallback_receiver,
-            self.digest_hour,
         )
 
     def pool_of(self, target: Target) -> Pool:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driftwatch.notify import digest_text
 from driftwatch.notify.body import lines as body_lines
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page_values import Page, instant
@@ -41,8 +40,7 @@ class Letter:
 def letter_of(message: Message) -> Letter:
     """The message, whatever it is about; every line is bounded."""
     payload = message.payload
-    parts = {"incident": _page, "digest": _digest}.get(message.kind, _listed)
-    title, rows, commands = parts(payload)
+    title, rows, commands = (_page if message.kind == "incident" else _listed)(payload)
     clipped = [(clean(label), cut(clean(text), _LINE_LIMIT)) for label, text in rows]
     return Letter(
         cut(clean(title), TITLE_LIMIT),
@@ -72,13 +70,6 @@ def _listed(document: Mapping[str, Any]) -> Parts:
     rows = [(one["label"], one["text"]) for one in document["lines"]]
     word = "CHANGE " if document["event"] == "change" else ""
     return word + document["summary"], rows, [(document.get("links") or {}).get("command")]
-
-
-def _digest(digest: Mapping[str, Any]) -> Parts:
-    rows = [("", f"{row.head}; {row.last}") for row in digest_text.rows(digest)]
-    if rest := digest_text.left_out(digest):
-        rows.append(("", rest))
-    return digest_text.title(digest), rows, [digest["links"].get("command")]
 
 
 def _links(links: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:

@@ -48,7 +48,7 @@ class Message:
     event: MessageEvent
     number: int  # 0 the first of this event, 1 its first repeat
     reason: Reason  # why it is sent
-    payload: Mapping[str, Any]  # the page, report or digest as JSON
+    payload: Mapping[str, Any]  # the page or report as JSON
     # what this receiver returned for the incident's last message; None before, and of other kinds
     conversation: Conversation | None = None
 

@@ -13,7 +13,6 @@ from driftwatch.notify.headline import marked
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page_values import Line, Page, evaluated
 from driftwatch.receivers.sender import Message
-from driftwatch.receivers.slack_digest import digest_blocks
 from driftwatch.receivers.slack_text import escape, harmless, mrkdwn, top
 
 BODY_LIMIT = 900
@@ -99,10 +98,8 @@ def _shed(weighed: list[tuple[int, str]], room: int) -> list[str]:
 
 
 def document_of(message: Message) -> dict[str, Any]:
-    """A message about something else than an incident: a day's notices, a week, a change."""
+    """A message about something else than an incident: a week, a change."""
     about = message.payload
-    if message.kind == "digest":
-        return digest_blocks(about, harmless)
     if "lines" not in about:
         return message_of_line(clean(str(about["summary"])), [])
     return report_blocks(about)

@@ -11,7 +11,6 @@ from typing import Any, TextIO
 import orjson
 
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.digest_text import render_digest
 from driftwatch.notify.layout import needs_ascii
 from driftwatch.notify.occasion import render_ending
 from driftwatch.notify.page_values import public
@@ -42,9 +41,6 @@ class StdoutSender:
         try:
             if self.json:
                 text = orjson.dumps(public(page)).decode()
-            elif message.kind == "digest":
-                colour, ascii = wants_colour(stream), needs_ascii(stream)
-                text = render_digest(page, colour=colour, ascii=ascii) + "\n"
             elif message.kind == "silence":
                 text = render_ending(page, ascii=needs_ascii(stream)) + "\n"
             else:

@@ -64,7 +64,6 @@ def plan_of_settings(settings: Settings) -> Plan:
         external_url=settings.external_url,
         routes=tuple(_route(route) for route in settings.routes),
         fallback_receiver=settings.fallback_receiver,
-        digest_hour=settings.digest_hour,
         detection=DetectSettings(
             false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
             holidays={day.date: day.name for day in settings.detection.holidays},

@@ -229,7 +229,7 @@ class Outbox:
         """Metrics and one log line, at the time of the attempt."""
         self._metrics.attempts.labels(attempt.receiver, attempt.result).inc()
         log = self._log.info if attempt.result == "sent" else self._log.warning
-        what = attempt.event if attempt.event in ("report", "digest") else "page"
+        what = attempt.event if attempt.event == "report" else "page"
         log(
             f"{what} {attempt.result}",
             receiver=attempt.receiver,

@@ -8,7 +8,6 @@ from dataclasses import replace
 import structlog
 
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.digest import MEMORY, plan_digests
 from driftwatch.incidents.planner import plan_deliveries
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.occasion import payload_of
@@ -65,10 +64,8 @@ def _commit_planned(
         actions=store.unplanned_actions(),
         elsewhere=elsewhere,
     )
-    tally = store.remembered(MEMORY, shared=True)
-    digests = plan_digests(tally, plan, before, routes, now, elsewhere)
     pages = [page for one in plan.deliveries for page in _rendered(one)]
-    deliveries = without_ignored((*pages, *digests.deliveries, *tick.deliveries), receivers)
+    deliveries = without_ignored((*pages, *tick.deliveries), receivers)
     store.commit_tick(
         replace(
             tick,
@@ -77,7 +74,6 @@ def _commit_planned(
             deliveries=deliveries,
             by_labels=[one.name for one in receivers if one.form in BY_LABELS],
             planned_actions=plan.planned_actions,
-            shared_memory=digests.memory,
         )
     )
     return plan.open_incidents

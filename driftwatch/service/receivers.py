@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.routing import Notices, Subscription
+from driftwatch.incidents.routing import Subscription
 from driftwatch.model import Severity
 from driftwatch.notify.change import ServerChange, change_documents
 from driftwatch.receivers.registry import FreshSender, build_senders
@@ -32,7 +32,6 @@ class Receiver:
     name: str
     severities: tuple[Severity, ...]
     sender: Sender
-    notices: Notices = "off"
     reposts: Reposts | None = None  # None: it is posted a page once
     changes: bool = False  # whether it is sent changes of settings and releases
     form: str = "stdout"  # its row in the table of what receivers do with each event
@@ -41,12 +40,12 @@ class Receiver:
     @property
     def subscription(self) -> Subscription:
         """What it takes."""
-        return Subscription(self.name, self.severities, self.notices)
+        return Subscription(self.name, self.severities)
 
 
 def subscriptions_of(settings: Settings) -> list[Subscription]:
     """What the receivers of a configuration take; no secret is read."""
-    return [Subscription(r.name, r.severities, r.takes_notices) for r in settings.receivers]
+    return [Subscription(r.name, r.severities) for r in settings.receivers]
 
 
 def receivers_of(settings: Settings) -> list[Receiver]:
@@ -60,7 +59,6 @@ def receivers_of(settings: Settings) -> list[Receiver]:
             one.name,
             one.severities,
             senders[one.name],
-            notices=one.takes_notices,
             reposts=_reposts(one, senders[one.name]),
             changes=one.changes,
             form=one.form,

@@ -78,9 +78,6 @@ class Settings(Part):
     fallback_receiver: Name | None = Field(
         None, description="receiver of pages and tickets that nothing else routes"
     )
-    digest_hour: int = Field(
-        7, ge=0, le=23, strict=True, description="hour of the daily digest of notices, UTC"
-    )
     rules: tuple[File, ...] = Field(
         (), description="rule files, folders or globs; without any the shipped ones"
     )

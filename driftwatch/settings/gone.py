@@ -12,6 +12,8 @@ _MUTED = (
 
 _ESCALATED = "PagerDuty and Alertmanager escalate: give them the page"
 
+_DIGEST = "a receiver that is to get notices has `severities: [page, ticket, notice]`"
+
 # Path of the key → what to use instead. `*` is every item of a list.
 GONE: dict[str, str] = {
     "autoscaling": "leave it out: scale by driftwatch_target_waiting_requests",
@@ -20,6 +22,8 @@ GONE: dict[str, str] = {
     "web.regions": "open each region's own web; GET /api/v1/targets gives its fleet as JSON",
     "time_intervals": _MUTED,
     "routes.*.escalate": _ESCALATED,
+    "digest_hour": _DIGEST,
+    "receivers.*.notices": _DIGEST,
     "pools.*.mute_time_intervals": _MUTED,
 }
 # the same of rule files

@@ -79,8 +79,6 @@ class TickRecord:
     verifications: Collection[VerificationRow] = ()  # those that it opened, fed or closed
     # name → bytes to keep for the next tick; other names stay
     memory: Mapping[str, bytes] = field(default_factory=dict)
-    # the same, which all shards share
-    shared_memory: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Store(
@@ -168,9 +166,9 @@ class Store(
             rows = connection.execute(select(memory_table).where(own).order_by(memory_table.c.name))
             return {row.name.removeprefix(self._prefix): row.value for row in rows}
 
-    def remembered(self, name: str, *, shared: bool = False) -> bytes | None:
-        """One of these, or of what all shards share; None where nothing is kept under that name."""
-        name = name if shared else self._prefix + name
+    def remembered(self, name: str) -> bytes | None:
+        """One of these; None where nothing is kept under that name."""
+        name = self._prefix + name
         with self._reading() as connection:
             query = select(memory_table.c.value).where(memory_table.c.name == name)
             value = connection.execute(query).scalar()
@@ -221,7 +219,7 @@ class Store(
             write_advices(connection, tick.advices)
             write_verifications(connection, tick.verifications)
             own = {f"{self._prefix}{name}": value for name, value in tick.memory.items()}
-            write_memory(connection, {**own, **tick.shared_memory})
+            write_memory(connection, own)
 
     def prune(
         self,

@@ -174,7 +174,7 @@ payloads = Table(
     "payloads",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("document", Text, nullable=False),  # JSON: page, report, digest
+    Column("document", Text, nullable=False),  # JSON: page, report
 )
 
 # the outbox: what is to be sent to whom; one row is one message to one receiver

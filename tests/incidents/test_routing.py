@@ -18,9 +18,9 @@ from driftwatch.settings.routes import SEVERITIES
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RECEIVERS = (
     Subscription("oncall"),
-    Subscription("lead", ("page",), "off"),
-    Subscription("team", ("ticket",), "each"),
-    Subscription("log", ("notice",), "off"),
+    Subscription("lead", ("page",)),
+    Subscription("team", ("ticket", "notice")),
+    Subscription("log", ("notice",)),
 )
 
 
@@ -49,7 +49,7 @@ def test_the_order_of_decision() -> None:
 
 
 def test_what_nothing_else_routes_goes_to_the_fallback_else_visibly_to_nobody() -> None:
-    only = (Subscription("lead", ("page",), "off"), Subscription("team", ("page",), "off"))
+    only = (Subscription("lead", ("page",)), Subscription("team", ("page",)))
     answer = routed(Routes(only, fallback="team"), "ticket")
     assert (answer.decided_by, answer.receivers) == ("fallback", ("team",))
     assert answer.why == "fallback_receiver: no receiver takes tickets"
@@ -61,11 +61,10 @@ def test_what_nothing_else_routes_goes_to_the_fallback_else_visibly_to_nobody() 
     assert not routed(Routes(only), "notice").reaches_nobody
 
 
-def test_notices_go_at_once_into_the_digest_or_nowhere_as_each_receiver_has_it() -> None:
-    answer = routed(Routes(RECEIVERS), "notice")
-    assert (answer.receivers, answer.digests) == (("team",), ("oncall",))
-    named = routed(Routes(RECEIVERS, of_rules={"X": ("oncall", "log")}), "notice")
-    assert (named.receivers, named.digests) == ((), ("oncall",))
+def test_a_notice_goes_to_receivers_that_ask_for_notices() -> None:
+    assert routed(Routes(RECEIVERS), "notice").receivers == ("team", "log")
+    named = Routes(RECEIVERS, of_rules={"X": ("oncall", "log")}, of_pools={"a": ("team",)})
+    assert routed(named, "notice").receivers == ("log",)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +85,11 @@ def test_a_notice_waits_while_its_thresholds_are_a_default(
     page = {"evidence": {"itl_seconds_mean": {"value": 0.1}, **evidence}}
     incident = Incident("1", "k", "X", "X", "notice", {}, "firing", NOW, NOW, page=page)
     young = Routes(RECEIVERS, watched_since=NOW - timedelta(hours=23)).of(incident)
-    assert bool(young.digests and young.receivers) is is_sent
+    assert bool(young.receivers) is is_sent
     assert not young.reaches_nobody
     # own scales take five days: after the first one the default is what there is
     old = Routes(RECEIVERS, watched_since=NOW - timedelta(hours=24)).of(incident)
-    assert old.digests and old.receivers
+    assert old.receivers
     page_of_first_day = replace(incident, severity="page")
     assert Routes(RECEIVERS, watched_since=NOW).of(page_of_first_day).receivers
 

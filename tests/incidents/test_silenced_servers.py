@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planning_cases import BOSS, ESCALATED, NOW, ONCALL, Pager, firing, silence
+from planning_cases import BOSS, NOW, ONCALL, Pager, firing, silence
 
 from driftwatch.incidents.routing import Routes
 from driftwatch.model import Incident, Transition
@@ -31,14 +31,6 @@ def test_a_pool_of_which_every_server_is_silenced_pages_nobody() -> None:
     assert quiet.sent(plan) == []
     assert plan.open_incidents[POOL.key].silenced_by == "first"
     assert quiet.sent(quiet.tick(1)) == [("oncall", "firing", "silence ended", 0)]
-
-
-def test_a_silence_of_one_server_of_two_delays_no_escalation() -> None:
-    paged = pager("b", "c")
-    paged.routes = ESCALATED
-    paged.silences = [silence("instance=b", hours=0.4)]
-    paged.tick(0, FIRED)
-    assert paged.sent(paged.tick(0.5)) == [("boss", "firing", "escalated", 0)]
 
 
 def test_one_server_that_is_not_silenced_is_enough_for_a_page() -> None:

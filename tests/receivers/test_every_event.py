@@ -24,7 +24,6 @@ from receiver_cases import (
 
 from driftwatch.cli.main import cli
 from driftwatch.incidents.delivery import MessageEvent
-from driftwatch.incidents.digest import digest_document
 from driftwatch.model import TargetKey
 from driftwatch.notify.change import ServerChange, change_documents
 from driftwatch.notify.follow_up import follow_up
@@ -53,8 +52,6 @@ BUDGET_CHANGE = Change("knobs", AT, {"max_num_batched_tokens": ("512", "2048")})
 (CHANGE,) = change_documents(
     [ServerChange(TargetKey("rag-0:8000", "0"), "rag-8b", BUDGET_CHANGE, "3f9c1a7be204")]
 ).values()
-NOTICED = {"began": 2, "ended": 1, "last_at": AT.isoformat(), "last": "prompts are longer"}
-DIGEST = digest_document("2026-11-18", AT, AT, {"rag-8b": {"LengthDrift": NOTICED}}, [])
 MESSAGES: dict[str, Message] = {
     "firing": message(PAGE),
     "repeat": repeat(PAGE),
@@ -63,7 +60,6 @@ MESSAGES: dict[str, Message] = {
     "unacknowledged": unacknowledged(PAGE),
     "resolved": message(CAP.resolved()),
     "verified": planned("verified", VERIFIED, "verified"),
-    "digest": Message("digest", "2026-11-18", "digest", 0, "scheduled", DIGEST),
     "report": Message("report", "2026-W47", "report", 0, "scheduled", report()),
     "ending": ending(),
     "change": Message("change", "b0b0", "change", 0, "first", CHANGE),

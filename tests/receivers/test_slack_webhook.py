@@ -15,12 +15,11 @@ import requests
 from page_cases import AT, BUDGET, CAP, CASES, Case, case
 
 from driftwatch.errors import DeliveryError
-from driftwatch.incidents.digest import digest_document
 from driftwatch.model import Reason
 from driftwatch.notify.headline import marked
 from driftwatch.receivers.http import Limits
 from driftwatch.receivers.registry import sample_pages
-from driftwatch.receivers.sender import Message, message_of
+from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.slack_blocks import BODY_LIMIT, blocks
 from driftwatch.testing.slack_blocks import refusal
@@ -163,26 +162,6 @@ def test_a_long_body_loses_its_lightest_lines_first() -> None:
     assert body[0].startswith("*Since*")
     assert "*Cost*" in body[0]
     assert "*Why*" not in body[0]
-
-
-@pytest.mark.parametrize("sign", ["x", "&", "<!channel> ", "`*_", "\U0001f525"])
-@pytest.mark.parametrize("groups", [1, 7, 60])
-def test_slack_takes_every_digest(slack: SlackServer, sign: str, groups: int) -> None:
-    """Lines that are too long are cut; groups that do not fit are counted."""
-    notices = {
-        f"{sign * 2000}{group}": {
-            sign * 2000: {"began": 2, "ended": 1, "last_at": AT.isoformat(), "last": sign * 2000}
-        }
-        for group in range(groups)
-    }
-    document = digest_document("2026-11-18", AT, AT, notices, [])
-    sender(slack).send(Message("digest", "2026-11-18", "digest", 0, "scheduled", document))
-    (taken,) = slack.accepted
-    assert taken.mentions == ()
-    body, where = body_texts(taken.payload)
-    assert len(body.splitlines()) == 2 * min(groups, 7)
-    assert "…" in body
-    assert ("106 more began and 53 ended in 53 pools" in where) is (groups == 60)
 
 
 @pytest.mark.parametrize(

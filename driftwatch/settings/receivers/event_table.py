@@ -20,7 +20,6 @@ EVENTS: Mapping[str, str] = {
     "unacknowledged": "nobody has it",
     "resolved": "it is over",
     "verified": "verdict on the change",
-    "digest": "notices of a day",
     "report": "a week",
     "ending": "a silence ends soon",
     "change": "another setting or release",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -37,11 +37,6 @@ class ReceiverSettings(Part):
     severities: tuple[Severity, ...] = Field(
         ("page", "ticket"), min_length=1, description="severities it takes"
     )
-    notices: Literal["each", "daily", "off"] | None = Field(
-        None,
-        description="notices: each at once, a daily digest, or none; daily unless it takes pages "
-        "alone or is of a kind that takes no digest",
-    )
     changes: bool = Field(False, description="tell it of changed settings and releases of servers")
 
     @model_validator(mode="before")
@@ -59,30 +54,10 @@ class ReceiverSettings(Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         one_of(self, *KINDS)
-        if self.notices == "daily" and not self.takes_digests:
-            message = f"{self.kind} takes alerts alone, no digest"
-            raise fault("not-allowed", message, "write each or off", inner=("notices",))
-        if self.notices == "off" and "notice" in self.severities:
-            message = "severities has notice, and notices is off"
-            raise fault("not-allowed", message, "leave one of them out", inner=("notices",))
         if self.changes and handling(self.form, "change") == "ignores":
             message = f"{self.kind} takes no changes"
             raise fault("not-allowed", message, "leave it out", inner=("changes",))
         return self
-
-    @property
-    def takes_digests(self) -> bool:
-        """Whether its form takes messages that are no alert."""
-        return handling(self.form, "digest") != "ignores"
-
-    @property
-    def takes_notices(self) -> Literal["each", "daily", "off"]:
-        """How it takes notices."""
-        if self.notices is not None:
-            return self.notices
-        if not self.takes_digests:
-            return "each" if "notice" in self.severities else "off"
-        return "off" if self.severities == ("page",) else "daily"
 
     @property
     def kind(self) -> str:
