@@ -1,4 +1,4 @@
-"""Matchers: conditions on labels, of silences and of routes. Pure; syntax as in Alertmanager.
+"""Matchers: conditions on labels, of silences. Pure; syntax as in Alertmanager.
 
 A regular expression is searched in time that grows with the label alone, as in Alertmanager's RE2:
 what somebody writes into a silence is compared with every incident, each minute.

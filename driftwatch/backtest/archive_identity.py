@@ -25,8 +25,7 @@ from driftwatch.store.frames import to_arrow
 _ROOMS = ("baselines", "collect", "detect", "diagnose", "evidence", "pipeline", "signals")
 # What of a plan rules, pages and advice read, and evidence does not.
 _OF_RULES = {
-    "rules", "trees", "external_url", "simulations", "expected", "routes",
-    "fallback_receiver",
+    "rules", "trees", "external_url", "simulations", "expected",
 }  # fmt: skip
 _OF_DELIVERY = {"receivers"}  # the same of a pool
 _INPUTS = "inputs"  # whose loss counts as lost coverage: nothing else depends on them

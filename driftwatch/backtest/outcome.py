@@ -118,8 +118,8 @@ def backtest(
         if progress is not None:
             progress(days[one.day] + 1, len(days))
     since, until = archive.span
-    pages = tuple(past_pages(transitions))
-    return Backtest(coverage.history(since, until), pages, coverage.undetermined())
+    past = tuple(past_pages(transitions))
+    return Backtest(coverage.history(since, until), past, coverage.undetermined())
 
 
 class _Coverage:

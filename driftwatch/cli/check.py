@@ -34,7 +34,6 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     from driftwatch.cli.database import config_here
     from driftwatch.errors import ConfigError
     from driftwatch.rulebook.lint import check_rulebook
-    from driftwatch.rulebook.route_names import unknown_in_routes
     from driftwatch.service.needs import unmet
     from driftwatch.service.server_arguments import configured_argument_problems
     from driftwatch.settings import Settings, load_settings
@@ -52,8 +51,6 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
             problems += error.problems
     paths = files or (settings.rules if settings is not None else ())
     checked = check_rulebook(paths, configured=settings)
-    if settings is not None and config is not None and not files:
-        problems += unknown_in_routes(settings, config, checked.book.rules)
     problems += checked.problems
     names = checked.files if config is None else (str(config), *checked.files)
     print_problems(problems, names, checked.rules, "json" if as_json else "text")

@@ -98,7 +98,7 @@ def command(
         of_these = f"{len(lost)} of these" if len(lost) > 1 else "one of these"
         more_ids = ", …" if len(lost) > 5 else ""
         text = f"no receiver got {of_these}: {', '.join(lost[:5])}{more_ids}"
-        click.echo(f"{text} (see driftwatch notify route)", err=True)
+        click.echo(f"{text} (see driftwatch doctor)", err=True)
     if not incidents:
         if state is not None or start is not None:
             words = "no incident that fits"

@@ -1,4 +1,4 @@
-"""``driftwatch notify``: does a receiver take pages, and who gets which?"""
+"""``driftwatch notify``: does a receiver take pages?"""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from pathlib import Path
 import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.notify_route import command as route
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError, UsageError
 
 
 @click.group("notify")
 def command() -> None:
-    """Who gets which pages; a marked test page to a receiver."""
-
-
-command.add_command(route)
+    """A marked test page to a receiver."""
 
 
 @command.command("test")

@@ -28,7 +28,6 @@ from driftwatch.doctor.scrapes import (
     often,
     uneven,
 )
-from driftwatch.incidents.route_preview import preview
 from driftwatch.incidents.routing import Routes
 from driftwatch.model import Serving, Severity, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -284,11 +283,11 @@ def route_checks(routes: Routes, rules: Iterable[Rule]) -> list[Check]:
     severities: tuple[Severity, ...] = ("page", "ticket")
     for severity in severities:
         ids = [rule.id for rule in rules if any(one.severity == severity for one in rule.variants)]
-        rest = preview(routes, {"severity": severity}, severity).possibilities[-1].routed
+        rest = routes.of_severity(severity)
         if ids and rest.reaches_nobody:
-            where = " that no rule, route or pool routes" if _are_routed(routes) else ""
+            where = " that no rule or pool routes" if _are_routed(routes) else ""
             what = f"{severity}s{where} reach nobody: {rest.why}"
-            fix = "fallback_receiver: NAME, or the severity among a receiver's severities"
+            fix = "put the severity among a receiver's severities"
             checks.append(Check("WARNING", "routes", what, tuple(ids), fix, setting=("receivers",)))
         elif ids:
             checks.append(Check("ok", "routes", f"{severity}s reach a receiver: {rest.why}"))
@@ -296,4 +295,4 @@ def route_checks(routes: Routes, rules: Iterable[Rule]) -> list[Check]:
 
 
 def _are_routed(routes: Routes) -> bool:
-    return bool(routes.routes) or any((*routes.of_rules.values(), *routes.of_pools.values()))
+    return any((*routes.of_rules.values(), *routes.of_pools.values()))

@@ -14,7 +14,6 @@ Reason = Literal[
     "route changed",
     "silence ended",
     "repeat",
-    "fallback",
     "advised",
     "verified",
     "resolved",
@@ -85,7 +84,6 @@ class AttemptResult(NamedTuple):
     at: datetime  # when it ended
     error: str | None = None  # why it was not taken; None = it was
     next_attempt_at: datetime | None = None  # after an error; None = it is given up
-    fallback: str | None = None  # name of the receiver that is sent what is given up
     # what the receiver calls its message, for the next about the same incident; None: as before
     conversation: Mapping[str, str] | None = None
 

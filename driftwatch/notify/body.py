@@ -27,17 +27,7 @@ def lines(page: Page) -> tuple[Line, ...]:
         return (Line("Test", "nothing is wrong; the receiver works", weight=9),)
     of_event = {"resolved": _resolved, "verified": _verified, "acknowledged": _acknowledged}
     written = of_event.get(page["event"], _firing)(page)
-    every = [*_instead_of(page), *written]
-    return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in every)
-
-
-def _instead_of(page: Page) -> Iterator[Line]:
-    """At the fallback receiver: for whom the page was, and why it failed there."""
-    if (failed := page.get("undelivered_to")) is not None:
-        receiver, reason = clean(failed["receiver"]), clean(failed["reason"])
-        # most reasons begin with the receiver's name
-        reason = reason.removeprefix(f"{receiver}: ").removeprefix(f"{receiver} ")
-        yield Line("For", f"receiver {receiver}, which did not take it: {reason}", weight=9)
+    return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in written)
 
 
 def _firing(page: Page) -> Iterator[Line]:

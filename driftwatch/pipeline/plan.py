@@ -15,7 +15,7 @@ from driftwatch.detect.reference import declared, no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
-from driftwatch.incidents.routing import Route, Routes, Subscription
+from driftwatch.incidents.routing import Routes, Subscription
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
@@ -96,8 +96,6 @@ class Plan:
     detection: DetectSettings = field(default_factory=DetectSettings)
     # instance → what runs there, as the server or its start-up log says
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
-    routes: tuple[Route, ...] = ()  # configured ones, the first that matches wins
-    fallback_receiver: str | None = None  # gets what nothing else routes
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
     # registry columns whose loss counts; None = those that the enabled rules need
     expected: tuple[str, ...] | None = None
@@ -128,10 +126,8 @@ class Plan:
         """Who is told of what, among receivers that take these."""
         return Routes(
             tuple(subscriptions),
-            self.routes,
             {rule.id: rule.receivers for rule in self.rules},
             {pool.name: pool.receivers for pool in self.pools},
-            self.fallback_receiver,
         )
 
     def pool_of(self, target: Target) -> Pool:

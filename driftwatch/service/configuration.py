@@ -14,7 +14,6 @@ from driftwatch.collect.server_settings import from_arguments, from_config, from
 from driftwatch.detect.fingerprints import merged
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
-from driftwatch.incidents.routing import Route
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from driftwatch import settings as kinds
     from driftwatch.collect.http import Bounds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
-    from driftwatch.settings.routes import RouteSettings
 
 _SETTINGS_OF_VLLM = (*KNOBS, "max_model_len", "kv_cache_tokens", "api_server_count")
 
@@ -62,8 +60,6 @@ def plan_of_settings(settings: Settings) -> Plan:
         pool_by=settings.pool_by,
         own_hosts=_own_hosts(settings),
         external_url=settings.external_url,
-        routes=tuple(_route(route) for route in settings.routes),
-        fallback_receiver=settings.fallback_receiver,
         detection=DetectSettings(
             false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
             holidays={day.date: day.name for day in settings.detection.holidays},
@@ -100,14 +96,6 @@ def _pool(pool: PoolSettings) -> Pool:
         gpu=pool.serving.gpu,
         tensor_parallel=pool.serving.tensor_parallel,
         receivers=pool.receivers or (),
-    )
-
-
-def _route(route: RouteSettings) -> Route:
-    return Route(
-        route.receivers,
-        route.parsed,
-        route.repeat_every,
     )
 
 

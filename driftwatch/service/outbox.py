@@ -64,22 +64,19 @@ class Outbox:
         self._running = False
         self._queues: dict[str, ReceiverQueue] = {}  # of every receiver that there was
         self._names: tuple[str, ...] = ()  # of those that there are
-        self._fallback: str | None = None
         self._workers: dict[str, _Worker] = {}
         self._clerk: _Worker | None = None
         self._trouble: dict[str, str] = {}  # thread → why the store did not serve
 
-    def adopt(self, senders: Mapping[str, Sender], fallback: str | None = None) -> None:
-        """Send to these receivers from now on; ``fallback``: name of who gets what is given up.
+    def adopt(self, senders: Mapping[str, Sender]) -> None:
+        """Send to these receivers from now on.
 
         What is on its way ends first: a receiver's queue is the same before and after, so that
         nothing is sent twice. What waits for a receiver that is gone is given up.
         """
         with self._changing:
-            self._fallback = fallback
             for name in self._queues.keys() | senders.keys():
-                queue = self._queue(name)
-                queue.sender, queue.fallback = senders.get(name), fallback
+                self._queue(name).sender = senders.get(name)
             self._names = tuple(senders)
             if self._running:
                 self._match_workers()
@@ -129,17 +126,11 @@ class Outbox:
 
         Raises StoreError: the database does not serve.
         """
-        attempts: list[Attempt] = []
-        while True:
-            with self._changing:
-                queues = [self._queue(name) for name in self._names]
-            queues += self._queues_of_nobody()
-            with ThreadPoolExecutor(max(1, len(queues))) as pool:
-                batch = [one for each in pool.map(self._drain, queues) for one in each]
-            attempts += batch
-            # what was given up is due at the fallback receiver now
-            if not any(one.result == "dead" for one in batch):
-                break
+        with self._changing:
+            queues = [self._queue(name) for name in self._names]
+        queues += self._queues_of_nobody()
+        with ThreadPoolExecutor(max(1, len(queues))) as pool:
+            attempts = [one for each in pool.map(self._drain, queues) for one in each]
         self._note_backlog()
         return attempts
 
@@ -153,10 +144,9 @@ class Outbox:
 
     def _queue(self, name: str) -> ReceiverQueue:
         if name not in self._queues:
-            queue = self._queues[name] = ReceiverQueue(
+            self._queues[name] = ReceiverQueue(
                 name, self._store, self._results, self._clock, self._may_send
             )
-            queue.fallback = self._fallback
         return self._queues[name]
 
     def _queues_of_nobody(self) -> list[ReceiverQueue]:
@@ -241,6 +231,3 @@ class Outbox:
         with self._changing:
             if self._clerk is not None:
                 self._clerk.woken.set()
-            if attempt.result == "dead":  # the fallback receiver is sent it now
-                for worker in self._workers.values():
-                    worker.woken.set()

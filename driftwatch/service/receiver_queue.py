@@ -116,7 +116,6 @@ class ReceiverQueue:
     Attributes:
         sender: the receiver's; None: the configuration has no such receiver any more, and what
             waits for it is given up.
-        fallback: name of the receiver that gets what is given up.
     """
 
     def __init__(
@@ -129,7 +128,6 @@ class ReceiverQueue:
     ) -> None:
         self.name, self._results, self._may_send = name, results, may_send
         self.sender: Sender | None = None
-        self.fallback: str | None = None
         self._store, self._clock = store, clock
         self._sending = threading.Lock()
         self._unwritten: AttemptResult | None = None
@@ -201,7 +199,7 @@ class ReceiverQueue:
         key = f"{delivery.subject}/{delivery.receiver}"
         attempts, since = delivery.attempts + 1, delivery.planned_at
         again = None if failure.permanent else next_attempt(attempts, at, key, wish, since)
-        return AttemptResult(delivery, at, failure.message, again, self.fallback)
+        return AttemptResult(delivery, at, failure.message, again)
 
     def _write(self, result: AttemptResult) -> Attempt:
         try:

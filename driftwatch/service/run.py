@@ -211,7 +211,7 @@ class Service:
 
     def _send_to(self, receivers: Sequence[Receiver]) -> None:
         senders = {receiver.name: receiver.sender for receiver in receivers}
-        self._outbox.adopt(senders, self._plan.fallback_receiver)
+        self._outbox.adopt(senders)
 
     def defer_reports(self) -> None:
         """Have the weekly reports made that are due; of several processes the one that leads."""

@@ -22,14 +22,13 @@ from driftwatch.errors import ConfigError, Problem, StoreError
 from driftwatch.settings.gone import note_gone
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
-from driftwatch.settings.problems import checked_receivers, checked_routes, without_secrets
+from driftwatch.settings.problems import checked_receivers, without_secrets
 from driftwatch.settings.receivers.event_table import handling
 from driftwatch.settings.receivers.receiver import ReceiverSettings
 from driftwatch.settings.report import GpuHourPrice, ReportSettings
-from driftwatch.settings.routes import RouteSettings
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.tasks import TaskSettings
-from driftwatch.settings.values import File, Name, Seconds, Url, below
+from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
 from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
 from driftwatch.yaml_positions import Entries, plain, read_yaml
@@ -72,12 +71,6 @@ class Settings(Part):
         description="budget of false episodes, holidays",
     )
     receivers: tuple[ReceiverSettings, ...] = Field((), description="who gets pages")
-    routes: tuple[RouteSettings, ...] = Field(
-        (), description="which incidents go to which receivers; the first that matches decides"
-    )
-    fallback_receiver: Name | None = Field(
-        None, description="receiver of pages and tickets that nothing else routes"
-    )
     rules: tuple[File, ...] = Field(
         (), description="rule files, folders or globs; without any the shipped ones"
     )
@@ -187,8 +180,6 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
             settings = Settings.model_validate(values, context=context)
         except ValidationError as error:
             note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
-        else:
-            checked_routes(file, root, settings.routes)
         note_gone(file, root)
     if settings is None or file.problems:
         ordered = sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))

@@ -10,7 +10,10 @@ _MUTED = (
     "silence pages with `driftwatch silence`; PagerDuty and Alertmanager know who is woken when"
 )
 
-_ESCALATED = "PagerDuty and Alertmanager escalate: give them the page"
+_ROUTED = (
+    "`receivers` of a rule and of a pool, and `severities` of a receiver, say who gets what; "
+    "PagerDuty and Alertmanager route further and escalate"
+)
 
 _DIGEST = "a receiver that is to get notices has `severities: [page, ticket, notice]`"
 
@@ -21,7 +24,8 @@ GONE: dict[str, str] = {
     "VictoriaMetrics and Mimir answer it too",
     "web.regions": "open each region's own web; GET /api/v1/targets gives its fleet as JSON",
     "time_intervals": _MUTED,
-    "routes.*.escalate": _ESCALATED,
+    "routes": _ROUTED,
+    "fallback_receiver": _ROUTED,
     "digest_hour": _DIGEST,
     "receivers.*.notices": _DIGEST,
     "pools.*.mute_time_intervals": _MUTED,

@@ -8,7 +8,6 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from driftwatch.knobs import KNOBS, refusal
-from driftwatch.settings.routes import each_once
 from driftwatch.settings.values import (
     Count,
     Day,
@@ -17,6 +16,7 @@ from driftwatch.settings.values import (
     Name,
     Number,
     Text,
+    each_once,
 )
 from driftwatch.yaml_models import Part
 
@@ -111,7 +111,7 @@ class PoolSettings(Part):
     receivers: tuple[Name, ...] | None = Field(
         None,
         min_length=1,
-        description="names of the receivers that get its pages, where no rule and no route decides",
+        description="names of the receivers that get its pages, where no rule decides",
     )
 
     @field_validator("receivers")

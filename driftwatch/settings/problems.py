@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from driftwatch.errors import Problem
-from driftwatch.settings.routes import RouteSettings, never_reached
-from driftwatch.yaml_models import near, node_at, place_of
+from driftwatch.yaml_models import near, node_at
 from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
 # Keys whose values may be secret, and anything that looks like a URL. A count of tokens is none,
@@ -36,33 +35,13 @@ def checked_receivers(file: YamlFile, root: Entries) -> None:
 
 def _wanted(root: Entries) -> Iterator[Node | None]:
     """The nodes that are names of receivers."""
-    yield node_at(root, ("fallback_receiver",))
     yield from _items(node_at(root, ("report", "receivers")))
     for pool in _items(node_at(root, ("pools",))):
         yield from _items(node_at(pool, ("receivers",)))
-    for route in _items(node_at(root, ("routes",))):
-        yield from _items(node_at(route, ("receivers",)))
 
 
 def _items(node: Node | None) -> Sequence[Node]:
     return node.items if isinstance(node, Items) else ()
-
-
-def checked_routes(file: YamlFile, root: Entries, routes: Sequence[RouteSettings]) -> None:
-    """Note every route that no incident reaches; once where one takes everything before the end."""
-    unreached = never_reached(routes)
-    for position, taker in unreached.items():
-        if routes[taker].matchers:
-            line = place_of(root, ("routes", taker)).line
-            message = f"no incident reaches this route: route {taker + 1} in line {line} takes them"
-            file.add(place_of(root, ("routes", position)), "unreachable-route", message)
-    first = next((at for at, route in enumerate(routes) if not route.matchers), len(routes))
-    after = len(routes) - first - 1
-    if after > 0:
-        words = f"{after} route" + ("s" if after > 1 else "")
-        message = f"this route takes every incident: none reaches the {words} after it"
-        place = place_of(root, ("routes", first))
-        file.add(place, "unreachable-route", message, "put it last, or give it matchers")
 
 
 def without_secrets(problem: Problem) -> Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from driftwatch.errors import ConfigError, Problem
-from driftwatch.yaml_models import Duration
+from driftwatch.yaml_models import Duration, fault
 
 SECRET = "<secret>"  # noqa: S105 - what is printed instead of one
 
@@ -89,6 +89,13 @@ Text = Annotated[str, Field(pattern=r"^\S(.*\S)?$", max_length=200)]
 Labels = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Number = Annotated[float, Field(gt=0, strict=True)]
+
+
+def each_once(names: Sequence[str]) -> None:
+    """Refuse a list in which a name stands twice."""
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise fault("duplicate", f"{name} is named twice", inner=(position,))
 
 
 def one_of(part: BaseModel, *names: str, required: bool = True) -> None:

@@ -146,9 +146,8 @@ class Deliveries(Database):
     def write_results(self, results: Sequence[AttemptResult]) -> list[bool]:
         """Note what became of attempts, in one transaction; False where that was known before.
 
-        What is given up goes to the result's fallback receiver, unless it is sent that anyway. With
-        a firing page that is given up goes what waited for it: its receiver never heard of that
-        incident.
+        With a firing page that is given up goes what waited for it: its receiver never heard of
+        that incident.
         """
         with self._writing() as connection:
             return [_write_result(connection, one) for one in results]
@@ -315,29 +314,12 @@ def _write_result(connection: Connection, result: AttemptResult) -> bool:
     done = connection.execute(FAILED, attempt).rowcount == 1
     if not (done and is_dead):
         return done
-    given_up = [delivery]
     if delivery.event == "firing" and delivery.number == 0:
-        given_up += _withdraw_waiting(connection, delivery)
-    fallback = result.fallback
-    if fallback not in (None, delivery.receiver):
-        write_deliveries(
-            connection, [to_fallback(one, fallback, result.error, at) for one in given_up]
-        )
+        _withdraw_waiting(connection, delivery)
     return True
 
 
-def to_fallback(given_up: Delivery, receiver: str, error: str, at: datetime) -> PlannedDelivery:
-    """The same message to the fallback receiver; it says for whom it was and why it failed."""
-    why = {"receiver": given_up.receiver, "reason": error}
-    payload = {**(given_up.payload or {}), "undelivered_to": why}
-    return PlannedDelivery(
-        *(given_up.subject, given_up.event, receiver, "fallback", payload, at),
-        kind=given_up.kind,
-        number=given_up.number,
-    )
-
-
-def _withdraw_waiting(connection: Connection, firing: Delivery) -> list[Delivery]:
+def _withdraw_waiting(connection: Connection, firing: Delivery) -> None:
     """Withdraw what waits for a firing page that was given up."""
     query = DELIVERIES.where(
         deliveries.c.incident_id == firing.incident_id,
@@ -347,7 +329,6 @@ def _withdraw_waiting(connection: Connection, firing: Delivery) -> list[Delivery
     rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
     waiting = [_delivery(row) for row in rows]
     withdraw(connection, [one.id for one in waiting], NEVER_TAKEN)
-    return waiting
 
 
 def _write_conversation(

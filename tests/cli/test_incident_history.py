@@ -1,4 +1,4 @@
-"""What a person reads of acknowledgements, repeats, escalations and silences."""
+"""What a person reads of acknowledgements, repeats and silences."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Source
-from driftwatch.incidents.routing import Route
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.configuration import plan_of_rules
@@ -191,7 +190,6 @@ class Story:
     minute: float = 0.0
     ahead: float = 0.0  # minutes by which its clock is ahead of Prometheus's
     hooks: Sequence[str] = ("oncall",)  # receivers, each a path of the inbox
-    routes: tuple[Route, ...] = ()
     may_send: Callable[[], bool] = lambda: True
     pools: tuple[Pool, ...] = (Pool("chat"),)
 
@@ -205,7 +203,7 @@ class Story:
         path = self.folder / "queues.yaml"
         path.write_text(self.rules, encoding="utf-8")
         plan = plan_of_rules([path, COVERAGE])
-        return replace(plan, pools=self.pools, routes=self.routes)
+        return replace(plan, pools=self.pools)
 
     def started(self) -> Service:
         """A process on the same database."""

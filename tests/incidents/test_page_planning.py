@@ -17,8 +17,8 @@ from driftwatch.model import Incident, Transition
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 RECEIVERS: tuple[Subscription, ...] = (
-    Subscription("oncall", ("page",), "off"),
-    Subscription("log", ("page", "ticket", "notice"), "each"),
+    Subscription("oncall", ("page",)),
+    Subscription("log", ("page", "ticket", "notice")),
 )
 
 

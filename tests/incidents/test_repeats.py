@@ -33,7 +33,7 @@ def test_a_receiver_that_is_down_gathers_one_page_at_most() -> None:
 
 @pytest.mark.parametrize("severity", ["ticket", "notice"])
 def test_only_pages_are_repeated_by_default(severity: str) -> None:
-    pager = Pager(Routes((Subscription("desk", ("page", "ticket"), "each"),)))
+    pager = Pager(Routes((Subscription("desk", ("page", "ticket", "notice")),)))
     assert len(pager.fire(severity=severity).deliveries) == 1  # type: ignore[arg-type]
     assert pager.tick(100).deliveries == ()
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 from page_cases import CASES
 
 from driftwatch.notify.page_values import public
@@ -35,14 +33,6 @@ def test_a_narrow_terminal_and_one_of_ascii(name: str, golden: Golden) -> None:
     page = CASES[name].page()
     golden(f"notify/{name}.narrow.txt", render(page, width=48) + "\n")
     golden(f"notify/{name}.ascii.txt", render(page, ascii=True) + "\n")
-
-
-def test_a_page_at_the_fallback_receiver(golden: Golden) -> None:
-    reason = "oncall answered 404: no_service"
-    page = CASES["budget"].page() | {"undelivered_to": {"receiver": "oncall", "reason": reason}}
-    schema = Path(__file__).parents[2] / "docs" / "page.schema.json"
-    Draft202012Validator(json.loads(schema.read_text("utf-8"))).validate(public(page))
-    golden("notify/budget.fallback.txt", render(page) + "\n")
 
 
 def _json(value: object) -> str:

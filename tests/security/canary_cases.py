@@ -109,7 +109,6 @@ def configuration(one: Canaries, url: str, relay: int, rest: dict[str, Any]) -> 
         "web": one.of("web.token_file"),
         "interval": "1s",
         "receivers": [{"name": name, **kind} for name, kind in receivers.items()],
-        "fallback_receiver": "hook",
         **rest,
     }  # fmt: skip
 

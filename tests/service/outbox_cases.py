@@ -99,12 +99,10 @@ def refusing(
     return answer
 
 
-def outbox_of(
-    store: Store, clock: ManualClock, fallback: str | None = None, **desks: Desk
-) -> tuple[Outbox, OwnMetrics]:
+def outbox_of(store: Store, clock: ManualClock, **desks: Desk) -> tuple[Outbox, OwnMetrics]:
     metrics = OwnMetrics(clock.now)
     outbox = Outbox(store, clock, metrics.deliveries)
-    outbox.adopt(desks, fallback)
+    outbox.adopt(desks)
     return outbox, metrics
 
 

@@ -17,7 +17,6 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.incidents.routing import Route
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.webhook import WebhookSender
@@ -213,7 +212,6 @@ def service_of(
     fleet: FrameSource, plan: Plan, clock: ManualClock, hook: str
 ) -> Callable[..., Service]:
     """Makes a service of the fleet, that pages to one webhook."""
-    plan = replace(plan, routes=(Route(("oncall",), (), 0.0, ()),))
 
     def make(store: Store, **more: Any) -> Service:
         receiver = Receiver("oncall", ("page", "ticket"), WebhookSender("oncall", hook))

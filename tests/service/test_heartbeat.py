@@ -163,7 +163,7 @@ def test_an_incident_that_no_receiver_has_taken_withholds_it(
     with Store.open(tmp_path / "d.db") as store:
         planned = [
             PlannedDelivery(incident.id, "firing", name, "first", page, since)
-            for name in ("oncall", "fallback")
+            for name in ("oncall", "team")
         ]
         happened = [Transition(incident, "firing", since)]
         store.commit_tick(TickRecord(since, START, [incident], happened, deliveries=planned))

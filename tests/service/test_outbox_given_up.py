@@ -1,4 +1,4 @@
-"""What a receiver never took: dead letters, the fallback receiver, pages that are over."""
+"""What a receiver never took: dead letters, pages that are over."""
 
 from __future__ import annotations
 
@@ -31,27 +31,13 @@ def statuses(store: Store, number: int) -> list[tuple[str, str, str]]:
     return [(d.receiver, d.event, d.status) for d in store.deliveries(f"{number:012x}")]
 
 
-def test_what_is_given_up_goes_to_the_fallback_receiver_once(
-    store: Store, clock: ManualClock
-) -> None:
-    desk, hall = Desk(GONE), Desk()
-    outbox, metrics = outbox_of(store, clock, "hall", desk=desk, hall=hall)
+def test_what_is_given_up_is_heard_by_nobody(store: Store, clock: ManualClock) -> None:
+    outbox, metrics = outbox_of(store, clock, desk=Desk(GONE))
     commit(store, planned(1))
-    assert [(a.receiver, a.result) for a in outbox.deliver_once()] == [
-        ("desk", "dead"),
-        ("hall", "sent"),
-    ]
-    (message,) = hall.messages
-    assert message.reason == "fallback"
-    assert message.payload["undelivered_to"] == {
-        "receiver": "desk",
-        "reason": "desk answered 404: no_service",
-    }
-    assert message.idempotency_key == desk.messages[0].idempotency_key
+    assert [(a.receiver, a.result) for a in outbox.deliver_once()] == [("desk", "dead")]
     assert outbox.deliver_once() == []
-    assert statuses(store, 1) == [("desk", "firing", "dead"), ("hall", "firing", "sent")]
-    # the fallback receiver is told how it ends, and who never heard of it is not
-    assert store.notified() == {(f"{1:012x}", "hall")}
+    assert statuses(store, 1) == [("desk", "firing", "dead")]
+    assert store.notified() == set()
     assert value(metrics, "driftwatch_deliveries_total", receiver="desk", result="dead") == 1
 
 
@@ -68,59 +54,20 @@ def test_a_dead_letter_counts_for_a_day(store: Store, clock: ManualClock) -> Non
     assert statuses(store, 1) == [("desk", "firing", "dead")]
 
 
-def test_it_ends_at_the_fallback_receiver(store: Store, clock: ManualClock) -> None:
-    desk, hall = Desk(GONE), Desk(refusing("hall answered 410", permanent=True))
-    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=hall)
-    commit(store, planned(1), planned(2, "firing", "hall"))
-    assert [a.result for a in outbox.deliver_once()] == ["dead", "dead", "dead"]
-    assert statuses(store, 1) == [("desk", "firing", "dead"), ("hall", "firing", "dead")]
-    assert statuses(store, 2) == [("hall", "firing", "dead")]
-    # another fallback receiver, from a reload: it gets what is given up from now on
-    outbox.adopt({"desk": desk, "porch": Desk()}, "porch")
-    assert outbox.deliver_once() == []
-
-
-def test_what_waits_for_a_fallback_receiver_that_is_renamed_goes_to_the_new_one(
-    store: Store, clock: ManualClock
-) -> None:
-    desk, porch = Desk(GONE), Desk()
-    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=Desk(refusing("hall: 503")))
-    commit(store, planned(1))
-    assert [a.result for a in outbox.deliver_once()] == ["dead", "retried"]
-    outbox.adopt({"desk": desk, "porch": porch}, "porch")
-    clock.advance(timedelta(minutes=1))
-    outbox.deliver_once()
-    assert [m.subject for m in porch.messages] == [f"{1:012x}"]
-    assert statuses(store, 1)[1:] == [("hall", "firing", "dead"), ("porch", "firing", "sent")]
-
-
-def test_who_is_sent_it_anyway_is_not_sent_it_again(store: Store, clock: ManualClock) -> None:
-    hall = Desk()
-    outbox, _ = outbox_of(store, clock, "hall", desk=Desk(GONE), hall=hall)
-    commit(store, planned(1), planned(1, "firing", "hall"))
-    outbox.deliver_once()
-    assert [m.reason for m in hall.messages] == ["first"]
-
-
 def test_a_receiver_that_is_gone_from_the_configuration(store: Store, clock: ManualClock) -> None:
-    hall = Desk()
-    outbox, _ = outbox_of(store, clock, "hall", hall=hall)
+    outbox, _ = outbox_of(store, clock)
     commit(store, planned(1))
-    assert [(a.receiver, a.result) for a in outbox.deliver_once()] == [
-        ("desk", "dead"),
-        ("hall", "sent"),
-    ]
-    why = "the configuration has no receiver 'desk' any more"
-    assert hall.messages[0].payload["undelivered_to"] == {"receiver": "desk", "reason": why}
+    assert [(a.receiver, a.result) for a in outbox.deliver_once()] == [("desk", "dead")]
+    (row,) = store.deliveries(f"{1:012x}")
+    assert row.last_error == "the configuration has no receiver 'desk' any more"
 
 
 def test_after_an_hour_of_trying_it_is_given_up(store: Store, clock: ManualClock) -> None:
-    desk, hall = Desk(refusing("desk: timed out: no answer")), Desk()
-    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=hall)
+    desk = Desk(refusing("desk: timed out: no answer"))
+    outbox, _ = outbox_of(store, clock, desk=desk)
     commit(store, planned(1))
     for _ in range(2000):
-        outbox.deliver_once()
-        if hall.taken:
+        if [a.result for a in outbox.deliver_once()] == ["dead"]:
             break
         clock.advance(timedelta(seconds=5))
     assert timedelta(minutes=50) < clock.now() - NOW < timedelta(minutes=90)
@@ -128,20 +75,17 @@ def test_after_an_hour_of_trying_it_is_given_up(store: Store, clock: ManualClock
 
 
 def test_with_the_page_goes_what_waited_for_it(store: Store, clock: ManualClock) -> None:
-    desk, hall = Desk(refusing("503")), Desk()
-    outbox, _ = outbox_of(store, clock, "hall", desk=desk, hall=hall)
+    desk = Desk(refusing("503"))
+    outbox, _ = outbox_of(store, clock, desk=desk)
     commit(store, planned(1))
     outbox.deliver_once()
     commit(store, planned(1, "advised"))
     desk.answer = GONE
     clock.advance(timedelta(minutes=1))
     outbox.deliver_once()
-    assert hall.taken == [("Rule1", "firing"), ("Rule1", "advised")]
     assert statuses(store, 1) == [
         ("desk", "firing", "dead"),
         ("desk", "advised", "withdrawn"),
-        ("hall", "firing", "sent"),
-        ("hall", "advised", "sent"),
     ]
 
 

@@ -51,10 +51,10 @@ class Hanging(Desk):
 class Running:
     """An outbox in threads, and its metrics."""
 
-    def __init__(self, store: Store, fallback: str | None = None, **desks: Desk) -> None:
+    def __init__(self, store: Store, **desks: Desk) -> None:
         self.metrics = OwnMetrics()
         self.outbox = Outbox(store, SystemClock(), self.metrics.deliveries)
-        self.outbox.adopt(desks, fallback)
+        self.outbox.adopt(desks)
 
     def __enter__(self) -> Running:
         self.outbox.start()
@@ -97,16 +97,6 @@ def test_new_pages_wake_the_threads(store: Store) -> None:
         commit(store, planned(1))
         running.outbox.wake()
         assert until(lambda: len(desk.taken) == 1) < AT_ONCE
-
-
-def test_what_is_given_up_is_at_the_fallback_receiver_at_once(store: Store) -> None:
-    desk, hall = Desk(refusing("404", permanent=True)), Desk()
-    with Running(store, "hall", desk=desk, hall=hall) as running:
-        until(lambda: running.pending("hall") == 0)
-        time.sleep(0.3)
-        commit(store, planned(1))
-        running.outbox.wake()
-        assert until(lambda: len(hall.taken) == 1) < AT_ONCE
 
 
 def test_a_stop_waits_so_long_and_no_longer(store: Store) -> None:

@@ -71,13 +71,6 @@ def test_a_renamed_one_is_sent_the_page_and_the_resolve(edited: Edited, hook: Ho
     assert hook.taken() == ["firing", "resolved"]
 
 
-def test_what_waited_for_one_that_is_gone_goes_to_the_fallback_once(
-    edited: Edited, hook: Hook
-) -> None:
-    reload(edited, hook.config("desk", more="fallback_receiver: desk\n"))
-    assert hook.taken() == ["firing"]
-
-
 def test_the_last_one_gone_is_visible(edited: Edited, hook: Hook) -> None:
     reload(edited, CONFIG.format(receivers=""))
     assert hook.taken() == []

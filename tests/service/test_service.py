@@ -60,7 +60,7 @@ def server(
 
 def _service(server: ReplayedExposition, store: Store, clock: ManualClock, inbox: Inbox) -> Service:
     source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
-    receivers = [Receiver("inbox", ("page", "ticket", "notice"), inbox, "each")]
+    receivers = [Receiver("inbox", ("page", "ticket", "notice"), inbox)]
     return Service([source], PLAN, store, receivers, clock)
 
 

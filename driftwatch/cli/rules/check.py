@@ -54,7 +54,6 @@ def command(
     from driftwatch.cli.database import config_here
     from driftwatch.errors import ConfigError
     from driftwatch.rulebook.lint import check_rulebook
-    from driftwatch.rulebook.route_names import unknown_in_routes
     from driftwatch.settings import load_settings
 
     manifests = check_manifests(files, arguments)
@@ -74,10 +73,7 @@ def command(
                 raise  # else the files are checked without it, and the names are named below
     paths = manifests.rule_files or (settings.rules if settings is not None else ())
     checked = check_rulebook(paths, configured=settings)
-    of_routes: Sequence[Problem] = ()
-    if settings is not None and chosen is not None and not files:
-        of_routes = unknown_in_routes(settings, chosen, checked.book.rules)
-    problems = [*manifests.problems, *of_routes, *checked.problems]
+    problems = [*manifests.problems, *checked.problems]
     names = [*manifests.files, *checked.files]
     print_problems(problems, names, checked.rules, form, command_lines=lines)
     if checked.unchecked:
