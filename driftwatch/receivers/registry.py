@@ -16,7 +16,7 @@ from driftwatch.notify.page_values import Page
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.sender import Conversation, Message, Sender
 from driftwatch.settings import ReceiverSettings
-from driftwatch.settings.receivers.event_table import handling, row_of
+from driftwatch.settings.receivers.taken_events import takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,14 @@ class FreshSender:
 
     name: str  # receiver name
     make: Callable[[], Sender] = field(repr=False)  # reads the secrets and makes the sender
-    form: str  # row in the table of what receivers do with each event
+    form: str  # its kind, and which of its forms
 
     def send(self, message: Message) -> Conversation | None:
         """Deliver the message, unless a receiver of its form ignores it.
 
         Raises DeliveryError: it was not taken, or a secret cannot be read just now.
         """
-        row = row_of(message.event, message.number, message.reason, message.payload)
-        if handling(self.form, row) == "ignores":
+        if not takes(self.form, message.event, message.number):
             return None
         return self._sender().send(message)
 

@@ -13,7 +13,7 @@ from driftwatch.model import Incident, Transition
 from driftwatch.notify.occasion import payload_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.receivers import Receiver, without_ignored
-from driftwatch.settings.receivers.event_table import BY_LABELS
+from driftwatch.settings.receivers.taken_events import BY_LABELS
 from driftwatch.store.store import Store, TickRecord
 
 

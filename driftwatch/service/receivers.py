@@ -13,8 +13,8 @@ from driftwatch.notify.change import ServerChange, change_documents
 from driftwatch.receivers.registry import FreshSender, build_senders
 from driftwatch.receivers.sender import Sender
 from driftwatch.settings import ReceiverSettings, Settings
-from driftwatch.settings.receivers.event_table import handling, row_of
 from driftwatch.settings.receivers.slack import SlackReceiver
+from driftwatch.settings.receivers.taken_events import takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Receiver:
     sender: Sender
     reposts: Reposts | None = None  # None: it is posted a page once
     changes: bool = False  # whether it is sent changes of settings and releases
-    form: str = "stdout"  # its row in the table of what receivers do with each event
+    form: str = "stdout"  # its kind, and which of its forms
     slack: SlackReceiver | None = None  # of Slack: its buttons
 
     @property
@@ -98,11 +98,5 @@ def without_ignored(
     """What is planned, without what its receiver would ignore: the outbox holds what is sent."""
     forms = {one.name: one.form for one in receivers}
     return [
-        one
-        for one in planned
-        if handling(
-            forms.get(one.receiver, "stdout"),
-            row_of(one.event, one.number, one.reason, one.payload),
-        )
-        != "ignores"
+        one for one in planned if takes(forms.get(one.receiver, "stdout"), one.event, one.number)
     ]

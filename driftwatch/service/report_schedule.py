@@ -24,7 +24,7 @@ from driftwatch.report.material import Price
 from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.service.report_material import gather
 from driftwatch.settings import Settings
-from driftwatch.settings.receivers.event_table import handling
+from driftwatch.settings.receivers.taken_events import takes
 from driftwatch.store.store import Store
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -64,8 +64,7 @@ def schedule_of(settings: Settings) -> Schedule | None:
         receivers=tuple(
             one.name
             for one in settings.receivers
-            if handling(one.form, "report") != "ignores"
-            and (not report.receivers or one.name in report.receivers)
+            if takes(one.form, "report") and (not report.receivers or one.name in report.receivers)
         ),
         directory=report.directory,
         price=None if price is None else Price(price.amount, price.currency),

@@ -23,8 +23,8 @@ from driftwatch.settings.gone import note_gone
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
 from driftwatch.settings.problems import checked_receivers, without_secrets
-from driftwatch.settings.receivers.event_table import handling
 from driftwatch.settings.receivers.receiver import ReceiverSettings
+from driftwatch.settings.receivers.taken_events import takes
 from driftwatch.settings.report import GpuHourPrice, ReportSettings
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.tasks import TaskSettings
@@ -131,7 +131,7 @@ class Settings(Part):
     def _check_report(self) -> Self:
         forms = {one.name: one.form for one in self.receivers}
         for position, name in enumerate(() if self.report is None else self.report.receivers):
-            if name in forms and handling(forms[name], "report") == "ignores":
+            if name in forms and not takes(forms[name], "report"):
                 message = f"{name} takes no reports: it is of the kind {forms[name]}"
                 inner = ("report", "receivers", position)
                 raise fault("not-allowed", message, "leave it out", inner=inner)

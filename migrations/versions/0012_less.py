@@ -24,6 +24,11 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.drop_column("incidents", "muted_by")
+    op.drop_column("incidents", "acknowledged_until")
+    op.drop_column("actions", "until")
+    op.execute("DELETE FROM deliveries WHERE kind = 'digest'")
+    op.execute("DELETE FROM memory WHERE name = 'digest'")
     if op.get_bind().dialect.name == "postgresql":
         for table in ("scrape_batches", "gpu_batches", "minute_batches"):
             _without_partitions(table)

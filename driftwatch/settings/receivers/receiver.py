@@ -11,10 +11,10 @@ from driftwatch.model import Severity
 from driftwatch.settings.receivers.alertmanager import AlertmanagerReceiver
 from driftwatch.settings.receivers.apprise import AppriseReceiver
 from driftwatch.settings.receivers.email import EmailReceiver
-from driftwatch.settings.receivers.event_table import PAGES_ONLY, handling
 from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
 from driftwatch.settings.receivers.slack import SlackReceiver
 from driftwatch.settings.receivers.stdout import StdoutReceiver
+from driftwatch.settings.receivers.taken_events import PAGES_ONLY, takes
 from driftwatch.settings.receivers.webhook import WebhookReceiver
 from driftwatch.settings.values import Name, one_of
 from driftwatch.yaml_models import Part, fault
@@ -54,7 +54,7 @@ class ReceiverSettings(Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         one_of(self, *KINDS)
-        if self.changes and handling(self.form, "change") == "ignores":
+        if self.changes and not takes(self.form, "change"):
             message = f"{self.kind} takes no changes"
             raise fault("not-allowed", message, "leave it out", inner=("changes",))
         return self
@@ -66,7 +66,7 @@ class ReceiverSettings(Part):
 
     @property
     def form(self) -> str:
-        """Its row in the table of what a receiver does with each event."""
+        """Its kind; of an app or a webhook in another format with that."""
         is_other = self.webhook is not None and self.webhook.format == "alertmanager"
         if self.slack is not None and self.slack.is_app:
             return "slack, app"

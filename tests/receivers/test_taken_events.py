@@ -1,0 +1,94 @@
+"""What receivers that know alerts alone ignore, and `notify test`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from page_cases import CAP
+from receiver_cases import acknowledged, ending, message, planned, repeat, report
+
+from driftwatch.cli.main import cli
+from driftwatch.receivers.registry import build_senders
+from driftwatch.receivers.sender import Message
+from driftwatch.settings import ReceiverSettings
+from driftwatch.testing.alertmanager import NotificationServer
+from driftwatch.testing.pagerduty_server import ROUTING_KEY, PagerdutyServer
+
+PAGE = CAP.page()
+MESSAGES: dict[str, Message] = {
+    "firing": message(PAGE),
+    "repeat": repeat(PAGE),
+    "advised": planned("advised", PAGE | {"event": "advised"}, "advised"),
+    "acknowledged": acknowledged(PAGE),
+    "resolved": message(CAP.resolved()),
+    "report": Message("report", "2026-W47", "report", 0, "scheduled", report()),
+    "ending": ending(),
+}
+
+
+@pytest.fixture
+def pagerduty() -> Iterator[PagerdutyServer]:
+    with PagerdutyServer() as server:
+        yield server
+
+
+def _settings(pagerduty: PagerdutyServer) -> dict[str, Any]:
+    key = {"routing_key": ROUTING_KEY, "url": pagerduty.address}
+    return {"name": "one", "pagerduty": key}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ignored"),
+    [
+        ("alertmanager", {"repeat", "report", "ending"}),
+        ("webhook, format alertmanager", {"acknowledged", "report", "ending"}),
+        ("webhook", set()),
+    ],
+)
+def test_what_is_ignored_is_not_sent(kind: str, ignored: set[str]) -> None:
+    sent = set()
+    for name, one in MESSAGES.items():
+        with NotificationServer() as server:
+            of = {
+                "alertmanager": {"alertmanager": {"urls": [server.address]}},
+                "webhook": {"webhook": {"url": server.address}},
+            }.get(kind, {"webhook": {"url": server.address, "format": "alertmanager"}})
+            settings = ReceiverSettings.model_validate({"name": "one", **of})
+            assert settings.form == kind
+            build_senders([settings])["one"].send(one)
+            sent |= {name} if server.requests else set()
+    assert sent == MESSAGES.keys() - ignored
+
+
+def test_pagerduty_gets_no_report_and_no_end_of_a_silence(pagerduty: PagerdutyServer) -> None:
+    sender = build_senders([ReceiverSettings.model_validate(_settings(pagerduty))])["one"]
+    for name in ("report", "ending"):
+        sender.send(MESSAGES[name])
+    assert pagerduty.requests == []
+    sender.send(MESSAGES["acknowledged"])
+    assert len(pagerduty.requests) == 1
+
+
+@pytest.mark.parametrize("resolve", [False, True])
+def test_notify_test(
+    pagerduty: PagerdutyServer,
+    tmp_path: Path,
+    resolve: bool,
+    golden: Callable[[str, str], None],
+) -> None:
+    """Without its resolve PagerDuty keeps it open."""
+    file = tmp_path / "driftwatch.yaml"
+    file.write_text(json.dumps({"receivers": [_settings(pagerduty)]}), encoding="utf-8")
+    words = ["notify", "test", "one", "-c", str(file), *["--resolve"] * resolve]
+    done = CliRunner().invoke(cli, words, standalone_mode=False)
+    assert done.return_value == 0, done.output
+    assert len(pagerduty.requests) == 1 + resolve
+    if resolve:
+        assert done.stdout == "delivered: one took the test page and its resolve\n"
+    else:
+        golden("receivers/notify-test-pagerduty.txt", done.output)
