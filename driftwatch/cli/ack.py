@@ -1,4 +1,4 @@
-"""``driftwatch ack``: somebody takes an incident."""
+"""``driftwatch ack``: somebody takes an incident, or gives it back."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 @click.argument("incident_id", metavar="ID")
 @click.option("--comment", metavar="TEXT", default="", help="Why; every receiver gets it.")
 @click.option("--by", metavar="NAME", help="Who takes it; default: this user.")
+@click.option("--undo", is_flag=True, help="Give it back: repeats begin anew.")
 @json_option
 @history_options("db", "config")
 def command(
     incident_id: str,
     comment: str,
     by: str | None,
+    undo: bool,
     as_json: bool,
     history: History,
 ) -> None:
@@ -41,21 +43,22 @@ def command(
     now = SystemClock().now()
     name, comment = person(by), written(comment.strip(), "--comment")
     with history.store() as store:
-        incident, is_new, _ = store.acknowledge(incident_id, name, now, comment=comment)
-        names = reached(store, incident)
+        act = store.unacknowledge if undo else store.acknowledge
+        incident, is_new, _ = act(incident_id, name, now, comment=comment)
+        names = _reached(store, incident)
     if as_json:
         print_json({"schema_version": 1, "incident": as_data(incident)})
         return
-    at, today = incident.acknowledged_at or now, now.date()
+    at = moment(incident.acknowledged_at or now, now.date())
     words = "acked" if is_new else "was already acked"
-    print_wrapped(
-        f"{incident.id} {words} by {incident.acknowledged_by} at {moment(at, today)}, "
-        "until it resolves: "
-        f"{incident.alert} {target_text(incident.target)}" + (who_hears(names) if is_new else "")
-    )
+    done = f"{words} by {incident.acknowledged_by} at {at}, until it resolves"
+    if undo:
+        done = f"given back by {name}"
+    text = f"{incident.id} {done}: {incident.alert} {target_text(incident.target)}"
+    print_wrapped(text + (_who_hears(names) if is_new else ""))
 
 
-def reached(store: Store, incident: Incident) -> list[str]:
+def _reached(store: Store, incident: Incident) -> list[str]:
     """The receivers that got its page, or are about to."""
     from driftwatch.incidents.outbox_history import OutboxHistory
 
@@ -63,6 +66,6 @@ def reached(store: Store, incident: Incident) -> list[str]:
     return OutboxHistory(records).receivers_of(incident.id)
 
 
-def who_hears(names: list[str]) -> str:
+def _who_hears(names: list[str]) -> str:
     """Whom the running service tells."""
     return f"; driftwatch tells {', '.join(names)}" if names else "; no receiver has its page"

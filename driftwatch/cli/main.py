@@ -40,12 +40,11 @@ VERBS: dict[str, str] = {
     "verify": "Did a change work? Matched traffic before and after it.",
     "incidents": "List incidents.",
     "ack": "Acknowledge an incident.",
-    "unack": "Give an incident back.",
     "mark": "Mark a page as useful or not.",
     "silence": "Silence pages that match, until a time.",
     "check": "Check configuration and rules; every problem at once.",
     "rules": "Check, test, backtest, explain and export rules.",
-    "notify": "Who gets which pages; a marked test page to a receiver.",
+    "notify": "Send a marked test page to a receiver.",
     "shards": "Which process watches which pools, and how far it is.",
     "db": "Bring the database to this version.",
 }

@@ -15,7 +15,7 @@ from driftwatch.errors import DeliveryError, UsageError
 
 @click.group("notify")
 def command() -> None:
-    """A marked test page to a receiver."""
+    """Send a marked test page to a receiver."""
 
 
 @command.command("test")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,10 @@ from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Duration, Time
-from driftwatch.cli.output import print_json, print_wrapped
-from driftwatch.cli.silence_screens import print_list, print_preview, unknown_alerts, unknown_labels
+from driftwatch.cli.output import lines, print_json, print_wrapped
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
-from driftwatch.notify.numbers import clean, moment, plural
+from driftwatch.notify.numbers import clean, moment, plural, utc_text
 from driftwatch.notify.occasion import silence_json
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from driftwatch.store import Store
 
 LONGEST = timedelta(days=366)
+HEADER = ("ID", "STARTS UTC", "UNTIL UTC", "BY", "MATCHERS", "COMMENT")
 
 
 @click.command()
@@ -32,7 +33,6 @@ LONGEST = timedelta(days=366)
     "--for", "length", type=Duration(), help="How long: 2h, 1d12h; required with MATCHER, --extend."
 )
 @click.option("--start", type=Time(), help="When it begins: 2026-11-24T02:00Z; default: now.")
-@click.option("--preview", is_flag=True, help="Print what it would hold back; write nothing.")
 @click.option("--by", metavar="NAME", help="Who silences; default: this user.")
 @click.option("--comment", metavar="TEXT", default="", help="Why.")
 @click.option("--list", "listing", is_flag=True, help="List silences, scheduled ones as well.")
@@ -44,7 +44,6 @@ def command(
     matchers: tuple[str, ...],
     length: timedelta | None,
     start: datetime | None,
-    preview: bool,
     by: str | None,
     comment: str,
     listing: bool,
@@ -69,11 +68,11 @@ def command(
         )
     if length is not None and not matchers and extend is None:
         raise UsageError("--for belongs to matchers or --extend")
-    if (start is not None or preview) and not matchers:
-        raise UsageError("--start and --preview belong to matchers")
+    if start is not None and not matchers:
+        raise UsageError("--start belongs to matchers")
     if listing:
         with history.store() as store:
-            print_list([one for one in store.silences() if now < one.ends_at], now, as_json)
+            _print_list([one for one in store.silences() if now < one.ends_at], now, as_json)
         return
     if expire is not None:
         with history.store() as store:
@@ -83,8 +82,6 @@ def command(
                 store.note_action("end silence", name, now, subject=silence.id, comment=why)
         _print(silence, f"silence {silence.id} ended", as_json)
         return
-    if preview and length is None:
-        length = timedelta(hours=1)
     if length is None:
         raise UsageError("how long? give --for, e.g. --for 2h")
     if length > LONGEST:
@@ -100,18 +97,11 @@ def command(
         return
     parsed = _parsed(matchers)
     with history.store() as store:
-        if preview:
-            print_preview(store, parsed, now, as_json)
-            return
         silence = _added(store, parsed, start, length, by, comment, now)
         words = _words(store, silence, now)
-        unknown = unknown_labels(store, silence.matchers)
-        unknown_names = unknown_alerts(store, silence.matchers, history)
-    for name, close in unknown:
-        hint = f"; did you mean {close}?" if close else ""
-        click.echo(f"warning: no target here has a label {name}{hint}", err=True)
-    for name, hint in unknown_names:
-        click.echo(f"warning: no rule has the alert {clean(name)}; {hint}", err=True)
+        warnings = [*_unknown_labels(store, silence), *_unknown_alerts(store, silence, history)]
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
     _print(silence, words, as_json)
 
 
@@ -155,6 +145,59 @@ def _words(store: Store, silence: Silence, now: datetime) -> str:
         f"silence {silence.id}{since} until {moment(silence.until, today)}: {condition}; "
         f"matches {matched} now"
     )
+
+
+def _unknown_labels(store: Store, silence: Silence) -> Iterator[str]:
+    """Label names that no incident carries, each with a close one that some do."""
+    from driftwatch.incidents.silence import unknown_label_names
+
+    incidents = store.incidents(limit=1000, pages=False)
+    for name, close in unknown_label_names(incidents, silence.matchers):
+        hint = f"; did you mean {close}?" if close else ""
+        yield f"no target here has a label {name}{hint}"
+
+
+def _unknown_alerts(store: Store, silence: Silence, history: History) -> Iterator[str]:
+    """Alerts that it names and that neither a rule nor an incident has.
+
+    Raises: as :attr:`History.plan`.
+    """
+    from driftwatch.yaml_models import near
+
+    named = {one.value for one in silence.matchers if (one.name, one.operator) == ("alert", "=")}
+    of_incidents = {one.alert for one in store.incidents(limit=1000, pages=False)}
+    if named <= of_incidents:
+        return
+    alerts = of_incidents | {rule.alert for rule in history.plan.rules}
+    for name in sorted(named - alerts):
+        hint = near(name, alerts) or f"alerts: {', '.join(sorted(alerts))}"
+        yield f"no rule has the alert {clean(name)}; {hint}"
+
+
+def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> None:
+    """Those that hold, and those that are scheduled; the one that ends first first."""
+    if as_json:
+        listed = [silence_json(silence) for silence in silences]
+        print_json({"schema_version": 1, "silences": listed})
+        return
+    if not silences:
+        click.echo("no silence holds now or later", err=True)
+        return
+
+    def bare(at: datetime) -> str:
+        return moment(at, now.date()).removesuffix(" UTC")
+
+    def row(one: Silence, id_: str, starts: str, until: str) -> tuple[str, ...]:
+        matchers = " ".join(matcher.text for matcher in one.matchers)
+        return (id_, starts, until, one.created_by, matchers, one.comment)
+
+    short = [
+        row(s, s.id[:8], "active" if s.starts_at <= now else bare(s.starts_at), bare(s.until))
+        for s in silences
+    ]
+    full = [row(s, s.id, utc_text(s.starts_at), utc_text(s.until)) for s in silences]
+    for line in lines(HEADER, short, full):
+        click.echo(line)
 
 
 def _print(silence: Silence, words: str, as_json: bool) -> None:

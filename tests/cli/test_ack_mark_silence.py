@@ -21,7 +21,7 @@ def test_acking(run: Run, fill: Callable[..., Path]) -> None:
     code, out, _ = run("ack", "aa", "--by", "Ana")
     assert code == 0
     assert re.fullmatch(
-        r"a{12} acked by Ana at \d\d:\d\d UTC, until \S+ \d\d:\d\d UTC: "
+        r"a{12} acked by Ana at \d\d:\d\d UTC, until it resolves: "
         r"BatchLimitBinding gpu-a:8000; no receiver has its page\n",
         out,
     )
@@ -52,6 +52,7 @@ def test_acking_in_json_by_the_user_of_the_process(
         (("a", "--by", "x" * 101), "--by"),
         (("b",), "has not fired yet"),
         (("c",), "already resolved"),
+        (("a", "--undo"), "is not acknowledged"),
         ((), "Missing argument"),
     ],
 )
@@ -195,7 +196,7 @@ def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Pa
         (("a=b", "--list"), "one of them"),
         (("--list", "--expire", "ab"), "one of them"),
         (("--list", "--for", "2h"), "--for belongs"),
-        (("--list", "--preview"), "belong to matchers"),
+        (("--list", "--start", "2h"), "belongs to matchers"),
         (("a=b", "--for", "2h", "--start", "2h"), "begins now or later"),
         (("--extend", "ab"), "how long"),
         (("--extend", "ab", "--for", "2h"), "no silence"),
