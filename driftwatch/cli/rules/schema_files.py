@@ -85,7 +85,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     "rule: page": "what its page prints; a group may have one for all of its rules",
     "rule: annotations": "summary (line 1 of your own alerts) and runbook_url (a link on the page)",
     "rule: receivers": "names of the receivers that get this rule",
-    "rule: mute_time_intervals": "names of time intervals in which no page of this rule is sent",
     "rule: overrides": "what the rule is in some pools",
     "page: says": "the middle of line 1: what is wrong; the longest text first",
     "page: since": "the text after the start time",
