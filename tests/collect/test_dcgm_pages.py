@@ -17,7 +17,7 @@ from driftwatch.collect.pages.series import SeriesCache
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError, UsageError
-from driftwatch.testing.dcgm_pages import NOT_SUPPORTED, DcgmExporter, FakeGpu, dcgm_page, workload
+from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
 from driftwatch.testing.loopback import Answer
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
@@ -95,14 +95,6 @@ def test_a_node_with_a_whole_gpu_and_an_instance() -> None:
     assert gpus["mig_profile"].to_list() == [None, "1g.6gb"]
     assert gpus["power_watts"].to_list() == [34.959, 173.625]
     assert gpus["pod"].to_list() == [None, "triton-server-f7cb5d77-95xcf"]
-
-
-def test_a_field_that_is_marked_as_unsupported() -> None:
-    page = dcgm_page([FakeGpu(0, "GPU-a", values={"DCGM_FI_DEV_FB_USED": str(NOT_SUPPORTED)})])
-    gpus, problems = read(page)
-    assert problems == ()
-    assert gpus["framebuffer_used_bytes"].to_list() == [None]
-    assert "not supported" in json.loads(gpus["reasons"][0])["framebuffer_used_bytes"]
 
 
 def test_two_exporters_and_a_shared_gpu() -> None:
@@ -229,16 +221,6 @@ def test_one_exporter_fails_and_the_other_is_read() -> None:
             assert problem.where == bad.instance
             assert problem.reason.startswith(reason)
         source.close()
-
-
-def test_nobody_there() -> None:
-    with DcgmExporter("") as exporter:
-        address = exporter.instance
-    source = DcgmPagesSource([address], ManualClock(T0), PATIENT)
-    found = collected(source)
-    source.close()
-    assert found.gpus.is_empty()
-    assert [(p.where, p.reason) for p in found.problems] == [(address, "connection refused")]
 
 
 @pytest.mark.parametrize("urls", [[], ["http://a:1/metrics", "a:1"], ["ftp://a"]])

@@ -10,11 +10,10 @@ from itertools import pairwise
 import pytest
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource, aligned
+from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import Collected
-from driftwatch.errors import UsageError
 from driftwatch.service.configuration import sources_of
 from driftwatch.settings import Settings
 from driftwatch.testing.loopback import Answer, Request
@@ -78,13 +77,6 @@ def test_nothing_is_asked_where_no_reading_is_due(api: PrometheusApi) -> None:
     assert asked(api) == []
 
 
-def test_an_interval_ends_before_its_end() -> None:
-    found = aligned(T0, T0 + timedelta(seconds=30), 30_000)
-    assert found is not None
-    assert (found.points, found.first) == (1, round(T0.timestamp() * 1000))
-    assert aligned(T0, T0, 30_000) is None
-
-
 def test_one_query_per_field_and_the_selector_in_each(api: PrometheusApi) -> None:
     source = source_of(api, job="dcgm")
     found = source.collect(T0, T0 + MINUTE)
@@ -94,17 +86,6 @@ def test_one_query_per_field_and_the_selector_in_each(api: PrometheusApi) -> Non
     other = source_of(api, job="other")
     assert other.collect(T0, T0 + MINUTE).gpus.is_empty()
     other.close()
-
-
-def test_a_label_that_cannot_be_matched(api: PrometheusApi) -> None:
-    with pytest.raises(UsageError):
-        source_of(api, **{"a b": "c"})
-
-
-def test_no_dcgm_is_no_problem() -> None:
-    found = collected()
-    assert found.gpus.is_empty()
-    assert found.problems == ()
 
 
 def test_where_there_is_no_dcgm_one_question_finds_that_out() -> None:

@@ -126,7 +126,7 @@ def expected(page: str) -> dict[tuple[str, str], Any]:
 FACTS = ("instance", "engine", "time", "ok", "reason", "model_name", "several_api_servers")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(pages(), min_size=1, max_size=3))
 def test_same_numbers_as_the_maintained_parser(texts: list[str]) -> None:
     parser = PageParser(SeriesCache(max_entries=20))  # small, so that series are dropped too
@@ -151,7 +151,7 @@ def test_same_numbers_as_the_maintained_parser(texts: list[str]) -> None:
                 assert ours[key] == value, key
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_row_and_never_an_exception(body: bytes) -> None:
     rows = PageParser().parse("h:1", T0, body).rows
@@ -160,7 +160,7 @@ def test_any_bytes_give_a_row_and_never_an_exception(body: bytes) -> None:
         assert row["ok"] or row["reason"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(st.sampled_from('vllm:a{}=",\\ \t#1.eE+-_nN\x0b٣'), max_size=40))
 def test_a_line_is_read_as_the_maintained_parser_reads_it(line: str) -> None:
     try:
@@ -186,7 +186,7 @@ mutations = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(pages(), st.lists(mutations, min_size=1, max_size=4))
 def test_what_was_seen_before_changes_no_answer(text: str, changes: list[Any]) -> None:
     warm = PageParser()

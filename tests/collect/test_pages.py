@@ -190,22 +190,16 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 @pytest.mark.parametrize(
     ("behave", "reason"),
     [
-        (lambda c, _: forever(c, HEAD + b"\r\n", b"u", 0.05), "no complete answer within 0.6 s"),
         (
             lambda c, _: forever(c, HEAD + b"Content-Length: 999\r\n\r\n", b"u", 0.05),
-            "no complete answer within 0.6 s",
-        ),
-        (
-            lambda c, _: forever(c, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0", 0.05),
             "no complete answer within 0.6 s",
         ),
         (
             lambda c, _: forever(c, HEAD + b"X-Slow: ", b"u", 0.05),
             "no complete answer within 0.6 s",
         ),
-        (lambda c, _: forever(c, b"", b"H", 0.05), "no complete answer within 0.6 s"),
     ],
-    ids=["drip", "drip-length", "drip-chunk", "drip-header", "drip-status"],
+    ids=["drip", "drip-header"],
 )
 def test_a_slow_server_is_given_up(behave: Behaviour, reason: str) -> None:
     assert reason_of(behave, SHORT_TOTAL) == reason

@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from api_cases import JOB, RUNNING, T0, UP, histogram, seconds, series
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.errors import UsageError
 from driftwatch.testing.prometheus_api import PrometheusApi, Series, recorded
 
 
@@ -100,35 +98,6 @@ def test_the_scrape_whose_up_is_read_comes_before_the_newer_name(
     assert found.scrapes["kv_cache_usage_ratio"].to_list() == [0.5] * 6
 
 
-def test_the_current_name_comes_before_an_old_one_that_lives_longer(
-    collect: Callable[..., Collected],
-) -> None:
-    found = collect(
-        UP,
-        series("vllm:kv_cache_usage_perc", [0.25] * 3, engine="0"),
-        series("vllm:gpu_cache_usage_perc", [0.5] * 6, engine="0"),
-    )
-    assert found.scrapes["kv_cache_usage_ratio"].to_list() == [0.25] * 3 + [0.5] * 3
-    assert found.problems == ()
-
-
-def test_two_series_at_once_are_told_alike_in_whatever_order_they_come(
-    collect: Callable[..., Collected],
-) -> None:
-    held = [
-        series("vllm:request_success_total", range(6), job=job, finished_reason=reason, engine="0")
-        for job in ("b", "a")
-        for reason in ("stop", "length", "abort")
-    ]
-    ups = [series("up", [1] * 6, job=job) for job in ("a", "b")]
-    reasons = set()
-    for order in islice(permutations(held), 0, 720, 37):
-        (problem,) = collect(*ups, *order, selector={}).problems
-        reasons.add(problem.reason)
-    (reason,) = reasons
-    assert 'read vllm:request_success_total{engine="0",finished_reason="abort"' in reason
-
-
 def test_a_scrape_of_the_interval_before_is_not_told_again(
     collect: Callable[..., Collected],
 ) -> None:
@@ -197,19 +166,6 @@ def test_a_selector_value_cannot_leave_its_quotes(collect: Callable[..., Collect
     assert found.problems == ()
     assert found.scrapes["instance"].unique().to_list() == ["a:1"]
     assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("url", ["", "host:9090", "ftp://host", "http://", "http://h:x"])
-def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(UsageError, match="address"):
-        PrometheusSource(PrometheusAsker(url), selector={})
-
-
-def test_options_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match="the step must be at least 1 ms"):
-        PrometheusSource(PrometheusAsker("http://h"), selector={}, step_seconds=0)
-    with pytest.raises(UsageError, match="not both"):
-        PrometheusAsker("http://h", bearer_token="x", basic_auth=("u", "p"))
 
 
 def test_the_name_has_no_password_in_it() -> None:

@@ -96,20 +96,6 @@ def test_native_histograms_are_named_and_the_rest_is_read(pair: PrometheusApi) -
         assert set(lost["reason"]) == {f"running_requests not read ({problem.reason})"}
 
 
-def test_where_all_is_native_the_other_queries_are_read(pair: PrometheusApi) -> None:
-    answer = json.loads(answered(on("a:1", NAMES[0]), on("b:1", NAMES[0])).body)
-    for one in answer["data"]["result"]:
-        del one["values"]
-        one["histograms"] = [[T0.timestamp() + 9.999, {"count": "1", "sum": "1"}]]
-    pair.faults = [(NAMES[0], Answer(200, json.dumps(answer)))]
-    found = collected(pair)
-    (problem,) = found.problems
-    assert 'instance="a:1",job="vllm"}, and 1 more, in the form of a native' in problem.reason
-    assert found.scrapes["running_requests"].null_count() == 12
-    assert found.scrapes["generation_tokens_total"].null_count() == 0
-    assert set(found.scrapes["reason"]) == {f"running_requests not read ({problem.reason})"}
-
-
 @pytest.mark.parametrize("asked", [NAMES[0], "timestamp(up"])
 def test_samples_at_times_that_nobody_asked_for_are_told(pair: PrometheusApi, asked: str) -> None:
     name = NAMES[0] if asked == NAMES[0] else "up"

@@ -91,7 +91,7 @@ RESULTS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(RESULTS, st.sampled_from([1, 40, 10_000]), st.integers(1, 60))
 def test_the_bytes_are_read_as_the_parser_reads_them(
     result: list[Any], piece_bytes: int, cuts: int
@@ -104,7 +104,7 @@ def test_the_bytes_are_read_as_the_parser_reads_them(
     assert parsed["data"] == {"resultType": "matrix"}
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(RESULTS, st.data())
 def test_an_answer_that_was_damaged_is_read_as_the_parser_reads_it_or_not_at_all(
     result: list[Any], data: st.DataObject

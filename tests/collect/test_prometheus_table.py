@@ -41,7 +41,7 @@ def fleets(draw: st.DrawFn) -> list[Series]:
     return held
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(fleets(), st.randoms(use_true_random=False))
 def test_the_order_of_the_series_never_shows(held: list[Series], random: Random) -> None:
     shuffled = random.sample(held, len(held))

@@ -239,13 +239,12 @@ def test_more_scrapes_than_are_held_at_once(tmp_path: Path) -> None:
     assert running(everything(path)) == [float(i) for i in range(1100)]
 
 
-@pytest.mark.parametrize("lost", [1, 100, 3000])
 def test_a_packed_file_that_ends_early_keeps_what_is_there(
-    tmp_path: Path, shared_data: Path, lost: int
+    tmp_path: Path, shared_data: Path
 ) -> None:
     real = shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz"
     path = tmp_path / "scrapes.jsonl.gz"
-    path.write_bytes(real.read_bytes()[:-lost])
+    path.write_bytes(real.read_bytes()[:-100])
     whole, collected = everything(real).scrapes, everything(tmp_path)
     (problem,) = collected.problems
     assert "the gzip data ends or breaks here" in problem.reason
@@ -286,18 +285,6 @@ def test_a_file_that_is_no_recording(tmp_path: Path, body: str, why: str) -> Non
     assert raised.value.message.startswith(f"{path}{why}")
     assert raised.value.help_text == HOW_TO_RECORD
     assert "curl" in HOW_TO_RECORD
-
-
-def test_a_raw_page_is_no_recording(shared_data: Path) -> None:
-    with pytest.raises(RecordingError, match=r"metrics_after_load\.txt:1: not a recording"):
-        RecordingSource(shared_data / "vllm-0.32" / "metrics_after_load.txt").span()
-
-
-def test_an_answer_of_the_api_is_no_recording(shared_data: Path) -> None:
-    with pytest.raises(RecordingError, match="not a recording: no t"):
-        RecordingSource(
-            shared_data / "vllm-0.32" / "restart" / "query_range_restart.json.gz"
-        ).span()
 
 
 def test_a_folder_without_a_recording_and_a_missing_file(tmp_path: Path) -> None:

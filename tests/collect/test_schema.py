@@ -25,7 +25,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ROWS, st.booleans())
 def test_rows_come_in_order_and_once(rows: list[dict[str, object]], sorted_before: bool) -> None:
     frame = scrape_frame(rows)

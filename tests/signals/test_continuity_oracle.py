@@ -62,7 +62,7 @@ def expected(rows: Sequence[dict[str, Any]]) -> list[tuple[bool, bool, bool]]:
     return found
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(SCRAPE, min_size=1, max_size=10), st.sets(st.sampled_from(sorted(WHOLE))))
 def test_every_change_is_seen_and_no_other(rows: list[dict[str, Any]], whole: set[str]) -> None:
     for name in whole:

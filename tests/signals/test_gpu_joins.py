@@ -45,14 +45,13 @@ def test_the_same_pod_in_two_clusters_is_told_apart_by_the_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    "rows",
+    ("rows", "hostname"),
     [
-        [target(A), target(B)],
-        [target(A, cluster="a"), target(B, cluster="b")],
-        [target(A, cluster="a")],
+        ([target(A), target(B)], {"a": "node-1", "b": "node-1"}),
+        ([target(A, cluster="a"), target(B, cluster="b")], {"a": "na", "b": "nb"}),
+        ([target(A, cluster="a")], {}),
     ],
 )
-@pytest.mark.parametrize("hostname", [{"a": "node-1", "b": "node-1"}, {"a": "na", "b": "nb"}, {}])
 def test_without_a_cluster_two_pods_of_one_name_are_no_number(
     rows: list[dict[str, Any]], hostname: dict[str, str]
 ) -> None:
@@ -85,26 +84,26 @@ def test_two_exporters_of_one_node_are_no_two_pods() -> None:
     assert counted(one(rows)) == (2.0, "DCGM by pod")
 
 
-AGENT = {"exporter": "node-1:9500", "namespace": None, "pod": None, "container": None}
+BARE = {"exporter": "node-1:9500", "namespace": None, "pod": None, "container": None}
 
 
-def test_what_only_the_agent_knows_of_a_pods_gpu_is_the_pods() -> None:
+def test_what_only_an_exporter_without_pods_knows_of_a_pods_gpu_is_the_pods() -> None:
     dcgm = [reading(10, lost=None, clock_event_reasons=None, pod=pod) for pod in ("rag-0", "b")]
-    agent = [
-        reading(20, lost=True, clock_event_reasons=4.0, utilization_ratio=None, **AGENT),
-        reading(20, lost=True, uuid="GPU-other", gpu="1", **AGENT),
+    bare = [
+        reading(20, lost=True, clock_event_reasons=4.0, utilization_ratio=None, **BARE),
+        reading(20, lost=True, uuid="GPU-other", gpu="1", **BARE),
     ]
-    row = one([*dcgm, *agent])
+    row = one([*dcgm, *bare])
     assert counted(row) == (0.5, "DCGM by pod; shared by 2 pods")
     assert row["gpus_lost"] == 1
     assert row["gpu_clock_event_reasons"] == "sw_power_cap"
     assert row["gpu_utilization_ratio"] == pytest.approx(0.9)
 
 
-def test_a_lost_gpu_that_only_the_agent_still_shows_is_whose_it_was() -> None:
-    rows = [reading(-600), reading(10, lost=True, **AGENT)]
+def test_a_lost_gpu_that_only_an_exporter_without_pods_shows_is_whose_it_was() -> None:
+    rows = [reading(-600), reading(10, lost=True, **BARE)]
     assert one(rows)["gpus_lost"] == 1
-    assert one([reading(-600), reading(10, **AGENT)])["gpus_lost"] is None
+    assert one([reading(-600), reading(10, **BARE)])["gpus_lost"] is None
     # it was given to another pod, or to none, before
     taken = [reading(-300, pod="other"), reading(-300, pod=None, namespace=None)]
     for later in taken:

@@ -55,7 +55,7 @@ def histograms(draw: st.DrawFn, lowest: float = 0.001) -> Histogram:
     return [float(c) for c in np.cumsum(mass)], [*finite, INF]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     many=st.lists(histograms(lowest=-5.0), min_size=1, max_size=6),
     q=st.floats(0.01, 0.99),
@@ -79,7 +79,7 @@ def test_quantiles_are_those_of_promql(many: list[Histogram], q: float) -> None:
             assert lower <= found.value[i] <= upper + 1e-9
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(histogram=histograms(), q=st.floats(0.05, 0.95))
 def test_quantiles_are_those_of_scipy_inside_the_finite_buckets(
     histogram: Histogram, q: float
@@ -114,7 +114,7 @@ def test_above_the_last_finite_edge_the_edge_is_a_lower_bound() -> None:
 # --- shares
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(histogram=histograms(), target=st.floats(0.0001, 30_000), data=st.data())
 def test_a_share_lies_within_its_bounds(
     histogram: Histogram, target: float, data: st.DataObject
@@ -150,7 +150,7 @@ def test_a_share_is_exact_at_an_edge_and_bounded_inside() -> None:
     assert found.rows() == [(0.6, 0.6), (0.2, 0.6), (None, None), (0.6, 1.0)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     values=st.lists(st.floats(0.001, 20.0), min_size=1, max_size=30),
     target=st.floats(0.01, 25.0),
@@ -171,7 +171,7 @@ def test_the_sum_narrows_the_bounds_of_a_share_and_never_leaves_it_out(
 # --- second moments
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(histogram=histograms(lowest=1.0), data=st.data())
 def test_the_second_moment_is_never_below_the_mean(
     histogram: Histogram, data: st.DataObject
@@ -185,7 +185,7 @@ def test_the_second_moment_is_never_below_the_mean(
         assert found >= mean * (1 - 1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(histogram=histograms(lowest=1.0))
 def test_the_second_moment_is_scipys(histogram: Histogram) -> None:
     counts, edges = histogram

@@ -81,9 +81,7 @@ def _ends(frame: pl.DataFrame, strides: list[int]) -> list[datetime]:
     return [*ends, last]
 
 
-@pytest.mark.parametrize(
-    ("run", "strides"), [("run_cap", [1]), ("run_main", [3, 1]), ("run_slow", [1])]
-)
+@pytest.mark.parametrize(("run", "strides"), [("run_cap", [1]), ("run_main", [3, 1])])
 def test_a_recording_tick_by_tick_is_the_recording_at_once(
     shared_data: Path, run: str, strides: list[int]
 ) -> None:
@@ -173,7 +171,7 @@ def _server(draw: st.DrawFn, name: str) -> pl.DataFrame:
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
 def test_any_servers_tick_by_tick_are_the_servers_at_once(

@@ -181,7 +181,7 @@ def _close(found: Any, expected: Any) -> bool:
 
 @pytest.mark.parametrize("kind", ["chained", "whole"])
 @pytest.mark.parametrize("cut", [False, True])
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows=histories(), spans=grids(), shuffle=st.randoms(use_true_random=False))
 def test_totals_equal_the_plain_loop(
     kind: Kind,
@@ -214,7 +214,7 @@ def _telescoped(rows: list[dict[str, Any]], name: str) -> float:
     )
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows=histories())
 def test_chained_minutes_lose_and_double_nothing(rows: list[dict[str, Any]]) -> None:
     known = [
@@ -233,7 +233,7 @@ def test_chained_minutes_lose_and_double_nothing(rows: list[dict[str, Any]]) -> 
     assert minutes["scrapes"].sum() == len(known)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows=histories(), spans=grids())
 def test_a_second_target_changes_nothing(
     rows: list[dict[str, Any]], spans: list[tuple[float, float]]
