@@ -14,6 +14,7 @@ from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.report.document import week_document
 from driftwatch.report.week import week_of
+from driftwatch.service.bounded_questions import BoundedQuestions
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.report_material import gather
@@ -31,8 +32,8 @@ class Recorded(NamedTuple):
     incident_id: str
 
 
-def record_firing(folder: Path) -> Recorded:
-    """Write the database of a service whose one server pages."""
+def record_firing(folder: Path, *, advised: bool = False) -> Recorded:
+    """Write the database of a service whose one server pages; ``advised``: with a change."""
     with as_file(files("driftwatch") / "_demo" / "run_cap.jsonl.gz") as path:
         source = RecordingSource(path)
         first, last = source.span()
@@ -41,6 +42,8 @@ def record_firing(folder: Path) -> Recorded:
             sender = StdoutSender("oncall", json=True, stream=io.StringIO())
             receivers = [Receiver("oncall", ("page", "ticket"), sender)]
             service = Service([source], plan_of_rules(()), store, receivers, clock)
+            if not advised:  # a simulation takes as long as ten ticks
+                service._questions = BoundedQuestions(0.0)
             while clock.now() < last:
                 clock.advance(MINUTE)
                 service.tick_once()

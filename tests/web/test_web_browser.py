@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import Recorded
 from playwright.sync_api import Browser, Page, Request
+from recorded_cases import Recorded, record_firing
 from web_cases import VARIABLES, served, web_at
 
 from driftwatch.web.guard import CONTENT_SECURITY_POLICY
@@ -22,6 +22,12 @@ WIDTHS = (360, 768, 1280)
 # of every run; CI keeps them
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "web-screenshots"
 _FOCUSABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+
+
+@pytest.fixture(scope="module")
+def firing(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """With the change that it advises."""
+    return record_firing(tmp_path_factory.mktemp("advised"), advised=True)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +107,7 @@ def test_every_page_at_every_width(tab: Page, address: str, firing: Recorded, pa
         tab.set_viewport_size({"width": width, "height": 900})
         assert (width, _wide(tab)) == (width, {"sideways": 0, "out": []})
         tab.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
-        for scheme in ("light", "dark") if width == 360 else ("light",):
+        for scheme in {360: ("light", "dark"), 1280: ("light",)}.get(width, ()):
             tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             found = Axe().run(tab)
             assert found.violations_count == 0, f"at {width} px: {found.generate_report()}"

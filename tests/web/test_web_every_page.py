@@ -90,26 +90,21 @@ def test_hostile_labels_are_text(client: TestClient, page: Page) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize(
-    "query",
-    ["size=1000000000", "size=-1", "page=1e9", "page=%00", "nonsense=<script>", "size=5&size=6"],
-)
-def test_a_parameter_that_cannot_be_is_refused(client: TestClient, page: Page, query: str) -> None:
+def test_a_parameter_that_cannot_be_is_refused(client: TestClient, page: Page) -> None:
     path = re.sub(r"{[^}]+}", "a", page.path)
-    answer = client.get(f"{path}?{query}")
-    assert answer.status_code == 400, answer.text[:300]
-    assert query.partition("=")[0] in answer.text and "<script" not in answer.text
+    for query in ("size=1000000000", "page=%00", "nonsense=<script>", "size=5&size=6"):
+        answer = client.get(f"{path}?{query}")
+        assert answer.status_code == 400, answer.text[:300]
+        assert query.partition("=")[0] in answer.text and "<script" not in answer.text
 
 
-@EVERY
-def test_a_time_without_data_is_a_page_that_says_so(client: TestClient, page: Page) -> None:
-    fields = page.query.model_fields
-    times = {"since", "until"} & set(fields)
+def test_a_time_without_data_is_a_page_that_says_so(client: TestClient) -> None:
+    path = f"/targets/{quote(HOSTILE[0], safe='')}"
     texts = ("1999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00")
-    for name in (fields[one].alias or one for one in times):
-        for text in (*texts, "yesterday", "1999-W01"):
-            answer = client.get(next(_paths(page)), params={name: text})
-            assert answer.status_code in (200, 400, 404), (name, text, answer.text[:300])
+    for name in ("from", "to"):
+        for text in (*texts, "yesterday"):
+            answer = client.get(path, params={name: text})
+            assert answer.status_code in (200, 400), (name, text, answer.text[:300])
             assert "not expected" not in answer.text
 
 

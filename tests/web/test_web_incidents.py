@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 
 import pytest
 from conftest import Recorded
 from operation_cases import every_state
-from web_cases import browser
+from web_cases import browser, view_of
 
 from driftwatch.store import Store
 from driftwatch.web.context import Web
@@ -28,6 +29,28 @@ def listed(web: Web, opened: Callable[[], Store], firing: Recorded) -> Callable[
         return answer.json()
 
     return get
+
+
+def test_an_incident_has_its_page_its_path_and_its_deliveries(web: Web, firing: Recorded) -> None:
+    client = browser(web)
+    page = client.get(f"/incidents/{firing.incident_id}")
+    assert page.status_code == 200
+    view = client.get(f"/api/v1/incidents/{firing.incident_id}").json()
+    assert view["headline"].startswith("host:8000: first token takes 2.5 s")
+    assert view["headline"] in unescape(page.text)
+    assert [one["receiver"] for one in view["deliveries"]] == ["oncall"]
+    assert view["path"][0]["answer"] == "yes"
+    assert client.get(f"/incidents/{firing.incident_id[:6]}").status_code == 200
+
+
+def test_a_change_that_is_advised_can_be_copied(listed: Callable[..., Any], web: Web) -> None:
+    listed()
+    change = view_of(web, "/incidents/" + "2" * 12)["change"]
+    assert change["vllm_arguments"] == "--max-num-batched-tokens=2048"
+    assert change["undo"] and "-" in change["helm_values_diff"]
+    html = browser(web).get("/incidents/" + "2" * 12).text
+    assert unescape(html).count("--max-num-batched-tokens=2048") >= 1
+    assert change["kubectl_patch"] in unescape(html)
 
 
 def _ids(view: Any) -> list[str]:

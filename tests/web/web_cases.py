@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ VARIABLES: dict[str, str] = {
 _TOKEN_FIELD = re.compile(r'name="form" value="([^"]+)"')
 
 
+@cache
+def usual_plan() -> Plan:
+    """The shipped rules."""
+    return plan_of_rules(())
+
+
 def web_at(
     database: Path | str, now: datetime, folder: Path, *, plan: Plan | None = None, **settings: Any
 ) -> Web:
@@ -53,7 +60,7 @@ def web_at(
     external_url = settings.pop("external_url", None)
     own = WebSettings.model_validate({"hosts": ["testserver"], **settings})
     numbers = count(1)
-    plan = plan_of_rules(()) if plan is None else plan
+    plan = usual_plan() if plan is None else plan
     return Web(
         settings=own,
         plan=plan,
