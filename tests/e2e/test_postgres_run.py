@@ -31,6 +31,7 @@ from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from driftwatch.testing.slack_server import SlackServer
 
+pytestmark = pytest.mark.postgres
 PASSWORD = "hunter2-canary"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -10,17 +9,14 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.errors import StoreError
-from driftwatch.service.leadership import Leadership
 from driftwatch.service.membership import Membership
-from driftwatch.service.rendezvous import dealt, shard_of
+from driftwatch.service.rendezvous import dealt
 from driftwatch.store.lease import LEADER, Leases, OtherHolder
-from driftwatch.store.migrate import upgrade_database
 from driftwatch.store.store import Store
-from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
+from driftwatch.testing.postgres_server import PostgresServer
 
 COUNT, SECONDS = 16, 60.0
 NAMES = st.sets(st.text("abcdefgh0123456789-", min_size=1, max_size=12), min_size=1, max_size=8)
@@ -36,13 +32,6 @@ def test_who_comes_takes_only_its_own_and_of_who_goes_only_its_own_moves(
     assert all(after[shard] == comer for shard in moved)
     assert set(after) == set(range(COUNT))
     assert set(after.values()) <= names | {comer}
-
-
-def test_shares_are_about_equal() -> None:
-    pools = [f"team-{n}/model" for n in range(4000)]
-    sizes = [sum(shard_of(pool, COUNT) == shard for pool in pools) for shard in range(COUNT)]
-    assert max(sizes) < 1.3 * len(pools) / COUNT
-    assert min(sizes) > 0.7 * len(pools) / COUNT
 
 
 @pytest.fixture
@@ -115,24 +104,6 @@ def test_the_fence_keeps_a_shard_that_was_taken_over_from_writing(
     assert caught.value.code == "lease-lost"
 
 
-def test_what_fails_beside_a_beat_does_not_end_the_beats(
-    member: Callable[..., Membership],
-) -> None:
-    one, calls = member("a"), list[int]()
-    one._seconds = 0.3
-
-    def fails() -> None:
-        calls.append(1)
-        raise RuntimeError("slack")
-
-    one.join()
-    one.start(lambda: None, fails)
-    deadline = time.monotonic() + 20
-    while len(calls) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(calls) >= 3
-
-
 def test_two_of_one_name_are_refused(member: Callable[..., Membership]) -> None:
     a, again = member("a"), member("a")
     a.join()
@@ -141,16 +112,6 @@ def test_two_of_one_name_are_refused(member: Callable[..., Membership]) -> None:
     assert caught.value.code == "in-use"
     a.end()
     again.join()
-
-
-def test_one_that_died_and_begins_again_waits_for_its_own_name(
-    member: Callable[..., Membership], postgres: PostgresServer, postgres_url: str
-) -> None:
-    member("a").join()
-    database = postgres_url.partition("@/")[2].partition("?")[0]
-    soon = "expires_at = clock_timestamp() + interval '1 second'"
-    postgres.query(f"UPDATE members SET {soon}", database)
-    member("a").join(patience_seconds=10.0)
 
 
 @pytest.mark.parametrize("ahead_seconds", [300.0, -300.0])
@@ -191,16 +152,6 @@ def test_shards_do_not_begin_beside_a_process_that_watches_all(
     leases.close()
 
 
-def test_an_older_version_beside_a_newer_one_is_refused(
-    member: Callable[..., Membership], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as newer:
-        newer.setattr("driftwatch.service.membership.__version__", "99.1.0")
-        member("new").join()
-    with pytest.raises(StoreError, match=r"new watches this database with driftwatch 99\.1\.0"):
-        member("old").join()
-
-
 def test_a_database_that_does_not_answer_costs_nothing_but_time(
     member: Callable[..., Membership],
 ) -> None:
@@ -223,54 +174,3 @@ def test_a_database_that_does_not_answer_costs_nothing_but_time(
     one.beat()
     assert held(one) == shards
     assert one.why_not_ready() is None
-
-
-@pytest.mark.skipif(not installed(), reason=NOT_INSTALLED)
-def test_a_database_that_is_away_is_no_reason_to_restart() -> None:
-    """A process that is restarted meanwhile cannot begin, and comes back late."""
-    with PostgresServer() as server:
-        name = server.new_database()
-        upgrade_database(server.url(name))
-        place = place_of(server.url(name))
-        assert isinstance(place, PostgresPlace)
-        seconds = [0.0]
-        one = Membership(
-            *(Leases(place, SECONDS), "a", COUNT, SECONDS),
-            lambda: datetime.now(UTC),
-            lambda: seconds[0],
-        )
-        one.join()
-        assert one.beat()
-        server.stop("immediate")
-        seconds[0] += 3600
-        assert not one.beat()
-        assert one.leases() == {}
-        assert one.why_not_ready() is not None
-        assert one.why_unhealthy() is None
-        server.start()
-        one.beat()
-        assert one.why_not_ready() is None
-        assert set(one.leases()) == set(range(COUNT))
-        # a thread that hangs is one
-        seconds[0] += 3600
-        assert one.why_unhealthy() == "no look at the members for 3600 s"
-        one.end()
-
-
-def test_the_leader_has_its_member_s_name_and_no_other_member_is_called_a_standby(
-    postgres_url: str,
-) -> None:
-    place = place_of(postgres_url)
-    assert isinstance(place, PostgresPlace)
-    with Store.open(postgres_url), capture_logs() as log:
-        each = [
-            Leadership(Leases(place, SECONDS), SECONDS, member=name) for name in ("eu-0", "eu-1")
-        ]
-        assert [one.campaign() for one in each] == [True, False]
-        for one in each:
-            one.end()
-    leads, follows = log
-    assert leads["event"] == "leads"
-    assert leads["holder"].startswith("eu-0/")
-    assert follows["event"] == "does not lead"
-    assert follows["reason"] == f"{leads['holder']} leads"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,10 @@ from shard_cases import BEGIN, SHARDS, Processes, fleet_of, pools_of, service_of
 
 from driftwatch.clock import ManualClock, SystemClock
 from driftwatch.collect.schema import Collected
-from driftwatch.model import Target
-from driftwatch.pipeline.plan import Pool
 from driftwatch.service.rendezvous import shard_of
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
 from driftwatch.testing.postgres_server import PostgresServer
-
-RENAMED = ("renamed-0", "renamed-1", "renamed-2")  # names that a pool may get
 
 
 @pytest.fixture
@@ -35,7 +30,6 @@ def processes(
 ) -> Iterator[Processes]:
     clock = ManualClock(BEGIN)
     plan = pools_of(shipped_plan(), fleet)
-    plan = replace(plan, pools=(*plan.pools, *(Pool(name, {"pool": name}) for name in RENAMED)))
     make = service_of(fleet, plan, clock, "http://127.0.0.1:1/")
     made = Processes(postgres, postgres_url, clock, make)
     yield made
@@ -67,20 +61,6 @@ def test_memory_that_cannot_be_read_costs_its_own_shard_and_is_told(
         processes.tick()
     assert service._shards.unwatched(processes.clock.now()) == []
     assert service.metrics.registry.get_sample_value("driftwatch_shards_unwatched") == 0.0
-
-
-def test_progress_that_cannot_be_read_does_not_end_the_leaders_ticks(
-    processes: Processes, postgres: PostgresServer, postgres_url: str
-) -> None:
-    database = postgres_url.partition("@/")[2].partition("?")[0]
-    processes.start("a")
-    processes.tick()
-    for value in ("\\x00ff", "\\x7b7d", "\\x6e756c6c"):  # no JSON, {}, null
-        name = "'shard-3/tick.progress'"
-        postgres.query(f"UPDATE memory SET value = '{value}' WHERE name = {name}", database)
-        assert processes.alive["a"].service._shards.unwatched(processes.clock.now()) == [3]
-        processes.tick()
-        assert processes.alive["a"].service._shards.unwatched(processes.clock.now()) == []
 
 
 class SlowSource(FrameSource):
@@ -116,28 +96,3 @@ def test_shards_that_are_taken_during_a_tick_do_not_wait_an_interval(
             assert not ticks.acquire(timeout=1)
         finally:
             service.stop()
-
-
-def test_a_pool_that_is_renamed_into_another_shard_keeps_its_targets_incidents(
-    fleet: FrameSource, processes: Processes, postgres_url: str
-) -> None:
-    new = next(n for n in RENAMED if shard_of(n, SHARDS) != shard_of("pool-0", SHARDS))
-    for name in ("a", "b"):
-        processes.start(name)
-    with Store.open(postgres_url) as store:
-
-        def of_renamed() -> dict[str, str]:
-            """Rule → incident of the server's that is open."""
-            every = store.open_incidents().values()
-            return {i.rule: i.id for i in every if i.target.get("instance") == "p0-0:8000"}
-
-        while not of_renamed():
-            assert processes.clock.now() < BEGIN + timedelta(minutes=16)
-            processes.tick()
-        before = of_renamed()
-        for key, target in list(fleet.targets.items()):
-            if target.labels["pool"] == "pool-0":
-                fleet.targets[key] = Target(key, {**target.labels, "pool": new})
-        for _ in range(4):
-            processes.tick()
-            assert of_renamed().items() >= before.items()

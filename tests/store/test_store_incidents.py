@@ -245,7 +245,7 @@ histories = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=25)
+@settings(deadline=None, derandomize=True, database=None, max_examples=8)
 @given(histories)
 def test_a_restart_after_every_minute_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, history: list[dict[str, bool | None]]
