@@ -36,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
-        if "postgres" in getattr(getattr(item, "callspec", None), "params", {}).values():
+        params = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if any(isinstance(one, str) and one == "postgres" for one in params):
             used.add("postgres")
         for fixture, mark in MARKED_FIXTURES.items():
             if fixture in used:
