@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 from advice_cases import AT, H100_8B, SECONDS, answer_of, prepared_of, requests_of, server_with
+from hypothesis import given
+from hypothesis import strategies as st
 
 from driftwatch.model import Slo
 from driftwatch.recommend import sweep_values, words
@@ -29,6 +31,7 @@ from driftwatch.recommend.horizon import demands, steady
 from driftwatch.recommend.scenarios import BlockCount, Scenario
 from driftwatch.recommend.simulation import Judged, simulated
 from driftwatch.recommend.sweep import Gain, gain_of
+from driftwatch.recommend.sweep_values import capture_size_at_least
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.verdict import (
     at_other_demand,
@@ -282,6 +285,15 @@ def test_the_least_that_a_fit_gains_leaves_out_the_ends_of_the_interval() -> Non
     other = replace(slow, is_end=False, configuration=assumed)
     found = gain_of(replace(ground, scenarios=[best, other]), {"max_num_seqs": 64.0})
     assert found is not None and found.least == 0.0 and found.least_likely > 0.1
+
+
+# vLLM 0.32 config/vllm.py _set_cudagraph_sizes, and the same steps beyond the largest
+SIZES = [1, 2, 4, *range(8, 256, 8), *range(256, 20_000, 16)]
+
+
+@given(st.floats(0.01, 18_000))
+def test_a_cuda_graphs_capture_size_is_the_next_one(requests: float) -> None:
+    assert capture_size_at_least(requests) == next(s for s in SIZES if s >= requests)
 
 
 def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_known() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ from recorded_questions import question_at
 
 from driftwatch.errors import WorkloadError
 from driftwatch.model import Setting, Slo
-from driftwatch.recommend.advice import Advice, Question, advice_document
+from driftwatch.recommend.advice import Question
 from driftwatch.recommend.advise import advise
 from driftwatch.recommend.candidates import SATURATED
 from driftwatch.signals.minutes import no_minutes
@@ -23,11 +22,10 @@ from driftwatch.simulate.engine import simulate
 BLOCKS = 27_000
 
 
-@pytest.mark.parametrize("budget", [2048, 8192])
-def test_raising_the_token_budget_at_2048_and_above_is_not_advised(budget: int) -> None:
+def test_raising_a_token_budget_of_2048_is_not_advised() -> None:
     """Long prompts fill every step and the demand is above what the GPU computes: what a larger
     budget gives back is a few percent of capacity, and each step of it takes longer."""
-    requests = requests_of(9, 4000, 150)
+    requests, budget = requests_of(9, 4000, 150), 2048
     today = SchedulerConfiguration(256, budget, BLOCKS, enable_prefix_caching=True)
     answer = answer_of(requests, today, Slo(1.0, 0.03))
     said = answer.recommendation
@@ -107,17 +105,12 @@ def test_a_slowed_engine_whose_batch_hit_the_cap_is_not_told_to_raise_it(
         assert advise(replace(asked, leaf=leaf)).recommendation.action == "none"
 
 
-@cache
-def _answered(shared: Path) -> Advice:
-    return advise(_at_the_cap(shared), table=False)
-
-
 def test_a_saturated_window_without_a_request_log_is_answered_on_capacity(
     shared_data: Path,
 ) -> None:
     """Requests wait in most scrapes of the real server's window: a TTFT cannot be simulated there,
     which is no reason to refuse."""
-    answer = _answered(shared_data)
+    answer = advise(_at_the_cap(shared_data), table=False)
     said = answer.recommendation
     assert said.action == "change" and said.basis == "simulation"
     assert (said.knob, said.from_value, said.from_provenance) == ("max_num_seqs", 8.0, "inferred")
@@ -129,16 +122,6 @@ def test_a_saturated_window_without_a_request_log_is_answered_on_capacity(
     assert not any("TTFT" in words for words in (*said.effect, *said.price))
     assert today.capacity_requests_per_second and then.capacity_requests_per_second
     assert then.capacity_requests_per_second > 1.2 * today.capacity_requests_per_second
-
-
-def test_the_answer_is_the_same_to_the_byte(shared_data: Path) -> None:
-    first = _answered(shared_data)
-    again = advise(_at_the_cap(shared_data), table=False)
-    assert again.recommendation == first.recommendation
-    assert (again.today, again.advised) == (first.today, first.advised)
-    assert json.dumps(advice_document(first), sort_keys=True) == json.dumps(
-        advice_document(again), sort_keys=True
-    )
 
 
 def test_a_request_alone_that_misses_its_target_is_no_matter_of_knobs() -> None:

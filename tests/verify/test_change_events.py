@@ -38,7 +38,7 @@ def test_a_change_of_a_recorded_server_reaches_pagerduty_once(tmp_path: Path) ->
             with Store.open(tmp_path / "driftwatch.db") as store:
                 service = Service([source], plan, store, receivers, clock)
                 while clock.now() < end:
-                    clock.advance(min(timedelta(minutes=2), end - clock.now()))
+                    clock.advance(min(timedelta(minutes=7), end - clock.now()))
                     service.tick_once()
                     service.deliver_once()
                 service.stop()

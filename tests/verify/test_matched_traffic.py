@@ -171,12 +171,6 @@ def test_what_cannot_be_matched_on_load_is_ordered_by_it() -> None:
     assert "demand cannot be matched" in unclear.reason
 
 
-def test_figures_do_not_depend_on_when_it_is_asked_twice() -> None:
-    minutes = minutes_of("run_slow")
-    one, other = (compare(between(minutes, 0, 22), between(minutes, 23, 34)) for _ in range(2))
-    assert one.effects == other.effects
-
-
 def _end(minutes: pl.DataFrame) -> datetime:
     end = minutes["end"][-1]
     assert isinstance(end, datetime)

@@ -16,7 +16,7 @@ def moved(log: Requests, seconds: float) -> Requests:
     return replace(log, arrival_seconds=log.arrival_seconds + seconds)
 
 
-@pytest.mark.parametrize("run", ["run_cap", "run_main", "run_slow"])
+@pytest.mark.parametrize("run", ["run_cap", "run_main"])
 def test_the_true_log_is_taken(minutes_of: MinutesOf, log_of: LogOf, run: str) -> None:
     rows, log = minutes_of(run), log_of(run)
     found = observed_from_log(log, rows, server())
