@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from e2e_cases import pages
 
 _START = datetime(2026, 11, 16, 8, tzinfo=UTC)
@@ -58,6 +59,7 @@ def _pages(run: Any, folder: Path, *, hangs: bool = False) -> list[Any]:
     return [(p["alert"], minute(p)) for p in first]
 
 
+@pytest.mark.slow
 def test_who_serves_nobody_is_overloaded_and_not_stuck(run: Any, tmp_path: Path) -> None:
     """No token for 19 min, and every client in vain: the page is the limit's."""
     ((rule, minute),) = _pages(run, tmp_path)
@@ -65,6 +67,7 @@ def test_who_serves_nobody_is_overloaded_and_not_stuck(run: Any, tmp_path: Path)
     assert 65 <= minute <= 72
 
 
+@pytest.mark.slow
 def test_an_overloaded_engine_that_hangs_is_stuck(run: Any, tmp_path: Path) -> None:
     ((rule, minute),) = _pages(run, tmp_path, hangs=True)
     assert rule == "EngineStuck"

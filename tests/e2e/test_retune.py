@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import Result
 from e2e_cases import pages
 
@@ -35,6 +36,7 @@ truth:
 RULES = ("coverage", "engine-stuck", "gpu", "speed", "traffic", "length-drift")
 
 
+@pytest.mark.slow
 def test_the_ticket_says_what_moved_and_what_a_replay_advises(
     run: Callable[..., Result], tmp_path: Path
 ) -> None:

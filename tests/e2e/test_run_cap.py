@@ -95,6 +95,7 @@ def test_a_known_cap_is_not_called_inferred(run: Any, recording: Path) -> None:
     assert limits["max_num_batched_tokens"]["margin_ratio"] > 0.9
 
 
+@pytest.mark.slow
 def test_phase_times_and_model_name_do_not_matter(
     run: Any, recording: Path, tmp_path: Path, told: list[dict[str, Any]]
 ) -> None:
@@ -125,6 +126,7 @@ def test_phase_times_and_model_name_do_not_matter(
         assert moved == timedelta(seconds=year)
 
 
+@pytest.mark.slow
 def test_the_page_comes_where_metrics_change_less_often_than_they_are_read(
     run: Any, recording: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +159,7 @@ def test_the_evidence_table_is_written(replayed: tuple[str, Path]) -> None:
     assert (table["generation_tokens_per_second"].drop_nulls() >= 0).all()
 
 
+@pytest.mark.slow
 def test_output_is_the_same_to_the_byte(
     run: Any, recording: Path, replayed: tuple[str, Path], tmp_path: Path
 ) -> None:

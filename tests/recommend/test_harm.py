@@ -134,6 +134,7 @@ def test_a_request_alone_that_misses_its_target_is_no_matter_of_knobs() -> None:
     assert not any("replica" in words for words in answer.recommendation.instead)
 
 
+@pytest.mark.slow
 def test_a_model_and_a_gpu_that_no_table_knows_are_named(shared_data: Path) -> None:
     asked = _at_the_cap(shared_data)
     server = replace(asked.server, model="acme/own-7b", gpu="Acme X1")

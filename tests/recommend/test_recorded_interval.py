@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from recorded_questions import question_at
 
 from driftwatch.model import Setting
@@ -16,6 +17,7 @@ from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.simulate.demand import capacity_per_second
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_real_server_holds_what_it_did_then(shared_data: Path) -> None:
     """run_cap at 08:32 with max_num_seqs 8: its own step log gives 14.0, 16 and 17.5 requests a
     second at 16, 32 and 64, where a step-time model without light load promised 19, 28 and 35."""

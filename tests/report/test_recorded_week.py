@@ -86,6 +86,7 @@ def test_counts_are_those_of_the_stored_minutes(
     assert sum(band["hours"] for band in pool["bands"]) == pytest.approx(seconds / 3600, rel=0.02)
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_bytes(fleet_database: Path, tmp_path: Path) -> None:
     with Store.open(fleet_database) as store:
         here = week_document(gather(store, plan_of_rules(()), FLEET_WEEK, price=None))

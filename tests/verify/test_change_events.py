@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from verify_cases import DATA
 
 from driftwatch.clock import ManualClock
@@ -22,6 +23,7 @@ from driftwatch.verify.verification import Change, Verification
 AT = datetime(2026, 11, 18, 3, 38, tzinfo=UTC)
 
 
+@pytest.mark.slow
 def test_a_change_of_a_recorded_server_reaches_pagerduty_once(tmp_path: Path) -> None:
     """run_cap: somebody restarts the server with a larger cap; a restart of ours in between."""
     source = open_recording(DATA / "run_cap")

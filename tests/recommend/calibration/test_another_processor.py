@@ -21,6 +21,7 @@ def optional_features() -> list[str]:
     return list(found["SIMD Extensions"].get("found", []))
 
 
+@pytest.mark.slow
 def test_a_fit_ends_where_it_does_without_the_wide_instructions() -> None:
     """A simulation is a staircase: the last digit of a sum may end a descent a step elsewhere.
     What is forecast must not move by more than a hundredth, and the same variant must lead."""

@@ -55,6 +55,7 @@ def test_half_of_a_real_gpus_blocks_contradicts_what_it_did(shared_data: Path) -
     assert "contradicts the settings or the number of KV blocks" in str(found.why_not)
 
 
+@pytest.mark.slow
 def test_run_caps_first_half_forecasts_the_server_with_64(shared_data: Path) -> None:
     folder = shared_data / "vllm-0.32" / "run_cap"
     spans = phases(folder)
