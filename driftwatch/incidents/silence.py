@@ -75,19 +75,6 @@ def labels_of(incident: Incident) -> dict[str, str]:
     }
 
 
-def would_hold_back(
-    incidents: Iterable[Incident], matchers: Iterable[Matcher], since: datetime
-) -> list[Incident]:
-    """Those that match: open ones, and those that fired after a time."""
-    every = tuple(matchers)
-    return [
-        one
-        for one in incidents
-        if all(matcher.matches(labels_of(one)) for matcher in every)
-        and (one.state != "resolved" or (one.firing_at or since) > since)
-    ]
-
-
 def unknown_label_names(
     incidents: Iterable[Incident], matchers: Iterable[Matcher]
 ) -> list[tuple[str, str | None]]:

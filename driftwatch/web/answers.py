@@ -96,7 +96,7 @@ def _acted(web: Web, form: Form, request: Request, post: Posted, fields: Any) ->
         store = web.database.writer()
         kind = form.path.rpartition("/")[2]
         sent = _request_id(kind, path, post)
-        deed = Deed(web, store, path, post.person, post.at, sent, web.clock.now())
+        deed = Deed(store, path, post.person, sent, web.clock.now())
         done = form.act(deed, fields)
     except StoreError:
         web.database.failed()

@@ -5,17 +5,15 @@ of the one request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import polars as pl
 from sqlalchemy import event, func, select
 
-from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, empty_scrapes
 from driftwatch.database_place import Place
 from driftwatch.errors import StoreError
-from driftwatch.model import TargetKey
 from driftwatch.store.database import (
     is_postgres,
     named_failures,
@@ -27,7 +25,7 @@ from driftwatch.store.frames import Schema, decode
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
-from driftwatch.store.tables import minute_batches, scrape_batches
+from driftwatch.store.tables import minute_batches
 from driftwatch.web.listed_incidents import ListedIncidents
 from driftwatch.web.report_archive import KeptReports
 from driftwatch.web.target_rows import TargetRows
@@ -69,22 +67,6 @@ class WebStore(Store, ListedIncidents, TargetRows, KeptReports):
                     frame = decode(one.scalar_one(), schema).filter(pl.col("end") > since)
                 frames[key] = frame
         return frames
-
-    def scrapes_of(
-        self, targets: Collection[TargetKey], since: datetime, until: datetime
-    ) -> pl.DataFrame:
-        """Scrapes of some targets with since <= time < until, as :meth:`scrapes` has them."""
-        keys = pl.DataFrame(sorted(targets), dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
-        table, frames = scrape_batches.c, [empty_scrapes()]
-        query = select(table.frame).where(table.until > since, table.since < until)
-        with self._reading() as connection:
-            for frame in connection.execute(query.order_by(table.id)).scalars():
-                rows = decode(frame, SCRAPE_SCHEMA).filter(
-                    pl.col("time").is_between(since, until, closed="left")
-                )
-                frames.append(rows.join(keys, on=KEY_COLUMNS, how="semi", maintain_order="left"))
-        rows = pl.concat(frames)
-        return rows.unique([*KEY_COLUMNS, "time"], keep="last").sort(*KEY_COLUMNS, "time")
 
 
 class WebDatabase:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import datetime
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
@@ -31,7 +30,6 @@ class Posted:
 
     fields: tuple[tuple[str, str], ...]  # without the one that says whose form it is
     person: Person
-    at: datetime  # when the form was drawn; of a program: now
     salt: str  # the same for a form that is sent twice
 
 
@@ -63,7 +61,7 @@ async def posted(request: Request, web: Web, visitor: Visitor, *, stranger: bool
     who = person or Person("", "session")
     if who.by == "token":
         salt = request.headers.get("idempotency-key") or web.nonce()
-        return Posted(fields, who, visitor.now, salt)
+        return Posted(fields, who, salt)
     _require_own_site(request, web)
     token = next((text for name, text in pairs if name == TOKEN_FIELD), "")
     form = web.people.form_of(token, visitor.browser, person, visitor.now)
@@ -71,7 +69,7 @@ async def posted(request: Request, web: Web, visitor: Visitor, *, stranger: bool
         raise HTTPException(
             403, "This form is stale, or was not drawn for you: open its page again and repeat it."
         )
-    return Posted(fields, who, form.at, form.salt)
+    return Posted(fields, who, form.salt)
 
 
 def _require_own_site(request: Request, web: Web) -> None:

@@ -89,13 +89,9 @@ class Fields(BaseModel):
 class Deed:
     """One form that somebody sent."""
 
-    web: Web
     store: WebStore  # may be written to
     path: Mapping[str, str]
     person: Person
-    # when the form was drawn, or the request came from a program: of a form sent twice it is
-    # the same, as is the next one
-    at: datetime
     request_id: str
     now: datetime
 

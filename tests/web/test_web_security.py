@@ -60,7 +60,7 @@ def test_only_its_own_names_are_answered(firing: Recorded, tmp_path: Path) -> No
         ("POST", "/note", {"data": {"comment": ""}}, 400),
         ("POST", "/note", {"data": {"comment": "x" * 501}}, 400),
         ("POST", "/note", {"data": {"coment": "x"}}, 400),
-        ("POST", "/acknowledge", {"data": {"hours": "nan"}}, 400),
+        ("POST", "/silence", {"data": {"hours": "nan"}}, 400),
         ("POST", "/silence", {"data": {"hours": "1e9"}}, 400),
         ("POST", "/mark", {"data": {"mark": "splendid"}}, 400),
         ("GET", "/acknowledge", {}, 405),
@@ -277,7 +277,7 @@ def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str)
     ana, ben = browser(web), browser(web)
     token = form_token(ben.get(page, headers=BEN).text)  # both have the page open
     assert send(ana, page, "acknowledge", ANA).headers["location"].endswith("after=taken")
-    data = {"form": token, "comment": "I have it", "hours": "4"}
+    data = {"form": token, "comment": "I have it"}
     late = ben.post(f"{page}/acknowledge", data=data, headers=BEN)
     seen = ben.get(late.headers["location"], headers=BEN)
     assert "Ana has it already; nothing was changed" in seen.text
