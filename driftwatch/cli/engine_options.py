@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from driftwatch.cli.finite import COUNT, SEED, TOKENS, Finite
-from driftwatch.errors import UsageError
+from driftwatch.errors import ImpossibleConfiguration, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -100,12 +100,6 @@ _SCHEDULER = (
         default=0,
     ),
     option(
-        "--watermark",
-        Finite(0, 1),
-        "Share of the blocks kept free when a request is admitted.",
-        default=0.0,
-    ),
-    option(
         "--scheduling-policy",
         click.Choice(["fcfs", "priority"]),
         "Who is admitted first.",
@@ -119,11 +113,6 @@ _SCHEDULER = (
     option(
         "--enable-prefix-caching/--no-enable-prefix-caching",
         text="Find the blocks of a common prefix again.",
-        default=True,
-    ),
-    option(
-        "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl",
-        text="Admit a request only where the whole prompt fits the free blocks.",
         default=True,
     ),
     option(
@@ -270,7 +259,7 @@ def engine_from(
     from driftwatch.simulate.roofline import roofline
     from driftwatch.simulate.step_time import parse_step_time
 
-    card, machine = _named(gpu, model, hardware, dtype)
+    card, machine = _named(gpu, model, hardware, dtype, tensor_parallel_size)
     timing = parse_step_time(step_time) if step_time is not None else None
     notes: list[str] = []
     if max_model_len is None and machine is not None:
@@ -282,6 +271,11 @@ def engine_from(
     )
     notes += defaults
     if card is not None and machine is not None:
+        if machine.sliding is not None:
+            notes.append(
+                f"{machine.name} has sliding windows, the scheduler here does not: its KV cache "
+                "fills earlier and is read for longer than it would"
+            )
         of_weight = dtype_bytes_of(machine, dtype)
         if num_gpu_blocks is None:
             num_gpu_blocks = blocks_of(
@@ -320,7 +314,12 @@ def engine_from(
         num_gpu_blocks=num_gpu_blocks,
         **scheduler,
     )
-    configuration.check()
+    try:
+        configuration.check()
+    except ImpossibleConfiguration as error:
+        raise ImpossibleConfiguration(
+            error.problems, help_text="each is a flag of that name, what vLLM takes: --help"
+        ) from error
     return EngineSetup(configuration, timing, (*notes, *configuration.warnings()))
 
 
@@ -357,13 +356,17 @@ def dtype_bytes_of(model: Model, dtype: str) -> float:
 
 
 def _named(
-    gpu: str | None, model: str | None, hardware: Path | None, dtype: str
+    gpu: str | None, model: str | None, hardware: Path | None, dtype: str, split: int
 ) -> tuple[Gpu | None, Model | None]:
     """The table's rows, both or neither."""
     if gpu is None and model is None:
         unused = [
             flag
-            for flag, is_set in (("--hardware", hardware is not None), ("--dtype", dtype != "auto"))
+            for flag, is_set in (
+                ("--hardware", hardware is not None),
+                ("--dtype", dtype != "auto"),
+                ("--tensor-parallel-size", split != 1),
+            )
             if is_set
         ]
         if unused:

@@ -201,8 +201,9 @@ class _Hybrid:
 
     def __init__(self, requests: Requests, step_time: StepTime, settings: Settings) -> None:
         self.step_time, self.share = step_time, settings.prefill_share_ratio
-        self.seats = settings.configuration.max_num_seqs
-        self.budget = settings.configuration.max_num_batched_tokens
+        configuration = settings.configuration
+        self.seats = configuration.max_num_active_seqs or configuration.max_num_seqs
+        self.budget = configuration.max_num_batched_tokens
         self.arrival = requests.arrival_seconds
         self.asked_tokens = requests.generation_tokens
         self.prompts: list[int] = requests.prompt_tokens.tolist()

@@ -1,4 +1,4 @@
-"""The screens of plan, sweep, simulate run and simulate compare, whole."""
+"""The screens of plan, sweep, simulate and simulate compare, whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPARE = (
     *("--step-time", "0.007,2e-5,2e-5,1e-8", "--max-num-seqs", "64", "--duration-seconds", "5"),
 )
 LOG = "arrival_seconds,prompt_tokens,generation_tokens\n"
-RUN = ("simulate", "run", "--requests", "log.csv", "--step-time", "0.02,1e-4,1e-3,0")
+RUN = ("simulate", "--requests", "log.csv", "--step-time", "0.02,1e-4,1e-3,0")
 
 SCREENS: dict[str, tuple[str, ...]] = {
     "plan": (*H100, *SHORT, "--tpot-seconds", "0.02"),
@@ -26,9 +26,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
         *("sweep", *FLAT, "--max-num-seqs", "2", "--max-num-queued-reqs", "2"),
         *("--concurrency", "2,8", "--requests-per-level", "300"),
     ),
-    "run": (*RUN, "--max-num-seqs", "2"),
-    "run-few": (*RUN, "--max-num-seqs", "2", "--limit", "3", "--no-async-scheduling"),
-    "run-waits": (*RUN, "--max-num-seqs", "1", "--arrival-scale", "0.5", "--timeout-seconds", "3"),
+    "simulate": (*RUN, "--max-num-seqs", "2"),
+    "simulate-waits": (
+        *(*RUN, "--max-num-seqs", "1", "--arrival-scale", "0.5", "--timeout-seconds", "3"),
+    ),
     "compare": (*COMPARE, "--rates", "5,20,60"),
 }
 
@@ -50,9 +51,3 @@ def test_the_screen(
     assert all(len(line) <= 80 for line in out.splitlines())
     assert "…" not in out and "\t" not in out
     golden(f"lab/{name}.txt", f"{notes}{out}exit {code}\n")
-
-
-@pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("name", ["run-few", "compare"])
-def test_the_rows_of_a_pipe(run: Run, golden: Callable[[str, str], None], name: str) -> None:
-    golden(f"lab/{name}.tsv", run(*SCREENS[name])[1])

@@ -130,7 +130,7 @@ def command(
     """
     from driftwatch.backtest.report import document
     from driftwatch.backtest.text import markdown_lines, text_lines
-    from driftwatch.cli.simulate.chart import check_plot
+    from driftwatch.cli.rules.chart import check_plot
 
     if plot is not None:
         if not axes:

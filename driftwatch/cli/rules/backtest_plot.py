@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from driftwatch.backtest.report import BacktestReport, grid_noun, grid_rows
-from driftwatch.cli.simulate import chart
-from driftwatch.cli.simulate.chart import BLACK, BLUE, GREEN, PURPLE, VERMILLION
+from driftwatch.cli.rules import chart
+from driftwatch.cli.rules.chart import BLACK, BLUE, GREEN, PURPLE, VERMILLION
 
 _LOOKS = (
     (BLUE, "-", "o"),

@@ -282,7 +282,7 @@ def recognise(path: str, columns: Iterable[str]) -> Format:
     if {"requests_per_second", "arrival_cv"} <= there:
         raise WorkloadError(
             (f"{path}: ServeGen's rates; its lengths are in another file",),
-            help_text="give both: --requests RATES.parquet --servegen-lengths LENGTHS.parquet",
+            help_text="give a request log: arrival_seconds, prompt_tokens, generation_tokens",
         )
     nearest = max(FORMATS, key=lambda one: len(there & set(one.required)))
     missing = [name for name in nearest.required if name not in there]

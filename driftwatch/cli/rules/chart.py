@@ -1,4 +1,4 @@
-"""Pictures of these verbs: panels over one axis, the numbers below, a text for screen readers."""
+"""Pictures of a backtest: panels over one axis, the numbers below, a text for screen readers."""
 
 from __future__ import annotations
 
