@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from page_cases import CASES
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.model import Incident, Target, TargetKey
@@ -23,7 +23,6 @@ from driftwatch.store import Store, TickRecord
 Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 FORMS = {rule.alert: {"advice": rule.page.advice} for rule in load_rulebook().rules}
-GOLDEN = Path(__file__).parents[1] / "golden" / "notify"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def _incident(alert: str, page: str, target: dict[str, str]) -> Incident:
         started_at=NOW - timedelta(minutes=6),
         last_true_at=NOW,
         firing_at=NOW - timedelta(minutes=5),
-        page=json.loads((GOLDEN / f"{page}.firing.page.json").read_text()) | {FORM: FORMS[alert]},
+        page=CASES[page].page() | {FORM: FORMS[alert]},
     )
 
 

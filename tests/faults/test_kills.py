@@ -12,6 +12,8 @@ from kill_rounds.points import POINTS
 
 from driftwatch.testing.postgres_server import PostgresServer
 
+pytestmark = pytest.mark.kill
+
 # kills → seed of when they come: early enough that each one does
 ROUNDS = {
     ("after fetch", "after POST", "at COMMIT"): 143,

@@ -27,6 +27,8 @@ from driftwatch.clock import SystemClock
 from driftwatch.testing.loopback import Answer, Request
 from driftwatch.testing.postgres_server import PostgresServer
 
+pytestmark = pytest.mark.kill
+
 # its page waits to be sent when the process begins
 DECIDED, BEGUN = 4.0, 5.0
 HANGS, SLOW = "oncall", "log"

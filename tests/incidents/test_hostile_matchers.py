@@ -15,18 +15,16 @@ LABEL = "a" * 5000 + "!"
 _SEARCH = """
 import sys
 from driftwatch.matchers import parse_matcher
-print(parse_matcher(sys.argv[1]).matches({"pool": sys.argv[2]}))
+print([parse_matcher(f"pool=~{one}").matches({"pool": sys.argv[1]}) for one in sys.argv[2:]])
 """
 
 
-@pytest.mark.parametrize(
-    "expression", ["(a+)+", "(a|aa)+", "(a|a)*b", "(.*)*x", "(a*)*$", "(.*a){30}b", "(a?){60}a{60}"]
-)
-def test_no_expression_hangs(expression: str) -> None:
+def test_no_expression_hangs() -> None:
     """In a process of its own: what hangs in C cannot be interrupted."""
-    command = [sys.executable, "-c", _SEARCH, f"pool=~{expression}", LABEL]
+    slow = ["(a+)+", "(a|aa)+", "(a|a)*b", "(.*)*x", "(a*)*$", "(.*a){30}b", "(a?){60}a{60}"]
+    command = [sys.executable, "-c", _SEARCH, LABEL, *slow]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == f"{[False] * len(slow)}\n"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from driftwatch.model import Incident, Transition
 START = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("a", "b", "c")
 
-repeatable = settings(deadline=None, derandomize=True, database=None)
+repeatable = settings(deadline=None, derandomize=True, database=None, max_examples=50)
 
 seconds = st.sampled_from([0.0, 59.0, 60.0, 120.0, 300.0])
 timings = st.fixed_dictionaries({name: st.tuples(seconds, seconds) for name in NAMES})

@@ -124,7 +124,7 @@ def every_row(
     return observed
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     rule=rules,
     values=st.lists(series, min_size=SERVERS * 3, max_size=SERVERS * 3),

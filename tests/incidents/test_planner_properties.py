@@ -62,7 +62,7 @@ def play(
 
 
 @given(EVENTS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_sent_is_sent_in_order_and_never_into_silence(
     events: list[tuple[str, int]],
 ) -> None:
@@ -88,13 +88,13 @@ def test_what_is_sent_is_sent_in_order_and_never_into_silence(
 
 
 @given(EVENTS, st.integers(0, 29))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_restart_at_any_point_changes_nothing(events: list[tuple[str, int]], at: int) -> None:
     assert [done for _, _, done in play(events)] == [done for _, _, done in play(events, at)]
 
 
 @given(EVENTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_planning_twice_at_the_same_time_plans_nothing_new(events: list[tuple[str, int]]) -> None:
     for hours, pager, _ in play(events)[-1:]:
         assert pager.tick(hours).deliveries == ()

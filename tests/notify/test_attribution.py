@@ -87,7 +87,7 @@ def test_what_is_unknown_is_named() -> None:
     assert why.startswith("Where the throughput went: not compared, the baseline ")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.01, 100), min_size=9, max_size=9))
 def test_the_factors_multiply_to_the_whole(numbers: list[float]) -> None:
     names = ("effective_batch_size", "itl_seconds_mean", "generation_tokens_per_second")

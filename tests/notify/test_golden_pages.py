@@ -1,11 +1,10 @@
-"""The pages as people read them, whole: each kind of page when it fires and when it ends."""
+"""The pages as people read them, whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 
-import pytest
 from page_cases import CASES
 
 from driftwatch.notify.page_values import public
@@ -15,24 +14,23 @@ from driftwatch.receivers.slack_blocks import blocks
 Golden = Callable[[str, str], None]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_page_reads_as_recorded(name: str, golden: Golden) -> None:
-    texts = [render(page) for page in (CASES[name].page(), CASES[name].resolved())]
-    golden(f"notify/{name}.txt", "\n\n\n".join(texts) + "\n")
+def test_pages_read_as_recorded(golden: Golden) -> None:
+    """Each kind of page when it fires and when it ends."""
+    parts = [
+        f"# {name}\n\n{render(case.page())}\n\n\n{render(case.resolved())}\n"
+        for name, case in CASES.items()
+    ]
+    golden("notify/pages.txt", "\n".join(parts))
 
 
-@pytest.mark.parametrize("name", ["cap", "batch_drift", "gpu_lost", "coverage_pool"])
-def test_what_receivers_are_sent(name: str, golden: Golden) -> None:
-    for which, page in (("firing", CASES[name].page()), ("resolved", CASES[name].resolved())):
-        golden(f"notify/{name}.{which}.page.json", _json(public(page)))
-        golden(f"notify/{name}.{which}.slack.json", _json(blocks(page)))
+def test_what_receivers_are_sent(golden: Golden) -> None:
+    page, over = CASES["cap"].page(), CASES["cap"].resolved()
+    golden("notify/cap.page.json", _json(public(page)))
+    golden("notify/cap.slack.json", _json([blocks(page), blocks(over)]))
 
 
-@pytest.mark.parametrize("name", ["budget"])
-def test_a_narrow_terminal_and_one_of_ascii(name: str, golden: Golden) -> None:
-    page = CASES[name].page()
-    golden(f"notify/{name}.narrow.txt", render(page, width=48) + "\n")
-    golden(f"notify/{name}.ascii.txt", render(page, ascii=True) + "\n")
+def test_a_narrow_terminal_of_ascii(golden: Golden) -> None:
+    golden("notify/narrow.ascii.txt", render(CASES["budget"].page(), width=48, ascii=True) + "\n")
 
 
 def _json(value: object) -> str:

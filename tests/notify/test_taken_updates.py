@@ -17,7 +17,7 @@ LATER = AT + timedelta(minutes=5)
 
 def test_an_update_of_a_taken_incident_says_who_has_it() -> None:
     page = follow_up(CAP.page(), "advised", LATER, "4 of 8 servers, before: host:8000")
-    taken = Acknowledgement("ana", AT, None, "on it", None)
+    taken = Acknowledgement("ana", AT, "on it", None)
     update = PlannedDelivery("x", "advised", "one", "advised", page, LATER, "incident", 0, taken)
     told = payload_of(update)
     assert told["summary"].startswith("UPDATE, TAKEN by ana ")

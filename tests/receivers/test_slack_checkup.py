@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from slack_cases import ANA, CHANNEL, workspace
-from slack_sdk import WebClient
-from slack_sdk.errors import SlackApiError
-from slack_sdk.socket_mode import SocketModeClient
-from slack_sdk.socket_mode.request import SocketModeRequest
-from slack_sdk.socket_mode.response import SocketModeResponse
+from slack_cases import CHANNEL, workspace
 
 from driftwatch.receivers.registry import shortcomings_of
 from driftwatch.settings import ReceiverSettings
@@ -85,69 +80,3 @@ def test_a_wrong_channel_and_wrong_tokens(
     ]
     (tmp_path / "bot").unlink()
     assert "cannot be read" in lacking()[0]
-
-
-# --- the workspace answers Slack's own client as Slack does -------------------------------------
-
-
-def client(slack: SlackWorkspace) -> WebClient:
-    return WebClient(BOT_TOKEN, base_url=slack.api_url, retry_handlers=[], timeout=5)
-
-
-def test_slacks_own_client_posts_and_edits(slack: SlackWorkspace) -> None:
-    api = client(slack)
-    posted = api.chat_postMessage(channel=CHANNEL, text="one")
-    api.chat_update(channel=CHANNEL, ts=posted["ts"], text="two")
-    api.chat_postMessage(channel=CHANNEL, thread_ts=posted["ts"], text="note")
-    (message,) = slack.top(CHANNEL)
-    assert (message.payload["text"], message.edits) == ("two", 1)
-    assert len(slack.thread(message)) == 1
-    pages = api.conversations_members(channel=CHANNEL, limit=1)
-    assert [page["members"][0] for page in pages] == [ANA, "U0000BEN"]
-    assert api.users_info(user=ANA)["user"]["profile"]["display_name"] == "Ana"
-    history = api.conversations_history(channel=CHANNEL, include_all_metadata=True)
-    assert [one["ts"] for one in history["messages"]] == [posted["ts"]]
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments", "error"),
-    [
-        ("chat_postMessage", {"channel": "C0000NONE", "text": "x"}, "channel_not_found"),
-        ("chat_update", {"channel": CHANNEL, "ts": "1.1", "text": "x"}, "message_not_found"),
-        ("chat_postMessage", {"channel": CHANNEL, "text": "x" * 40_001}, "msg_too_long"),
-        ("users_info", {"user": "U0000NOBODY"}, "user_not_found"),
-    ],
-)
-def test_slacks_own_client_is_refused(
-    slack: SlackWorkspace, method: str, arguments: dict[str, Any], error: str
-) -> None:
-    with pytest.raises(SlackApiError) as caught:
-        getattr(client(slack), method)(**arguments)
-    assert caught.value.response["error"] == error
-
-
-def test_slacks_own_client_takes_a_click(slack: SlackWorkspace) -> None:
-    button = {
-        "type": "button",
-        "action_id": "acknowledge",
-        "value": "3f9c1a7be204",
-        "text": {"type": "plain_text", "text": "Acknowledge"},
-    }
-    blocks = [{"type": "actions", "elements": [button]}]
-    client(slack).chat_postMessage(channel=CHANNEL, text="x", blocks=blocks)
-    clicks: list[str] = []
-
-    def listener(of: SocketModeClient, request: SocketModeRequest) -> None:
-        clicks.append(request.payload["actions"][0]["value"])
-        of.send_socket_mode_response(SocketModeResponse(request.envelope_id))
-
-    mode = SocketModeClient(APP_TOKEN, web_client=client(slack), concurrency=1)
-    mode.socket_mode_request_listeners.append(listener)
-    try:
-        mode.connect()
-        (message,) = slack.top(CHANNEL)
-        envelope = slack.click(message, "acknowledge", ANA, 1.0)
-        assert slack.socket.wait_for(lambda: envelope in slack.socket.acknowledged)
-    finally:
-        mode.close()
-    assert clicks == ["3f9c1a7be204"]

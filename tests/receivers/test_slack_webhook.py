@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import traceback
@@ -11,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import requests
 from page_cases import AT, BUDGET, CAP, CASES, Case, case
 
 from driftwatch.errors import DeliveryError
@@ -22,7 +20,6 @@ from driftwatch.receivers.registry import sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.slack_blocks import BODY_LIMIT, blocks
-from driftwatch.testing.slack_blocks import refusal
 from driftwatch.testing.slack_server import TOKEN_PATH, SlackServer
 
 CANARY = "canary-slack-token"
@@ -282,87 +279,3 @@ def test_nothing_is_logged(slack: SlackServer, caplog: pytest.LogCaptureFixture)
     slack.fail_next(500)
     refused(sender(slack))
     assert caplog.records == []
-
-
-# --- the server itself refuses what Slack refuses ----------------------------------------------
-
-
-def _section(text: str, kind: str = "mrkdwn") -> dict[str, Any]:
-    return {"type": "section", "text": {"type": kind, "text": text}}
-
-
-def _button(**rest: Any) -> dict[str, Any]:
-    return {"type": "button", "text": {"type": "plain_text", "text": "x"}, **rest}
-
-
-REFUSED: dict[str, tuple[Any, str]] = {
-    "nothing": ({}, "no_text"),
-    "an empty text": ({"text": ""}, "no_text"),
-    "a list": ([], "invalid_payload"),
-    "a text that is a number": ({"text": 1}, "invalid_payload"),
-    "51 blocks": ({"text": "x", "blocks": [{"type": "divider"}] * 51}, "invalid_blocks"),
-    "3,001 characters": ({"text": "x", "blocks": [_section("a" * 3001)]}, "invalid_blocks"),
-    "an empty section": ({"text": "x", "blocks": [_section("")]}, "invalid_blocks"),
-    "a section of nothing": ({"text": "x", "blocks": [{"type": "section"}]}, "invalid_blocks"),
-    "markdown": ({"text": "x", "blocks": [_section("a", "markdown")]}, "invalid_blocks"),
-    "an unknown block": ({"text": "x", "blocks": [{"type": "table!"}]}, "invalid_blocks"),
-    "a header of 151 characters": (
-        {
-            "text": "x",
-            "blocks": [{"type": "header", "text": {"type": "plain_text", "text": "a" * 151}}],
-        },
-        "invalid_blocks",
-    ),
-    "a header in mrkdwn": (
-        {"text": "x", "blocks": [{"type": "header", "text": {"type": "mrkdwn", "text": "a"}}]},
-        "invalid_blocks",
-    ),
-    "two buttons of one id": (
-        {
-            "text": "x",
-            "blocks": [
-                {"type": "actions", "elements": [_button(action_id="a"), _button(action_id="a")]}
-            ],
-        },
-        "invalid_blocks",
-    ),
-    "no button": ({"text": "x", "blocks": [{"type": "actions", "elements": []}]}, "invalid_blocks"),
-    "an open bracket": ({"text": "x", "blocks": [_section("a < b")]}, "invalid_blocks"),
-    "too much in all": (
-        {"text": "x", "blocks": [_section("a" * 3000)] * 5},
-        "msg_blocks_too_long",
-    ),
-    "blocks as an object": ({"text": "x", "blocks": {}}, "invalid_blocks_format"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_the_server_refuses(slack: SlackServer, name: str) -> None:
-    payload, error = REFUSED[name]
-    answer = requests.post(slack.url, json=payload, timeout=5)
-    assert (answer.status_code, answer.text) == (400, error)
-    assert slack.accepted == []
-
-
-def test_the_server_takes_the_largest_message(slack: SlackServer) -> None:
-    most = {"text": "x", "blocks": [_section("a" * 3000), *[{"type": "divider"}] * 49]}
-    assert refusal(most) is None
-    answer = requests.post(slack.url, json=most, timeout=5)
-    assert (answer.status_code, answer.text) == (200, "ok")
-
-
-def test_the_server_tells_whom_a_message_would_have_paged(slack: SlackServer) -> None:
-    requests.post(slack.url, json={"text": "<!channel> fire", "blocks": []}, timeout=5)
-    assert slack.accepted[0].mentions == ("<!channel>",)
-
-
-def test_the_server_wants_json(slack: SlackServer) -> None:
-    answer = requests.post(slack.url, data=b"{", timeout=5)
-    assert (answer.status_code, answer.text) == (400, "invalid_payload")
-    answer = requests.post(
-        slack.url, data=json.dumps({"text": "x"})[:-1], timeout=5,
-        headers={"Content-Type": "application/json"},
-    )  # fmt: skip
-    assert answer.text == "invalid_payload"
-    assert requests.get(slack.url, timeout=5).status_code == 405
-    assert requests.post(slack.address + "/x", timeout=5).text == "no_service"

@@ -117,7 +117,9 @@ def kept(database: str, postgres: PostgresServer | None, folder: Path) -> dict[s
     }
 
 
-@pytest.mark.parametrize("form", ["inline", "files", "postgres"])
+@pytest.mark.parametrize(
+    "form", [pytest.param("inline", marks=pytest.mark.slow), "files", "postgres"]
+)
 def test_no_canary_is_anywhere(
     form: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

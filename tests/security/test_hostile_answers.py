@@ -88,7 +88,7 @@ def delivered(form: str, url: str, folder: Path) -> tuple[str, str]:
             TickRecord(AT, AT, incidents=[incident], transitions=happened, deliveries=[planned])
         )
         outbox = Outbox(store, clock, OwnMetrics(clock.now).deliveries, lambda: True)
-        outbox.adopt({"oncall": sender}, None)
+        outbox.adopt({"oncall": sender})
         (attempt,) = outbox.deliver_once()
         rows = [one.last_error or "" for one in store.deliveries(incident.id)]
     texts = [str(one) for entry in log for one in entry.values()]

@@ -18,7 +18,7 @@ TEXTS = {"driftwatch.yaml": FULL, "smallest.yaml": SMALLEST}
 PLAIN = {name: plain(parse_yaml(text, name).root) for name, text in TEXTS.items()}
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(files=st.one_of(changed_lines(TEXTS), changed_values(PLAIN)))
 def test_files_with_changes(
     files: dict[str, str], tmp_path_factory: pytest.TempPathFactory

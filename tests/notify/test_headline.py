@@ -1,0 +1,218 @@
+"""Line 1 and the body where no golden page has the case."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from page_cases import (
+    BUDGET,
+    CAP,
+    CASES,
+    COVERAGE_UNLISTED,
+    GPU_LOST_NAMED,
+    STUCK,
+    Case,
+    case,
+)
+
+from driftwatch.model import Diagnosis, Reason, Recommendation, Slo
+from driftwatch.notify.body import lines
+from driftwatch.notify.headline import HEADLINE_LIMIT, headline, marked
+from driftwatch.notify.terminal import render
+from driftwatch.receivers.slack_blocks import blocks
+
+MODULES = (
+    "notify.numbers",
+    "notify.headline",
+    "notify.columns",
+    "notify.layout",
+    "receivers.sender",
+    "address_guard",
+    "receivers.webhook",
+    "receivers.slack_blocks",
+    "notify.page",
+    "notify.path",
+)
+
+
+def _lines(page: dict[str, Any]) -> dict[str, str]:
+    return {line.label: line.text for line in lines(page)}
+
+
+def _long(instance: str, pool: str) -> Case:
+    target = {"instance": instance, "engine": "0", "pool": pool}
+    return replace(BUDGET, incident=replace(BUDGET.incident, target=target))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"driftwatch.{module}"))
+    assert found.failed == 0
+
+
+def test_an_answer_that_time_may_bring_names_its_time() -> None:
+    page = CAP.page()
+    few = {**page["recommendation"], "action": "insufficient", "basis": None, "instead": []}
+    few |= {"reason": "8 busy minutes (gate 10)", "reason_code": "busy_windows"}
+    page = {**page, "recommendation": few}
+    assert headline(page).endswith("No advice: 8 busy minutes (gate 10)")
+    again = {**page, "asked_again_at": "2026-11-18T03:10:00Z"}
+    assert headline(again).endswith("Advice at 03:10 UTC (8 busy minutes (gate 10))")
+
+
+def test_a_resolved_incident_that_never_sent_a_page() -> None:
+    bare = replace(CAP, incident=replace(CAP.incident, page=None))
+    page = bare.resolved()
+    page |= {"evidence": {}, "diagnosis": None}
+    assert headline(page).endswith("(02:45–03:56 UTC): requests no longer queue for long")
+    assert _lines(page) == {"Was": "BatchLimitBinding is true"}
+
+
+def test_a_target_that_is_met_is_not_called_missed() -> None:
+    evidence = {**BUDGET.finding.evidence, "tpot_in_target_10m_ratio": 0.4}
+    evidence["ttft_in_target_10m_ratio"] = 0.97
+    page = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence)).page()
+    assert "60 % of requests miss TPOT 50 ms" in page["summary"]
+
+
+@pytest.mark.parametrize(
+    "pool", ["default", "meta-llama/Llama-3.1-8B", "prod/meta-llama/Llama-3.1-8B"]
+)
+def test_a_pool_that_nobody_named_is_not_printed(pool: str) -> None:
+    target = {**BUDGET.incident.target, "pool": pool}
+    page = replace(BUDGET, incident=replace(BUDGET.incident, target=target)).page()
+    assert page["summary"].startswith("FIRING host:8000: ")
+
+
+def test_a_long_name_never_costs_the_imperative() -> None:
+    page = _long("vllm-rag-8b-6f7c9d5b4-x2x9p.inference.svc.cluster.local:8000", "rag" * 20).page()
+    assert len(page["summary"]) <= HEADLINE_LIMIT
+    assert page["summary"].endswith("Set max_num_batched_tokens 512 → 2048")
+    assert "local:8000" in page["summary"]
+
+
+def test_missing_evidence_is_said_with_its_reason() -> None:
+    case_without = case(
+        "BatchLimitBinding",
+        "page",
+        {"waiting_requests": 12.0},
+        reasons={"kv_cache_usage_ratio": "not on the page"},
+        diagnosis=Diagnosis(
+            "batch-size-drift", "undetermined", (), missing=("kv_cache_usage_ratio",)
+        ),
+    )
+    page = case_without.page()
+    assert "No advice: kv_cache_usage_ratio unknown" in page["summary"]
+    assert "kv_cache_usage_ratio is unknown (not on the page)" in render(page)
+    assert page["evidence"]["running_requests"]["value"] is None
+    assert page["evidence"]["running_requests"]["reason"]
+
+
+def test_slo_given_by_the_caller_wins_over_the_row() -> None:
+    evidence = {**BUDGET.finding.evidence, "slo_ttft_seconds": 5.0, "slo_share": 0.5}
+    page = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence)).page()
+    assert page["slo"] == {"ttft_seconds": 1.0, "tpot_seconds": 0.05, "share": 0.95}
+    row = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence), slo=None).page()
+    assert row["slo"] == {"ttft_seconds": 5.0, "tpot_seconds": None, "share": 0.5}
+    assert replace(BUDGET, slo=Slo()).page()["slo"] is None
+
+
+def test_a_rule_of_a_user_speaks_in_its_own_words() -> None:
+    own = case(
+        "QueueTooLong",
+        "ticket",
+        {"waiting_requests": 40.0},
+        annotations={"summary": "the queue is long"},
+        recommendation=Recommendation("none", reason=Reason("other", "the rule advises nothing")),
+    )
+    assert own.page()["summary"] == "TICKET host:8000: the queue is long. Do not change a knob"
+
+
+def test_a_notice_never_carries_an_order() -> None:
+    finding = replace(
+        CAP.finding,
+        diagnosis=replace(CAP.finding.diagnosis, advice="Do not change a knob"),  # type: ignore[type-var]
+    )
+    evidence = {**finding.evidence, "prompt_tokens_mean_ratio": 2.8}
+    incident = replace(CAP.incident, alert="LengthDrift", severity="notice")
+    told = replace(CAP, finding=replace(finding, evidence=evidence), incident=incident)
+    page = told.page()
+    assert page["recommendation"]["action"] == "none"
+    assert page["recommendation"]["reason"]
+    assert page["diagnosis"]["path"]
+    for shown in (render(page), str(blocks(page)), render(told.resolved())):
+        assert not re.search(r"Set max|→ 40|Change|Why|Cost|Undo|path|Do not", shown)
+    assert "Nothing to do" not in page["summary"]  # a limit is full here: a page may be out
+
+
+def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:
+    page = GPU_LOST_NAMED.resolved()
+    told = _lines(page)
+    assert told["Was"] == "1 of 8 GPUs lost"
+    assert page["summary"].startswith("CLOSED rag-8b host:8000: the server is gone")
+    assert page["summary"].endswith("driftwatch did not see it recover")
+    assert marked(page, "").strip() != "✅"
+    assert marked(STUCK.resolved(), "").strip() == "✅"
+
+
+def test_a_pool_of_which_nothing_is_seen_says_why_and_no_names() -> None:
+    found = replace(
+        COVERAGE_UNLISTED.finding, reasons={"coverage_missing_inputs": "connection refused"}
+    )
+    page = replace(COVERAGE_UNLISTED, finding=found).page()
+    assert "no metrics for 16 min (connection refused). Check" in page["summary"]
+    assert "queue_seconds" not in page["summary"]
+
+
+texts = st.text(max_size=300)
+ratios = st.none() | st.floats(0, 1) | st.floats(0, 1e12)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    st.sampled_from(sorted(CASES)),
+    texts.filter(bool),
+    texts,
+    st.dictionaries(
+        st.sampled_from(
+            (
+                "batch_assembly_wait_10m_seconds",
+                "ttft_10m_seconds",
+                "waiting_requests",
+                "running_requests",
+                "seconds_since_last_token",
+                "coverage_missing_seconds",
+                "waiting_deferred_requests",
+                "waiting_deferred_share_10m_ratio",
+                "prompt_tokens_mean_2m_ratio",
+                "kv_cache_usage_ratio",
+                "ttft_in_target_10m_ratio",
+            )
+        ),
+        ratios,
+    ),
+    texts,
+)
+def test_any_label_and_number_makes_a_page(
+    name: str, instance: str, pool: str, changed: dict[str, Any], advice: str
+) -> None:
+    chosen = CASES[name]
+    finding = replace(chosen.finding, evidence={**chosen.finding.evidence, **changed})
+    if finding.diagnosis is not None:
+        finding = replace(finding, diagnosis=replace(finding.diagnosis, advice=advice or None))
+    target = {"instance": instance, "engine": "0", "pool": pool}
+    page = replace(chosen, finding=finding, incident=replace(chosen.incident, target=target)).page()
+    assert 0 < len(page["summary"]) <= HEADLINE_LIMIT
+    assert page["summary"].isprintable()
+    shown = render(page)
+    assert all(len(line) <= 80 or "driftwatch " in line for line in shown.splitlines())
+    body = [b for b in blocks(page)["blocks"][1:] if b["type"] != "actions"]
+    told = [b["text"]["text"] if "text" in b else b["elements"][0]["text"] for b in body]
+    assert len(told[0]) <= 900
