@@ -144,7 +144,7 @@ STATES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(steps=STATES, every=st.integers(1, 4))
 def test_carried_is_uninterrupted(steps: list[tuple[float, str]], every: int) -> None:
     """In ticks, with twelve minutes of history, nothing changes."""

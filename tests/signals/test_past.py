@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pipeline_cases import KEY, T0, scrapes, serving
@@ -81,14 +80,11 @@ def _ends(frame: pl.DataFrame, strides: list[int]) -> list[datetime]:
     return [*ends, last]
 
 
-@pytest.mark.parametrize(("run", "strides"), [("run_cap", [1]), ("run_main", [3, 1])])
-def test_a_recording_tick_by_tick_is_the_recording_at_once(
-    shared_data: Path, run: str, strides: list[int]
-) -> None:
-    source = RecordingSource(shared_data / "vllm-0.32" / run)
+def test_a_recording_tick_by_tick_is_the_recording_at_once(shared_data: Path) -> None:
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
     frame = source.collect(*source.span()).scrapes
     asked = minute_windows(frame.select(KEY), *_minutes(frame))
-    ends = _ends(frame, strides)
+    ends = _ends(frame, [3, 1])
     rows, pages, held = _tick_by_tick(frame, asked, ends)
     assert rows.equals(_at_once(frame, asked))
     tenths = asked.filter(pl.col("end").is_in(ends)).with_columns(
@@ -171,7 +167,7 @@ def _server(draw: st.DrawFn, name: str) -> pl.DataFrame:
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
 def test_any_servers_tick_by_tick_are_the_servers_at_once(

@@ -189,7 +189,7 @@ def test_engines_do_not_share_a_clock() -> None:
     assert found["seconds_since_last_token"].to_list() == [290.0, 0.0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     steps=st.lists(
         st.tuples(
