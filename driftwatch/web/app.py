@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from driftwatch.notify.numbers import clean, cut
@@ -71,7 +71,11 @@ def _routes(web: Web) -> Iterator[Route]:
         headers = {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(style_sheet()[1], media_type="text/css", headers=headers)
 
+    async def healthy(_: Request) -> Response:
+        return PlainTextResponse("ok\n")  # of the process: the database may be down
+
     yield Route("/", first)
+    yield Route("/-/healthy", healthy)
     yield Route(f"/static/{style_sheet()[0]}", style)
     yield from sign_in(web)
     yield from sign_out(web)

@@ -35,6 +35,7 @@ def test_a_missing_database_is_named_and_found_when_it_comes(
     client = browser(web_at(path, firing.now, tmp_path))
     answer = client.get("/fleet")
     assert answer.status_code == 503
+    assert client.get("/-/healthy").text == "ok\n"
     assert "there is no database" in answer.text and "driftwatch run makes one" in answer.text
     shutil.copy(firing.path, path)
     assert client.get("/fleet").status_code == 200

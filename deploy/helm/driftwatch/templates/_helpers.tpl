@@ -144,7 +144,7 @@ volumeMounts:
   # it answers to names that it knows: the kubelet would send the pod's address
   livenessProbe:
     httpGet: &page
-      path: /openapi.json
+      path: /-/healthy
       port: web
       httpHeaders:
         - name: Host
