@@ -3,7 +3,7 @@
 ==================  ====================  ==============================================
 what                form                  why
 ==================  ====================  ==============================================
-minutes that stay   Arrow in xz           a third smaller than zstd Parquet (decision 47)
+minutes that stay   Arrow in xz           a third smaller than zstd Parquet
 few rows of a tick  Arrow in xz           a Parquet file names 160 columns
 many rows           Parquet, zstd         written in a tenth of the time
 detectors' memory   Arrow, zstd           read as it lies
