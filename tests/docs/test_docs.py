@@ -20,7 +20,6 @@ import pytest
 
 from driftwatch.cli.main import VERBS, command_of
 from driftwatch.collect.registry import REGISTRY
-from driftwatch.evidence import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -87,16 +86,6 @@ def test_a_method_says_in_five_lines_what_why_and_how_sure(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()[2:7]
     starts = [line.split("**")[1] for line in lines]
     assert starts == ["What", "Why", "How", "How sure", "Not"]
-
-
-def test_the_docs_stay_short() -> None:
-    pages = [ROOT / "README.md", *PAGES]
-    words = [word for path in pages for word in path.read_text(encoding="utf-8").split()]
-    assert sum(any(c.isalnum() for c in word) for word in words) <= 50_700
-
-
-def test_every_evidence_column_is_documented() -> None:
-    assert undocumented((column.name for column in COLUMNS), "sre/evidence.md") == []
 
 
 def test_every_metric_is_documented() -> None:
@@ -189,18 +178,11 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert broken == []
 
 
-def test_decisions_are_numbered_and_complete() -> None:
-    """Numbers that are missing were merged; the folder's README names what replaced them."""
-    files = sorted((DOCS / "decisions").glob("[0-9]*.md"))
-    text = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
-    merged = [int(number) for number in re.findall(r"^\| (\d+),", text, flags=re.M)]
-    numbers = sorted([*merged, *(int(path.name[:4]) for path in files)])
-    assert len(numbers) == len(set(numbers)) and numbers[:45] == list(range(1, 46))
-    for path in files:
+def test_a_decision_says_what_and_why_under_its_number() -> None:
+    for path in sorted((DOCS / "decisions").glob("[0-9]*.md")):
         text = path.read_text(encoding="utf-8")
         assert text.startswith(f"# {int(path.name[:4])}. "), path.name
         assert "**Decided.**" in text and "**Why.**" in text, path.name
-        assert len(text.split()) <= 155, path.name
 
 
 # -- rules ---------------------------------------------------------------------------------------
