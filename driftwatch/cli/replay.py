@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.evidence_file import EvidenceFile
 from driftwatch.cli.history import reach_of
 from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
@@ -40,17 +39,9 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="With --baseline: write what it measured as baselines, for driftwatch baseline import.",
 )
-@click.option(
-    "--evidence",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.parquet",
-    help="Write the evidence table, a row per target and minute.",
-)
 @click.option("--all", "whole", is_flag=True, help="Print every page whole, notices too.")
 @click.option("--json", "as_json", is_flag=True, help="Print every page as a line of JSON.")
-def command(
-    history: History, write_pins: Path | None, evidence: Path | None, whole: bool, as_json: bool
-) -> None:
+def command(history: History, write_pins: Path | None, whole: bool, as_json: bool) -> None:
     """Run recorded scrapes, or a Prometheus' history, through the whole pipeline.
 
     Prints the pages as driftwatch run would have sent them, oldest first: three whole, then a line
@@ -61,7 +52,6 @@ def command(
     from driftwatch.pipeline.replay import replay
     from driftwatch.receivers.stdout import StdoutSender
 
-    file = None if evidence is None else EvidenceFile(evidence)
     if write_pins is not None and history.baseline is None:
         raise UsageError(
             "--write-pins needs --baseline, the window to pin",
@@ -86,8 +76,6 @@ def command(
             ):
                 counts.add(outcome)
                 proposals.note(outcome.rows)
-                if file is not None:
-                    file.add(outcome.rows)
                 for transition in outcome.transitions:
                     if transition.incident.page is not None:
                         screen.show(transition.incident.page)
@@ -97,11 +85,9 @@ def command(
             lost = error
     screen.close()
     proposals.tell()
-    if file is not None:
-        file.close()
     _print_read(counts, lost, history.prometheus, between)
     if lost is not None:
-        _print_lost(lost, counts.until, pages, evidence)
+        _print_lost(lost, counts.until, pages)
         click.get_current_context().exit(EXIT_PROBLEM)
     if not pages and not as_json:
         click.echo(f"no page {between}")
@@ -177,15 +163,11 @@ def _print_read(
         )
 
 
-def _print_lost(
-    lost: Unavailable, until: datetime | None, pages: int, evidence: Path | None
-) -> None:
+def _print_lost(lost: Unavailable, until: datetime | None, pages: int) -> None:
     """That the API stopped answering: what was kept, and how to go on."""
     from driftwatch.notify.numbers import utc_text
 
     remains = f"{pages} pages above" if pages else "no page"
-    if evidence is not None:
-        remains += f", its minutes in {evidence}"
     click.echo(f"error: {lost.message}", err=True)
     click.echo(f"kept: what was replayed until then: {remains}", err=True)
     if until is not None:

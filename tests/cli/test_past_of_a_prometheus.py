@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import polars as pl
 import pytest
+from replayed_rows import replayed_rows
 from typed_words import call
 
 from driftwatch.cli.run import proposing
@@ -85,21 +85,20 @@ def test_several_matches_of_one_label_are_either(api: PrometheusApi) -> None:
     source.close()
 
 
-def test_replay_takes_several_matches(api: PrometheusApi, tmp_path: Path) -> None:
-    evidence = tmp_path / "e.parquet"
-    result = call(
-        *("replay", "--prometheus", api.address, "--step", "60", *span(0, 30)),
-        *("--match", "job=vllm-0", "--match", "job=vllm-1", "--evidence", str(evidence)),
-    )
+def test_replay_takes_several_matches(api: PrometheusApi) -> None:
+    with replayed_rows() as rows:
+        result = call(
+            *("replay", "--prometheus", api.address, "--step", "60", *span(0, 30)),
+            *("--match", "job=vllm-0", "--match", "job=vllm-1"),
+        )
     assert result.exit_code == 0, result.output
-    assert sorted(pl.read_parquet(evidence)["instance"].unique()) == ["s-0:1", "s-1:1"]
+    assert sorted(rows.table["instance"].unique()) == ["s-0:1", "s-1:1"]
 
 
 def test_a_database_that_disappears_is_no_servers_fault(
-    api: PrometheusApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: PrometheusApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("driftwatch.collect.recordings.history.PAUSES_SECONDS", (0.0, 0.0))
-    evidence = tmp_path / "e.parquet"
     collect, asked = PrometheusSource.collect, 0
 
     def dying(source: PrometheusSource, since: datetime, until: datetime) -> Collected:
@@ -109,16 +108,16 @@ def test_a_database_that_disappears_is_no_servers_fault(
         return collect(source, since, until)
 
     monkeypatch.setattr(PrometheusSource, "collect", dying)
-    result = call(
-        *("replay", "--prometheus", api.address, "--step", "60", *span(0, 240), "--json"),
-        *("--evidence", str(evidence)),
-    )
+    with replayed_rows() as rows:
+        result = call(
+            *("replay", "--prometheus", api.address, "--step", "60", *span(0, 240), "--json")
+        )
     assert result.exit_code == 1
     assert "does not answer from " in result.stderr
-    assert f"no page, its minutes in {evidence}" in result.stderr
+    assert "kept: what was replayed until then: no page\n" in result.stderr
     found = re.search(r"the same command and --from (\S+)", result.stderr)
     assert found is not None
-    minutes = pl.read_parquet(evidence)
+    minutes = rows.table
     assert minutes["end"].max() == datetime.fromisoformat(found[1])
     assert minutes["scrapes"].min() == 1  # no minute that the database lost is called the server's
     assert result.stdout == ""

@@ -1,4 +1,4 @@
-"""replay of what cannot be read, what lies outside it, and where evidence goes."""
+"""replay of what cannot be read, and what lies outside it."""
 
 from __future__ import annotations
 
@@ -92,20 +92,6 @@ def test_a_baseline_outside_the_recording(run: Run, page: str) -> None:
     assert code == 2
     assert "holds no two scrapes" in err
     assert "help: scrapes reach from 2026-09-21T14:13:20Z to 2026-09-21T14:14:55Z" in err
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        ("e.txt", "give a name that ends in .parquet, .jsonl or .csv"),
-        ("no/such/e.csv", "there is no folder no/such"),
-    ],
-)
-def test_evidence_is_refused_before_anything_is_read(run: Run, file: str, said: str) -> None:
-    code, _, err = run("replay", "not-there.jsonl", "--evidence", file)
-    assert code == 2
-    assert said in err
-    assert "not-there" not in err
 
 
 def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -> None:

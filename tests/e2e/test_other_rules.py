@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from e2e_cases import pages
+from replayed_rows import replayed_rows
 
 from driftwatch.testing.prometheus_api import PrometheusApi, recorded
 
@@ -80,7 +81,8 @@ def test_a_wedged_engine_is_stuck_after_two_minutes(run: Any, raw: Path, tmp_pat
 def test_lost_coverage_is_a_ticket_and_never_zero(run: Any, raw: Path, tmp_path: Path) -> None:
     page = (raw / "metrics_during_load.txt").read_text()
     path = recording(tmp_path / "r.jsonl", lambda s: going_on(page, s) if s < 600 else None, 40)
-    told = pages(run("replay", path, "--json", "--evidence", tmp_path / "e.parquet"))
+    with replayed_rows() as rows:
+        told = pages(run("replay", path, "--json"))
     assert [(p["alert"], p["severity"], p["event"]) for p in told] == [
         ("CoverageLost", "ticket", "firing")
     ]
@@ -88,7 +90,7 @@ def test_lost_coverage_is_a_ticket_and_never_zero(run: Any, raw: Path, tmp_path:
     assert 900 <= fired <= 970
     import polars as pl
 
-    lost = pl.read_parquet(tmp_path / "e.parquet").filter(
+    lost = rows.table.filter(
         pl.col("start") >= datetime.fromtimestamp(START, UTC) + timedelta(minutes=11)
     )
     assert lost["generation_tokens_per_second"].null_count() == len(lost)
@@ -141,29 +143,18 @@ def test_two_restarts_behind_prometheus(
     """Two counter drops: no negative rate, nothing stuck, nothing lost."""
     import gzip
 
-    import polars as pl
-
     answers = json.loads(
         gzip.decompress((raw / "restart/query_range_restart.json.gz").read_bytes())
     )
-    result = run(
-        "replay",
-        "--prometheus",
-        restarts.address,
-        "--step",
-        5,
-        "--from",
-        answers["start"],
-        "--to",
-        answers["end"],
-        "--json",
-        "--evidence",
-        tmp_path / "e.parquet",
-    )
+    with replayed_rows() as kept:
+        result = run(
+            *("replay", "--prometheus", restarts.address, "--step", 5, "--json"),
+            *("--from", answers["start"], "--to", answers["end"]),
+        )
     assert result.exit_code in (0, 1), result.output
     told = [json.loads(line) for line in result.stdout.splitlines()]
     assert [p["alert"] for p in told if p["alert"] == "EngineStuck"] == []
-    rows = pl.read_parquet(tmp_path / "e.parquet")
+    rows = kept.table
     assert rows["restarted"].sum() == 2
     assert rows["generation_tokens_per_second"].drop_nulls().min() >= 0
     counted = (rows["generation_tokens_per_second"] * rows["duration_seconds"]).sum()
@@ -192,12 +183,12 @@ def test_one_odd_timestamp_does_not_walk_the_years(run: Any, raw: Path, tmp_path
     with path.open("a") as out:
         out.write(json.dumps({"t": START + 5 * 365 * 86_400, "status": 200, "body": page}) + "\n")
         out.write(json.dumps({"t": 0, "status": 200, "body": page}) + "\n")
-    result = run("replay", path, "--json", "--evidence", tmp_path / "e.parquet")
+    with replayed_rows() as rows:
+        result = run("replay", path, "--json")
     assert result.exit_code == 0, result.output
     import polars as pl
 
-    rows = pl.read_parquet(tmp_path / "e.parquet")
-    observed = rows.filter(pl.col("duration_seconds") > 0)
+    observed = rows.table.filter(pl.col("duration_seconds") > 0)
     assert len(observed) == 3
 
 

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from e2e_cases import pages, rewritten
+from replayed_rows import replayed_rows
 
 from driftwatch.cli.main import cli
 from driftwatch.collect.recordings.text import RecordingSource
@@ -28,19 +29,20 @@ def recording(shared_data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def replayed(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What a replay with nothing configured prints, and its table of evidence."""
-    folder = tmp_path_factory.mktemp("replayed")
-    asked = [str(shared_data / "vllm-0.32" / "run_cap"), "--json"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        result = CliRunner().invoke(cli, ["replay", *asked, "--evidence", "e.parquet"])
+def replayed(
+    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, pl.DataFrame]:
+    """What a replay with nothing configured prints, and its evidence."""
+    asked = ["replay", str(shared_data / "vllm-0.32" / "run_cap"), "--json"]
+    with pytest.MonkeyPatch.context() as patch, replayed_rows() as rows:
+        patch.chdir(tmp_path_factory.mktemp("replayed"))
+        result = CliRunner().invoke(cli, asked)
     assert result.exit_code == 0, result.output
-    return result.stdout, folder / "e.parquet"
+    return result.stdout, rows.table
 
 
 @pytest.fixture
-def told(replayed: tuple[str, Path]) -> list[dict[str, Any]]:
+def told(replayed: tuple[str, pl.DataFrame]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in replayed[0].splitlines()]
 
 
@@ -148,8 +150,10 @@ def test_the_page_comes_where_metrics_change_less_often_than_they_are_read(
     assert held[0]["diagnosis"]["leaf"] == "concurrency_cap_binding"
 
 
-def test_the_evidence_table_is_written(replayed: tuple[str, Path]) -> None:
-    table = pl.read_parquet(replayed[1])
+def test_the_evidence_has_every_column_and_whole_minutes(
+    replayed: tuple[str, pl.DataFrame],
+) -> None:
+    table = replayed[1]
     assert {c.name for c in COLUMNS} <= set(table.columns)
     assert len(table) == 29
     finished = (table["requests_per_second"] * table["duration_seconds"]).sum()
@@ -160,9 +164,9 @@ def test_the_evidence_table_is_written(replayed: tuple[str, Path]) -> None:
 
 
 @pytest.mark.slow
-def test_output_is_the_same_to_the_byte(
-    run: Any, recording: Path, replayed: tuple[str, Path], tmp_path: Path
+def test_output_and_evidence_are_the_same_again(
+    run: Any, recording: Path, replayed: tuple[str, pl.DataFrame]
 ) -> None:
-    again = run("replay", recording, "--json", "--evidence", tmp_path / "e.parquet")
-    assert again.stdout == replayed[0]
-    assert (tmp_path / "e.parquet").read_bytes() == replayed[1].read_bytes()
+    with replayed_rows() as rows:
+        assert run("replay", recording, "--json").stdout == replayed[0]
+    assert rows.table.equals(replayed[1])

@@ -1,0 +1,40 @@
+"""The evidence rows behind a ``driftwatch replay`` that runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import polars as pl
+import pytest
+
+from driftwatch.diagnose.evidence_order import evidence_only
+from driftwatch.pipeline import replay as module
+
+
+class Rows:
+    """What was kept, in order."""
+
+    def __init__(self) -> None:
+        self.parts: list[pl.DataFrame] = []
+
+    @property
+    def table(self) -> pl.DataFrame:
+        return pl.concat(self.parts).sort("start", "instance", "engine")
+
+
+@contextmanager
+def replayed_rows() -> Iterator[Rows]:
+    """Keep the rows of every replay inside the block."""
+    rows, replay = Rows(), module.replay
+
+    def kept(*arguments: Any, **options: Any) -> Iterator[module.Outcome]:
+        for outcome in replay(*arguments, **options):
+            if not outcome.rows.is_empty():
+                rows.parts.append(evidence_only(outcome.rows))
+            yield outcome
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "replay", kept)
+        yield rows
