@@ -159,24 +159,3 @@ class _Coverage:
         """Rule id → share of the minutes with data in which it was unknown."""
         scraped = max(self._scraped, 1)
         return {rule: count / scraped for rule, count in sorted(self._unknown.items())}
-
-
-def over_budget(
-    result: Backtest, most: float | None, most_of_rule: Mapping[str, float]
-) -> list[tuple[RuleCount, float, float]]:
-    """Rules that page more often than they may: the rule, its rate and what it may, both a
-    server-month.
-
-    Args:
-        most: what each rule may; None = any.
-        most_of_rule: rule id or alert name → what that one may instead.
-    """
-    pages_of = {one.rule: one for one in result.counts("page")}
-    alert_of = {page.rule: page.alert for page in result.pages}
-    over = []
-    for rule, count in sorted(pages_of.items()):
-        allowed = most_of_rule.get(rule, most_of_rule.get(alert_of[rule], most))
-        rate = result.per_server_month(count.pages)
-        if allowed is not None and rate is not None and rate > allowed:
-            over.append((count, rate, allowed))
-    return over

@@ -1,4 +1,4 @@
-"""What a backtest prints: data of the report, the same for text, Markdown and JSON."""
+"""What a backtest prints: data of the report, the same for text and JSON."""
 
 from __future__ import annotations
 
@@ -40,9 +40,6 @@ class BacktestReport:
     against: Against | None = None
     # what it was judged by → the score: "marks", or the truth file's name
     scores: Mapping[str, Score] = field(default_factory=dict)
-    # rules over their budget, with their rate and what they may, both a server-month
-    over_budget: tuple[tuple[RuleCount, float, float], ...] = ()
-    unjudged_budgets: tuple[str, ...] = ()  # rules with a budget and without a verdict throughout
     axes: tuple[Axis, ...] = ()
     cells: tuple[Cell, ...] = ()
     cell_scores: tuple[Score, ...] = ()  # of the cells, where there is a truth file
@@ -183,16 +180,6 @@ def score_lines(report: BacktestReport) -> Iterator[str]:
             yield f" {plural(len(score.unjudged), 'page')} not judged: nobody says anything of them"
 
 
-def budget_lines(report: BacktestReport) -> Iterator[str]:
-    """Rules that page more often than they may."""
-    for rule, rate, most in report.over_budget:
-        yield (
-            f"OVER BUDGET {rule.rule}: {_rate(rate)} pages per server-month, {_rate(most)} allowed"
-        )
-    for name in report.unjudged_budgets:
-        yield f"NO VERDICT on the budget of {name}: it had no verdict in any minute"
-
-
 def undetermined_lines(report: BacktestReport) -> Iterator[str]:
     """Rules without a verdict in half of the minutes with data or more, and why."""
     by_share: dict[str, list[str]] = {}
@@ -268,11 +255,6 @@ def document(report: BacktestReport) -> dict[str, Any]:
             "useful_lost": [page.id for page in against.useful_lost],
         },
         "scores": {name: document_of_score(score) for name, score in report.scores.items()},
-        "over_budget": [
-            {"rule": count.rule, "per_server_month": rate, "allowed_per_server_month": most}
-            for count, rate, most in report.over_budget
-        ],
-        "unjudged_budgets": list(report.unjudged_budgets),
         "grid": _grid(report),
     }
 

@@ -1,4 +1,4 @@
-"""A backtest as a person reads it: on a terminal, and as Markdown for a pull request."""
+"""A backtest as a person reads it on a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from driftwatch.backtest.report import (
     BacktestReport,
     Listed,
     Row,
-    budget_lines,
     grid_rows,
     lasted,
     listed,
@@ -20,7 +19,7 @@ from driftwatch.backtest.report import (
     when,
 )
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.numbers import clean, plural
+from driftwatch.notify.numbers import clean
 
 _WIDTH = 80
 _LIST_HINT = "--list: when, how long, leaf, advice"
@@ -45,7 +44,6 @@ def text_lines(report: BacktestReport, *, with_list: bool, piped: bool) -> Itera
         yield from [line] if piped else wrap(line, _WIDTH, f"{_indent(line)}  ")
     verdict = verdict_line(report)
     yield verdict if with_list or not listed(report) else f"{verdict} ({_LIST_HINT})"
-    yield from budget_lines(report)
 
 
 def _list(report: BacktestReport, *, piped: bool) -> Iterator[str]:
@@ -112,51 +110,5 @@ def _is_number(cell: str) -> bool:
     return cell == "unknown" or cell.replace(",", "").replace(".", "", 1).isdecimal()
 
 
-def markdown_lines(report: BacktestReport, *, with_list: bool) -> Iterator[str]:
-    """The same as Markdown: tables, and the pages folded."""
-    yield f"**{verdict_line(report)}**"
-    yield ""
-    yield summary_line(report.result.history)
-    tables = [grid_rows(report)] if report.cells else []
-    if not report.cells:
-        tables = [rule_rows(report, severity) for severity in report.severities]
-    for header, rows in tables:
-        if rows:
-            yield ""
-            yield from _table(header, rows)
-    remarks = [*budget_lines(report), *undetermined_lines(report), *score_lines(report)]
-    if remarks:
-        yield ""
-        yield from (f"{_indent(line)}- {_escaped(line.strip())}" for line in remarks)
-    pages = listed(report) if with_list else [one for one in listed(report) if one.sign]
-    if pages and not report.cells:
-        yield ""
-        yield f"<details><summary>{plural(len(pages), 'page')}</summary>"
-        yield ""
-        header = ("", "fired at", "lasted", "rule", "where", "leaf", "line 1")
-        yield from _table(header, [_page_row(one, report) for one in pages])
-        yield ""
-        yield "</details>"
-
-
 def _indent(line: str) -> str:
     return " " * (len(line) - len(line.lstrip()))
-
-
-def _page_row(one: Listed, report: BacktestReport) -> Row:
-    page = one.page
-    length = lasted(page, report.result.history.until)
-    sign = {"+": "new", "-": "gone"}.get(one.sign, ", ".join(one.changes))
-    return (sign, when(page), length, page.rule, page.where, page.leaf or "", page.headline)
-
-
-def _table(header: Row, rows: Sequence[Row]) -> Iterator[str]:
-    numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(header))]
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'|'.join('---:' if number else '---' for number in numeric)}|"
-    for row in rows:
-        yield f"| {' | '.join(_escaped(cell.strip()) for cell in row)} |"
-
-
-def _escaped(cell: str) -> str:
-    return clean(cell).replace("|", "\\|").replace("<", "&lt;")

@@ -25,7 +25,7 @@ VERBS: dict[str, str] = {
     "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
     "web": "Serve the fleet and its incidents as web pages.",
-    "worker": "Do slow work of a PostgreSQL: what-ifs, reports, backtests.",
+    "worker": "Do slow work of a PostgreSQL: weekly reports, compaction.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
     "explain": "The state of a target: evidence, cause, limits.",

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from driftwatch.service.report_schedule import Schedule
     from driftwatch.service.slow_tasks import Configured
     from driftwatch.settings import Settings
-    from driftwatch.store.store import Store
-    from driftwatch.tasks.task import Arguments, Function, Queue
+    from driftwatch.tasks.task import Function, Queue
 
 # as driftwatch.tasks.task has them, which takes long to import
 _QUEUES: tuple[Queue, ...] = ("reports", "backtests", "maintenance")
@@ -48,7 +47,7 @@ _QUEUES: tuple[Queue, ...] = ("reports", "backtests", "maintenance")
     help="Where it serves /metrics, /-/healthy and /-/ready; port 0 takes a free one.",
 )
 def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
-    """Do weekly reports, backtests and compaction, until SIGTERM or Ctrl-C.
+    """Do weekly reports and compaction, until SIGTERM or Ctrl-C.
 
     One task at a time, the most urgent first; start as many processes as you like. The
     configuration must say `tasks: {run_by: workers}`. SIGTERM lets the task under way finish. When
@@ -84,7 +83,7 @@ def command(config: Path, queues: tuple[Queue, ...], listen: str) -> int:
         worker = Worker(
             place,
             store,
-            _functions(settings, configured(config, settings)),
+            _functions(configured(config, settings)),
             queues or _QUEUES,
             settings.tasks.heartbeat,
         )
@@ -127,20 +126,11 @@ def configured(config: Path, settings: Settings) -> Configured:
     return read
 
 
-def _functions(settings: Settings, now: Configured) -> Mapping[str, Function]:
+def _functions(now: Configured) -> Mapping[str, Function]:
     """Everything that a worker can do, each with what is configured when it begins."""
-    from driftwatch.backtest.archive import default_folder
-    from driftwatch.backtest.task import BACKTEST, backtest_function
-    from driftwatch.cli.proposal_notice import with_proposals
     from driftwatch.service.slow_tasks import COMPACTION, REPORTS, compact, reports_function
-
-    folder = default_folder(settings.database_place)
-
-    def backtested(store: Store, arguments: Arguments) -> None:
-        backtest_function(with_proposals(now()[0]), folder)(store, arguments)
 
     return {
         COMPACTION: compact,
         REPORTS: reports_function(now),
-        BACKTEST: backtested,
     }

@@ -105,7 +105,7 @@ class Settings(Part):
     )
     tasks: TaskSettings = Field(
         default_factory=lambda: TaskSettings.model_validate({}),
-        description="who does the slow work: what-ifs, reports, backtests, compaction",
+        description="who does the slow work: weekly reports, compaction",
     )
     heartbeat: HeartbeatSettings | None = Field(
         None, description="who outside hears that driftwatch still watches"

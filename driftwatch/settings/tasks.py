@@ -1,4 +1,4 @@
-"""Who does the slow work: weekly reports, backtests, compaction."""
+"""Who does the slow work: weekly reports, compaction."""
 
 from __future__ import annotations
 

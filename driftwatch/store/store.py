@@ -25,7 +25,6 @@ from driftwatch.store.advice import (
     write_advices,
     write_verifications,
 )
-from driftwatch.store.backtests import Backtests
 from driftwatch.store.baselines import Baselines
 from driftwatch.store.batches import GPUS, SCRAPES, Batches, write_batch
 from driftwatch.store.compaction import Compaction
@@ -93,7 +92,6 @@ class Store(
     History,
     Baselines,
     AdviceHistory,
-    Backtests,
     ShardList,
 ):
     """One database. A method is one transaction unless it says otherwise.

@@ -28,7 +28,7 @@ def upgrade() -> None:
     op.drop_column("incidents", "acknowledged_until")
     op.drop_column("actions", "until")
     op.execute("DELETE FROM deliveries WHERE kind = 'digest'")
-    op.execute("DELETE FROM memory WHERE name = 'digest'")
+    op.execute("DELETE FROM memory WHERE name IN ('digest', 'rules.backtest')")
     if op.get_bind().dialect.name == "postgresql":
         for table in ("scrape_batches", "gpu_batches", "minute_batches"):
             _without_partitions(table)

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,36 +48,6 @@ def test_marks_score_the_pages(run: Run, database: Path) -> None:
     assert document["pages"][0]["leaf"] == "concurrency_cap_binding"
     score = document["scores"]["marks"]
     assert (score["right"], score["wrong"], score["missed"]) == (1, 0, [])
-
-
-def test_the_database_keeps_how_often_each_rule_fired(run: Run, database: Path) -> None:
-    assert _kept(database) is None
-    code, out, _ = run(*WORDS, "--format", "json")
-    printed, kept = json.loads(out), _kept(database)
-    assert code == 0 and kept is not None
-    span = ("since", "until", "servers")
-    assert {name: printed[name] for name in span} == {name: kept[name] for name in span}
-    assert kept["minutes_with_data"] == pytest.approx(printed["server_months"] * 30.4375 * 1440)
-    (counted,) = printed["rules"]
-    of_rule = kept["rules"]["BatchLimitBinding"]
-    assert (of_rule["incidents"], of_rule["per_server_month"]) == (
-        counted["pages"],
-        counted["per_server_month"],
-    )
-    assert kept["rules"]["SlowerAtEqualLoad"]["incidents"] == 0
-    # notices were not counted, and what is off was not judged
-    assert not {"QueueSpike", "ThroughputDown"} & kept["rules"].keys()
-
-
-def test_a_grid_leaves_the_result_as_it_was(run: Run, database: Path) -> None:
-    code, _, _ = run(*WORDS, "--grid", "BatchLimitBinding.for=0s,5m")
-    assert (code, _kept(database)) == (0, None)
-
-
-def _kept(database: Path) -> dict[str, Any] | None:
-    with Store.open(database) as store:
-        document = store.last_backtest()
-    return None if document is None else json.loads(document)
 
 
 def test_a_useful_page_that_is_lost_is_named(run: Run, database: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,8 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
-from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
 from driftwatch.cli.options import Progress, print_note, print_problems
 from driftwatch.cli.output import encodable, print_json
-from driftwatch.cli.rules.backtest_of_database import defer_backtest, keep_result
-from driftwatch.cli.rules.budgets import budgets_of, unjudged
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from driftwatch.model import Severity
     from driftwatch.pipeline.plan import Plan
 
-FORMATS = ("text", "json", "markdown")
+FORMATS = ("text", "json")
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -40,7 +37,6 @@ class Wanted:
     Attributes:
         rules: files, folders or globs; empty = the configuration's, else the shipped ones.
         against: a folder or a git ref; None = nothing is compared.
-        budgets: what each rule, or one rule, may page a server-month.
         axes: ``RULE.for=0s,5m``.
     """
 
@@ -48,11 +44,9 @@ class Wanted:
     against: str | None
     truth: Path | None
     severities: tuple[Severity, ...]
-    budgets: tuple[str, ...]
     axes: tuple[str, ...]
     advice: bool
     folder: Path | None
-    plot: Path | None
 
 
 @click.command("backtest")
@@ -72,13 +66,6 @@ class Wanted:
     help="Score the pages against what really happened, as in a scenario's truth.json.",
 )
 @click.option(
-    "--max-pages-per-server-month",
-    "budgets",
-    multiple=True,
-    metavar="[RULE=]NUMBER",
-    help="Exit 1 if a rule sends more; RULE=NUMBER for one rule.",
-)
-@click.option(
     "--grid",
     "axes",
     multiple=True,
@@ -87,22 +74,11 @@ class Wanted:
     "BatchDrift.capacity_ratio=0.8,0.9; at most twice.",
 )
 @click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="With --grid: draw it; .svg or .png.",
-)
-@click.option(
     "--keep",
     "folder",
     type=_FOLDER,
     metavar="FOLDER",
     help="Keep evidence here; default: beside the database, else the user's cache.",
-)
-@click.option(
-    "--defer",
-    is_flag=True,
-    help="Let driftwatch worker judge the configured rules over the database, for their pages.",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
 @history_options("recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
@@ -113,58 +89,37 @@ def command(
     notices: bool,
     no_advice: bool,
     truth: Path | None,
-    budgets: tuple[str, ...],
     axes: tuple[str, ...],
-    plot: Path | None,
     folder: Path | None,
-    defer: bool,
     form: str,
     history: History,
-) -> int:
+) -> None:
     """Count and list the pages that rules would have sent over a history.
 
     RULES are files, folders or globs; without any the configuration's, else the shipped ones.
     The history is a Prometheus, recordings, or the database. The evidence is computed once and
-    kept: another rule set over it takes seconds. Exit: 0 answered, 1 a rule is over its budget,
-    2 usage or configuration, 4 no data, no answer, or no verdict of a rule with a budget.
+    kept: another rule set over it takes seconds. Exit: 0 answered, 2 usage or configuration, 4 no
+    data or no answer.
     """
     from driftwatch.backtest.report import document
-    from driftwatch.backtest.text import markdown_lines, text_lines
-    from driftwatch.cli.rules.chart import check_plot
+    from driftwatch.backtest.text import text_lines
 
-    if plot is not None:
-        if not axes:
-            raise UsageError("--plot needs --grid", help_text="give --grid RULE.for=0s,5m,10m")
-        check_plot(plot)
     severities: tuple[Severity, ...] = ("page", "ticket")
     wanted = Wanted(
         rules=rules,
         against=against,
         truth=truth,
         severities=(*severities, "notice") if notices else severities,
-        budgets=budgets,
         axes=axes,
         advice=not no_advice,
         folder=folder,
-        plot=plot,
     )
-    if defer:
-        plain = Wanted((), None, None, severities, (), (), True, None, None)
-        defer_backtest(history, is_plain=wanted == plain)
-        return EXIT_ANSWERED
     report = report_of(history, wanted)
     if form == "json":
         print_json(document(report))
     else:
-        if form == "markdown":
-            lines = markdown_lines(report, with_list=with_list)
-        else:
-            lines = text_lines(report, with_list=with_list, piped=not sys.stdout.isatty())
-        for line in lines:
+        for line in text_lines(report, with_list=with_list, piped=not sys.stdout.isatty()):
             click.echo(encodable(line))
-    if report.over_budget:
-        return EXIT_PROBLEM
-    return EXIT_NO_VERDICT if report.unjudged_budgets else EXIT_ANSWERED
 
 
 def report_of(history: History, wanted: Wanted) -> BacktestReport:
@@ -180,11 +135,9 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
 
     plan = _plan(history, wanted.rules)
     axes = tuple(axis_of(text, plan.rules) for text in wanted.axes)
-    most, most_of_rule = budgets_of(wanted.budgets, plan.rules)
-    if axes and (wanted.against is not None or wanted.budgets):
-        other = "--against" if wanted.against is not None else "--max-pages-per-server-month"
+    if axes and wanted.against is not None:
         help_text = "run the command twice: a grid has a result for each value"
-        raise UsageError(f"--grid and {other} exclude each other", help_text=help_text)
+        raise UsageError("--grid and --against exclude each other", help_text=help_text)
     truth = None if wanted.truth is None else read_truth(wanted.truth)
     marks = _marks(history)
     progress = Progress("reading")
@@ -197,10 +150,7 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         truth = truth.within(archive.span)
     if axes:
         return _of_grid(archive, plan, axes, wanted, truth, progress)
-    report = _of_rules(archive, plan, wanted, truth, marks, (most, most_of_rule), progress)
-    if history.is_stored:
-        keep_result(history, report, plan)
-    return report
+    return _of_rules(archive, plan, wanted, truth, marks, progress)
 
 
 def _of_rules(
@@ -209,10 +159,9 @@ def _of_rules(
     wanted: Wanted,
     truth: Truth | None,
     marks: Sequence[Marked],
-    budget: tuple[float | None, Mapping[str, float]],
     progress: Progress,
 ) -> BacktestReport:
-    from driftwatch.backtest.outcome import backtest, over_budget
+    from driftwatch.backtest.outcome import backtest
     from driftwatch.backtest.report import BacktestReport
     from driftwatch.backtest.score import marks_within, score_of_marks, score_of_truth
     from driftwatch.cli.replay_summary import SilentRules
@@ -242,8 +191,6 @@ def _of_rules(
         wanted.severities,
         against=against,
         scores=scores,
-        over_budget=tuple(over_budget(result, *budget)),
-        unjudged_budgets=tuple(unjudged(budget[1], plan.rules, result.undetermined_ratio)),
         silent=tuple(silent.lines()),
     )
 
@@ -304,14 +251,9 @@ def _of_grid(
     scores: tuple[Score, ...] = ()
     if truth is not None:
         scores = tuple(score_of_truth(c.result.of("page"), truth, ("page",)) for c in cells)
-    report = BacktestReport(
+    return BacktestReport(
         cells[0].result, wanted.severities, axes=tuple(axes), cells=cells, cell_scores=scores
     )
-    if wanted.plot is not None:
-        from driftwatch.cli.rules.backtest_plot import draw_grid
-
-        draw_grid(wanted.plot, report)
-    return report
 
 
 def _of_severities(result: Backtest, severities: Sequence[Severity]) -> Backtest:

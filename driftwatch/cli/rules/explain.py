@@ -88,20 +88,20 @@ def rule_named(name: str, rules: Sequence[Rule]) -> Rule:
     """
     named = [rule for rule in rules if rule.id == name] or [r for r in rules if r.alert == name]
     if not named:
-        raise no_such_rule(name, rules)
+        raise _no_such_rule(name, rules)
     if len(named) > 1:
         ids = ", ".join(f"'{rule.id}'" for rule in named)
         raise UsageError(f"{name} is {len(named)} rules", help_text=f"name one: {ids}")
     return named[0]
 
 
-def no_such_rule(name: str, rules: Sequence[Rule], where: str = "") -> UsageError:
+def _no_such_rule(name: str, rules: Sequence[Rule]) -> UsageError:
     """The error, with the nearest name, else all."""
     from driftwatch.yaml_models import near
 
     help_text = near(name, {*(r.id for r in rules), *(r.alert for r in rules)})
     listed = f"rules: {', '.join(dict.fromkeys(rule.alert for rule in rules))}"
-    return UsageError(f"{where}there is no rule {name}", help_text=help_text or listed)
+    return UsageError(f"there is no rule {name}", help_text=help_text or listed)
 
 
 def _of_store(rule: Rule, history: History, plan: Plan) -> tuple[pl.DataFrame, int]:

@@ -79,11 +79,6 @@ env:
     value: {{ include "driftwatch.database" . | quote }}
   - name: DRIFTWATCH_LISTEN
     value: 0.0.0.0:9095
-  {{- if eq .Values.mode "shards" }}
-  # evidence of backtests
-  - name: XDG_CACHE_HOME
-    value: /var/lib/driftwatch
-  {{- end }}
 securityContext:
   allowPrivilegeEscalation: false
   privileged: false
