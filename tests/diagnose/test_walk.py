@@ -19,6 +19,7 @@ from walk_cases import (
 
 from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import UNDETERMINED, Leaf, Node, Tree, walk
+from driftwatch.recommend.without_simulation import no_knob_because
 
 BUDGET = CAP | {"binding_limit": "max_num_batched_tokens"}
 
@@ -274,3 +275,26 @@ def test_the_steps_carry_their_numbers(tree: Tree) -> None:
     for step in found.path:
         assert tree.nodes[step.node].when.columns <= step.evidence.keys()
         assert step.question == tree.nodes[step.node].question
+
+
+@pytest.mark.parametrize("why", [SLOW, {"seconds_since_last_token": 300.0}])
+@pytest.mark.parametrize("drift", [{}, PROMPTS, GENERATIONS])
+def test_a_slow_or_stuck_engine_with_a_full_cap_is_not_told_to_raise_it(
+    tree: Tree, why: dict[str, Any], drift: dict[str, Any]
+) -> None:
+    """A slow engine fills its batch, and then max_num_seqs looks like the limit."""
+    row = KNOWN | CAP | MISSED | why | drift
+    (found,) = walk(tree, frame(row))
+    assert knob_of(tree, row, found) is None
+    assert no_knob_because(row, found.leaf) is not None
+    assert found.advice is not None
+    assert "Do not change a knob" in found.advice
+
+
+def test_the_binding_limit_stands_among_the_limits(tree: Tree) -> None:
+    budget, seqs, kv = diagnosed(tree, **CAP, **MISSED).limits
+    assert (seqs.name, seqs.binds, seqs.margin_ratio) == ("max_num_seqs", True, 0.0)
+    assert (budget.binds, kv.binds) == (False, False)
+    assert kv.margin_ratio == pytest.approx(1 - 8 / 500)
+    unknown = diagnosed(tree, **CAP | {"binding_limit": None}).limits
+    assert all(limit.binds is None for limit in unknown)

@@ -59,7 +59,7 @@ def holds_up(folder: Path, files: dict[str, str]) -> None:
         assert checked.rules == len(book.rules)
 
 
-_OFTEN = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+_OFTEN = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @_OFTEN

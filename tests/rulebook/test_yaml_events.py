@@ -16,7 +16,7 @@ from driftwatch.yaml_positions import LINE_BREAK, Composer, YamlFile, compose_qu
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [
     path
-    for folder in ("rules", "deploy", "tests", "driftwatch", ".ci", "docs", "../shared")
+    for folder in ("rules", "deploy", "tests/data")
     for path in sorted((ROOT / folder).rglob("*.y*ml"))
 ]
 
@@ -85,9 +85,9 @@ def test_every_form_that_it_reads() -> None:
     assert agrees("# 😀 é\na: '😀' # 😀\nb: 😀 c\nd: [😀, e]\n")
 
 
-@pytest.mark.parametrize("quote", ["", "'", '"'])
-@pytest.mark.parametrize("letter", ["a", "é", "😀"])
-@pytest.mark.parametrize("length", range(1020, 1028))
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("letter", ["a", "😀"])
+@pytest.mark.parametrize("length", [1023, 1024, 1025])
 def test_long_keys(length: int, letter: str, quote: str) -> None:
     key = f"{quote}{letter * length}{quote}"
     agrees(f"{key}: 1\n")
@@ -131,7 +131,7 @@ PIECES = [
 pieces = st.sampled_from(PIECES)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(TEXT)), st.integers(0, 12), pieces), min_size=1, max_size=3
@@ -145,7 +145,7 @@ def test_a_text_with_some_changes(changes: list[tuple[int, int, str]]) -> None:
     agrees(text)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(pieces, max_size=14).map("".join))
 def test_any_text(text: str) -> None:
     agrees(text)
