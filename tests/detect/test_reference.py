@@ -14,7 +14,6 @@ from pipeline_cases import HOST, at, recording, scrapes, serving, summary, whole
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.detect.reference import (
-    MIN_REQUESTS,
     REMEMBERED,
     baseline,
     combined,
@@ -344,7 +343,3 @@ def test_the_share_is_a_lower_bound_with_its_upper_one() -> None:
     assert row["ttft_in_target_10m_ratio"] == 0.94
     assert row["ttft_in_target_10m_upper_ratio"] == 0.96
     assert row["tpot_in_target_10m_ratio"] is None
-
-
-def test_the_least_number_compared_is_the_rules() -> None:
-    assert MIN_REQUESTS == 100

@@ -38,9 +38,8 @@ def test_run_cap_shows_eight_until_the_restart_and_nothing_after(shared_data: Pa
     assert after["cap"].null_count() == after.height
 
 
-@pytest.mark.parametrize("run", ["run_main", "run_slow"])
-def test_a_cap_that_never_binds_is_not_inferred_wrongly(shared_data: Path, run: str) -> None:
-    assert caps(recording(shared_data / "vllm-0.32" / run)) <= {64.0}
+def test_a_cap_that_never_binds_is_not_inferred_wrongly(shared_data: Path) -> None:
+    assert caps(recording(shared_data / "vllm-0.32" / "run_main")) <= {64.0}
 
 
 # --- vLLM's own scheduler, step by step
@@ -98,14 +97,8 @@ def test_the_scheduler_at_its_cap_shows_it(shared_data: Path, name: str, cap: fl
     "name",
     [
         "watermark_5pct",
-        "prefix_scarce",
         "preempt_seqs_24",
-        "priority_preempt",
-        "no_reserve_full_isl",
-        "budget_just_above_seqs",
         "budget_64_seqs_32",
-        "threshold_256_preempt",
-        "async",
         "async_preempt",
     ],
 )
@@ -126,8 +119,8 @@ def capped(cap: int, leavers: float, every: float, seed: int) -> pl.DataFrame:
     return scrapes(rows, instance=f"h{seed}")
 
 
-@pytest.mark.parametrize("every", [5.0, 15.0, 30.0])
-@pytest.mark.parametrize("cap", [1, 2, 4, 8, 16, 64, 256])
+@pytest.mark.parametrize("every", [5.0, 30.0])
+@pytest.mark.parametrize("cap", [1, 8, 64, 256])
 def test_a_cap_with_leavers_is_inferred(cap: int, every: float) -> None:
     """Generations of 100 tokens: a step frees one place in a hundred."""
     frame = pl.concat([capped(cap, cap / 100, every, seed) for seed in range(10)])
@@ -162,15 +155,14 @@ def wandering(mean: float, every: float, budget: float, seed: int) -> pl.DataFra
     return scrapes(rows, instance=f"h{seed}")
 
 
-@pytest.mark.parametrize("every", [5.0, 15.0])
-@pytest.mark.parametrize("mean", [6.0, 12.0, 30.0])
+@pytest.mark.parametrize(("mean", "every"), [(6.0, 15.0), (30.0, 5.0)])
 def test_a_budget_bound_server_shows_no_cap(mean: float, every: float) -> None:
     """Running 3 to 18 of 64, as on a real server with a budget of 256."""
     frame = pl.concat([wandering(mean, every, 256.0, seed) for seed in range(20)])
     assert caps(frame) == set()
 
 
-@pytest.mark.parametrize("mean", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("mean", [1.5, 3.0])
 def test_a_budget_that_lets_few_run_is_hardly_ever_a_cap(mean: float) -> None:
     """Long prompts: two or three at once. Without the budget's size some look like a cap."""
     frame = pl.concat([wandering(mean, 5.0, 8192.0, seed) for seed in range(40)])
