@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
@@ -17,6 +17,9 @@ from driftwatch.yaml_models import near
 _COMPARISON = exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between | exp.In
 _SWAPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
+}  # fmt: skip
+_HOLDS: dict[type[exp.Expr], Callable[[float, float], bool]] = {
+    exp.GT: operator.gt, exp.GTE: operator.ge, exp.LT: operator.lt, exp.LTE: operator.le,
 }  # fmt: skip
 
 
@@ -76,8 +79,8 @@ def _compared(kind: type[exp.Expr], subject: exp.Expr, number: float) -> set[boo
     high = math.inf if column.high is None else column.high
     if kind in (exp.EQ, exp.NEQ):
         return {True, False} if low <= number <= high else {kind is exp.NEQ}
-    holds = {exp.GT: operator.gt, exp.GTE: operator.ge, exp.LT: operator.lt, exp.LTE: operator.le}
-    return {holds[kind](low, number), holds[kind](high, number)}
+    holds = _HOLDS[kind]
+    return {holds(low, number), holds(high, number)}
 
 
 def _number(node: exp.Expr) -> float | None:

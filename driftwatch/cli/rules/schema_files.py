@@ -22,23 +22,18 @@ from driftwatch.settings import Settings
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 
+_GROUP: Any = create_model(
+    "Rules",
+    __base__=RulesInFile,
+    rules=(tuple[RuleInFile, ...], RulesInFile.model_fields["rules"]),
+)
 # name → model, and what an editor shows of the file
 FILES: Mapping[str, tuple[type[BaseModel], str]] = {
     "rules": (
         create_model(
             "RuleFile",
             __base__=RuleFile,
-            groups=(
-                tuple[
-                    create_model(
-                        "Rules",
-                        __base__=RulesInFile,
-                        rules=(tuple[RuleInFile, ...], RulesInFile.model_fields["rules"]),
-                    ),
-                    ...,
-                ],
-                RuleFile.model_fields["groups"],
-            ),
+            groups=(tuple[_GROUP, ...], RuleFile.model_fields["groups"]),
         ),
         "driftwatch rules",
     ),
