@@ -32,7 +32,7 @@ CODE_AT = {
     "_fail": (2,),
 }
 # made of a word that the code looks up
-OF_NOUNS = {f"unknown-{noun}" for noun in ("tree", "alert", "receiver", "time-interval")}
+OF_NOUNS = {f"unknown-{noun}" for noun in ("tree", "alert", "receiver")}
 
 
 def calls(path: Path) -> Iterator[str]:
