@@ -1,4 +1,4 @@
-"""The figures as text: the same tables on the terminal and, as Markdown, in docs/truth.md."""
+"""The figures as tables on the terminal; goals and leaves, as Markdown, in docs/truth.md."""
 
 from __future__ import annotations
 
@@ -44,19 +44,23 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 def sections(figures: Mapping[str, Any]) -> list[str]:
     """All of it."""
-    lines = [
-        f"Seed {figures['seed']}, set `{figures['set']}`, "
-        f"commit `{figures['commit']}`, "
-        f"{figures['date'] or 'no date given'}. In brackets: 95 % intervals.",
-        "",
-    ]
-    lines += _goals(figures["goals"])
+    lines = _summary(figures)
     lines += _false(figures["false_alarms"])
     lines += _detection(figures["detection"], figures["unexpected"])
-    lines += _leaves(figures["leaves"])
     lines += _recommendation(figures["recommendation"])
     lines += _engine(figures)
     return lines + _cost(figures)
+
+
+def _summary(figures: Mapping[str, Any]) -> list[str]:
+    """What docs/truth.md shows."""
+    return [
+        f"Seed {figures['seed']}, set `{figures['set']}`, commit `{figures['commit']}`, "
+        f"{figures['date'] or 'no date given'}. In brackets: 95 % intervals.",
+        "",
+        *_goals(figures["goals"]),
+        *_leaves(figures["leaves"]),
+    ]
 
 
 def _goals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -248,4 +252,4 @@ def into_page(text: str, figures: Mapping[str, Any]) -> str:
     prose, found, _ = text.partition(MARKER)
     if not found:
         raise ValueError(f"the page lacks the line {MARKER}")
-    return prose + MARKER + "\n\n" + "\n".join(sections(figures)).rstrip() + "\n"
+    return prose + MARKER + "\n\n" + "\n".join(_summary(figures)).rstrip() + "\n"

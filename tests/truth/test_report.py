@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from truth_judge.report import MARKER, interval, into_page, number
+from truth_judge.report import MARKER, interval, into_page, number, sections
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,8 @@ def test_a_page_keeps_its_words_and_gets_new_figures() -> None:
     first = into_page(f"# Words\n\n{MARKER}\nold figures\n", figures)
     assert first.startswith(f"# Words\n\n{MARKER}\n")
     assert "old figures" not in first and "Seed 7, set `smoke`" in first
-    assert "knob advised where none helps" in first
+    assert "### Leaves" in first
+    assert "knob advised where none helps" in "\n".join(sections(figures))
     assert into_page(first, figures) == first
     with pytest.raises(ValueError, match="lacks the line"):
         into_page("# Words\n", figures)
