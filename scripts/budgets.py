@@ -52,6 +52,8 @@ def commands() -> Iterator[click.Command]:
 
     def leaves(command: click.Command) -> Iterator[click.Command]:
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield command
             context = click.Context(command)
             for name in command.list_commands(context):
                 inner = command.get_command(context, name)

@@ -138,7 +138,7 @@ class ServeGenSource:
         while filled < length:
             some = min(length - filled, self._end - start)
             piece = self._servegen.requests(
-                start, start + some, rng, scale=scale, clients=self._clients, fill_missing=True
+                start, start + some, rng, scale=scale, clients=self._clients
             )
             pieces.append((piece, filled))
             start, filled = self._first, filled + some

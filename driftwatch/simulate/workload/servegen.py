@@ -173,7 +173,6 @@ class ServeGen:
 
     Attributes:
         clients: those that have lengths, sorted.
-        dropped: clients without lengths, and their share of all requests.
         missing: starts of windows for which no client has a row: no data, not silence.
 
     Raises:
@@ -187,12 +186,6 @@ class ServeGen:
         self._lengths: LengthTable = read_lengths(Path(lengths_path))
         everybody = rates["client"].unique().sort().to_list()
         self.clients: tuple[int, ...] = tuple(c for c in everybody if c in self._lengths.clients)
-        self.dropped: dict[int, float] = {}
-        total = float(rates["requests_per_second"].sum())
-        for client in everybody:
-            if client not in self._lengths.clients:
-                of_client = rates.filter(pl.col("client") == client)["requests_per_second"].sum()
-                self.dropped[client] = float(of_client) / total if total else 0.0
         starts = rates["start_seconds"].unique().sort().to_numpy().astype(np.int64)
         whole = np.arange(starts[0], starts[-1] + 1, WINDOW_SECONDS)
         self.missing: Integers = np.setdiff1d(whole, starts)
@@ -207,34 +200,6 @@ class ServeGen:
         self._rate = with_lengths["requests_per_second"].to_numpy().astype(np.float64)
         self._cv = np.minimum(with_lengths["arrival_cv"].to_numpy().astype(np.float64), cv_cap)
 
-    def notes(
-        self, from_seconds: float | None = None, to_seconds: float | None = None
-    ) -> list[str]:
-        """What of the recording is not in a span's requests, a sentence each."""
-        notes = []
-        if self.dropped:
-            names = ", ".join(map(str, self.dropped))
-            notes.append(
-                f"clients without lengths left out: {names} "
-                f"({100 * sum(self.dropped.values()):.3g} % of the recording's requests)"
-            )
-        lacking = self.missing_windows(from_seconds, to_seconds)
-        if len(lacking):
-            notes.append(
-                f"{len(lacking)} ten-minute windows without data (first at {lacking[0]:,} s): "
-                "nothing is sent in them, which is not what happened"
-            )
-        notes.append("prompt and generation drawn independently: no joint lengths are recorded")
-        return notes
-
-    def missing_windows(
-        self, from_seconds: float | None = None, to_seconds: float | None = None
-    ) -> Integers:
-        """Starts of the windows without data that overlap a span (the whole recording's)."""
-        start = self.start_seconds if from_seconds is None else from_seconds
-        end = self.end_seconds if to_seconds is None else to_seconds
-        return self.missing[(self.missing + WINDOW_SECONDS > start) & (self.missing < end)]
-
     def requests(
         self,
         from_seconds: float,
@@ -243,9 +208,10 @@ class ServeGen:
         *,
         scale: float = 1.0,
         clients: Collection[int] | None = None,
-        fill_missing: bool = False,
     ) -> Requests:
         """The requests of a span of the recording; arrivals count from its beginning.
+
+        In a window without data is sent what was sent in the one before it.
 
         Args:
             from_seconds: beginning of the span, on the recording's clock.
@@ -253,7 +219,6 @@ class ServeGen:
             rng: the randomness.
             scale: factor on every rate.
             clients: only these; all that have lengths where None.
-            fill_missing: send in a window without data what was sent in the one before it.
 
         Raises:
             ValueError: the span is empty or outside the recording, the scale is negative, or a
@@ -268,7 +233,7 @@ class ServeGen:
             raise ValueError(f"scale must be finite and not negative, not {scale}")
         if clients is not None and (unknown := sorted(set(clients) - set(self.clients))):
             raise ValueError(f"no lengths for client {', '.join(map(str, unknown))}")
-        which, start = self._windows(from_seconds, to_seconds, clients, fill_missing)
+        which, start = self._windows(from_seconds, to_seconds, clients)
         expected = self._rate[which] * WINDOW_SECONDS * scale
         # a fraction of a request is sent with its probability, so that small scales keep the rate
         count = np.floor(expected + rng.random(len(expected))).astype(np.int64)
@@ -286,19 +251,19 @@ class ServeGen:
         )
 
     def _windows(
-        self, start: float, end: float, clients: Collection[int] | None, fill_missing: bool
+        self, start: float, end: float, clients: Collection[int] | None
     ) -> tuple[Integers, Floats]:
         """Rows of the rate table that are sent in a span, and when each of them begins."""
         sent = (self._start + WINDOW_SECONDS > start) & (self._start < end)
         rows = [np.flatnonzero(sent)]
         begins = [self._start[sent]]
-        if fill_missing:
-            there = np.unique(self._start)
-            for lacking in self.missing_windows(start, end):
-                before = there[np.searchsorted(there, lacking) - 1]
-                same = np.flatnonzero(self._start == before)
-                rows.append(same)
-                begins.append(np.full(len(same), lacking))
+        there = np.unique(self._start)
+        lacking = self.missing[(self.missing + WINDOW_SECONDS > start) & (self.missing < end)]
+        for window in lacking:
+            before = there[np.searchsorted(there, window) - 1]
+            same = np.flatnonzero(self._start == before)
+            rows.append(same)
+            begins.append(np.full(len(same), window))
         which, begin = np.concatenate(rows), np.concatenate(begins).astype(np.float64)
         if clients is not None:
             wanted = np.isin(self._client[which], list(clients))
