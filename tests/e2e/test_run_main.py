@@ -61,7 +61,7 @@ def test_each_drift_is_named_with_its_factor(
         if name != signal:
             assert 0.67 < entry["ratio"] < 1.5, name
     assert found["recommendation"]["action"] == "none"
-    # two and a half minutes say nothing of how far lengths go by themselves (decision 40)
+    # two and a half minutes say nothing of how far lengths go by themselves
     unknown = found["evidence"]["prompt_tokens_usual_ratio"]
     assert unknown["value"] is None
     assert "less than an hour" in unknown["reason"]
