@@ -61,7 +61,7 @@ def plan_deliveries(
     ``silences``: those that hold or held, with when they ended; ``open_incidents``: key → incident
     after the tick, acknowledged as the store has it; ``records``: what the outbox holds of these
     incidents, of those of the transitions, and of silences; ``actions``: what people did that
-    nobody was told of; ``mutes``: the time intervals of rules and pools;
+    nobody was told of;
     ``elsewhere``: what is open in other shards, as it was planned there.
     Raises ValueError: an incident of a transition has no page.
     """

@@ -53,7 +53,7 @@ def load_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
     Args:
         paths: files, folders (their ``*.yaml``, and ``trees/*.yaml`` below) or globs. A tree
             that a rule names and no file has is taken from the shipped ones.
-        configured: has the receivers and time intervals that rules may name, and the pools: an
+        configured: has the receivers that rules may name, and the pools: an
             override for another one is a warning. None = any.
 
     Raises:
