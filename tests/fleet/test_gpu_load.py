@@ -11,7 +11,6 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm.pages import DcgmBatch
 from driftwatch.collect.pages.series import SeriesCache
-from driftwatch.errors import UsageError
 from driftwatch.fleet.gpus import BOARDS, GpuLoad, board, dcgm_text, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.testing.dcgm_pages import FakeGpu, workload
@@ -123,8 +122,3 @@ def test_no_board_exceeds_what_it_can(name: str) -> None:
     assert told(load, "PROF_PIPE_TENSOR_ACTIVE") == told(load, "PROF_DRAM_ACTIVE") == [1.0]
     parts = [told(load, f"DEV_FB_{part}")[0] for part in ("USED", "FREE", "RESERVED")]
     assert sum(parts) == pytest.approx(kind.framebuffer_mib, rel=0.01)
-
-
-def test_a_gpu_without_a_board_is_named() -> None:
-    with pytest.raises(UsageError, match="MI300X"):
-        board("MI300X")

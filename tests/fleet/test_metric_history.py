@@ -268,21 +268,3 @@ def test_requests_and_counters_that_contradict_each_other_are_refused() -> None:
     other = rows.with_columns(pl.lit([0, 1]).alias("itl_seconds_buckets"))
     with pytest.raises(ValueError, match="itl_seconds was booked with other edges"):
         MetricHistory(s, EPOCH).add(SimpleNamespace(requests=request_frame([]), scrapes=other))
-
-
-def test_an_old_version_counts_what_it_counted() -> None:
-    done, s = run(6), server(style=V0_8)
-    history = MetricHistory(s, EPOCH)
-    history.add(outcome(done, s, np.array([20.0]), -1.0, np.inf))
-    old, page = history.scrape_frame(), pages(history)[0]
-    new = MetricHistory(server(), EPOCH)
-    new.add(outcome(done, server(), np.array([20.0]), -1.0, np.inf))
-    today = new.scrape_frame()
-    assert old["prefix_cache_hits_total"][0] == today["prefix_cache_hits_total"][0] / 16
-    cached = today["prompt_tokens_total"][0] - today["prompt_tokens_computed_total"][0]
-    assert cached > 0
-    assert old["iteration_tokens_sum"][0] == today["iteration_tokens_sum"][0] + cached
-    assert old["waiting_capacity_requests"].is_null().all()
-    assert old["itl_seconds_count"][0] == today["itl_seconds_count"][0] > 0
-    assert "vllm:gpu_cache_usage_perc{" in page
-    assert "vllm:kv_cache_usage_perc" not in page

@@ -154,21 +154,6 @@ def test_an_unknown_name_has_a_hint() -> None:
     assert caught.value.help_text == "did you mean wedged?"
 
 
-def test_every_scenario_of_the_design_is_shipped() -> None:
-    names = {scenario.name for scenario in shipped_scenarios()}
-    assert {
-        f"{what}-x{k}" for what in ("prompts", "generations") for k in ("1.3", "2", "4")
-    } <= names
-    assert {f"slower-{k}" for k in (5, 10, 15, 20, 30)} <= names
-    assert {f"new-client-{k}" for k in (10, 30, 50)} <= names
-    assert names >= {
-        "rate-drop", "rate-surge", "kv-pressure", "prefix-collapse", "deferred-admission",
-        "wedged", "clock-throttle", "one-of-ten-slow", "upgrade-slower", "restart", "rollout",
-        "scale-1-200-1", "bucket-layout", "stats-disabled", "half-gone", "day", "week", "day-after",
-        "replica-imbalance", "demand-above-targets",
-    }  # fmt: skip
-
-
 def test_truth_speaks_of_rules_and_leaves_that_are_there() -> None:
     plan = plan_of_rules(())
     rules = {(rule.alert, rule.severity) for rule in plan.rules}

@@ -152,19 +152,6 @@ def test_lengths_change_by_the_factor_that_is_said(name: str) -> None:
         assert means[0] / means[1] == pytest.approx(factor, rel=0.01), column
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_kv_pressure_preempts_on_any_seed(seed: int) -> None:
-    whole = scenario_named("kv-pressure")
-    (change,) = whole.traffic.changes
-    traffic = whole.traffic.model_copy(update={"changes": (change.model_copy(update={"at": 0.0}),)})
-    made = whole.model_copy(
-        update={"duration": 1500.0, "traffic": traffic, "truth": scenario().truth}
-    )
-    found = between(made, whole_run(made, 1, seed).scrapes, 15, 25).filter("ok")
-    assert (found["waiting_capacity_requests"] > 0).mean() > 0.9
-    assert found["preemptions_total"][-1] - found["preemptions_total"][0] > 100
-
-
 def test_a_server_that_is_gone_is_not_served_live() -> None:
     at = scenario().start
     now = [at.timestamp()]

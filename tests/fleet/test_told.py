@@ -179,19 +179,3 @@ def test_two_answers_to_one_cause_are_not_found_advice() -> None:
         "recommendation": {"action": "none", "instead": ["+3 replicas: 99 % in target"]},
     }
     assert fired_incident(page).instead == "+3 replicas: 99 % in target"
-
-
-def test_a_page_without_any_setting_is_another_answer() -> None:
-    made = scenario(pages=["BatchLimitBinding"], knob="max_num_batched_tokens")
-    right = said(made, 70, knob="max_num_batched_tokens")
-    found, _ = words(made, right, said(made, 71, server=1))
-    assert found[-1] == (
-        "PARTLY",
-        "advice max_num_batched_tokens: 1 of 2 times, else no setting",
-    )
-
-
-def test_a_delay_of_days_is_a_number_that_people_read() -> None:
-    made = scenario(pages=["BatchLimitBinding"], grace="200h")
-    found, _ = words(made, said(made, 60 + 10_100))
-    assert "after 10,100 min" in found[0][1]

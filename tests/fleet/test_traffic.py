@@ -127,7 +127,7 @@ def test_a_change_of_one_replica_leaves_the_others_as_they_were() -> None:
     assert changed[1].prompt_tokens.mean() / plain[1].prompt_tokens.mean() > 1.7
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7])
+@pytest.mark.parametrize("share", [0.1, 0.7])
 def test_a_new_client_sends_its_share(share: float) -> None:
     made = scenario(
         {"changes": [{"at": "1h", "new_client": {"share_ratio": share, "prompt_tokens": 1200}}]}

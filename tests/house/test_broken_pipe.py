@@ -14,9 +14,7 @@ MAIN = "import sys; sys.argv[1:] = {}; from driftwatch.cli.main import main; mai
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["demo", "--fast"],
         ["evidence", "queue"],
-        ["replay", "driftwatch/_demo/run_cap.jsonl.gz"],
         ["replay", "driftwatch/_demo/run_cap.jsonl.gz", "--json"],
     ],
 )

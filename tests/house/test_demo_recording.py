@@ -80,10 +80,3 @@ def test_every_line_is_a_scrape() -> None:
     failed = [scrape for scrape in scrapes if scrape["status"] != 200]
     assert failed, "the restart is in it"
     assert all("vllm:" in s["body"] for s in scrapes if s["status"] == 200)
-
-
-def test_a_missing_source_is_a_clear_error(tmp_path: Path) -> None:
-    ran = _make(tmp_path / "nowhere.gz", tmp_path / "out.gz")
-    assert ran.returncode == 2
-    assert "no recording at" in ran.stderr
-    assert not (tmp_path / "out.gz").exists()

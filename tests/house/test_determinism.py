@@ -38,7 +38,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return _replay(tmp_path_factory.mktemp("replay") / "first", seed=0, threads=1)
 
 
-@pytest.mark.parametrize(("seed", "threads"), [(0, 2), (1, 1), (1, 2)])
+@pytest.mark.parametrize(("seed", "threads"), [(1, 2)])
 def test_replay_is_the_same_to_the_byte(
     first: bytes, tmp_path: Path, seed: int, threads: int
 ) -> None:

@@ -13,23 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "driftwatch"
 
 
-def test_import_contracts_hold() -> None:
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; sys.argv[1:] = ['--no-cache'];"
-            "from importlinter.cli import lint_imports_command; lint_imports_command()",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "0 broken" in ran.stdout
-
-
 def _packages() -> list[Path]:
     return sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 
