@@ -184,6 +184,7 @@ class NvmlSource:
             try:
                 rows.append(self._row(index, listeners) | {"time": now})
             except _LeftOut as why:
+                self._seen.pop(self._names.get(index, {}).get("uuid", ""), None)
                 problems.append(SourceProblem(f"{self._where}, GPU {index}", str(why), now))
         listed = {row["uuid"] for row in rows if "uuid" in row}
         unlisted = "n/a: NVML does not list this GPU any more"
