@@ -27,7 +27,7 @@ def marked(page: Page, text: str) -> str:
     """``text`` with the state's mark before it, for Slack: a phone's list shows it first."""
     update = "🔴 " if page["severity"] == "page" else ""
     marks = {"FIRING": "🔴 ", "UPDATE": update, "RESOLVED": "✅ ", "CLOSED": "⚪ ", "TAKEN": "🟠 "}
-    marks |= dict.fromkeys(("NOT TAKEN", "STILL FIRING", "ESCALATED"), update)
+    marks |= dict.fromkeys(("NOT TAKEN", "STILL FIRING"), update)
     return marks.get(state_word(page), "") + text
 
 
