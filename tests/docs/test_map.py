@@ -53,7 +53,3 @@ def test_every_package_has_its_layer() -> None:
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+/[\w.*]*)`", MAP))))
 def test_what_the_map_names_exists(path: str) -> None:
     assert list(ROOT.glob(path.rstrip("/"))), path
-
-
-def test_the_map_is_short() -> None:
-    assert len(MAP.split()) < 920
