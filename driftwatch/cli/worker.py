@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from driftwatch.tasks.task import Function, Queue
 
 # as driftwatch.tasks.task has them, which takes long to import
-_QUEUES: tuple[Queue, ...] = ("reports", "backtests", "maintenance")
+_QUEUES: tuple[Queue, ...] = ("reports", "maintenance")
 
 
 @click.command(name="worker")

@@ -8,12 +8,11 @@ from typing import Any, Literal, Protocol, get_args
 
 from driftwatch.store.store import Store
 
-Queue = Literal["reports", "backtests", "maintenance"]
+Queue = Literal["reports", "maintenance"]
 QUEUES: tuple[Queue, ...] = get_args(Queue)
 # of what waits the highest goes first
 PRIORITIES: Mapping[Queue, int] = {
     "reports": 20,
-    "backtests": 20,
     "maintenance": 10,
 }
 # a task that failed so often is dead

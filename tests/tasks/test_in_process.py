@@ -48,18 +48,18 @@ def test_the_most_urgent_goes_first_and_a_key_waits_once(own: Store) -> None:
     while not tasks.counts(own)["maintenance"].running:
         time.sleep(0.01)
     waits: list[tuple[Queue, str]] = [
-        ("maintenance", "m"), ("backtests", "b"), ("reports", "r"), ("backtests", "c"),
+        ("maintenance", "m"), ("reports", "b"), ("reports", "r"), ("reports", "c"),
     ]  # fmt: skip
     assert all(tasks.defer(own, named(*one)) for one in waits)
-    assert not tasks.defer(own, named("backtests", "b"))
+    assert not tasks.defer(own, named("reports", "b"))
     # the one that is being done does not keep the next one of its key away
     assert tasks.defer(own, named("maintenance", "first"))
     assert [(one.task.key, one.is_running) for one in tasks.unfinished(own, "maintenance")] == [
         *(("first", True), ("m", False), ("first", False)),
     ]
     counts = tasks.counts(own)
-    assert (counts["backtests"].waiting, counts["backtests"].running) == (2, 0)
-    assert 0 < counts["backtests"].oldest_waiting_seconds < 20
+    assert (counts["reports"].waiting, counts["reports"].running) == (3, 0)
+    assert 0 < counts["reports"].oldest_waiting_seconds < 20
     leave.set()
     tasks.finish()
     assert order == ["first", "b", "r", "c", "m", "first"]

@@ -71,7 +71,7 @@ def test_a_task_is_deferred_with_what_else_is_written_or_not_at_all(store: Store
 
 
 def test_the_most_urgent_goes_first(store: Store, folder: Path, begin: Begin) -> None:
-    for queue in ("maintenance", "backtests", "maintenance", "reports"):
+    for queue in ("maintenance", "reports", "maintenance"):
         line = f"{queue} {len(QUEUE.unfinished(store, queue))}"  # type: ignore[arg-type]
         assert QUEUE.defer(store, note(queue, line))  # type: ignore[arg-type]
     time.sleep(0.05)
@@ -79,7 +79,6 @@ def test_the_most_urgent_goes_first(store: Store, folder: Path, begin: Begin) ->
     begin()
     until(lambda: is_idle(store), folder)
     assert (folder / "order").read_text().splitlines() == [
-        "backtests 0",
         "reports 0",
         "maintenance 0",
         "maintenance 1",
