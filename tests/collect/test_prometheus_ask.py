@@ -117,14 +117,6 @@ def test_a_range_comes_with_what_went_wrong(api: PrometheusApi, asker: Prometheu
     assert found.value.reshape(-1).tolist() == [0, 0]
 
 
-def test_beyond_the_budget_nothing_is_asked(api: PrometheusApi, asker: PrometheusAsker) -> None:
-    ranges = RangeAsker(asker, budget_seconds=-1)
-    found, errors = ranges.range("up", Grid(0, 0, 1))
-    assert not len(found.keys)
-    assert [e.message for e in errors] == ["not asked: the -1 s for all queries are used up"]
-    assert api.queries == []
-
-
 def test_options_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="the time-out must be at least 1 ms"):
         PrometheusAsker("http://h", timeout_seconds=0)

@@ -79,22 +79,6 @@ def test_quantiles_are_those_of_promql(many: list[Histogram], q: float) -> None:
             assert lower <= found.value[i] <= upper + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
-@given(histogram=histograms(), q=st.floats(0.05, 0.95))
-def test_quantiles_are_those_of_scipy_inside_the_finite_buckets(
-    histogram: Histogram, q: float
-) -> None:
-    counts, edges = histogram
-    finite = np.array([0.0, *edges[:-1]])
-    mass = np.diff([0.0, *counts[:-1]])
-    if mass.sum() == 0 or not np.all(mass > 0):  # scipy's ppf is another one on empty buckets
-        return
-    counts = [*counts[:-1], counts[-2]]  # nothing above the last finite edge
-    law = rv_histogram((mass, finite), density=False)
-    found = quantile(column([counts]), column([edges]), q)
-    assert found.value[0] == pytest.approx(law.ppf(q), rel=1e-6, abs=1e-6)
-
-
 def test_no_observation_has_no_quantile() -> None:
     found = quantile(column([[0.0, 0.0], None, []]), column([[1.0, INF], None, []]), 0.5)
     assert found.value.to_list() == [None, None, None]

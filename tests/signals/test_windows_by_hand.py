@@ -51,12 +51,6 @@ def test_a_window_without_scrapes_is_unknown(kind: Kind) -> None:
         assert row[name].to_list() == [None, None], name
 
 
-def test_no_scrape_at_all() -> None:
-    row = totals(with_epochs(scrapes([])), windows((0.0, 60.0)), kind="chained", cut=False)
-    assert row[COUNTER].to_list() == [None]
-    assert row["scrapes"].to_list() == [0.0]
-
-
 @pytest.mark.parametrize("missing", [0, 3])
 def test_null_at_an_edge_is_unknown_and_not_zero(missing: int) -> None:
     rows = [dict(row) for row in _steady(4)]
@@ -64,20 +58,6 @@ def test_null_at_an_edge_is_unknown_and_not_zero(missing: int) -> None:
     row = totals(with_epochs(scrapes(rows)), windows((0.0, 45.0)), kind="whole", cut=False)
     assert row[COUNTER][0] is None
     assert row[f"{GAUGE}_mean"][0] == 0.75
-
-
-def test_null_inside_is_bridged() -> None:
-    rows = [dict(row) for row in _steady(4)]
-    rows[1][COUNTER] = None
-    row = totals(with_epochs(scrapes(rows)), windows((0.0, 45.0)), kind="whole", cut=False)
-    assert row[COUNTER][0] == 300.0
-
-
-def test_a_counter_that_never_was_there_stays_unknown() -> None:
-    row = totals(
-        with_epochs(scrapes(list(_steady(4)))), windows((0.0, 60.0)), kind="whole", cut=False
-    )
-    assert row["preemptions_total"][0] is None
 
 
 def _restarting() -> list[dict[str, Any]]:
