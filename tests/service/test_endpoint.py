@@ -100,18 +100,13 @@ def _sent(url: str, request: bytes) -> bytes:
 
 HOST = b"Host: <script>alert(1)</script>\r\n"
 REQUESTS = {
-    "an unknown method": (b"BREW /metrics HTTP/1.1\r\n" + HOST + b"\r\n", b"405"),
     "a method to change": (b"DELETE /metrics HTTP/1.1\r\n\r\n", b"405"),
     "a method with signs": (b"<b>\xff /metrics HTTP/1.1\r\n\r\n", b"405"),
     "path traversal": (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", b"404"),
-    "traversal in percent": (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n\r\n", b"404"),
     "a proxy's address": (b"GET http://169.254.169.254/ HTTP/1.1\r\n\r\n", b"404"),
     "a hostile host": (b"GET /-/ready HTTP/1.1\r\n" + HOST + b"\r\n", b"200"),
-    "two hosts": (b"GET /-/ready HTTP/1.1\r\n" + 2 * HOST + b"\r\n", b"200"),
     "no words": (b"\x16\x03\x01\x02\x00 \x01 \x02 \x03\r\n\r\n", b"400"),
-    "a version that is none": (b"GET /metrics HTTP/9.9.9\r\n\r\n", b"400"),
     "10 MB of path": (b"GET /" + b"x" * 10_000_000 + b" HTTP/1.1\r\n\r\n", b""),
-    "10 MB of a header": (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 10_000_000 + b"\r\n\r\n", b""),
     "10 MB of headers": (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 2_000_000 + b"\r\n", b""),
     "10 MB of body": (
         b"GET /-/ready HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n" + b"x" * 10_000_000,
