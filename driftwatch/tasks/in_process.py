@@ -19,7 +19,6 @@ from driftwatch.tasks.task import (
     Queue,
     QueueCounts,
     Task,
-    Unfinished,
     reason_of,
 )
 
@@ -68,13 +67,6 @@ class InProcess:
                 self._thread.start()
             self._changed.notify_all()
         return True
-
-    def unfinished(self, store: Store, queue: Queue) -> list[Unfinished]:
-        """What is being done, then what waits, in turn."""
-        with self._changed:
-            running = [] if self._running is None else [Unfinished(self._running, True)]
-            waiting = [Unfinished(task, False) for _, _, task in sorted(self._waiting, key=_turn)]
-        return [one for one in running + waiting if one.task.queue == queue]
 
     def counts(self, store: Store) -> Mapping[Queue, QueueCounts]:
         """Each queue."""
@@ -129,7 +121,3 @@ class InProcess:
             if tried < TRIES and self._stopping.wait(self._retry_seconds):
                 return
         log.error("task is dead", task=task.name, reason=reason)
-
-
-def _turn(one: tuple[tuple[int, int], float, Task]) -> tuple[int, int]:
-    return one[0]

@@ -12,16 +12,12 @@ from driftwatch.database_place import Place, PostgresPlace
 from driftwatch.errors import StoreError, UsageError
 from driftwatch.store.queue_schema import has_procrastinate, is_queue_behind
 from driftwatch.store.store import Store
-from driftwatch.tasks.task import PRIORITIES, QUEUES, Queue, QueueCounts, Task, Unfinished
+from driftwatch.tasks.task import PRIORITIES, QUEUES, Queue, QueueCounts, Task
 
 if TYPE_CHECKING:
     from procrastinate.manager import JobManager
 
-_UNFINISHED = text(
-    "SELECT task_name, queueing_lock, args, status = 'doing' AS running FROM procrastinate_jobs "
-    "WHERE queue_name = :queue AND status IN ('todo', 'doing') "
-    "ORDER BY status = 'doing' DESC, priority DESC, id"
-)
+
 _COUNTS = text(
     "SELECT j.queue_name, count(*) FILTER (WHERE j.status = 'todo'), "
     "count(*) FILTER (WHERE j.status = 'doing'), "
@@ -76,15 +72,6 @@ class WorkerQueue:
                 return False
             point.commit()
         return True
-
-    def unfinished(self, store: Store, queue: Queue) -> list[Unfinished]:
-        """What is being done, then what waits, in turn."""
-        with store.one_view() as connection:
-            rows = connection.execute(_UNFINISHED, {"queue": queue})
-            return [
-                Unfinished(Task(name, queue, key, arguments), running)
-                for name, key, arguments, running in rows
-            ]
 
     def counts(self, store: Store) -> Mapping[Queue, QueueCounts]:
         """Each queue."""

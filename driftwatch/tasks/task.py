@@ -43,14 +43,6 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A task that waits, or is being done."""
-
-    task: Task
-    is_running: bool
-
-
-@dataclass(frozen=True, slots=True)
 class QueueCounts:
     """What is in one queue."""
 
@@ -67,9 +59,6 @@ class Executor(Protocol):
 
         False: one with its key waits already.
         """
-
-    def unfinished(self, store: Store, queue: Queue) -> list[Unfinished]:
-        """What is being done, then what waits, in turn."""
 
     def counts(self, store: Store) -> Mapping[Queue, QueueCounts]:
         """Each queue."""
