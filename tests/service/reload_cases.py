@@ -48,13 +48,20 @@ def rule(alert: str, **keys: str) -> str:
 class Edited:
     """The running service, minute by minute, and its files."""
 
-    def __init__(self, folder: Path, source: FrameSource, *rules: str, config: str = CONFIG):
+    def __init__(
+        self,
+        folder: Path,
+        source: FrameSource,
+        *rules: str,
+        config: str = CONFIG,
+        begin: int = FIRST - 2,
+    ):
         self.folder, self.source = folder, source
         self.config = Path(os.path.relpath(folder / "driftwatch.yaml"))
         (folder / "rules").mkdir()
         self.config.write_text(config)
         self.write(*rules)
-        self.clock = ManualClock(BEGIN)
+        self.clock = ManualClock(BEGIN + timedelta(minutes=begin))
         self.store = Store.open(folder / "driftwatch.db")
         self.start()
 

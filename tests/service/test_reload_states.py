@@ -55,32 +55,21 @@ def test_a_broken_file_changes_nothing_of_what_fires_and_of_what_waits(start: St
     ]
 
 
-def test_a_removed_rule_ends_its_incidents_with_the_reason(start: Start) -> None:
-    stays, fires, waits = rule("Stays"), rule("Fires"), rule("Waits", **{"for": "10m"})
-    edited = start(stays, fires, waits)
+def test_removed_and_switched_off_rules_end_their_incidents_with_the_reason(start: Start) -> None:
+    stays, waits = rule("Stays"), rule("Waits", **{"for": "10m"})
+    edited = start(stays, waits, rule("Fires"), rule("Loud"))
     edited.minutes(FIRST + 1)
-    edited.edit(stays)
-    assert edited.minutes(FIRST + 2) == [(FIRST + 2, "Fires", "resolved", "the rule was removed")]
-    assert edited.open() == {"Stays": "firing"}  # who waited is dropped, nobody was told of it
+    off = rule("Loud", enabled="false", reason="too loud")
+    edited.edit(stays, off, rule("New", **{"for": "2m"}))
+    assert edited.minutes(FIRST + 2) == [
+        (FIRST + 2, "Fires", "resolved", "the rule was removed"),
+        (FIRST + 2, "Loud", "resolved", "the rule was switched off: too loud"),
+    ]
+    # who waited is dropped, nobody was told of it; who is new begins anew
+    assert edited.open() == {"Stays": "firing", "New": "pending"}
     page = edited.outcome.transitions[0].incident.page
     assert page is not None and "the rule was removed" in page["summary"]
-
-
-def test_a_renamed_rule_begins_anew(start: Start) -> None:
-    edited = start(rule("Old", **{"for": "2m"}))
-    edited.minutes(FIRST + 1)
-    edited.edit(rule("New", **{"for": "2m"}))
-    assert edited.minutes(FIRST + 2) == [(FIRST + 2, "Old", "resolved", "the rule was removed")]
-    assert edited.open() == {"New": "pending"}
     assert edited.minutes(FIRST + 3) == [(FIRST + 3, "New", "firing", None)]
-
-
-def test_a_rule_that_is_switched_off_ends_its_incident_with_why(start: Start) -> None:
-    edited = start(rule("Waiting"))
-    edited.minutes(FIRST + 1)
-    edited.edit(rule("Waiting", enabled="false", reason="too loud"))
-    why = "the rule was switched off: too loud"
-    assert edited.minutes(FIRST + 2) == [(FIRST + 2, "Waiting", "resolved", why)]
 
 
 def test_an_open_incident_keeps_its_severity_and_the_next_has_the_new_one(start: Start) -> None:
@@ -150,18 +139,15 @@ def _watched(edited: Edited, until: int, reload_at: range, restart_at: int | Non
     return pl.concat([r for r in rows if len(r)])
 
 
-@pytest.mark.parametrize("restart_at", [None, 13])
-def test_a_reload_changes_no_column(
-    shared_data: Path, tmp_path: Path, restart_at: int | None
-) -> None:
+def test_a_reload_changes_no_column(shared_data: Path, tmp_path: Path) -> None:
     """The memory of the detectors goes on, and a later restart finds it again."""
     through, reloaded = tmp_path / "through", tmp_path / "reloaded"
     one, other = (
-        Edited(_made(folder), recorded(shared_data), rule("Waiting", **{"for": "2m"}))
+        Edited(_made(folder), recorded(shared_data), rule("Waiting", **{"for": "2m"}), begin=0)
         for folder in (through, reloaded)
     )
     expected = _watched(one, 18, range(0), None)
-    assert_frame_equal(_watched(other, 18, range(3, 12), restart_at), expected)
+    assert_frame_equal(_watched(other, 18, range(3, 12), 13), expected)
     memory, expected_memory = (
         dict(e.service._shards.states[0].detection.frames()) for e in (other, one)
     )

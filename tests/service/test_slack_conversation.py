@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from reload_cases import BEGIN, recorded
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.pages.source import PagesSource
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.run import Receiver, Service
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store
-from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 from driftwatch.testing.slack_server import SlackServer
 from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
 
 CHANNEL, ANA = "C0000ONCALL", "U0000ANA"
-Pages = list[tuple[float, str | None]]
-
-
-@pytest.fixture(scope="module")
-def recorded(shared_data: Path) -> Pages:
-    return read_pages(shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
-
-
-@pytest.fixture
-def clock(recorded: Pages) -> ManualClock:
-    return ManualClock(datetime.fromtimestamp(recorded[0][0], UTC))
 
 
 @pytest.fixture
@@ -64,15 +52,11 @@ def receivers_of(slack: SlackWorkspace, desk: SlackServer, folder: Path) -> list
     ]
 
 
-def tick_to(
-    service: Service, clock: ManualClock, recorded: Pages, begin: float, end: float
-) -> None:
-    start = recorded[0][0]
-    for at, _ in recorded:
-        if start + begin * 60 <= at < start + end * 60:
-            clock.set(datetime.fromtimestamp(at, UTC))
-            service.tick_once()
-            service.deliver_once()
+def tick_to(service: Service, clock: ManualClock, minute: float) -> None:
+    while clock.now() < BEGIN + timedelta(minutes=minute):
+        clock.advance(timedelta(minutes=1))
+        service.tick_once()
+        service.deliver_once()
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -85,22 +69,18 @@ def until(condition: Callable[[], Any]) -> None:
 def test_one_conversation_from_the_page_to_its_end(
     slack: SlackWorkspace,
     desk: SlackServer,
-    clock: ManualClock,
-    recorded: Pages,
+    shared_data: Path,
     tmp_path: Path,
     golden: Callable[[str, str], None],
 ) -> None:
     receivers = receivers_of(slack, desk, tmp_path)
-    with (
-        Store.open(tmp_path / "d.db") as store,
-        ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as server,
-    ):
-        source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
-        service = Service([source], shipped_plan(), store, receivers, clock)
+    clock = ManualClock(BEGIN)
+    with Store.open(tmp_path / "d.db") as store:
+        service = Service([recorded(shared_data)], shipped_plan(), store, receivers, clock)
         actions = SlackActions(store, clock.now, service.metrics)
         actions.start(receivers)
         try:
-            tick_to(service, clock, recorded, 0, 12.5)
+            tick_to(service, clock, 13)
             (message,) = slack.top(CHANNEL)
             lines = [message.payload["text"]]
             slack.click(message, "acknowledge", ANA, clock.now().timestamp())
@@ -109,7 +89,7 @@ def test_one_conversation_from_the_page_to_its_end(
             assert service.plan_actions_once()
             service.deliver_once()
             assert message.payload["text"] == lines[-1]
-            tick_to(service, clock, recorded, 12.5, 29)
+            tick_to(service, clock, 29)
             lines.append(message.payload["text"])
         finally:
             actions.stop()
