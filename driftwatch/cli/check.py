@@ -1,57 +1,166 @@
-"""``driftwatch check``: configuration and rules, every problem at once, the verdict last."""
+"""``driftwatch check``: configuration, rules and vLLM's arguments; the verdict last."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.arguments import arguments_option, check_manifests
 from driftwatch.cli.history_options import json_option
-from driftwatch.cli.rules.check import exit_code, print_problems
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
+from driftwatch.cli.options import print_note
+from driftwatch.cli.output import print_json
+from driftwatch.notify.layout import needs_ascii
 
 if TYPE_CHECKING:
     from driftwatch.errors import Problem
+    from driftwatch.settings import Settings
+
+DOCS = "docs/sre/checks.md"
+SHIPPED = "no driftwatch.yaml is here, and no file is named: these are the shipped rules"
 
 
 @click.command("check")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[RULE FILES...]")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
 @click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration to check; its rules are checked unless RULE FILES are given.",
+    help="Configuration to check; its rules are checked unless FILES are given.",
 )
+@arguments_option
 @json_option
-def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
-    """Check configuration and rules, and the files they name; every problem at once.
+def command(
+    files: tuple[Path, ...], config: Path | None, arguments: str | None, as_json: bool
+) -> int:
+    """Check configuration, rules, trees and vLLM's arguments; every problem at once.
 
-    Without arguments ./driftwatch.yaml is checked, where there is one. RULE FILES are files,
-    folders or globs; without any the configuration's, else the shipped rules. Exit: 0 no problem,
-    1 problems found, 2 a file cannot be read, 3 warnings only.
+    Without arguments ./driftwatch.yaml and its rules are checked, where there is one, else the
+    shipped rules. FILES are rules, trees, folders or globs; ./driftwatch.yaml then only gives the
+    names that rules may use. Kubernetes manifests, Helm values and compose files among them, and -
+    (standard input), are checked for vLLM's arguments. Exit: 0 no problem, 1 problems found, 2 a
+    file cannot be read, 3 warnings only.
+    """
+    from driftwatch.rulebook.lint import check_rulebook
+
+    manifests = check_manifests(files, arguments)
+    lines = manifests.command_lines if manifests.files or arguments is not None else None
+    problems: list[Problem] = list(manifests.problems)
+    if lines is not None and not manifests.rule_files and config is None:
+        print_problems(problems, manifests.files, None, as_json, command_lines=lines)
+        return exit_code(problems)
+    settings, found, names = _configuration(config, is_checked=not files)
+    problems += found
+    paths = manifests.rule_files or (settings.rules if settings is not None else ())
+    checked = check_rulebook(paths, configured=settings)
+    problems += checked.problems
+    names = [*names, *manifests.files, *checked.files]
+    print_problems(problems, names, checked.rules, as_json, command_lines=lines)
+    if checked.unchecked:
+        unchecked = ", ".join(checked.unchecked)
+        click.echo(f"not checked without a configuration (-c FILE): {unchecked}", err=True)
+    return exit_code(problems)
+
+
+def _configuration(
+    named: Path | None, *, is_checked: bool
+) -> tuple[Settings | None, Sequence[Problem], list[str]]:
+    """The settings, their problems, and the file's name where it was checked.
+
+    ``named``: of --config; without it ./driftwatch.yaml, of which problems count only where it
+    ``is_checked``.
     """
     from driftwatch.cli.database import config_here
     from driftwatch.errors import ConfigError
-    from driftwatch.rulebook.lint import check_rulebook
     from driftwatch.service.needs import unmet
     from driftwatch.service.server_arguments import configured_argument_problems
-    from driftwatch.settings import Settings, load_settings
+    from driftwatch.settings import load_settings
 
-    if config is None and not files:
-        config = config_here()
-    problems: list[Problem] = []
-    settings: Settings | None = None
-    if config is not None:
-        try:
-            settings = load_settings(config)
-            problems += unmet(settings, config)
-            problems += configured_argument_problems(settings, config)
-        except ConfigError as error:
-            problems += error.problems
-    paths = files or (settings.rules if settings is not None else ())
-    checked = check_rulebook(paths, configured=settings)
-    problems += checked.problems
-    names = checked.files if config is None else (str(config), *checked.files)
-    print_problems(problems, names, checked.rules, "json" if as_json else "text")
-    return exit_code(problems)
+    path = named or config_here()
+    if path is None:
+        if is_checked:
+            print_note(SHIPPED)
+        return None, (), []
+    is_checked = is_checked or named is not None
+    try:
+        settings = load_settings(path)
+    except ConfigError as error:
+        return None, error.problems if is_checked else (), [str(path)] if is_checked else []
+    if not is_checked:
+        return settings, (), []
+    problems = [*unmet(settings, path), *configured_argument_problems(settings, path)]
+    return settings, problems, [str(path)]
+
+
+def print_problems(
+    problems: Sequence[Problem],
+    files: Sequence[str],
+    rules: int | None,
+    as_json: bool,
+    *,
+    command_lines: int | None = None,
+) -> None:
+    """Print every problem and the verdict on standard output, as text or JSON.
+
+    ``rules``: how many were read, None = no rule file; ``command_lines``: of vLLM, None = none.
+    """
+    from driftwatch.rulebook.render import render_problems
+
+    if as_json:
+        print_json(_json_document(problems, len(files), rules, command_lines))
+    else:
+        ascii_only = needs_ascii(sys.stdout)
+        text = render_problems(
+            problems,
+            files=len(files),
+            rules=rules,
+            command_lines=command_lines,
+            ascii_only=ascii_only,
+            terminal=sys.stdout.isatty(),
+        )
+        click.echo(text)
+
+
+def _json_document(
+    problems: Sequence[Problem], files: int, rules: int | None, command_lines: int | None = None
+) -> Mapping[str, Any]:
+    """One document; ``docs`` is the heading of a problem's code."""
+
+    return {
+        "schema_version": 1,
+        "ok": not any(problem.severity == "error" for problem in problems),
+        "files": files,
+        "rules": rules or 0,
+        "command_lines": command_lines or 0,
+        "problems": [
+            {
+                "path": problem.path,
+                "line": problem.line,
+                "column": problem.column,
+                "severity": problem.severity,
+                "code": problem.code,
+                "message": problem.message,
+                "help": problem.help_text,
+                "docs": f"{DOCS}#{problem.code}",
+            }
+            for problem in problems
+        ],
+    }
+
+
+_NOT_THERE = frozenset({"unreadable", "no-files"})
+
+
+def exit_code(problems: Sequence[Problem]) -> int:
+    """The worst of what was found."""
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if any(problem.code in _NOT_THERE for problem in errors):
+        return EXIT_USAGE
+    if errors:
+        return EXIT_PROBLEM
+    return EXIT_LINT if problems else EXIT_ANSWERED

@@ -6,7 +6,7 @@ A share in per cent can never hold.
 -- rules.yaml --
 groups: []
 -- transcript --
-$ driftwatch rules check rules.yaml
+$ driftwatch check rules.yaml
 rules.yaml:5:15: error[never-holds] …
 1 error in 1 file, 1 rule
 exit 1

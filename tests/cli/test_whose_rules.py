@@ -26,6 +26,6 @@ def test_shipped_rules_are_called_so(run: Run, words: tuple[str, ...]) -> None:
 
 def test_named_and_configured_rules_have_no_note(run: Run) -> None:
     Path("mine.yaml").write_text(RULES)
-    assert run("rules", "check", "mine.yaml") == (0, "0 errors in 1 file, 1 rule\n", "")
+    assert run("check", "mine.yaml") == (0, "0 errors in 1 file, 1 rule\n", "")
     Path("driftwatch.yaml").write_text("rules: [mine.yaml]\n")
-    assert run("rules", "check") == (0, "0 errors in 1 file, 1 rule\n", "")
+    assert run("check") == (0, "0 errors in 1 file, 1 rule\n", "")

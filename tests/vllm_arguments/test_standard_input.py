@@ -1,4 +1,4 @@
-"""`helm template . | driftwatch rules check -`, and files that are no regular ones."""
+"""`helm template . | driftwatch check -`, and files that are no regular ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RULES = (Path(__file__).parents[2] / "rules" / "gpu.yaml").read_text(encoding="u
 
 def _check(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
     ran = subprocess.run(
-        [sys.executable, "-m", "driftwatch", "rules", "check", *arguments],
+        [sys.executable, "-m", "driftwatch", "check", *arguments],
         input=stdin,
         capture_output=True,
         text=True,

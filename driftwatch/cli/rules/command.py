@@ -7,7 +7,6 @@ import click
 from driftwatch.cli.lazy import LazyGroup
 
 SUBCOMMANDS = {
-    "check": "driftwatch.cli.rules.check",
     "test": "driftwatch.cli.rules.test",
     "backtest": "driftwatch.cli.rules.backtest",
     "explain": "driftwatch.cli.rules.explain",
@@ -17,7 +16,6 @@ SUBCOMMANDS = {
 
 
 _HELPS = {
-    "check": "Check rules, trees and vLLM's arguments; every problem at once.",
     "test": "Test rules and trees; prints only what differs.",
     "backtest": "List the pages that rules would have sent over a history.",
     "explain": "Explain a rule: what it asks, how often it held, how near.",
@@ -28,8 +26,8 @@ _HELPS = {
 
 @click.command(cls=LazyGroup, modules=SUBCOMMANDS, helps=_HELPS)
 def command() -> None:
-    """Check, test, backtest, explain and export rules.
+    """Test, backtest, explain and export rules; `driftwatch check` checks them.
 
-    A change of a rule takes three commands: check finds what is wrong with it, test shows that it
+    A change of a rule takes three commands: `driftwatch check` finds what is wrong with it, test shows that it
     does what its author means, backtest lists the pages that it would have sent.
     """

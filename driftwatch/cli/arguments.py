@@ -1,4 +1,4 @@
-"""Manifests among the files of ``driftwatch rules check``: vLLM's arguments in them."""
+"""Manifests among the files of ``driftwatch check``: vLLM's arguments in them."""
 
 from __future__ import annotations
 
