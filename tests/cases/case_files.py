@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SECTION = re.compile(r"^-- (\S(?:.*\S)?) --\n", re.M)
+_PROGRESS = re.compile(r"\w+: \d+ %")
 _COMMAND = re.compile(r"^\$ (.*)\n", re.M)
 _GIT = {
     **{f"GIT_{who}_NAME": "a" for who in ("AUTHOR", "COMMITTER")},
@@ -93,7 +94,8 @@ def _run(command: str, folder: Path, shared: Path | None, run_here: RunHere) -> 
             cwd=folder, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         code, output, errors = ran.returncode, ran.stdout, ran.stderr
-    errors = "".join(f"! {line}\n" for line in errors.splitlines())
+    # how often progress is told depends on the machine
+    errors = "".join(f"! {line}\n" for line in errors.splitlines() if not _PROGRESS.match(line))
     if output and not output.endswith("\n"):
         output += "\n"
     text = f"{output}{errors}exit {code}\n".replace(str(folder), "$CASE")

@@ -37,7 +37,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 def test_the_shipped_rules_are_clean() -> None:
     result = check()
-    assert (result.return_value, result.output) == (0, "0 errors in 15 files, 25 rules\n")
+    assert (result.return_value, result.stdout) == (0, "0 errors in 15 files, 25 rules\n")
 
 
 def test_a_clean_configuration(tmp_path: Path) -> None:
@@ -140,5 +140,5 @@ def test_json(tmp_path: Path) -> None:
         "help": "did you mean scrapes?",
         "docs": "docs/sre/checks.md#unknown-column",
     }
-    clean = json.loads(check("--json").output)
+    clean = json.loads(check("--json").stdout)
     assert (clean["ok"], clean["problems"]) == (True, [])
