@@ -36,18 +36,39 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 @click.command(name="doctor")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--all", "show_all", is_flag=True, help="List the checks that passed as well.")
+@click.option(
+    "--send-test",
+    metavar="RECEIVER",
+    help="Only send RECEIVER of the configuration a page that is marked as a test. Exit code 0: it "
+    "was taken; 1: it was refused, and the reason is printed.",
+)
+@click.option("--resolve", is_flag=True, help="With --send-test: send the page's resolve as well.")
 @json_option
 @history_options("recording", "baseline", "serving")
-def command(urls: tuple[str, ...], show_all: bool, as_json: bool, history: History) -> None:
+def command(
+    urls: tuple[str, ...],
+    show_all: bool,
+    send_test: str | None,
+    resolve: bool,
+    as_json: bool,
+    history: History,
+) -> None:
     """Check every input of every rule: at /metrics (URL), in a recording, or of --config.
 
-    Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there, fresh,
-    in a plausible unit and scraped often enough; the clocks, the GPUs, contradictions in the
-    configuration, and whether the receivers' secrets can be read (driftwatch notify test sends a
+    Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there,
+    fresh, in a plausible unit and scraped often enough; the clocks, the GPUs, contradictions in
+    the configuration, and whether the receivers' secrets can be read (--send-test sends a
     page). LEARNING: the rule waits for a baseline or for history. OFF: the pool has too few
     servers, the engine has no such metric, or the rule is switched off. Exit code 0: nothing is
     MISSING or WRONG; 1: something is; 4: no source has a vLLM server.
     """
+    if resolve and send_test is None:
+        raise UsageError("--resolve needs --send-test RECEIVER")
+    if send_test is not None:
+        from driftwatch.cli.send_test import send_test_page
+
+        config = history.config or Path("driftwatch.yaml")
+        click.get_current_context().exit(send_test_page(send_test, config, resolve=resolve))
     import polars as pl
 
     from driftwatch.clock import SystemClock

@@ -43,8 +43,7 @@ VERBS: dict[str, str] = {
     "mark": "Mark a page as useful or not.",
     "silence": "Silence pages that match, until a time.",
     "check": "Check configuration and rules; every problem at once.",
-    "rules": "Check, test, backtest, explain and export rules.",
-    "notify": "Send a marked test page to a receiver.",
+    "rules": "Test, backtest, explain and export rules.",
     "shards": "Which process watches which pools, and how far it is.",
     "db": "Bring the database to this version.",
 }

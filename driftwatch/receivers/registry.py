@@ -1,4 +1,4 @@
-"""Receiver name → sender, from the configuration; the page of `driftwatch notify test`."""
+"""Receiver name → sender, from the configuration; the page of `driftwatch doctor --send-test`."""
 
 from __future__ import annotations
 

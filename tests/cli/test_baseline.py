@@ -101,7 +101,7 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     assert pin["accepted_by"] == "ana"
     assert pin["why"] == proposal["why"]
     assert pin["is_armed"]
-    shown = _json(run, "show", "host:8000", "--db", db)["pin"]
+    shown = _json(run, "list", "host:8000", "--db", db)["pin"]
     assert shown["id"] == pin["id"]
     assert shown["load_model"]["coefficients"][0] > 0
     assert shown["fingerprint"]["identity"] == {"model_name": "tiny-llama"}
@@ -206,7 +206,7 @@ def test_names_that_nothing_answers_to(run: Run, db: str) -> None:
     assert run("propose", "nobody", "--db", db)[0] == 2
     code, _, err = run("pin", "0bad0bad", "--db", db)
     assert (code, "no proposal" in err) == (2, True)
-    code, _, err = run("show", "x", "--db", db)
+    code, _, err = run("list", "x", "--db", db)
     assert (code, "no baseline 'x'" in err) == (2, True)
     code, _, err = run("pin", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)
     assert code == 2

@@ -1,4 +1,4 @@
-"""From the configuration to senders, and ``driftwatch notify test``."""
+"""From the configuration to senders, and ``driftwatch doctor --send-test``."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def test_every_missing_secret_is_named(config: Path) -> None:
 
 
 def run(*words: Any) -> Any:
-    return CliRunner().invoke(cli, ["notify", "test", *map(str, words)], standalone_mode=False)
+    return CliRunner().invoke(
+        cli, ["doctor", "--send-test", *map(str, words)], standalone_mode=False
+    )
 
 
 def test_a_test_page_is_delivered(config: Path, slack: SlackServer, hook: WebhookServer) -> None:

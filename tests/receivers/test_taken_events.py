@@ -1,4 +1,4 @@
-"""What receivers that know alerts alone ignore, and `notify test`."""
+"""What receivers that know alerts alone ignore, and `doctor --send-test`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_notify_test(pagerduty: PagerdutyServer, tmp_path: Path, resolve: bool) 
     """Without its resolve PagerDuty keeps it open."""
     file = tmp_path / "driftwatch.yaml"
     file.write_text(json.dumps({"receivers": [_settings(pagerduty)]}), encoding="utf-8")
-    words = ["notify", "test", "one", "-c", str(file), *["--resolve"] * resolve]
+    words = ["doctor", "--send-test", "one", "-c", str(file), *["--resolve"] * resolve]
     done = CliRunner().invoke(cli, words, standalone_mode=False)
     assert done.return_value == 0, done.output
     assert len(pagerduty.requests) == 1 + resolve

@@ -35,7 +35,7 @@ from driftwatch.testing.smtp_server import SmtpServer
 
 VERBS = [
     ["check"], ["doctor"], ["doctor", "--json"], ["incidents"], ["incidents", "--json"],
-    ["notify", "route", "pool=a", "severity=page"], ["run", "--once"], ["db", "upgrade"],
+    ["run", "--once"], ["db", "upgrade"],
 ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def commands(config: Path, calls: list[list[str]], patch: pytest.MonkeyPatch) ->
 
     patch.setattr(bounded_socket, "lookup", broken)
     for name in ("hook", "app", "am", "mail"):
-        words = ["--debug", "notify", "test", name, "-c", str(config)]
+        words = ["--debug", "doctor", "--send-test", name, "-c", str(config)]
         done = CliRunner().invoke(cli, words, standalone_mode=False)
         assert isinstance(done.exception, RuntimeError)
         texts[f"broken {name}"] = done.output + _trace(done.exception)
@@ -152,7 +152,7 @@ def test_no_canary_is_anywhere(
         failures = [beat.send(datetime.now(UTC), timedelta(minutes=1)) for _ in range(5)]
         texts["heartbeat"] = repr(beat) + "".join(map(_trace, failures))
         calls = {
-            "inline": [["notify", "test", name, "--resolve"] for name in names],
+            "inline": [["doctor", "--send-test", name, "--resolve"] for name in names],
             "files": VERBS,
             "postgres": [["incidents", "--json"], ["db", "upgrade"], ["check"]],
         }[form]
@@ -162,7 +162,7 @@ def test_no_canary_is_anywhere(
     texts["dump"] = settings.model_dump_json() + str(settings.model_dump())
     texts |= kept(str(rest["database"]), postgres, tmp_path)
     assert incident in texts.get("incidents --json", incident)
-    assert "REFUSED" in texts.get("notify test hook --resolve", "REFUSED")
+    assert "REFUSED" in texts.get("doctor --send-test hook --resolve", "REFUSED")
     assert canaries.within(texts) == []
     # the search sees what it looks for
     shown = {"sent": "".join(f"{one.path} {one.headers} {one.body!r}" for one in echo.requests)}

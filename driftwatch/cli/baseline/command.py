@@ -10,7 +10,6 @@ SUBCOMMANDS = {
     "propose": "driftwatch.cli.baseline.propose",
     "pin": "driftwatch.cli.baseline.pin",
     "list": "driftwatch.cli.baseline.pin_list:list_command",
-    "show": "driftwatch.cli.baseline.pin_list:show_command",
     "export": "driftwatch.cli.baseline.files:export_command",
     "import": "driftwatch.cli.baseline.files:import_command",
 }

@@ -1,4 +1,4 @@
-"""``driftwatch baseline list`` and ``show``: the baselines in force, and all of one."""
+"""``driftwatch baseline list``: the baselines in force, or all of one."""
 
 from __future__ import annotations
 
@@ -28,17 +28,22 @@ _PAD = " " * 12
 
 
 @click.command(name="list")
+@click.argument("name", metavar="[ID|TARGET|POOL]", required=False)
 @json_option
 @history_options("recordings", "pins_listed", "db", "config")
-def list_command(as_json: bool, history: History) -> None:
+def list_command(name: str | None, as_json: bool, history: History) -> None:
     """List the baselines in force, then the targets without one and what they lack.
 
+    With a name, show that baseline: window, who pinned it and why, what ran, load model, lengths.
     Piped, each line is one baseline (id, target or pool, from, to, by, state) or one target
     (no id); tabs between them.
     """
     from driftwatch.baselines.candidates import waiting_for, without_baseline
     from driftwatch.baselines.rows import notes_on
 
+    if name is not None:
+        _show(pin_named(pins_in_force(history), name), as_json)
+        return
     material: Material | None = None
     if history.pins is None or history.recordings:
         try:
@@ -118,15 +123,9 @@ def _waiting_data(one: Waiting) -> dict[str, object]:
     }
 
 
-@click.command(name="show")
-@click.argument("name", metavar="ID|TARGET|POOL")
-@json_option
-@history_options("pins_listed", "db", "config")
-def show_command(name: str, as_json: bool, history: History) -> None:
-    """Show one baseline: window, who pinned it and why, what ran, load model and lengths."""
+def _show(pin: Baseline, as_json: bool) -> None:
     from driftwatch.baselines.documents import document_of
 
-    pin = pin_named(pins_in_force(history), name)
     if as_json:
         print_json({"schema_version": 1, "pin": document_of(pin)})
         return

@@ -28,6 +28,7 @@ _HELPS = {
 def command() -> None:
     """Test, backtest, explain and export rules; `driftwatch check` checks them.
 
-    A change of a rule takes three commands: `driftwatch check` finds what is wrong with it, test shows that it
-    does what its author means, backtest lists the pages that it would have sent.
+    A change of a rule takes three commands: `driftwatch check` finds what is wrong with it,
+    test shows that it does what its author means, backtest lists the pages that it would have
+    sent.
     """

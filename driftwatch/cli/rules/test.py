@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from driftwatch.cli.check import SHIPPED
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.options import Progress, print_note
 from driftwatch.cli.output import encodable, print_json
-from driftwatch.cli.check import SHIPPED
 from driftwatch.errors import UsageError
 from driftwatch.notify.layout import needs_ascii
 

@@ -1,4 +1,4 @@
-"""``driftwatch notify``: does a receiver take pages?"""
+"""``driftwatch doctor --send-test``: does a receiver take pages?"""
 
 from __future__ import annotations
 
@@ -13,29 +13,10 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError, UsageError
 
 
-@click.group("notify")
-def command() -> None:
-    """Send a marked test page to a receiver."""
+def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
+    """Send a page that is marked as a test to a receiver, once; the exit code.
 
-
-@command.command("test")
-@click.argument("receiver")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    default=Path("driftwatch.yaml"),
-    show_default=True,
-    metavar="FILE",
-    help="Configuration that names the receiver.",
-)
-@click.option("--resolve", is_flag=True, help="Send the resolve of that page as well.")
-def test(receiver: str, config: Path, resolve: bool) -> int:
-    """Send a page that is marked as a test to RECEIVER, once.
-
-    Of a Slack app it names what the app lacks: scopes, the app token.
-
-    Exit: 0 it was taken, 1 it was refused (the reason is printed), 2 there is no such receiver.
+    ``resolve``: send the resolve of that page as well. Raises UsageError: no such receiver.
     """
     # an import of a verb must stay cheap: these bring requests and slack_sdk
     from driftwatch.receivers.registry import build_senders, sample_pages, shortcomings_of
