@@ -201,7 +201,7 @@ def test_a_restart_in_a_gap_is_no_part_of_the_ten_minutes_after_it() -> None:
     once = _at_once(frame, asked)
     observed = once["observed_10m_seconds"].drop_nulls()
     assert observed.max() == 295.0
-    ticks, _, _ = _tick_by_tick(frame, asked, _ends(frame, [1]))
+    ticks, _, _ = _tick_by_tick(frame, asked, _ends(frame, [5]))
     assert ticks["observed_10m_seconds"].equals(once["observed_10m_seconds"])
 
 
