@@ -29,6 +29,7 @@ def upgrade() -> None:
     op.drop_column("actions", "until")
     op.execute("DELETE FROM deliveries WHERE kind = 'digest'")
     op.execute("DELETE FROM memory WHERE name IN ('digest', 'rules.backtest')")
+    op.execute("DELETE FROM memory WHERE name LIKE 'web.forecast.%'")
     if op.get_bind().dialect.name == "postgresql":
         for table in ("scrape_batches", "gpu_batches", "minute_batches"):
             _without_partitions(table)

@@ -50,9 +50,7 @@ def test_the_heartbeat_is_the_alert_that_always_fires() -> None:
     assert [f"**{name}**" in PAGE for name in beats] == [True]
 
 
-@pytest.mark.parametrize(
-    "page", ["docs/sre/deploy.md", "docs/sre/operations.md", "deploy/prometheus/prometheus.yml"]
-)
+@pytest.mark.parametrize("page", ["docs/sre/deploy.md", "deploy/prometheus/prometheus.yml"])
 def test_what_victoria_metrics_needs_is_what_the_tests_start_it_with(page: str) -> None:
     """It drops labels of cache_config_info else: two backends are compared so."""
     source = Path(inspect.getfile(victoria_metrics_server)).read_text(encoding="utf-8")

@@ -122,7 +122,7 @@ def test_what_it_starts_is_a_command(unit: Path) -> None:
 def test_its_environment_is_read_by_the_program() -> None:
     from driftwatch.settings import ENVIRONMENT
 
-    others = {"NUMBA_CACHE_DIR", "POLARS_SKIP_CPU_CHECK", "XDG_CACHE_HOME"}
+    others = {"NUMBA_CACHE_DIR", "POLARS_SKIP_CPU_CHECK"}
     others |= {"POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS"}
     for unit in UNITS:
         names = set(re.findall(r"^Environment=([A-Z_]+)=", unit.read_text("utf-8"), flags=re.M))
