@@ -255,7 +255,6 @@ def engine_from(
     ImpossibleConfiguration: vLLM would refuse the settings; every reason.
     """
     from driftwatch.simulate.configuration import SchedulerConfiguration
-    from driftwatch.simulate.kv_cache import num_gpu_blocks as blocks_of
     from driftwatch.simulate.roofline import roofline
     from driftwatch.simulate.step_time import parse_step_time
 
@@ -278,16 +277,9 @@ def engine_from(
             )
         of_weight = dtype_bytes_of(machine, dtype)
         if num_gpu_blocks is None:
-            num_gpu_blocks = blocks_of(
-                card,
-                machine,
-                block_size=scheduler.get("block_size", 16),
-                tensor_parallel=tensor_parallel_size,
-                gpu_memory_utilization=_UTILIZATION,
-                max_num_seqs=seqs,
-                max_num_batched_tokens=budget,
-                dtype_bytes=of_weight,
-            )
+            block_size = scheduler.get("block_size", 16)
+            memory = (card, machine, block_size, tensor_parallel_size, seqs, budget, of_weight)
+            num_gpu_blocks = _blocks(*memory)
             notes.append(f"num_gpu_blocks {num_gpu_blocks}: from the memory of {card.name}")
         if timing is None:
             timing = roofline(
@@ -314,13 +306,34 @@ def engine_from(
         num_gpu_blocks=num_gpu_blocks,
         **scheduler,
     )
+    _check(configuration)
+    return EngineSetup(configuration, timing, (*notes, *configuration.warnings()))
+
+
+def _blocks(
+    card: Gpu, machine: Model, block: int, split: int, seqs: int, budget: int, dtype_bytes: float
+) -> int:
+    from driftwatch.simulate.kv_cache import num_gpu_blocks
+
+    return num_gpu_blocks(
+        card,
+        machine,
+        block_size=block,
+        tensor_parallel=split,
+        gpu_memory_utilization=_UTILIZATION,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=budget,
+        dtype_bytes=dtype_bytes,
+    )
+
+
+def _check(configuration: SchedulerConfiguration) -> None:
     try:
         configuration.check()
     except ImpossibleConfiguration as error:
         raise ImpossibleConfiguration(
             error.problems, help_text="each is a flag of that name, what vLLM takes: --help"
         ) from error
-    return EngineSetup(configuration, timing, (*notes, *configuration.warnings()))
 
 
 def batch_of(

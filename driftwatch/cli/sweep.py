@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -251,13 +250,14 @@ def _live(
 ) -> tuple[dict[str, Any], Iterator[Level]]:
     import numpy as np
 
-    from driftwatch.lab.live import Connection, base_url, choose_model, learn, live_levels
+    from driftwatch.lab.client import Connection, base_url, read_key
+    from driftwatch.lab.live import choose_model, learn, live_levels
 
     base = base_url(url)
     timeout = load.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
     lengths = [load.lengths(count) for count in load.counts]
     _confirm(base, load, lengths, level_seconds, yes)
-    key = _key(key_file)
+    key = read_key(key_file)
     rng = np.random.default_rng(seed)
     probe = Connection(base, key, timeout)
     try:
@@ -287,7 +287,7 @@ def _confirm(base: str, load: Load, lengths: Any, level_seconds: float, yes: boo
         UsageError: nobody can confirm it.
         click.Abort: the answer was no.
     """
-    from driftwatch.lab.live import is_loopback
+    from driftwatch.lab.client import is_loopback
 
     prompts, answers = (
         sum(int(part.sum()) for part in column) for column in zip(*lengths, strict=True)
@@ -305,21 +305,6 @@ def _confirm(base: str, load: Load, lengths: Any, level_seconds: float, yes: boo
             "this loads a server that is not on this machine", help_text="give --yes to send it"
         )
     click.confirm("Send it?", abort=True, err=True)
-
-
-def _key(file: Path | None) -> str | None:
-    """The server's key, from the file or from VLLM_API_KEY; None where neither has one.
-
-    Raises ConfigError: the file cannot be read as one; UsageError: the variable cannot be a header.
-    """
-    from driftwatch.settings.values import read_of
-
-    if file is not None:
-        return read_of(None, file)
-    key = os.environ.get("VLLM_API_KEY", "").strip()
-    if not key.isprintable() or not key.isascii():
-        raise UsageError("VLLM_API_KEY holds a character that no header can")
-    return key or None
 
 
 def _line(levels: Sequence[Level], where: Degradation) -> str:
