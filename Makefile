@@ -8,7 +8,8 @@ PYTHON ?= python3
 PYTEST_WORKERS ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# no byte code yet: Python writes that of the modules that are used
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: demo test test-all golden check docs lock clean
 
@@ -50,18 +51,19 @@ clean:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "driftwatch needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "making $(VENV)" >&2
 	$(PYTHON) -m venv $(VENV)
 
 # every file that is installed is checked against a hash of the lock; the project itself is built
 # by the locked build backend and stays where it is (-e)
 $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV) (about a minute, once)" >&2
+	@echo "installing into $(VENV): about a minute, once" >&2
 	$(PIP) --require-hashes --no-deps -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock requirements-kubernetes.lock pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV) (about a minute, once)" >&2
+	@echo "installing into $(VENV): about a minute, once" >&2
 	$(PIP) --require-hashes --no-deps -r requirements-dev.lock -r requirements-kubernetes.lock
 	$(PIP) --no-deps --no-build-isolation --no-index -e .
 	@touch $(VENV)/.run $@

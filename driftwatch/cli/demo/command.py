@@ -94,9 +94,11 @@ def command(
     if scenario is None:
         _play_recorded(fast)
         return
+    from driftwatch.cli.demo.compiling import compile_simulator
     from driftwatch.cli.demo.scenario import play_scenario, processes, write_scenario
     from driftwatch.fleet.scenario.file import scenario_named
 
+    compile_simulator()
     chosen = scenario_named(scenario)
     seed = chosen.seed if seed is None else seed
     if jobs is None:
@@ -158,6 +160,7 @@ def _play_recorded(fast: bool) -> None:
     """The recorded server."""
     import textwrap
 
+    from driftwatch.cli.demo.compiling import compile_simulator
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
@@ -166,6 +169,7 @@ def _play_recorded(fast: bool) -> None:
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
     proposals, stride = TakenProposals(), timedelta(minutes=1)
     click.echo(textwrap.fill(_STORY, 80) + "\n")
+    compile_simulator()
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
     with as_file(recording) as path:
         source = RecordingSource(path)
