@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +12,6 @@ from polars.testing import assert_frame_equal
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.recordings.compact import CompactRecordingSource, write_compact
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import Recording
 from driftwatch.errors import RecordingError
 
 
@@ -40,27 +38,6 @@ def test_text_and_parquet_give_the_same_table(text: RecordingSource, folder: Pat
     assert got.problems == want.problems
     failed = got.scrapes.filter(~pl.col("ok"))
     assert len(failed) == 7 and failed["reason"].is_not_null().all()  # as its README says
-
-
-def test_any_interval_is_the_same(text: RecordingSource, folder: Path) -> None:
-    compact = CompactRecordingSource(folder / "recording.json")
-    start, end = text.span()
-    for minutes in (0, 7, 13, 14, 15, 28):
-        since = start + timedelta(minutes=minutes)
-        until = min(since + timedelta(minutes=2, seconds=3), end)
-        assert_frame_equal(
-            compact.collect(since, until).scrapes, text.collect(since, until).scrapes
-        )
-        assert compact.next_after(since) == text.next_after(since)
-    assert compact.next_after(end) is None
-
-
-def test_both_are_recordings_and_take_labels(text: RecordingSource, folder: Path) -> None:
-    compact = open_recording(folder, labels={"job": "vllm", "instance": "elsewhere"})
-    assert isinstance(compact, Recording) and isinstance(text, Recording)
-    (target,) = compact.collect(*compact.span()).targets.values()
-    assert target.labels["job"] == "vllm"
-    assert target.labels["instance"] == target.key.instance != "elsewhere"
 
 
 @pytest.mark.parametrize(

@@ -68,15 +68,6 @@ def test_readings_lie_on_the_clock_however_they_are_asked_for() -> None:
     assert whole.gpus.equals(pieces[0].vstack(pieces[1]).vstack(pieces[2]))
 
 
-def test_nothing_is_asked_where_no_reading_is_due(api: PrometheusApi) -> None:
-    source = source_of(api)
-    found = source.collect(T0 + timedelta(seconds=1), T0 + timedelta(seconds=30))
-    source.close()
-    assert found.gpus.is_empty()
-    assert found.problems == ()
-    assert asked(api) == []
-
-
 def test_one_query_per_field_and_the_selector_in_each(api: PrometheusApi) -> None:
     source = source_of(api, job="dcgm")
     found = source.collect(T0, T0 + MINUTE)
@@ -161,33 +152,11 @@ def test_an_api_that_is_down_is_asked_once(api: PrometheusApi, answer: Answer, r
     source.close()
 
 
-def test_a_series_without_uuid_is_named() -> None:
-    found = collected(series(TEMP, 40), series(TEMP, 50, gpu=""))
-    assert found.gpus["uuid"].unique().to_list() == ["GPU-a"]
-    (problem,) = found.problems
-    assert problem.reason.startswith(f"{TEMP}{{")
-    assert problem.reason.endswith("no UUID label: it cannot be told which GPU it is of")
-
-
 def test_one_gpu_told_by_two_jobs_is_one_row_whatever_the_order() -> None:
     both = [series(TEMP, 40, job="a", pod="vllm-0"), series(TEMP, 50, job="b", pod="vllm-0")]
     for held in (both, both[::-1]):
         found = collected(*held)
         assert found.gpus["temperature_celsius"].to_list() == [40.0, 42.0]
-
-
-def test_a_pod_on_another_gpu_and_a_gpu_with_another_pod() -> None:
-    # a pod that is reborn: the old series ends where the new one begins
-    ends = series(TEMP, 40, pod="vllm-0", namespace="prod")
-    before = Series(ends.labels, ends.points[:8], 15)
-    begins = series(TEMP, 40, gpu="GPU-b", pod="vllm-0", namespace="prod")
-    after = Series(begins.labels, begins.points[8:], 15)
-    found = collected(before, after, until=T0 + 4 * MINUTE)
-    assert found.gpus.group_by("uuid", maintain_order=True).len().rows() == [
-        ("GPU-a", 4),
-        ("GPU-b", 4),
-    ]
-    assert found.gpus["pod"].unique().to_list() == ["vllm-0"]
 
 
 def test_who_the_exporter_is_that_went() -> None:

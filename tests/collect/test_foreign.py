@@ -20,10 +20,6 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PAGES = {
     "SGLang": 'sglang:num_running_reqs{model_name="m"} 3\n',
     "text-generation-inference": "tgi_queue_size 0\ntgi_batch_current_size 2\n",
-    "Triton Inference Server": 'nv_inference_request_success{model="m"} 7\n',
-    "TensorRT-LLM": "trtllm_request_success_total 7\n",
-    "LMDeploy": "lmdeploy:num_requests_running 1\n",
-    "llama.cpp": "llamacpp:requests_processing 1\n",
     "node_exporter": "node_load1 0.3\nprocess_open_fds 9\n",
     "dcgm-exporter": 'DCGM_FI_DEV_SM_CLOCK{gpu="0"} 1980\n',
     "as Ray renames them": "ray_vllm_num_requests_running 1\nray_node_cpu_count 2\n",

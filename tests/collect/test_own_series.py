@@ -55,18 +55,6 @@ def test_a_label_that_others_have_too_does_not_tell() -> None:
     assert asked({"a:1", "c:1"}, spaces) == ['job="vllm",instance=~"a:1|c:1"']
 
 
-def test_a_label_that_a_targets_own_series_lack_does_not_tell() -> None:
-    """``honor_labels`` or a relabelling: ``up`` says what its series do not."""
-    up = ups({"a:1": "x", "b:1": "y"})
-    listed = [{k: v for k, v in labels.items() if k != "namespace"} for labels in up]
-    assert narrowed(JOB, {"a:1"}, up, listed) == ['job="vllm",instance="a:1"']
-
-
-def test_a_label_whose_name_cannot_be_written_does_not_tell() -> None:
-    up = [{"instance": "a:1", "k8s.pod": "p"}, {"instance": "b:1", "k8s.pod": "q"}]
-    assert narrowed({}, {"a:1"}, up, up) == ['instance="a:1"']
-
-
 def test_questions_are_short_enough_for_every_database() -> None:
     spaces = {f"10.1.{i // 250}.{i % 250}:8000": "x" for i in range(5000)}
     own = set(list(spaces)[::2])
@@ -148,16 +136,6 @@ def test_only_two_questions_are_about_the_whole_fleet() -> None:
     assert len(texts) > 30
 
 
-def test_nobody_of_its_own_is_no_question_and_no_silence() -> None:
-    with PrometheusApi([*server("a:1")]) as api:
-        source = source_of(api.address)
-        found = source.collect(T0, T0 + MINUTE, of(lambda target: False))
-        source.close()
-        assert len(api.queries) == 3
-    assert found.silent is None and found.scrapes.is_empty()
-    assert found.targets.keys() == {TargetKey("a:1", "0")}
-
-
 def test_without_the_list_of_engines_nobody_can_be_told_apart() -> None:
     with PrometheusApi([*server("a:1"), *server("b:1")]) as api:
         source = source_of(api.address)
@@ -169,17 +147,6 @@ def test_without_the_list_of_engines_nobody_can_be_told_apart() -> None:
     assert found.silent is not None and "503" in found.silent
     assert set(found.scrapes["instance"]) == {"a:1", "b:1"}
     assert not found.scrapes["ok"].any()
-
-
-def test_a_target_without_series_is_told_by_its_up() -> None:
-    """A server that is down since ever has the labels of its ``up``."""
-    down = [Series({"__name__": "up", "instance": "c:1", **JOB}, points(0), 10)]
-    with PrometheusApi([*server("a:1"), *down]) as api:
-        source = source_of(api.address)
-        found = source.collect(T0, T0 + MINUTE, of(lambda t: "model_name" not in t.labels))
-        source.close()
-    assert set(found.scrapes["instance"]) == {"c:1"}
-    assert set(found.scrapes["reason"]) == {"up == 0"}
 
 
 def points(value: int) -> list[tuple[float, str]]:

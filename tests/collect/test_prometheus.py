@@ -15,8 +15,6 @@ from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.model import TargetKey
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
-Labels = dict[str, str]
-
 
 def test_one_row_a_scrape_in_the_published_schema(collect: Callable[..., Collected]) -> None:
     found = collect(UP, RUNNING)
@@ -99,17 +97,6 @@ def test_without_a_selector_other_exporters_are_no_vllm_servers(
     found = collect(UP, RUNNING, other, selector={})
     assert set(found.targets) == {TargetKey("a:1", "0")}
     assert found.scrapes["instance"].unique().to_list() == ["a:1"]
-
-
-def test_a_target_that_left_discovery_gives_no_rows() -> None:
-    with PrometheusApi([series("up", [1, 1]), series("vllm:num_requests_running", [3, 3])]) as api:
-        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
-        first = source.collect(T0, T0 + timedelta(seconds=30))
-        later = source.collect(T0 + timedelta(seconds=30), T0 + timedelta(seconds=60))
-        source.close()
-    assert first.scrapes.height == 2
-    assert later.scrapes.is_empty()
-    assert later.targets == {}
 
 
 def test_an_api_without_up_takes_samples_as_their_own_proof(

@@ -81,29 +81,6 @@ def test_an_instant_that_fails_says_how(
         asker.instant("up", T0)
 
 
-@pytest.mark.parametrize("data", ["{}", "null", '"x"'])
-def test_lists_that_are_none(api: PrometheusApi, asker: PrometheusAsker, data: str) -> None:
-    api.planned.append(Answer(200, f'{{"status":"success","data":{data}}}'))
-    with pytest.raises(BadPage):
-        asker.label_values("instance", ["up"])
-
-
-def test_a_token_is_asked_for_before_each_question() -> None:
-    tokens = iter(["one", "two", "three"])
-    held = [Series({"__name__": "up", "instance": "a:1"}, POINTS, 10)]
-    with PrometheusApi(held) as api:
-        asker = PrometheusAsker(api.address, bearer_token=lambda: next(tokens))
-        asker.instant("up", T0)
-        asker.label_values("instance")
-        asker.matrix("up", Grid(0, 0, 1))
-        asker.close()
-    assert [r.headers["authorization"] for r in api.requests] == [
-        "Bearer one",
-        "Bearer two",
-        "Bearer three",
-    ]
-
-
 def test_a_range_comes_with_what_went_wrong(api: PrometheusApi, asker: PrometheusAsker) -> None:
     start = round(T0.timestamp() * 1000)
     ranges = RangeAsker(asker, budget_seconds=5)

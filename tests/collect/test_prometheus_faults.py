@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 
 import pytest
-import requests
 from fault_cases import JOB, MINUTE, T0, collected, series, source_of
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
@@ -50,11 +49,8 @@ MALFORMED = json.dumps(
 
 FAULTS = [
     (Answer(401, "Unauthorized"), AuthFailed, "answers 401"),
-    (Answer(403, ""), AuthFailed, "answers 403"),
     (refused("parse error: unexpected end"), BadQuery, "answers 400: bad_data: parse error"),
-    (refused("vector cannot contain", 422, "execution"), BadQuery, "answers 422: execution"),
     (refused("query processing would load too many samples", 422), TooExpensive, "too many"),
-    (Answer(429, ""), Unavailable, "answers 429"),
     (Answer(503, "<html>nginx</html>"), Unavailable, "answers 503"),
     (refused("query timed out in expression evaluation", 503), TooExpensive, "timed out"),
     (Answer(404, "404 page not found"), BadPage, "is this the address of a Prometheus API"),
@@ -62,10 +58,7 @@ FAULTS = [
     (REDIRECT, BadPage, "a redirect to http://elsewhere.invalid/login, which is not followed"),
     (CUT, BadPage, "no JSON from Prometheus, or cut off"),
     (VECTOR, BadPage, "resultType 'vector'"),
-    (Answer(200, "[]"), BadPage, "no JSON from Prometheus"),
     (Answer(200, '{"status":"success","data":null}'), BadPage, "no data.result"),
-    (refused("odd", 200), BadQuery, "bad_data: odd"),
-    (Answer(200, ""), BadPage, "no JSON from Prometheus"),
 ]
 
 
@@ -87,7 +80,7 @@ def test_a_query_that_fails_loses_its_column_only(
     assert reason == f"generation_tokens_total not read ({problem.reason})"
 
 
-@pytest.mark.parametrize(("answer", "kind", "words"), FAULTS[::6])
+@pytest.mark.parametrize(("answer", "kind", "words"), FAULTS[::4])
 def test_without_up_every_known_target_is_unknown_not_idle(
     api: PrometheusApi, answer: Answer, kind: type[SourceError], words: str
 ) -> None:
@@ -216,15 +209,6 @@ def test_no_retries_and_no_redirects(api: PrometheusApi) -> None:
     assert len(api.requests) == 2
 
 
-def test_nobody_listens() -> None:
-    with PrometheusApi([]) as api:
-        address = api.address
-    source = PrometheusSource(PrometheusAsker(address), selector={})
-    found = source.collect(T0, T0 + MINUTE)
-    source.close()
-    assert [p.reason for p in found.problems] == ["Unavailable: connection refused"]
-
-
 @pytest.mark.parametrize(
     ("options", "header"),
     [
@@ -255,13 +239,3 @@ def test_the_environment_does_not_reach_the_session(
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     assert collected(api).problems == ()
-
-
-def test_the_session_serves_requests_as_the_client_library_wants_it(api: PrometheusApi) -> None:
-    session = PrometheusSession()
-    asked = {"query": "up", "start": str(T0.timestamp()), "end": str(T0.timestamp()), "step": "1"}
-    answer = session.request("POST", f"{api.address}/api/v1/query_range", params=asked)
-    assert isinstance(answer, requests.Response)
-    (found,) = answer.json()["data"]["result"].heads.named().values()
-    assert json.loads(found)["__name__"] == "up"
-    session.close()

@@ -61,18 +61,6 @@ def test_what_a_partial_answer_lacks_is_unread_not_switched_off(pair: Prometheus
     assert set(lost["reason"]) == {"no vllm: series was read (Partial: store-1 did not answer)"}
 
 
-def test_a_column_that_a_partial_answer_lacks_has_its_reason(pair: PrometheusApi) -> None:
-    pair.faults = [(NAMES[0], answered(on("a:1", NAMES[0]), warnings=["store-1"]))]
-    rows = collected(pair).scrapes
-    there, lost = (rows.filter(pl.col("instance") == one) for one in ("a:1", "b:1"))
-    assert there["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-    assert there["reason"].null_count() == 6
-    assert lost["ok"].all()
-    assert lost["running_requests"].null_count() == 6
-    assert lost["generation_tokens_total"].to_list() == [0, 1, 2, 3, 4, 5]
-    assert set(lost["reason"]) == {"running_requests not read (Partial: store-1)"}
-
-
 def test_native_histograms_are_named_and_the_rest_is_read(pair: PrometheusApi) -> None:
     native = {
         "metric": on("b:1", NAMES[0]).labels,

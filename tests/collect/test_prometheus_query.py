@@ -22,7 +22,7 @@ def test_values_are_escaped_never_pasted() -> None:
     assert matchers({}) == ""
 
 
-@pytest.mark.parametrize("name", ["", "1a", "a-b", 'a="b",c', "__name__", "a b"])
+@pytest.mark.parametrize("name", ["", "1a", 'a="b",c', "__name__"])
 def test_a_name_that_is_no_label(name: str) -> None:
     with pytest.raises(UsageError, match="is not a label that targets can be selected by"):
         matchers({name: "x"})
@@ -49,18 +49,6 @@ def test_every_column_of_the_registry_is_fed_by_one_query() -> None:
     assert len(plan) == len({metric.wire_name for metric in REGISTRY})
 
 
-def test_old_names_and_histogram_parts_share_the_query() -> None:
-    by_column = {column: query for query in queries({}) for column in query.columns}
-    assert by_column["kv_cache_usage_ratio"].ranks == {
-        "vllm:kv_cache_usage_perc": (0, ""),
-        "vllm:gpu_cache_usage_perc": (1, ""),
-    }
-    itl = by_column["itl_seconds"].ranks
-    assert itl["vllm:inter_token_latency_seconds_bucket"] == (0, "_bucket")
-    assert itl["vllm:time_per_output_token_seconds_count"] == (1, "_count")
-    assert by_column["iteration_tokens"].ranks["vllm:iteration_tokens_total_sum"] == (0, "_sum")
-
-
 def test_the_grid_is_half_open_and_reaches_the_end() -> None:
     times = grid(T0, T0 + timedelta(seconds=60), 15)
     assert times is not None
@@ -71,6 +59,7 @@ def test_the_grid_is_half_open_and_reaches_the_end() -> None:
     assert grid(T0, T0 - timedelta(seconds=1), 15) is None
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10**9), st.integers(1, 10**5), st.integers(1, 10**4), st.integers(1, MAX_POINTS)
 )
@@ -94,7 +83,7 @@ def test_chunks_are_the_grid_no_time_twice(
         assert after.first == before.last + times.step
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**15), st.integers(1, 60))
 def test_neighbouring_intervals_share_no_time(offset: int, seconds: int) -> None:
     since = T0 + timedelta(microseconds=offset)

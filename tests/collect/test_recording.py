@@ -140,13 +140,10 @@ def test_several_servers_share_a_file(tmp_path: Path) -> None:
     [
         ('{"t": 1, "stat', "not JSON: "),
         (b'{"t": 1, "body": "\xff"}\n', "not JSON: "),
-        ("[1, 2]", "not a JSON object"),
         (json.dumps({"status": 200, "body": "up 1\n"}), "no t (unix seconds)"),
         (scrape(0, t="now"), "t is not unix seconds: 'now'"),
-        (scrape(0, t=True), "t is not unix seconds: True"),
         (scrape(0, t=1e300), "t is not unix seconds: 1e+300"),
         (scrape(2, body=None), "no body"),
-        (scrape(2, body=7), "body is not a string"),
         (scrape(2, status=[200]), "status is neither a number nor a word: [200]"),
     ],
 )
@@ -198,7 +195,6 @@ def test_of_two_scrapes_of_one_time_the_first_is_kept(tmp_path: Path) -> None:
     ("fields", "reason"),
     [
         ({"status": "exc", "body": "Refused(\n  111)"}, "no answer: Refused( 111)"),
-        ({"status": "exc", "body": None}, "no answer: exc"),
         ({"status": "timeout", "body": ""}, "no answer: timeout"),
         ({"status": 503, "body": "busy"}, "answered 503"),
         ({"body": ""}, "empty page (0 bytes)"),
@@ -252,19 +248,6 @@ def test_a_packed_file_that_ends_early_keeps_what_is_there(
     assert n > 100
     assert problem.where == f"{path}:{n + 1}"
     assert collected.scrapes.equals(whole.head(n))
-
-
-def test_a_packed_file_broken_in_the_middle_keeps_what_is_before(
-    tmp_path: Path, shared_data: Path
-) -> None:
-    body = bytearray((shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz").read_bytes())
-    middle = len(body) // 2
-    body[middle : middle + 4000] = b"\x00" * 4000
-    path = tmp_path / "scrapes.jsonl.gz"
-    path.write_bytes(body)
-    collected = everything(path)
-    assert 10 < len(collected.scrapes) < 145
-    assert any("the gzip data ends or breaks here" in p.reason for p in collected.problems)
 
 
 # --- no recording at all

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.collect.server_settings import (
@@ -91,6 +91,7 @@ def test_a_text_that_is_no_vllm_log() -> None:
         from_startup_log('127.0.0.1 - "GET /health" 200', path="nginx.log")
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text())
 def test_no_log_crashes(text: str) -> None:
     for candidate in (text, "non-default args: {" + text):
@@ -106,12 +107,6 @@ def test_no_log_crashes(text: str) -> None:
 )
 def test_human_numbers(text: str, number: int) -> None:
     assert human_int(text) == number
-
-
-@pytest.mark.parametrize("text", ["", "k", "1.5K", "8 k", "8kk", "0x10", "eight"])
-def test_what_is_no_human_number(text: str) -> None:
-    with pytest.raises(ValueError):
-        human_int(text)
 
 
 def test_arguments_in_every_spelling() -> None:
