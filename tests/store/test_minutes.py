@@ -16,8 +16,6 @@ from store_cases import NOW, committer
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
-from driftwatch.store.compaction import _frames as frames_of
-from driftwatch.store.compaction import jobs
 from driftwatch.store.history import Checkpoint
 from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
 from driftwatch.store.tables import minute_batches
@@ -54,7 +52,7 @@ def batches(store: Store) -> list[tuple[int, int]]:
         return [tuple(row) for row in connection.execute(query)]
 
 
-@pytest.mark.parametrize("by", [timedelta(minutes=1), timedelta(minutes=7), 3 * HOUR])
+@pytest.mark.parametrize("by", [timedelta(minutes=7), 3 * HOUR])
 def test_minutes_come_back_half_open_however_they_came(
     store: Store, minutes: pl.DataFrame, by: timedelta
 ) -> None:
@@ -104,26 +102,6 @@ def test_hours_are_packed_up_to_the_checkpoint(store: Store, minutes: pl.DataFra
     assert store.pack_minutes(start + 9 * HOUR) == 0
 
 
-def test_what_another_process_packs_meanwhile_is_there_once(
-    store: Store, database: str, minutes: pl.DataFrame
-) -> None:
-    hours = copies(minutes, hours=2)
-    start = first_of(hours)
-    ticked(store, hours, timedelta(minutes=10))
-    with store._reading() as connection:
-        todo = jobs(connection, start + 2 * HOUR, start + 9 * HOUR)
-        read = [frames_of(connection, job) for job in todo]
-    with Store.open(database) as other:
-        assert other.pack_minutes(start + 9 * HOUR) > 0
-    packed = batches(store)
-    # a process that was stopped between reading and exchanging
-    assert [len(frames) for frames in read] == [len(job.ids) for job in todo] != []
-    assert not any(store._exchanged(*both) for both in zip(todo, read, strict=True))
-    assert batches(store) == packed
-    assert_frame_equal(store.past(start, start + 2 * HOUR).select(KEY), hours.select(KEY))
-    assert store.pack_minutes(start + 9 * HOUR) == 0
-
-
 def test_days_that_are_over_are_rolled_up(store: Store, minutes: pl.DataFrame) -> None:
     hours = copies(minutes, hours=3, instances=2)
     start = first_of(hours).replace(hour=0, minute=0)
@@ -143,23 +121,6 @@ def test_days_that_are_over_are_rolled_up(store: Store, minutes: pl.DataFrame) -
     committer(store)()
     store.prune(now, minutes_before=start + DAY)
     assert store.past(start, now).is_empty()
-
-
-def test_a_day_waits_for_minutes_that_came_late(store: Store, minutes: pl.DataFrame) -> None:
-    """Else one span of ten minutes would become two rows of one target."""
-    hours = copies(minutes, hours=3)
-    start = first_of(hours).replace(hour=0, minute=0)
-    late = (pl.col("end").dt.minute() >= 5) & (pl.col("end").dt.minute() < 8)
-    ticked(store, hours.filter(~late), HOUR)
-    assert store.pack_minutes(start + 2 * DAY) > 0
-    ticked(store, hours.filter(late), HOUR)
-    now = start + 3 * DAY
-    with store._reading() as connection:
-        assert {job.seconds for job in jobs(connection, now, now)} == {60}
-    store.pack_minutes(now)
-    found = store.past(start, now)
-    assert set(found["seconds"]) == {600.0}
-    assert found.select(KEY).is_duplicated().sum() == 0
 
 
 def test_parts_of_a_rolled_up_span_add_up_and_later_minutes_replace_packed_ones(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event
-from store_cases import NOW, committer, pending, rows
+from store_cases import committer, pending, rows
 
 from driftwatch.database_place import SqliteFile
 from driftwatch.errors import StoreError
@@ -23,8 +20,6 @@ from driftwatch.store.migrate import upgrade_database, versions_of
 from driftwatch.store.tables import SCHEMA_REVISION
 
 pytestmark = pytest.mark.usefixtures("migrations_run")
-
-Commit = Callable[..., None]
 
 
 def failure(path: Path | str, **options: object) -> StoreError:
@@ -60,25 +55,8 @@ def _versions() -> list[Path]:
     return sorted((shipped("migrations") / "versions").glob("*.py"))
 
 
-def test_upgrade_says_from_where_to_where(path: Path) -> None:
-    assert upgrade_database(path) == (None, SCHEMA_REVISION)
-    assert upgrade_database(path) == (SCHEMA_REVISION, SCHEMA_REVISION)
-    found, writer = versions_of(path)
-    assert found == SCHEMA_REVISION
-    assert writer
-
-
-def test_an_empty_file_is_an_empty_database(path: Path) -> None:
-    path.touch()
-    error = failure(path, migrate=False)
-    assert error.code == "older-schema"
-    assert "driftwatch db upgrade" in (error.help_text or "")
-    Store.open(path).close()
-    Store.open(path, migrate=False).close()
-
-
-@pytest.mark.parametrize("folder", ["100% sure", "two words", "übung"])
-def test_migrating_in_a_folder_with_an_odd_name(tmp_path: Path, folder: str) -> None:
+def test_migrating_in_a_folder_with_an_odd_name(tmp_path: Path) -> None:
+    folder = "100% sure übung"
     (tmp_path / folder).mkdir()
     with Store.open(tmp_path / folder / "a?b#c.db") as store:
         assert store.open_incidents() == {}
@@ -200,10 +178,6 @@ def test_a_damaged_database(path: Path) -> None:
     assert caught.value.code == "corrupt"
 
 
-def test_a_folder_is_no_database(tmp_path: Path) -> None:
-    assert failure(tmp_path).code == "unusable"
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -261,22 +235,3 @@ def test_read_only(path: Path) -> None:
         raw.execute("DELETE FROM incidents")
     raw.close()
     assert caught.value.code == "read-only"
-
-
-def test_a_process_that_dies_before_its_commit_leaves_nothing(path: Path) -> None:
-    with Store.open(path) as store:
-        committer(store)(pending())
-    code = """
-import os, sys
-sys.path.insert(0, sys.argv[2])
-from store_cases import pending, rows, committer
-from driftwatch.store import Store, batches, store as module
-module.write_verifications = lambda *_: os._exit(9)  # after incidents and scrapes
-committer(Store.open(sys.argv[1]))(pending("b"), scrapes=rows(50), memory={"m": b"1"})
-"""
-    here = str(Path(__file__).parent)
-    died = subprocess.run([sys.executable, "-c", code, str(path), here], check=False)
-    assert died.returncode == 9
-    with Store.open(path) as store:
-        assert list(store.open_incidents().values()) == [pending()]
-        assert store.scrapes(NOW, NOW.replace(year=2027)).is_empty()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -68,18 +67,6 @@ def test_a_click_that_arrives_twice_is_done_once(store: Store, commit: Commit) -
     assert (again.is_new, again.action) == (False, first.action)
     assert store.incident("a").acknowledged_by is None
     assert not store.unacknowledge("a", "Ana", NOW + 2 * HOUR, request_id="T2").is_new
-
-
-def test_ten_that_arrive_at_once_are_done_once(database: str, store: Store, commit: Commit) -> None:
-    commit(FIRING)
-
-    def click(_: int) -> bool:
-        with Store.open(database, migrate=False) as beside:
-            return beside.acknowledge("a", "Ana", NOW, request_id="T1").is_new
-
-    with ThreadPoolExecutor(10) as pool:
-        assert sum(pool.map(click, range(10))) == 1
-    assert len(store.actions("a" * 12)) == 1
 
 
 def test_what_is_refused_is_not_written(store: Store, commit: Commit) -> None:

@@ -12,7 +12,6 @@ from store_cases import NOW, pending
 
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.outbox_history import OutboxRecord
 from driftwatch.incidents.planner import plan_deliveries
 from driftwatch.incidents.routing import Routes, Subscription
 from driftwatch.incidents.silence import parse_matchers
@@ -124,15 +123,6 @@ def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> N
     assert store.undelivered_count() == 1
 
 
-def test_a_success_clears_the_error(store: Store, commit: Commit) -> None:
-    commit(FIRING, deliveries=(planned(),))
-    (due,) = store.due_deliveries(NOW)
-    store.mark_failed(due, NOW, "503", NOW)
-    store.mark_sent(due, SOON)
-    (found,) = store.deliveries("a" * 12)
-    assert (found.attempts, found.last_error) == (2, None)
-
-
 def test_a_resolve_says_as_well_what_its_receiver_was_not_sent(
     store: Store, commit: Commit
 ) -> None:
@@ -179,14 +169,6 @@ def test_a_page_of_a_few_minutes_is_sent_before_its_resolve(store: Store, commit
     assert [d.event for d in store.due_deliveries(SOON)] == ["resolved"]
 
 
-def test_a_receiver_that_gets_no_resolve_keeps_its_page(store: Store, commit: Commit) -> None:
-    commit(FIRING, deliveries=(planned(), planned(receiver="gone")))
-    resolve = replace(planned("resolved"), planned_at=LATE)
-    commit(happened=(Transition(RESOLVED, "resolved", LATE),), deliveries=(resolve,))
-    waiting = [(d.event, d.receiver) for d in store.due_deliveries(LATE)]
-    assert waiting == [("firing", "gone"), ("resolved", "oncall")]
-
-
 def test_follow_ups_of_a_page_that_was_given_up_are_withdrawn(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     commit(FIRING, deliveries=(_follow_up("verified"),))
@@ -198,16 +180,6 @@ def test_follow_ups_of_a_page_that_was_given_up_are_withdrawn(store: Store, comm
         ("verified", "withdrawn"),
     ]
     assert store.undelivered_count() == 1
-
-
-def test_a_dead_resolve_takes_nothing_else_with_it(store: Store, commit: Commit) -> None:
-    commit(FIRING, deliveries=(planned(),))
-    (due,) = store.due_deliveries(SOON)
-    store.mark_sent(due, SOON)
-    commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
-    (due,) = store.due_deliveries(SOON)
-    store.mark_failed(due, SOON, "gone", None)
-    assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "dead"]
 
 
 def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
@@ -301,55 +273,6 @@ def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
     assert store.incident("a").state == "resolved"
 
 
-def test_advice_waits_for_nobody_while_it_is_silenced(store: Store) -> None:
-    silence = store.add_silence(
-        parse_matchers(["alert=Alert"]), until=SOON, by="Ana", at=NOW, comment=""
-    )
-    for event, expected in (("advised", 0), ("verified", 1)):
-        plan = plan_deliveries(
-            [Transition(FIRING, event, NOW)],
-            Routes((Subscription("oncall"),)),
-            [silence],
-            NOW,  # type: ignore[arg-type]
-            open_incidents={},
-            records=[
-                OutboxRecord("incident", FIRING.id, "oncall", "firing", "first", 0, NOW, NOW, NOW)
-            ],
-        )
-        assert len(plan.deliveries) == expected
-
-
-def test_what_the_outbox_holds_is_counted_a_receiver(store: Store, commit: Commit) -> None:
-    names = ("sent", "waiting", "dead")
-    commit(FIRING, deliveries=tuple(planned(receiver=name) for name in names))
-    by_name = {d.receiver: d for d in store.due_deliveries(NOW)}
-    store.mark_sent(by_name["sent"], NOW)
-    store.mark_failed(by_name["dead"], NOW, "404", None)
-    again = replace(planned(receiver="sent"), reason="repeat", planned_at=SOON)
-    commit(FIRING, deliveries=(replace(again, number=1), replace(again, number=2)))
-    later = next(d for d in store.due_deliveries(SOON) if d.number == 1)
-    store.mark_sent(later, SOON + timedelta(minutes=5))
-
-    def record(name: str, reason: str = "first", **values: object) -> OutboxRecord:
-        one = OutboxRecord("incident", "a" * 12, name, "firing", reason, 0, NOW, NOW, NOW)
-        return replace(one, **values)  # type: ignore[arg-type]
-
-    records = sorted(store.outbox_records(NOW), key=lambda one: (one.receiver, one.reason))
-    assert records == [
-        record("dead", is_dead=True),
-        record("sent"),
-        record(
-            *("sent", "repeat"),
-            number=2,
-            first_at=SOON,
-            planned_at=SOON,
-            last_at=SOON + timedelta(minutes=5),
-            is_pending=True,
-        ),
-        record("waiting", is_pending=True),
-    ]
-
-
 def test_a_delivery_of_no_incident_is_refused_and_the_tick_is_kept_out_whole(
     store: Store, commit: Commit
 ) -> None:
@@ -357,14 +280,6 @@ def test_a_delivery_of_no_incident_is_refused_and_the_tick_is_kept_out_whole(
         commit(replace(pending("b")), deliveries=(planned(),), memory={"m": b"1"})
     assert store.open_incidents() == {}
     assert store.memory() == {}
-
-
-def test_a_page_with_nan_is_refused_and_the_tick_is_kept_out_whole(
-    store: Store, commit: Commit
-) -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        commit(FIRING, deliveries=(replace(planned(), payload={"x": float("nan")}),))
-    assert store.open_incidents() == {}
 
 
 def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(database: str) -> None:

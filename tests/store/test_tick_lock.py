@@ -67,8 +67,3 @@ def test_another_name_of_the_same_database_is_no_way_around(store: Store, path: 
         with pytest.raises(StoreError) as caught, other.tick_lock():
             pass
         assert caught.value.code == "in-use"
-
-
-def test_two_databases_in_one_folder_do_not_meet(store: Store, path: Path) -> None:
-    with Store.open(path.with_name("other.db")) as other, store.tick_lock(), other.tick_lock():
-        assert lock_path(path.with_name("other.db")) != lock_path(path)
