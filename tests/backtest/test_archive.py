@@ -11,23 +11,21 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from driftwatch.backtest.archive import Archive, file_of
+from driftwatch.backtest.archive import Archive
 from driftwatch.backtest.archive_identity import identity_of
 from driftwatch.backtest.archive_roster import joined_up
 from driftwatch.backtest.archive_writer import keep
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
-from driftwatch.collect.recordings.compact import write_manifest, write_part
 from driftwatch.collect.schema import Collected, Recording
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference
-from driftwatch.errors import NoVerdict
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import CAPACITY
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import CAPACITY_REASON, Outcome
-from driftwatch.service.configuration import plan_of, plan_of_rules
+from driftwatch.service.configuration import plan_of
 
 _OF_CAPACITY = (*CAPACITY, CAPACITY_REASON)
 
@@ -76,28 +74,6 @@ def test_rows_and_roster_are_those_of_a_replay(kept: Archive, outcomes: list[Out
     assert stretches == joined_up(s for one in outcomes for s in one.stretches)
     reasons = [why for stretch in stretches for why in stretch.retired.values()]
     assert len(reasons) == 2, stretches
-
-
-def test_days_without_a_scrape_are_skipped(shared_data: Path, tmp_path: Path) -> None:
-    """Two quarters of an hour with two days and some hours between them."""
-    run = open_recording(shared_data / "vllm-0.32/run_main/scrapes.jsonl.gz", instance="h:8000")
-    once = run.collect(*run.span())
-    later = once.scrapes.with_columns(pl.col("time") + timedelta(days=2, hours=7))
-    folder = tmp_path / "gap"
-    folder.mkdir()
-    scrapes = pl.concat([once.scrapes, later])
-    write_manifest(folder, write_part(folder, "all", scrapes), once.targets)
-    plan = plan_of_rules(())
-    archive = kept_of(folder, plan, tmp_path / "kept")
-    # how far into a gap of hours verdicts reach depends on where a stretch ends
-    rows = every_row(archive).filter(pl.col("scrapes") > 0)
-    wanted = rows_of(replayed(folder, plan)).filter(pl.col("scrapes") > 0)
-    assert len(rows) > 20
-    assert rows.equals(wanted.select(rows.columns))
-    assert (archive.days[-1].date - archive.days[0].date).days == 2
-    assert len(archive.days) == 2
-    for day in archive.days:
-        assert archive.rows(day, ["scrapes"])["scrapes"].max() > 0
 
 
 def test_how_it_was_split_changes_nothing(
@@ -153,34 +129,6 @@ class Asked:
         self._recording.close()
 
 
-def test_a_day_whose_state_is_gone_or_damaged_is_computed_from_the_beginning(
-    kept: Archive, fleet: Path, plan: Plan, tmp_path: Path
-) -> None:
-    first, last = open_recording(fleet).span()
-    for damage in ("gone", "cut"):
-        root = tmp_path / damage
-        short = keep([open_recording(fleet)], (first, last - timedelta(hours=1)), plan, root)
-        state = file_of(short.folder, first.date(), "state")
-        if damage == "gone":
-            state.unlink()
-        else:
-            state.write_bytes(state.read_bytes()[:1000])
-        assert every_row(kept_of(fleet, plan, root)).equals(every_row(kept))
-
-
-def test_only_what_is_asked_for_is_read(kept: Archive) -> None:
-    (first, second) = kept.days
-    key = next(iter(kept.roster(first)[0].targets))
-    rows = kept.rows(first, ["running_requests", "inputs_missing"], keys=[key])
-    head = ["instance", "engine", "pool", "start", "end"]
-    assert rows.columns == [*head, "running_requests", "inputs_missing"]
-    assert set(rows["instance"]) == {key.instance}
-    assert rows["end"].is_sorted() and len(rows) == 150
-    assert rows["end"].min() == first.start + timedelta(minutes=1)
-    assert (first.end, second.start) == (second.start, first.end)
-    assert len(kept.gpus(first)) > 0
-
-
 def test_evidence_of_other_settings_is_computed_again_and_the_note_says_what_differs(
     kept: Archive, fleet: Path, plan: Plan
 ) -> None:
@@ -213,15 +161,3 @@ def test_evidence_of_other_settings_is_computed_again_and_the_note_says_what_dif
         [PrometheusSource(secret, selector={})], first, plan, Baselines(), no_reference()
     )
     assert "hunter2" not in json.dumps(names) and "h:9090/prom" in json.dumps(names)
-
-
-def test_a_span_without_a_scrape_names_the_reach(fleet: Path, plan: Plan, tmp_path: Path) -> None:
-    source = open_recording(fleet)
-    first, _ = source.span()
-    with pytest.raises(NoVerdict) as told:
-        keep([source], (first - timedelta(days=2), first - timedelta(days=1)), plan, tmp_path)
-    assert told.value.message == (
-        "no usable scrape between 2026-11-14 21:30 and 2026-11-15 21:30 UTC: "
-        "there is no scrape at all"
-    )
-    assert told.value.help_text == "scrapes reach from 2026-11-16 21:30 to 2026-11-17 01:29 UTC"

@@ -15,7 +15,7 @@ from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings.history import RetryingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.errors import NoVerdict, Unavailable
+from driftwatch.errors import Unavailable
 from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import CAPACITY_REASON
 from driftwatch.service.configuration import plan_of_rules
@@ -111,19 +111,3 @@ def test_an_api_that_is_gone_half_way_leaves_the_whole_days_and_is_gone_on_with(
     assert min(since for since, _ in asked.intervals) >= MIDNIGHT
     whole, _ = ending(prometheus.url)
     assert every_row(resumed).equals(every_row(keep([whole], SPAN, plan, tmp_path / "two")))
-
-
-def test_a_span_before_any_data_names_the_reach(
-    prometheus: PrometheusServer, tmp_path: Path
-) -> None:
-    source = RetryingSource(
-        PrometheusSource(PrometheusAsker(prometheus.url), selector={"job": ["vllm"]})
-    )
-    before = SPAN[0] - timedelta(days=9), SPAN[0] - timedelta(days=9) + timedelta(minutes=5)
-    with pytest.raises(NoVerdict) as told:
-        keep([source], before, plan_of_rules(()), tmp_path)
-    assert told.value.message == (
-        "no usable scrape between 2026-11-07 23:52 and 2026-11-07 23:57 UTC: "
-        "there is no scrape at all"
-    )
-    assert "scrapes reach from 2026-11-1" in (told.value.help_text or "")

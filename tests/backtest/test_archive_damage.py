@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -78,15 +76,6 @@ def test_two_at_once_take_turns(evidence: Callable[[], Path]) -> None:
         before = (folder / "2026-11-21.parquet").stat().st_mtime_ns
     second.join(60)
     assert (folder / "2026-11-21.parquet").stat().st_mtime_ns == before  # and it was used
-
-
-def test_what_is_whole_needs_no_lock(evidence: Callable[[], Path]) -> None:
-    handle = os.open(evidence() / "lock", os.O_RDWR)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        assert evidence().is_dir()  # another one extends the folder: its days are read meanwhile
-    finally:
-        os.close(handle)
 
 
 def test_a_full_disk(evidence: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,12 +81,6 @@ def test_against_a_git_ref(run: Run, words: list[object], other: Path) -> None:
     assert run("other", *words, "--against=-x")[0] == 2
 
 
-def test_rules_outside_of_git(run: Run, words: list[object], other: Path) -> None:
-    code, _, err = run(other, *words, "--against", "main")
-    assert code == 2
-    assert "there is no folder main, and " in err
-
-
 def test_truth(run: Run, words: list[object], golden: Golden) -> None:
     start = 1_795_249_500  # in the recording
     effects = [
@@ -113,18 +107,6 @@ def test_a_grid_counts_what_its_own_rule_sends(run: Run, words: list[object], ot
     axes = ("--grid", "Busy.running_requests=1,1000")
     cells = json.loads(run(other, *words, *axes, "--format", "json")[1])["grid"]
     assert [(one["pages"], one["pages_of_all_rules"]) for one in cells] == [(3, 1), (0, 1)]
-
-
-def test_a_grid_has_no_second_question(run: Run, words: list[object]) -> None:
-    code, _, err = run(*words, "--grid", "BatchLimitBinding.for=0s", "--against", "main")
-    assert code == 2
-    assert "--grid and --against exclude each other" in err
-
-
-def test_two_folders_of_one_name(run: Run, words: list[object], other: Path) -> None:
-    shutil.copytree(other, "before/other")
-    _, out, _ = run(other, *words, "--against", "before/other", terminal=True)
-    assert "per server-month  before/other\n" in out
 
 
 def test_a_range_before_any_data(run: Run, words: list[object]) -> None:
@@ -177,18 +159,3 @@ def test_minutes_without_data_do_not_thin_a_rate(run: Run, words: list[object]) 
     code, out, _ = run(*words, *wide)
     assert code == 0
     assert "BatchLimitBinding\t1\t1,460\n" in out
-
-
-def test_a_cell_is_a_backtest_of_the_changed_file(run: Run, words: list[object]) -> None:
-    for value, fires in (("9h", []),):
-        shutil.copytree(shipped("rules"), value)
-        limits = Path(value, "batch-limits.yaml")
-        text = limits.read_text()
-        limits.write_text(text.replace("        for: 0s # the 10", f"        for: {value} # 10"))
-        _, out, _ = run(value, *words, "--format", "json")
-        every = json.loads(out)["pages"]
-        pages = [p for p in every if p["rule"] == "BatchLimitBinding"]
-        assert [p["fired_at"][11:16] for p in pages] == fires
-        _, out, _ = run(*words, "--grid", f"BatchLimitBinding.for={value}", "--format", "json")
-        (cell,) = json.loads(out)["grid"]
-        assert cell["pages"] == len([p for p in every if p["severity"] == "page"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -64,28 +63,3 @@ def test_answers_are_kept(shared_data: Path, plan: Plan, tmp_path: Path) -> None
     (answers,) = archive.folder.glob("answers-*.jsonl")
     answers.write_bytes(answers.read_bytes()[:-40])
     assert pages_of(archive, plan) == (first, 1)
-
-
-def test_without_advice_a_page_says_so(shared_data: Path, plan: Plan, tmp_path: Path) -> None:
-    archive = archive_of(shared_data / "vllm-0.32" / "run_cap", plan, tmp_path)
-    (page,), simulated = pages_of(archive, plan, advice=False)
-    assert simulated == 0
-    assert (page.leaf, page.knob) == ("concurrency_cap_binding", None)
-    assert page.advice == "No advice: not simulated"
-
-
-def test_an_answer_does_not_depend_on_where_the_span_began(
-    shared_data: Path, plan: Plan, tmp_path: Path
-) -> None:
-    """The first who asks keeps it for every span of the same evidence."""
-    source = open_recording(shared_data / "vllm-0.32" / "run_cap")
-    first, last = source.span()
-    kept = {}
-    for name, since in (("whole", first), ("late", last - timedelta(minutes=22))):
-        archive = keep([source], (since, last), plan, tmp_path / name)
-        (page,), simulated = pages_of(archive, plan)
-        assert simulated == 1
-        assert page.fired_at - since > timedelta(minutes=4)
-        (answers,) = archive.folder.glob("answers-*.jsonl")
-        kept[name] = answers.read_bytes()
-    assert kept["late"] == kept["whole"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import pytest
 from past_page_cases import END, page
@@ -67,28 +66,6 @@ def test_what_began_before_the_other_ended_is_the_same(began: int, same: bool) -
     # `for` of 15 minutes more: it fires when the other page is over, and began while it was open
     later = page("Slow", "a", 35, 60, began=began)
     assert bool(matched([page("Slow", "a", 10, 20)], [later]).pairs) is same
-
-
-def test_what_fires_at_the_end_of_the_history_is_open_until_then() -> None:
-    assert matched([page("Slow", "a", 10, None)], [page("Slow", "a", 600, None)]).pairs
-
-
-def test_two_pages_that_become_one_are_one_page_and_one_gone() -> None:
-    result = matched(
-        [page("Slow", "a", 10, 20), page("Slow", "a", 30, 60)], [page("Slow", "a", 10, 60)]
-    )
-    assert [(pair.before.fired_at, pair.later) for pair in result.pairs] == [
-        (page("Slow", "a", 30, 60).fired_at, timedelta(minutes=-20))
-    ]
-    assert (len(result.dropped), result.new) == (1, ())
-    assert (
-        len(
-            matched(
-                [page("Slow", "a", 10, 60)], [page("Slow", "a", 10, 20), page("Slow", "a", 30, 60)]
-            ).new
-        )
-        == 1
-    )
 
 
 def test_the_same_rule_comes_before_one_of_its_group_that_overlaps_longer() -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from driftwatch.backtest.archive import Archive
 from driftwatch.backtest.archive_writer import keep
-from driftwatch.backtest.evaluate import columns_read, judged
+from driftwatch.backtest.evaluate import judged
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings import open_recording
@@ -67,14 +66,3 @@ def test_a_scenario_with_its_baseline(tmp_path: Path) -> None:
     expected, mine = compared(recording, plan, tmp_path, window)
     assert mine == expected
     assert expected
-
-
-def test_the_columns_of_the_rules_alone_are_read(fleet: Path, tmp_path: Path) -> None:
-    plan = plan_of(fleet / "driftwatch.yaml")
-    source = open_recording(fleet)
-    archive: Archive = keep([source], source.span(), plan, tmp_path)
-    read = columns_read(plan.enabled)
-    assert {name for rule in plan.enabled for name in rule.columns} <= {
-        *read, "capacity_ratio", "utilization_ratio", "capacity_requests_per_second"
-    }  # fmt: skip
-    assert len(read) < len(archive.columns(archive.days[0])) / 2

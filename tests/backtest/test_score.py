@@ -12,7 +12,6 @@ from past_page_cases import END, START, page
 from driftwatch.backtest.score import (
     Marked,
     Truth,
-    marks_within,
     read_truth,
     score_of_marks,
     score_of_truth,
@@ -113,10 +112,3 @@ def test_what_happened_outside_of_the_span_is_not_missed() -> None:
     span = (START + timedelta(days=1), START + timedelta(days=2))
     within = truth(before, during, after).within(span)
     assert score_of_truth([], within, ("page",)).missed == ("during",)
-
-
-def test_marks_of_pages_outside_of_the_span_are_not_due() -> None:
-    marks = [Marked(page("Slow", where, 10, 60), True) for where in ("a", "b")]
-    late = [Marked(page("Slow", "c", 3000, 3060), True)]
-    assert marks_within([*marks, *late], (START, END)) == marks
-    assert marks_within(marks, (START + timedelta(hours=2), END)) == []
