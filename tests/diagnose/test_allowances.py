@@ -7,9 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 from limit_cases import AT_CAP, IDLE, lengths, row
-from scipy.stats import binomtest
 
-from driftwatch.diagnose.limits import _lower_end, limit_that_costs
+from driftwatch.diagnose.limits import limit_that_costs
 from driftwatch.diagnose.tree import limits_of
 
 
@@ -46,16 +45,6 @@ def test_the_margin_is_unknown_where_no_limit_is() -> None:
     found = row(parts, max_num_seqs=None, max_num_batched_tokens=None)
     assert found["allows_max_num_seqs"] is None
     assert found["binding_margin_ratio"] is None
-
-
-def test_the_margin_is_unknown_where_running_is() -> None:
-    found = row([(40, {"running_requests": None})])
-    assert found["allows_max_num_seqs"] == 64.0
-    assert found["binding_margin_ratio"] is None
-
-
-def test_the_margin_of_a_known_cap() -> None:
-    assert row([(40, IDLE | {"running_requests": 16.0})])["binding_margin_ratio"] == 0.75
 
 
 def test_limits_of_a_row_name_what_is_missing() -> None:
@@ -133,20 +122,3 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
     }
     row = pl.DataFrame([known | changes], schema=schema)
     assert row.select(limit_that_costs()).item() == expected
-
-
-@pytest.mark.parametrize(
-    ("bound", "of", "half"),
-    [(7, 10, False), (8, 10, True), (13, 20, False), (14, 20, True), (0, 9, False), (3, 3, True),
-     (2, 2, None)],
-)  # fmt: skip
-def test_few_scrapes_say_little_about_a_share_of_time(
-    bound: int, of: int, half: bool | None
-) -> None:
-    counted = pl.DataFrame({"n": [of], "share": [bound / of]})
-    low = counted.select(_lower_end(pl.col("share"), pl.col("n"))).item()
-    if half is None:
-        assert low is None  # nothing is proven, and nothing disproven
-        return
-    wilson = binomtest(bound, of).proportion_ci(0.9, "wilson").low
-    assert low == pytest.approx(wilson, rel=1e-3, abs=1e-6) and (low >= 0.5) is half

@@ -29,7 +29,6 @@ from driftwatch.diagnose.evidence_table import (
     Carried,
     EvidenceTable,
     evidence_table,
-    minute_windows,
 )
 from driftwatch.evidence import COLUMNS
 from driftwatch.pipeline.state import HISTORY
@@ -59,12 +58,6 @@ def test_the_order_of_scrapes_does_not_matter(shared_data: Path) -> None:
         assert found.carried.inputs_seen.equals(expected.carried.inputs_seen)
 
 
-def test_scrapes_told_twice_do_not_matter(shared_data: Path) -> None:
-    frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    twice = pl.concat([frame, frame.tail(200), frame.head(100)])
-    assert table(twice).rows.equals(table(frame).rows)
-
-
 def test_minute_by_minute_is_all_in_one_go(shared_data: Path) -> None:
     """A tick a minute, each seeing only the history that the service keeps."""
     frame = recording(shared_data / "vllm-0.32" / "run_cap")
@@ -77,47 +70,6 @@ def test_minute_by_minute_is_all_in_one_go(shared_data: Path) -> None:
     assert carried.plateau.equals(expected.carried.plateau)
     assert carried.alive.equals(expected.carried.alive)
     assert carried.inputs_seen.equals(expected.carried.inputs_seen)
-
-
-def test_a_target_that_dies_and_returns_is_the_same_minute_by_minute(shared_data: Path) -> None:
-    """Twenty minutes without a scrape in the middle, and five of failed ones before them."""
-    frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    start = frame["time"].min()
-    since = (pl.col("time") - start).dt.total_seconds()
-    values = [c for c in frame.columns if c not in (*KEY, "time", "ok", "reason")]
-    failed = since.is_between(300, 600)
-    broken = frame.with_columns(
-        pl.when(failed).then(False).otherwise(pl.col("ok")).alias("ok"),
-        *[pl.when(~failed).then(pl.col(c)).alias(c) for c in values],
-    )
-    late = pl.col("time") + pl.duration(minutes=20)
-    broken = broken.with_columns(
-        time=pl.when(since > 600).then(late).otherwise(pl.col("time")).cast(TIME)
-    )
-    expected = table(broken)
-    rows, _ = minute_by_minute(
-        broken, grid(broken), serving(broken, slo_ttft_seconds=0.5), history=HISTORY, inputs=INPUTS
-    )
-    assert differences(rows, expected.rows) == []
-    silent = expected.rows.filter(pl.col("scrapes") == 0)
-    assert silent.height >= 19
-    for name in ("running_requests", "binding_limit", "seconds_since_last_token", "restarted"):
-        assert silent[name].null_count() == silent.height, name
-
-
-def test_the_date_does_not_matter(shared_data: Path) -> None:
-    frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    year = timedelta(days=365)
-    starts = ("process_start_time_seconds", "created_seconds")
-    shifted = frame.with_columns(
-        (pl.col("time") + year).cast(TIME),
-        *[pl.col(name) + year.total_seconds() for name in starts],
-    )
-    found, expected = table(shifted).rows, table(frame).rows
-    times = [name for name, dtype in expected.schema.items() if dtype == TIME]
-    back = found.with_columns((pl.col(name) - year).cast(TIME) for name in times)
-    assert differences(back, expected) == []
-    assert {"start", "end", "binding_since", "first_time"} <= set(times)
 
 
 # --- several targets
@@ -142,23 +94,6 @@ def test_two_engines_stay_apart(shared_data: Path) -> None:
         beside = both.filter(pl.col("engine") == engine)
         pool = [c for c in both.columns if c.startswith("pool_")]
         assert beside.drop(pool).equals(alone.drop(pool))
-
-
-def test_a_target_does_not_change_its_neighbours(shared_data: Path) -> None:
-    one = recording(shared_data / "vllm-0.32" / "run_cap")
-    start = one["time"].min()
-    other = recording(shared_data / "vllm-0.32" / "run_main")
-    moved = other.with_columns(
-        instance=pl.lit("another:8000"),
-        time=(pl.col("time") + (start - other["time"].min())).cast(TIME),
-    )
-    asked = pl.concat([grid(one), grid(moved)])
-    both = table(pl.concat([moved, one]), asked).rows
-    pool = [c for c in both.columns if c.startswith("pool_")]
-    for instance, frame in (("host:8000", one), ("another:8000", moved)):
-        alone = table(frame).rows
-        beside = both.filter(pl.col("instance") == instance)
-        assert differences(beside.drop(pool), alone.drop(pool)) == []
 
 
 def busy(t: float, running: float, waiting: float, requests: float = 0.0) -> dict[str, Any]:
@@ -205,14 +140,6 @@ def test_rows_stand_in_the_windows_order_with_the_schemas_columns(shared_data: P
     assert published.columns == [*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)]
 
 
-def test_no_float_is_nan_or_infinite(shared_data: Path) -> None:
-    frame = recording(shared_data / "vllm-0.32" / "run_main")
-    rows = table(frame, max_num_seqs=64.0, gpus_per_replica=1.0).rows
-    for name, dtype in rows.schema.items():
-        if dtype == pl.Float64:
-            assert rows[name].drop_nulls().is_finite().all(), name
-
-
 def test_targets_without_scrapes_are_unknown_not_zero() -> None:
     frame = scrapes([busy(t, 3.0, 0.0) for t in range(0, 60, 5)])
     ghost = windows((0, 60), instance="ghost:1")
@@ -241,15 +168,6 @@ def test_stats_disabled_is_unknown_not_idle(shared_data: Path) -> None:
     for name in (*GAUGES[:2], "generation_tokens_per_second", "binding_limit", "restarted"):
         assert row[name] is None, name
     assert row["scrapes"] == 0.0
-
-
-def test_minute_windows_are_every_minute_of_every_target() -> None:
-    targets = pl.DataFrame({"instance": ["b", "a", "a"], "engine": ["0", "1", "1"]})
-    found = minute_windows(targets, at(0), at(180))
-    assert found.select(KEY).unique(maintain_order=True).rows() == [("a", "1"), ("b", "0")]
-    assert found.height == 6
-    assert found["start"].to_list()[:3] == [at(0), at(60), at(120)]
-    assert (found["end"] - found["start"]).unique().to_list() == [timedelta(minutes=1)]
 
 
 def test_a_baseline_of_a_whole_recording_compares_to_itself(shared_data: Path) -> None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import polars as pl
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pipeline_cases import (
     at,
     grid,
     minute_by_minute,
-    recording,
     scrapes,
     serving,
 )
 from plateau_cases import caps, inferred, page
 
-from driftwatch.diagnose.evidence_table import Carried, evidence_table
+from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.pipeline.state import HISTORY
 
 
@@ -94,79 +87,4 @@ def test_a_missing_gauge_does_not_borrow_its_neighbours_level() -> None:
         assert rows.filter(pl.col("engine") == "1")["max_num_seqs"][-1] == 8.0
 
 
-def test_a_missing_gauge_after_a_restart_does_not_keep_the_old_level() -> None:
-    rows = [page(5.0 * i, 64.0, 0.0) for i in range(12)]
-    after = {"process_start_time_seconds": 2000.0}
-    rows += [page(65.0, 0.0, 0.0, **after) | {"running_requests": None}]
-    rows += [page(120 + 5.0 * i, 8.0, 5.0, **after) for i in range(60)]
-    frame = scrapes(rows)
-    ticks, _ = minute_by_minute(frame, grid(frame), serving(frame), history=HISTORY)
-    assert ticks["max_num_seqs"][-1] == 8.0
-
-
 # --- carried
-
-
-STRETCHES = st.lists(
-    st.tuples(
-        st.sampled_from(["capped 8", "capped 2", "light", "bursty", "restart", "failed", "away"]),
-        st.integers(1, 40),
-    ),
-    min_size=1,
-    max_size=6,
-)
-
-
-def server(stretches: list[tuple[str, int]], seed: int) -> pl.DataFrame:
-    rng = np.random.default_rng(seed)
-    t, started, tokens = 3.0, 1000.0, 0.0
-    rows: list[dict[str, Any]] = []
-    for kind, n in stretches:
-        if kind == "away":
-            t += 35.0 * n
-            continue
-        if kind == "restart":
-            started, tokens = started + 100.0, 0.0
-        for _ in range(n):
-            t += 15.0
-            tokens += 10.0
-            running, waiting = {
-                "capped 8": (8.0 - (rng.random() < 0.2), 5.0),
-                "capped 2": (2.0, 3.0),
-                "bursty": (float(rng.integers(0, 20)), 2.0),
-            }.get(kind, (float(rng.integers(0, 3)), 0.0))
-            row = page(
-                t,
-                running,
-                waiting,
-                process_start_time_seconds=started,
-                generation_tokens_total=tokens,
-            )
-            rows.append({"t": t, "ok": False} if kind == "failed" else row)
-    return scrapes(rows)
-
-
-@settings(max_examples=12, deadline=None)
-@given(stretches=STRETCHES, seed=st.integers(0, 9), every=st.integers(1, 5))
-def test_carried_is_uninterrupted_wherever_it_is_split(
-    stretches: list[tuple[str, int]], seed: int, every: int
-) -> None:
-    frame = server(stretches, seed)
-    if frame.is_empty():
-        return
-    asked, settings_ = grid(frame), serving(frame)
-    one_go = evidence_table(frame, asked, kind="chained", cut=False, serving=settings_)
-    ticks, _ = minute_by_minute(frame, asked, settings_, history=HISTORY, every=every)
-    columns = ["end", "max_num_seqs", "max_num_seqs_inferred", "binding_limit"]
-    assert ticks.select(columns).rows() == one_go.rows.select(columns).rows()
-
-
-def test_what_is_carried_is_one_row_a_target(shared_data: Path) -> None:
-    frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    asked = grid(frame).head(14)
-    carried = evidence_table(
-        frame, asked, kind="chained", cut=False, serving=serving(frame), carried=Carried()
-    ).carried
-    assert carried.until == asked["end"].max()
-    assert carried.plateau.rows() == [("host:8000", "0", 8.0, 8.0)]
-    assert carried.alive.height == 1
