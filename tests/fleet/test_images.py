@@ -7,7 +7,6 @@ from pathlib import Path
 from driftwatch.fleet.generate import generate, write_openmetrics
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import relabelled_of, targets_of
-from driftwatch.fleet.truth import configuration_of_pool
 
 OLD, NEW = "registry/vllm-openai:v0.10.2", "registry/vllm-openai:v0.11.0"
 
@@ -51,15 +50,3 @@ def test_a_recording_tells_what_a_source_that_reads_them_knows() -> None:
     assert [one.labels for one in changed] == [{"container_image": NEW}] * 2
     start = made.start.timestamp()
     assert [one.since - start for one in changed] == [660.0, 780.0]
-
-
-def test_without_an_image_nothing_names_the_release(tmp_path: Path) -> None:
-    made = scenario(None)
-    assert relabelled_of(made) == []
-    assert not any("image" in t.labels for t in targets_of(made).values())
-    assert not any("kube_" in line or "namespace=" in line for line in lines(made, tmp_path / "a"))
-
-
-def test_settings_that_nobody_declared_stand_nowhere() -> None:
-    (pool,) = configuration_of_pool(scenario(None), "here")["pools"]
-    assert "serving" not in pool

@@ -34,15 +34,6 @@ def problems(tmp_path: Path, text: str) -> list[tuple[int | None, int | None, st
     return [(p.line, p.column, p.message) for p in caught.value.problems]
 
 
-def test_defaults_are_a_pool_of_two(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(GOOD)
-    found = read_scenario(path)
-    assert found == scenario_named(str(path))
-    assert (found.duration, found.servers, found.pool.serving.max_num_seqs) == (7200.0, 2, 256)
-    assert found.start.isoformat() == "2026-11-16T08:00:00+00:00"
-
-
 def test_all_mistakes_at_once_each_at_its_place(tmp_path: Path) -> None:
     text = """\
 name: mine
@@ -70,18 +61,6 @@ truth: {}
     assert by_line[12].startswith("one of slowdown, clock_throttle")
     assert "max_num_batched_tokens (256) is below max_num_seqs (512)" in by_line[13]
     assert 4 in by_line
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("faults: [{kind: wedge, at: 3h}]", "something at 10800 s is not inside"),
-        ("faults: [{kind: wedge, at: 1h, replicas: [2]}]", "no replica 2: they are 0 to 1"),
-        ("faults: [{kind: wedge, at: 1h, until: 30m}]", "until is not after at"),
-    ],
-)
-def test_what_does_not_fit_together(tmp_path: Path, more: str, said: str) -> None:
-    assert any(said in message for _, _, message in problems(tmp_path, f"{GOOD}{more}\n"))
 
 
 def test_all_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:

@@ -46,14 +46,6 @@ def test_kv_pressure_preempts() -> None:
     assert after["running"] < 128  # far below max_num_seqs
 
 
-def test_one_replica_gets_more_than_it_serves_while_another_idles() -> None:
-    before, after = before_and_after("replica-imbalance")
-    assert after["running"] == pytest.approx(48, rel=0.1) and before["running"] < 24
-    assert after["binds"] > 0.9 and after["kv"] < 0.5
-    made, twin = around_effect("replica-imbalance"), one_server("replica-imbalance", 2)
-    assert between(made, twin.scrapes, BEFORE + 3, BEFORE + AFTER)["running_requests"].mean() < 1
-
-
 def test_demand_slows_every_token_and_no_limit_binds() -> None:
     before, after = before_and_after("demand-above-targets")
     assert after["itl"] > 1.3 * before["itl"] and after["running"] > 3 * before["running"]
@@ -104,10 +96,9 @@ def test_a_throttled_clock_is_slower_and_looks_busy() -> None:
     assert between(made, chunk.gpus, BEFORE + 1, BEFORE + AFTER)["utilization_ratio"].min() > 0.9
 
 
-@pytest.mark.parametrize(("name", "factor"), [("slower-20", 1.25), ("upgrade-slower", 1.25)])
-def test_slower_engines_are_slower_at_equal_load(name: str, factor: float) -> None:
+def test_slower_engines_are_slower_at_equal_load() -> None:
     """Steps are compared with the law at the load they had: batch and prompts move as well."""
-    made, chunk = around_effect(name), one_server(name)
+    made, chunk = around_effect("slower-20"), one_server("slower-20")
     law_seconds = []
     for since, until in ((3.0, BEFORE), (BEFORE + 12, BEFORE + AFTER)):
         rows = between(made, chunk.scrapes, since, until).filter("ok")
@@ -121,17 +112,7 @@ def test_slower_engines_are_slower_at_equal_load(name: str, factor: float) -> No
         prefill = grown["iteration_tokens_sum"] / steps - batch
         itl = grown["itl_seconds_sum"] / grown["itl_seconds_count"]
         law_seconds.append(float(np.median(itl / (7.0e-3 + 2.8e-5 * prefill + 1.1e-4 * batch))))
-    assert law_seconds[1] / law_seconds[0] == pytest.approx(factor, abs=0.1)
-
-
-def test_a_new_bucket_layout_and_a_page_without_stats() -> None:
-    layout = one_server("bucket-layout").scrapes.filter("ok")
-    assert layout["ttft_seconds_edges"].n_unique() == 2
-    mute = one_server("stats-disabled", 1).scrapes
-    made = around_effect("stats-disabled")
-    after = between(made, mute, BEFORE + 1, BEFORE + AFTER)
-    assert not after["ok"].any() and after["generation_tokens_total"].is_null().all()
-    assert after["reason"].str.contains("disable-log-stats|no vllm", literal=False).any()
+    assert law_seconds[1] / law_seconds[0] == pytest.approx(1.25, abs=0.1)
 
 
 def test_targets_come_and_go() -> None:
@@ -143,20 +124,6 @@ def test_targets_come_and_go() -> None:
     assert between(made, late, 0, BEFORE).is_empty()
     there = between(made, late, BEFORE, BEFORE + AFTER)
     assert not there["ok"][0] and there["ok"].sum() > 30
-
-
-def test_a_healthy_day_swings_between_idle_and_busy() -> None:
-    (made,) = (s for s in shipped_scenarios() if s.name == "day")
-    assert made.truth.effects == () and made.faults == ()
-    found = []
-    for hour in (3, 15):
-        start = made.start + timedelta(hours=hour)
-        part = made.model_copy(update={"start": start, "duration": 900.0})
-        found.append(figures(part, whole_run(part).scrapes, 3.0, 15.0))
-    night, noon = found
-    assert noon["requests_per_second"] / night["requests_per_second"] > 3.5
-    assert noon["batch"] / night["batch"] > 4
-    assert noon["preemptions"] == 0 and noon["binds"] < 0.5 and noon["ttft"] < 0.5
 
 
 def test_every_scenario_is_healthy_before_its_effect() -> None:

@@ -50,16 +50,6 @@ def test_a_burst_raises_the_rate_and_ends() -> None:
     assert not np.array_equal(other.start_seconds, starts)
 
 
-def test_a_burst_may_have_lengths_of_its_own() -> None:
-    bursts = {"per_day": 40, "lasting": "20m", "rate_factor": 3, "generation_factor": 0.1}
-    made = scenario(6, {"requests_per_second": 8.0, "bursts": bursts}, pool={"replicas": 1})
-    traffic = PoolTraffic.of(made, 4)
-    sent = traffic.requests(0, 0.0, 6 * 3600.0)
-    inside = traffic.bursts.sizes(sent.arrival_seconds) > 0
-    within, outside = (sent.generation_tokens[which].mean() for which in (inside, ~inside))
-    assert within < 0.2 * outside
-
-
 def test_nights_are_of_long_prompts_and_short_answers() -> None:
     hours = [{"since_hour": 22, "until_hour": 2, "prompt_factor": 3, "generation_factor": 0.05}]
     made = scenario(24, {"hours": hours}, pool={"replicas": 1})

@@ -84,18 +84,6 @@ def test_partly_other_and_missed() -> None:
     assert rest == []
 
 
-def test_of_several_rules_that_may_page_one_is_enough() -> None:
-    made = scenario(pages=["BatchLimitBinding", "SlowerAtEqualLoad"])
-    both = [said(made, 75, server=k, alert="BatchLimitBinding") for k in (0, 1)]
-    found, _ = words(made, *both)
-    assert found == [("FOUND", "page BatchLimitBinding after 15 min, 2 of 2 servers")]
-    found, _ = words(scenario(pages=["NoSuchRule", "BatchLimitBinding"]))
-    assert found == [
-        ("MISSED", "page NoSuchRule: no such rule in this release"),
-        ("MISSED", "page BatchLimitBinding"),
-    ]
-
-
 @pytest.mark.parametrize(
     "late",
     [
@@ -113,13 +101,6 @@ def test_what_belongs_to_nothing_is_extra(late: dict[str, Any]) -> None:
     assert [word for word, _ in rest] == ["EXTRA"]
 
 
-def test_a_finding_counts_until_its_grace_is_over() -> None:
-    made = scenario(pages=["BatchLimitBinding"], replicas=[0], until="90m", grace="15m")
-    found, rest = words(made, said(made, 104))
-    assert found == [("FOUND", "page BatchLimitBinding after 44 min, 1 of 1 servers")]
-    assert rest == []
-
-
 def test_a_pool_speaks_for_all_its_servers() -> None:
     made = scenario(tickets=["CoverageLost"])
     found, rest = words(made, said(made, 65, "CoverageLost", "ticket", None))
@@ -132,15 +113,6 @@ def test_nothing_injected_nothing_said_is_quiet_and_one_word_is_not() -> None:
     assert words(made) == [[("QUIET", "no page, ticket or notice was sent, and none was due")]]
     ((word, text),) = words(made, said(made, 30))[0]
     assert (word, text) == ("EXTRA", "page BatchLimitBinding at Mon 08:30 UTC, chat-8b-0:8000")
-
-
-def test_many_extras_of_a_rule_are_one_line() -> None:
-    made = scenario()
-    found = words(made, *(said(made, 30 + k, server=k % 2) for k in range(5)), said(made, 9, "X"))
-    assert [text for _, text in found[0]] == [
-        "page BatchLimitBinding at Mon 08:30 UTC, chat-8b-0:8000, and 4 more times",
-        "page X at Mon 08:09 UTC, chat-8b-0:8000",
-    ]
 
 
 def test_a_page_is_read_as_its_schema_has_it() -> None:

@@ -6,14 +6,12 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 from driftwatch.fleet.hidden_engine import disturbance_of, step_time_of, wander
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import generator, servers_of, servers_up
 from driftwatch.fleet.traffic import PoolTraffic, season_factor
-from driftwatch.fleet.traffic_source import TraceSource
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.workload import read_requests
 
@@ -57,21 +55,6 @@ def test_pairs_of_lengths_are_those_of_the_real_trace(shared_data: Any) -> None:
     )
     assert drawn <= pairs and len(drawn) > 2000
     assert abs(made.prompt_tokens.mean() / real.prompt_tokens.mean() - 1) < 0.05
-
-
-def test_a_share_of_a_trace_is_a_thinned_trace() -> None:
-    """Gaps of one server out of many come close to Poisson; all of it keeps the trace's own."""
-    rng = np.random.default_rng(3)
-    gaps = np.where(np.arange(20_000) % 10 == 0, 9.1, 0.1)  # bursts of ten, mean 1, cv 2.7
-    source = TraceSource(np.cumsum(gaps), np.arange(20_000) + 1, np.ones(20_000, dtype=np.int64))
-    whole = source.draw(50_000.0, 1, (0.0, 1.0), rng)
-    assert abs(len(whole.at) - 50_000) < 600
-    assert np.std(np.diff(whole.at)) / np.mean(np.diff(whole.at)) > 2.5
-    # neighbours of the trace stay neighbours
-    assert (np.diff(whole.prompt_tokens) == 1).mean() > 0.99
-    part = source.draw(50_000.0, 20, (0.0, 1.0), rng)
-    assert abs(len(part.at) / 2500 - 1) < 0.1
-    assert 0.9 < np.std(np.diff(part.at)) / np.mean(np.diff(part.at)) < 1.5
 
 
 def test_rates_season_and_changes() -> None:
@@ -127,8 +110,8 @@ def test_a_change_of_one_replica_leaves_the_others_as_they_were() -> None:
     assert changed[1].prompt_tokens.mean() / plain[1].prompt_tokens.mean() > 1.7
 
 
-@pytest.mark.parametrize("share", [0.1, 0.7])
-def test_a_new_client_sends_its_share(share: float) -> None:
+def test_a_new_client_sends_its_share() -> None:
+    share = 0.7
     made = scenario(
         {"changes": [{"at": "1h", "new_client": {"share_ratio": share, "prompt_tokens": 1200}}]}
     )
@@ -197,22 +180,3 @@ def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() ->
     assert law.seconds(0, 33, 33_000) == law.seconds(0, 40, 33_000)  # CUDA graphs
     twice = law.seconds(2048, 0, 0, 2048.0**2) - law.seconds(2048, 0, 0, 2048.0**2 / 2)
     assert twice > 0.01 * law.seconds(2048, 0, 0)  # quadratic attention
-
-
-def test_the_shipped_traces_are_what_the_script_makes(shared_data: Any) -> None:
-    from importlib.resources import files
-
-    folder = files("driftwatch.fleet") / "traffic_data"
-    sizes = [entry.stat().st_size for entry in folder.iterdir()]  # type: ignore[attr-defined]
-    assert sum(sizes) <= 620_000
-    for kind in ("rates", "lengths"):
-        ours = pl.read_parquet(str(folder / f"servegen_{kind}.parquet"))
-        real = pl.read_parquet(shared_data / "servegen" / f"m-small_{kind}.parquet")
-        kept = real.filter(pl.col("client").is_in(ours["client"].unique().implode()))
-        assert kept.equals(ours)
-    for name in ("conv", "code"):
-        ours = pl.read_parquet(str(folder / f"azure_2023_{name}.parquet"))
-        real = read_requests(shared_data / "traces" / f"azure_2023_{name}.csv.gz")
-        assert ours["prompt_tokens"].to_list() == real.prompt_tokens.tolist()
-        assert ours["generation_tokens"].to_list() == real.generation_tokens.tolist()
-        assert np.allclose(ours["arrival_seconds"], real.arrival_seconds, atol=1e-3)
