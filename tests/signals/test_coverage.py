@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pipeline_cases import HOST, KEY, at, grid, scrapes, windows
 
 from driftwatch.signals.coverage import coverage_columns, input_coverage
@@ -43,10 +40,6 @@ def of(rows: Iterable[dict[str, Any]], *spans: tuple[float, float]) -> list[tupl
     return coverage(scrapes(list(rows)), windows(*spans)).select(SECONDS, NAMED).rows()
 
 
-def test_everything_there_is_zero() -> None:
-    assert of((page(t) for t in range(0, 300, 5)), (0, 60), (240, 300)) == [(0, None), (0, None)]
-
-
 def test_one_family_disappears() -> None:
     rows = [page(t, *(["itl_seconds_count"] if t >= 100 else [])) for t in range(0, 400, 5)]
     found = of(rows, (60, 120), (180, 240), (300, 360))
@@ -59,11 +52,6 @@ def test_all_of_it_disappears() -> None:
         for t in range(0, 400, 5)
     ]
     assert of(rows, (300, 360)) == [(255.0, "running_requests, itl_seconds")]
-
-
-def test_down_for_forty_seconds() -> None:
-    rows = [down(t) if 100 <= t < 140 else page(t) for t in range(0, 300, 5)]
-    assert of(rows, (60, 120), (120, 180)) == [(15.0, None), (0.0, None)]
 
 
 def test_down_for_fifteen_minutes_counts_failed_scrapes() -> None:
@@ -80,14 +68,6 @@ def test_time_in_which_nobody_looked_is_no_evidence() -> None:
     assert of(rows, (1260, 1320), (1320, 1380)) == [(55.0, None), (115.0, None)]
 
 
-def test_away_in_the_middle_of_a_loss_starts_the_count_anew() -> None:
-    rows = [page(0), *(down(t) for t in range(5, 600, 5)), *(down(t) for t in range(1200, 1300, 5))]
-    assert of(rows, (540, 600), (1200, 1260)) == [
-        (590.0, "running_requests, itl_seconds"),
-        (55.0, None),
-    ]
-
-
 def test_what_was_never_seen_is_not_missing() -> None:
     rows = [page(t, "itl_seconds_count") for t in range(0, 600, 5)]
     assert of(rows, (540, 600)) == [(0.0, None)]
@@ -101,14 +81,6 @@ def test_what_comes_back_is_there() -> None:
         (0.0, None),
         (0.0, None),
     ]
-
-
-def test_lost_again_counts_from_the_second_loss() -> None:
-    def lost(t: float) -> bool:
-        return 60 <= t < 200 or t >= 300
-
-    rows = [page(t, *(["itl_seconds_count"] if lost(t) else [])) for t in range(0, 500, 5)]
-    assert of(rows, (420, 480)) == [(175.0, "itl_seconds")]
 
 
 def test_after_a_day_it_is_forgotten() -> None:
@@ -132,42 +104,6 @@ def test_the_pool_counts_those_gone_for_five_minutes() -> None:
     found = coverage(frame, grid(frame)).filter(pl.col("end") == at(720))
     assert found["pool_coverage_missing_targets"].unique().to_list() == [2.0]
     assert found["pool_coverage_missing_ratio"].unique().to_list() == [0.2]
-
-
-STATES = st.lists(
-    st.tuples(
-        st.sampled_from([5.0, 30.0, 60.0, 60.0, 60.0, 290.0, 360.0, 900.0, 1500.0]),
-        st.sampled_from(["there", "there", "one gone", "down", "down"]),
-    ),
-    min_size=2,
-    max_size=16,
-)
-
-
-@settings(max_examples=12, deadline=None)
-@given(steps=STATES, every=st.integers(1, 4))
-def test_carried_is_uninterrupted(steps: list[tuple[float, str]], every: int) -> None:
-    """In ticks, with twelve minutes of history, nothing changes."""
-    t, rows = 0.0, []
-    for step, state in steps:
-        t += step
-        missing = ["itl_seconds_count"] if state == "one gone" else []
-        rows.append(page(t, *missing, ok=state != "down"))
-    frame = scrapes(rows)
-    asked = grid(frame)
-    expected = coverage(frame, asked)
-    ends = asked["end"].to_list()
-    carried, parts = NOBODY, []
-    for i in range(0, len(ends), every):
-        tick = ends[i : i + every]
-        since = tick[0] - timedelta(minutes=1)
-        history = frame.filter(
-            (pl.col("time") < tick[-1]) & (pl.col("time") >= since - timedelta(minutes=12))
-        )
-        seen = input_coverage(history, asked.filter(pl.col("end").is_in(tick)), carried, INPUTS)
-        carried = seen.group_by(KEY, maintain_order=True).last().drop("end")
-        parts.append(coverage_columns(seen, pools(asked)))
-    assert pl.concat(parts).rows() == expected.rows()
 
 
 def test_a_target_without_any_scrape_is_unknown() -> None:

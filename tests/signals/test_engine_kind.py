@@ -69,11 +69,6 @@ def test_one_that_was_woken_and_gives_no_token_counts_from_its_waking() -> None:
     assert stuck(rows, 840, 900) == 285.0
 
 
-def test_without_a_sleep_state_nothing_is_asleep() -> None:
-    rows = [asleep(t, None) for t in range(0, 900, 15)]
-    assert stuck(rows, 840, 900) == 585.0
-
-
 @pytest.mark.parametrize(
     ("counters", "expected"),
     [

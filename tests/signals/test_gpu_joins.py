@@ -72,18 +72,6 @@ def test_a_reading_without_cluster_joins_no_servers_of_two() -> None:
     assert counted(one([reading(cluster="b")], target(A, cluster="a"))) == (None, None)
 
 
-def test_declared_counts_where_two_pods_cannot_be_told_apart() -> None:
-    row = one(two_clusters(), target(A, gpus_declared=4.0))
-    assert counted(row) == (4.0, "declared")
-    assert row["gpu_power_watts"] is None
-
-
-def test_two_exporters_of_one_node_are_no_two_pods() -> None:
-    more = {"exporter": "10.0.0.9:9400", "hostname": None}
-    rows = [reading(uuid=uuid, **e) for uuid in ("GPU-a", "GPU-b") for e in ({}, more)]
-    assert counted(one(rows)) == (2.0, "DCGM by pod")
-
-
 BARE = {"exporter": "node-1:9500", "namespace": None, "pod": None, "container": None}
 
 
@@ -110,11 +98,6 @@ def test_a_lost_gpu_that_only_an_exporter_without_pods_shows_is_whose_it_was() -
         assert one([rows[0], later, rows[1]])["gpus_lost"] is None
 
 
-def test_a_lost_gpu_is_lost_whichever_exporter_is_the_fuller_one() -> None:
-    rows = [reading(), reading(exporter="x:9400", lost=True, power_watts=None)]
-    assert one(rows)["gpus_lost"] == 1
-
-
 def test_a_declared_gpu_is_the_servers_whatever_pods_share_it() -> None:
     mine = target(namespace=None, pod=None, gpu_uuids=["GPU-a"], host="node-1")
     row = one([reading(pod="a"), reading(pod="b")], mine)
@@ -129,21 +112,6 @@ def test_one_pass_over_a_hosts_gpus_before_the_window_counts_whole() -> None:
     # one of the pass before does not
     rows = [reading(-30), reading(-60, power_watts=100.0)]
     assert one(rows)["gpu_power_watts"] == 500.0
-
-
-def test_the_time_with_the_most_gpus_tells_how_many() -> None:
-    rows = [reading(10), reading(10, uuid="GPU-b", gpu="1"), reading(40)]
-    assert one(rows)["gpu_count"] == 2.0
-
-
-def test_a_lost_gpu_of_the_own_host_is_whose_it_was_an_hour_ago() -> None:
-    own = {"origin": "NVML", "own_host": True, "pod": None, "namespace": None, "uuid": None}
-    rows = [
-        reading(-3600, ports=[8000], **own),
-        reading(10, lost=True, ports=None, **own),
-    ]
-    row = one(rows, target("localhost:8000", pod=None, namespace=None, own_host=True))
-    assert row["gpus_lost"] == 1
 
 
 def test_by_namespace_and_pod() -> None:
@@ -199,11 +167,6 @@ def test_the_exporters_address_is_a_hostname_too() -> None:
     mine = reading(exporter="10.0.0.1:9400", pod=None)
     pool = [target(**bare), target("10.0.0.2:8000", **bare)]
     assert [counted(row)[0] for row in seen([mine], *pool)] == [1.0, None]
-
-
-def test_a_uuid_declared_for_one_server_needs_no_host() -> None:
-    row = one([reading(pod=None)], target(pod=None, gpu_uuids=["GPU-a"]))
-    assert counted(row)[0] == 1.0
 
 
 def test_two_servers_of_a_host_share_its_declared_gpus() -> None:

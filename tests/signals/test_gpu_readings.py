@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.gpus import empty_gpus, gpu_frame
 from driftwatch.signals.gpus import gpu_columns, gpu_counts
-from driftwatch.signals.gpus.words import CLOCK_WITHOUT_UTILIZATION, NO_READING, reasons_of
+from driftwatch.signals.gpus.words import NO_READING, reasons_of
 
 # how many
 
@@ -50,10 +50,6 @@ def test_a_time_sliced_gpu_counts_by_its_shares() -> None:
     rows = seen(readings, target(), target("10.0.0.2:8000", pod="rag-1"))
     assert [counted(r) for r in rows] == [(0.25, "DCGM by pod; shared by 4 pods")] * 2
     assert [r["gpu_power_watts"] for r in rows] == [300.0] * 2  # the device's, not a quarter
-
-
-def test_containers_of_a_pod_do_not_multiply() -> None:
-    assert counted(one([reading(), reading(container="sidecar")])) == (1.0, "DCGM by pod")
 
 
 def test_mig_instances_count_each_and_are_busy_by_their_engine() -> None:
@@ -135,16 +131,6 @@ def test_a_gpu_without_a_reading_is_said() -> None:
     assert reasons_of(row["gpu_reasons"]) == {"gpu_tensor_active_ratio": "a profiler pauses it"}
 
 
-def test_under_mig_the_engines_reason_is_said() -> None:
-    why = json.dumps({"utilization_ratio": "0 under MIG", "engine_active_ratio": "not exported"})
-    row = one([reading(mig_instance="1", mig_profile="1g.10gb", reasons=why)])
-    assert row["gpu_utilization_ratio"] is None
-    assert reasons_of(row["gpu_reasons"]) == {
-        "gpu_utilization_ratio": "not exported",
-        "gpu_sm_clock_hertz": CLOCK_WITHOUT_UTILIZATION,
-    }
-
-
 def test_clock_events_of_all_readings_and_gpus() -> None:
     readings = [
         reading(5, clock_event_reasons=float(0x1)),
@@ -210,19 +196,6 @@ def test_windows_keep_their_order_and_do_not_depend_on_the_rows_order() -> None:
         assert row["gpu_power_watts"] == (None if expected is None else pytest.approx(expected))
 
 
-def test_no_window_and_an_exporter_without_a_name() -> None:
-    known = targets(target())
-    nameless = gpu_frame([reading(exporter=None, uuid=None, pod=p) for p in ("rag-0", "rag-1")])
-    assert gpu_columns(windows(known).clear(), nameless, known).is_empty()
-    assert gpu_columns(windows(known), nameless, known)["gpu_count"].to_list() == [0.5]
-
-
-def test_a_long_window_is_the_mean_of_its_minutes() -> None:
-    readings = [reading(60.0 * m + 30, power_watts=100.0 * m) for m in range(10)]
-    row = one(readings, length=600.0)
-    assert row["gpu_power_watts"] == pytest.approx(450.0)
-
-
 def test_what_doctor_is_told() -> None:
     known = targets(
         target(gpus_declared=2.0),
@@ -257,10 +230,3 @@ def test_a_clock_without_utilization_may_be_an_idle_one() -> None:
     assert "no GPU utilization" in reasons_of(row["gpu_reasons"])["gpu_sm_clock_hertz"]
     engine = one([reading(utilization_ratio=None, engine_active_ratio=0.9)])
     assert engine["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
-
-
-def test_two_gpus_one_of_them_idle_gives_the_busy_ones_clock() -> None:
-    row = one([reading(), reading(uuid="GPU-b", **IDLE)])
-    assert row["gpu_sm_clock_hertz"] == pytest.approx(1.98e9)
-    why = reasons_of(row["gpu_reasons"])["gpu_sm_clock_hertz"]
-    assert why.startswith("of 1 of 2 GPUs")

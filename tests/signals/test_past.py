@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pipeline_cases import KEY, T0, scrapes, serving
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
 from driftwatch.pipeline.state import last_scrapes
 
-EDGES = [0.1, 1.0, float("inf")]
 INPUTS = ("running_requests", "generation_tokens_total", "ttft_seconds")
 MINUTE = timedelta(minutes=1)
 
@@ -118,70 +115,6 @@ _CARRIED = (
     "pool_coverage_missing_ratio",
     "pool_coverage_missing_targets",
 )
-_STEP = st.sampled_from([5.0, 15.0, 15.0, 30.0, 60.0, 120.0, 290.0, 310.0, 1500.0])
-_EVENT = st.sampled_from(["", "", "", "", "", "", "restart", "failed", "edges", "configuration"])
-_MISSING = st.sampled_from(
-    [(), (), (), (), ("generation_tokens_total",), ("running_requests",), ("ttft",), ("config",)]
-)
-
-
-@st.composite
-def _server(draw: st.DrawFn, name: str) -> pl.DataFrame:
-    """A server that counts, restarts, fails, and leaves out this and that."""
-    t, started, tokens, edges, blocks = draw(st.sampled_from([0.0, 59.0])), 1.7e9, 50.0, EDGES, 64
-    rows: list[dict[str, Any]] = []
-    for _ in range(draw(st.integers(1, 25))):
-        event, missing = draw(_EVENT), draw(_MISSING)
-        if event == "restart":
-            started, tokens = started + 60, 0.0
-        if event == "edges":
-            edges = [0.2, *edges[1:]]
-        if event == "configuration":
-            blocks += 1
-        tokens += draw(st.integers(0, 30))
-        row = {
-            "process_start_time_seconds": started,
-            "generation_tokens_total": tokens,
-            "iteration_tokens_sum": 3 * tokens,
-            "iteration_tokens_count": tokens,
-            "queue_seconds_sum": tokens / 7,
-            "queue_seconds_count": tokens,
-            "running_requests": float(draw(st.integers(0, 4))),
-            "waiting_requests": float(draw(st.integers(0, 2))),
-            "kv_cache_usage_ratio": 0.1,
-            "cache_config": f'{{"num_gpu_blocks":"{blocks}"}}',
-            "ttft_seconds_sum": tokens / 3,
-            "ttft_seconds_count": tokens,
-            "ttft_seconds_buckets": [tokens / 4, tokens / 2, tokens],
-            "ttft_seconds_edges": edges,
-        }
-        gone = {"ttft": "ttft", "config": "cache_config"}
-        row = {
-            k: v for k, v in row.items() if not any(k.startswith(gone.get(m, m)) for m in missing)
-        }
-        if event == "failed":
-            row = {"ok": False, "reason": "refused"}
-        rows.append({"t": t, **row})
-        t += draw(_STEP)
-    return scrapes(rows, instance=name)
-
-
-@settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(st.data(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
-def test_any_servers_tick_by_tick_are_the_servers_at_once(
-    data: st.DataObject, strides: list[int]
-) -> None:
-    names = data.draw(st.sampled_from([["a:1"], ["b:1", "a:1"]]))
-    frame = pl.concat([data.draw(_server(n)) for n in names]).sort([*KEY, "time"])
-    asked = minute_windows(frame.select(KEY), *_minutes(frame))
-    rows, _, _ = _tick_by_tick(frame, asked, _ends(frame, strides))
-    once = _at_once(frame, asked)
-    different = [c for c in once.columns if not rows[c].equals(once[c])]
-    assert not different, rows.select(*KEY, "start", *different).hstack(
-        once.select(pl.col(different).name.suffix("_at_once"))
-    )
 
 
 def test_a_restart_in_a_gap_is_no_part_of_the_ten_minutes_after_it() -> None:

@@ -126,28 +126,6 @@ def test_a_frozen_engine_binds_nothing_after_a_minute_and_is_stuck_after_two() -
     assert told[T0 + 3 * MINUTE] == 175
 
 
-def test_ticks_do_not_matter_to_how_long_a_repetition_is_believed() -> None:
-    columns = ["limit_binding_share_10m_ratio", "seconds_since_last_token", "start"]
-    frozen = _frozen(600)
-    assert _evidence(frozen).select(columns).equals(_evidence(frozen, 1).select(columns))
-
-
-def test_a_sample_of_an_engine_that_preempts_is_one_that_preempts_when_seen_again() -> None:
-    steady = pl.Series([min(i * 5.0, 60.0) for i in range(24)])
-    facts = joined(_frozen(120).with_columns(preemptions_total=steady), Past()).scrapes
-    assert facts.filter("repeats")["preempted"].unique().to_list() == [5.0]
-
-
-def test_what_begins_in_a_step_and_how_long_steps_take() -> None:
-    at = pl.int_range(pl.len()).cast(pl.Float64)  # every 5 s
-    frame = _frozen(60).with_columns(
-        iteration_tokens_count=at * 10, ttft_seconds_count=at * 15, waiting_requests=at
-    )
-    facts = scrape_facts(with_epochs(frame))
-    assert facts["first_tokens_per_step"].to_list() == [None] + [1.5] * (len(facts) - 1)
-    assert facts["steps_per_second"].to_list() == [None] + [2.0] * (len(facts) - 1)
-
-
 def test_a_gauge_that_moves_is_no_repetition() -> None:
     frame = _frozen(120).with_columns(
         waiting_requests=20.0 + pl.int_range(pl.len()).cast(pl.Float64)

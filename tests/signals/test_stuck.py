@@ -6,9 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pipeline_cases import HOST, KEY, at, grid, scrapes, windows
+from pipeline_cases import HOST, at, scrapes, windows
 
 from driftwatch.signals.continuity import with_epochs
 from driftwatch.signals.engine import ALIVE_SCHEMA, seconds_since_last_token
@@ -178,55 +176,3 @@ def test_a_window_without_a_scrape_is_unknown() -> None:
 def test_the_scrape_at_the_end_belongs_to_the_next_window() -> None:
     rows = [page(0, 100.0, 3.0), page(55, 100.0, 3.0), page(60, 100.0, 3.0)]
     assert seconds(rows, (0, 60)) == [55.0]
-
-
-def test_engines_do_not_share_a_clock() -> None:
-    dead = scrapes([page(t, 100.0, 3.0) for t in range(0, 300, 10)])
-    live = scrapes([page(t, 100.0 + t, 3.0) for t in range(0, 300, 10)], engine="1")
-    both = with_epochs(pl.concat([live, dead]))
-    asked = pl.concat([windows((240, 300)), windows((240, 300), engine="1")])
-    found = seconds_since_last_token(both, asked, NOTHING)
-    assert found["seconds_since_last_token"].to_list() == [290.0, 0.0]
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from([5.0, 15.0, 30.0, 60.0, 60.0, 240.0]),
-            st.sampled_from([0.0, 0.0, 0.0, 7.0]),  # tokens since
-            st.sampled_from([0.0, 1.0, 1.0, 5.0]),  # running
-        ),
-        min_size=2,
-        max_size=25,
-    )
-)
-def test_carried_is_uninterrupted(steps: list[tuple[float, float, float]]) -> None:
-    """Minute by minute, with only five minutes of history, nothing changes."""
-    t = tokens = 0.0
-    rows = []
-    for step, more, running in steps:
-        t, tokens = t + step, tokens + more
-        rows.append(page(t, tokens, running))
-    frame = scrapes(rows)
-    asked = grid(frame)
-    whole = seconds_since_last_token(with_epochs(frame), asked, NOTHING)
-    carried, parts = NOTHING, []
-    for end in asked["end"].to_list():
-        seen = frame.filter(
-            (pl.col("time") < end) & (pl.col("time") >= end - pl.duration(minutes=6))
-        )
-        one = seconds_since_last_token(
-            with_epochs(seen), asked.filter(pl.col("end") == end), carried
-        )
-        parts.append(one)
-        carried = one.select([*ALIVE_SCHEMA]) if one["alive_at"][0] is not None else carried
-    assert pl.concat(parts).equals(whole)
-
-
-def test_it_reaches_two_minutes_although_only_the_clock_is_carried() -> None:
-    frame = scrapes([page(115, 100.0, 2.0), page(130, 100.0, 2.0)])
-    carried = pl.DataFrame([("h:8000", "0", at(0))], schema=ALIVE_SCHEMA, orient="row")
-    found = seconds_since_last_token(with_epochs(frame), windows((120, 180)), carried)
-    assert found["seconds_since_last_token"].to_list() == [130.0]
-    assert found.select(KEY).rows() == [("h:8000", "0")]

@@ -143,15 +143,6 @@ def test_changed_bucket_edges_are_not_added_up_as_if_they_were_the_same() -> Non
     assert row["prompt_tokens_buckets"][0].to_list() == [0.0, 3.0, 3.0]
 
 
-def test_duplicated_scrapes_count_once() -> None:
-    frame = scrapes(list(_steady(8)))
-    doubled = pl.concat([frame, frame.reverse(), frame])
-    asked = windows((0.0, 60.0), (15.0, 90.0))
-    for kind in ("chained", "whole"):
-        once = totals(with_epochs(frame), asked, kind=kind, cut=False)
-        assert once.equals(totals(with_epochs(doubled), asked, kind=kind, cut=False))
-
-
 def test_a_scrape_told_twice_with_other_numbers_is_no_restart() -> None:
     rows = [dict(row) for row in _steady(5)]
     again = {**rows[2], COUNTER: rows[2][COUNTER] - 50}  # an older answer with the same time

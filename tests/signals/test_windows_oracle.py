@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_cases import grid, scrapes, windows
-from window_cases import COUNTER, GAUGE, _steady
+from window_cases import COUNTER, GAUGE
 
 from driftwatch.signals.continuity import MAX_GAP_SECONDS, with_epochs
 from driftwatch.signals.windows import Kind, totals
@@ -231,18 +230,3 @@ def test_chained_minutes_lose_and_double_nothing(rows: list[dict[str, Any]]) -> 
     for name in (COUNTER, "ttft_seconds_sum", "ttft_seconds_count"):
         assert math.isclose(minutes[name].sum(), _telescoped(known, name), abs_tol=1e-6)
     assert minutes["scrapes"].sum() == len(known)
-
-
-@settings(max_examples=25, deadline=None)
-@given(rows=histories(), spans=grids())
-def test_a_second_target_changes_nothing(
-    rows: list[dict[str, Any]], spans: list[tuple[float, float]]
-) -> None:
-    asked = windows(*spans)
-    alone = totals(with_epochs(scrapes(rows)), asked, kind="chained", cut=True)
-    busy = [{**row, "running_requests": 50.0} for row in _steady(40)]
-    both = pl.concat([scrapes(busy, instance="a:1"), scrapes(rows), scrapes(busy, engine="1")])
-    beside = totals(with_epochs(both), asked, kind="chained", cut=True)
-    assert alone.drop(f"{GAUGE}_total", "running_requests_mean", strict=False).equals(
-        beside.drop(f"{GAUGE}_total", "running_requests_mean", strict=False)
-    )
