@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from math import inf
 
-import numpy as np
 from reference_parts import (
     CANCELLED,
     FINISHED,
@@ -383,18 +382,3 @@ def run_reference(
     requests: Requests, configuration: SchedulerConfiguration, law: StepTime, **options: object
 ) -> Result:
     return Reference(requests, configuration, law, **options).run()  # type: ignore[arg-type]
-
-
-def frame_of(result: Result) -> dict[str, np.ndarray]:
-    """ttft, e2e and the rest as arrays, NaN where they never happened."""
-
-    def times(values: list[float | None]) -> np.ndarray:
-        return np.array([np.nan if v is None else v for v in values], dtype=float)
-
-    rs = result.requests
-    return {
-        "arrival_seconds": times([r.arrival for r in rs]),
-        "first_scheduled_seconds": times([r.first_scheduled for r in rs]),
-        "first_token_seconds": times([r.first_token for r in rs]),
-        "end_seconds": times([r.end for r in rs]),
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from driftwatch.lab.batchers import (
     Settings,
     padded_lengths,
     serve,
-    step_seconds,
 )
 from driftwatch.lab.comparison import Mix, lognormal_lengths
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -39,20 +37,6 @@ def settings_of(size: int = 8, seats: SchedulerConfiguration = SEATS, **more: ob
 
 def azure(shared_data: Path, count: int) -> Requests:
     return read_requests(shared_data / "traces/azure_2023_conv.csv.gz", limit=count)
-
-
-@settings(deadline=None)
-@given(
-    prefill=st.integers(0, 5000),
-    decode=st.integers(0, 40),
-    kv=st.integers(0, 10**6),
-    pairs=st.integers(0, 10**7),
-)
-def test_the_law_over_arrays_is_the_law(prefill: int, decode: int, kv: int, pairs: int) -> None:
-    law = replace(STEP_TIME, capture_sizes=(1, 2, 4, 8, 16, 24))
-    assert float(step_seconds(law, prefill, decode, kv, pairs)) == law.seconds(
-        prefill, decode, kv, pairs
-    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -150,14 +134,6 @@ def test_the_hybrid_keeps_its_shares_while_both_have_work(share: float) -> None:
     assert found.first_token_seconds.max() == pytest.approx(alone / share, rel=0.03)
 
 
-def test_the_shares_of_the_hybrid_begin_anew_once_only_one_has_work() -> None:
-    requests = make_requests([0.0, 10.0, 20.0], [100, 100, 100], [60, 60, 60])
-    halves = settings_of(8, SchedulerConfiguration(4, 100), prefill_share_ratio=0.5)
-    found = serve(HYBRID, requests, FLAT, halves)
-    # the second's prompt was a step more than decoding had: that is forgotten when the third comes
-    assert found.first_token_seconds.tolist() == [1.0, 11.0, 21.0]
-
-
 def test_pairs_of_later_chunks_count_what_came_before() -> None:
     law = StepTime(1.0, 0.0, 0.0, 0.0, 0, 1e-3)
     one = make_requests([0.0], [250], [1])
@@ -171,10 +147,3 @@ def test_a_scheduler_that_rejects_leaves_them_unfinished() -> None:
     found = serve(CONTINUOUS, requests, FLAT, settings_of(8, few))
     assert found.finished.sum() == 2
     assert np.isnan(found.first_token_seconds[~found.finished]).all()
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_to_serve(policy: str) -> None:
-    found = serve(policy, make_requests([], [], []), STEP_TIME, settings_of())
-    assert len(found.end_seconds) == 0
-    assert found.batch_efficiency_ratio is found.prompt_padding_waste_ratio is None

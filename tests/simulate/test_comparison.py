@@ -15,10 +15,6 @@ from driftwatch.lab.comparison import (
     best,
     capacity,
     knee,
-    ladder,
-    latency,
-    lognormal_lengths,
-    saturated_rate,
     steady,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -55,26 +51,12 @@ def test_a_server_that_falls_behind_or_rejects_is_told() -> None:
     assert (rejects.keeps_up, rejects.rejected_requests) == (False, 35)
 
 
-def test_the_saturated_rate_leaves_out_both_ends() -> None:
-    # ten that end slowly, eighty at two a second, ten slowly
-    gaps = np.concatenate([np.full(10, 7.0), np.full(81, 0.5), np.full(9, 7.0)])
-    assert saturated_rate(np.cumsum(gaps)) == pytest.approx(2.0)
-    assert saturated_rate(np.ones(50)) is None
-
-
 def test_the_capacity_is_of_batches_that_are_filled_again_and_again() -> None:
     mix = Mix(np.full(50, 10), np.full(50, 20))
     settings = Settings(SchedulerConfiguration(4, 512), batch_size=400)
     # 4,000 requests in ten batches of 400: 20 steps of 10 ms each
     found = capacity(STATIC, settings, mix, StepTime(0.01, 0.0, 0.0, 0.0))
     assert found == pytest.approx(400 / 0.2)
-
-
-@pytest.mark.parametrize(("count", "known"), [(0, 0), (99, 1), (100, 2), (999, 2), (1000, 3)])
-def test_a_quantile_needs_its_requests(count: int, known: int) -> None:
-    found = latency(np.ones(count))
-    assert sum(v is not None for v in (found.p50, found.p99, found.p999)) == known
-    assert bool(found.reason) == (known < 3)
 
 
 def made(policy: str, load: float, p99: float | None, keeps_up: bool = True) -> Point:
@@ -110,21 +92,3 @@ def test_served_alone_token_by_token() -> None:
         for p, g in ((5, 1), (100, 2), (700, 40))
     ]
     np.testing.assert_allclose(alone_seconds(requests, law), expected, rtol=1e-12)
-
-
-def test_a_mix_is_the_same_at_every_rate_only_closer() -> None:
-    prompts = lognormal_lengths(500, 1.0, 50_000, (1,))
-    mix = Mix(prompts, lognormal_lengths(50, 0.5, 50_000, (2,)), 7)
-    slow, fast = mix.at_rate(1.0, 50_000), mix.at_rate(10.0, 50_000)
-    np.testing.assert_allclose(slow.arrival_seconds, 10 * fast.arrival_seconds)
-    assert (slow.prompt_tokens == fast.prompt_tokens).all()
-    assert slow.arrival_seconds[-1] / 50_000 == pytest.approx(1.0, rel=0.02)
-    assert prompts.mean() == pytest.approx(500, rel=0.02)
-    assert prompts.std() / prompts.mean() == pytest.approx(1.0, rel=0.05)
-
-
-def test_the_ladder_reaches_over_the_capacity() -> None:
-    rates = ladder(173.0)
-    assert len(rates) == 8
-    assert list(rates) == sorted(rates)
-    assert rates[-1] > 173 > rates[-2]

@@ -29,6 +29,7 @@ def test_a_directory_of_its_own_where_none_can_be_written(
         assert chosen.is_dir()
 
 
+@pytest.mark.slow
 def test_numba_is_imported_when_something_is_simulated() -> None:
     code = (
         "import sys, driftwatch.simulate.engine as engine; assert 'numba' not in sys.modules;"

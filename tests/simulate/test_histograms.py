@@ -11,7 +11,7 @@ from driftwatch.simulate.workload.histograms import LengthHistogram, sample_leng
 EDGES = np.array([1.0, 2, 5, 10, 20, 50, 100, 200, 500, 1000])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 1500), min_size=1, max_size=60), st.integers(1, 90), st.integers(0))
 def test_any_lengths_come_back_in_their_cells_with_their_mean(
     lengths: list[int], count: int, seed: int

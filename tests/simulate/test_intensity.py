@@ -31,12 +31,6 @@ def test_prefill_is_bound_by_compute_and_decode_by_memory() -> None:
     assert prefill(H100, EIGHT, 64).bound == MEMORY
 
 
-def test_one_decoding_request_does_one_operation_a_byte() -> None:
-    # two operations a parameter of two bytes
-    assert decode(H100, EIGHT, 1, context=1).intensity == pytest.approx(1.0, rel=1e-3)
-    assert decode(H100, EIGHT, 64, context=1).intensity == pytest.approx(64, rel=0.01)
-
-
 def test_the_batch_from_which_decode_is_bound_by_compute() -> None:
     found = compute_bound_batch(H100, EIGHT, context=100)
     assert found is not None
@@ -47,19 +41,6 @@ def test_the_batch_from_which_decode_is_bound_by_compute() -> None:
     assert compute_bound_batch(H100, EIGHT, context=2000) is None
     # a latent is small and serves all heads
     assert compute_bound_batch(H100, model("deepseek-v3"), context=2000) is not None
-
-
-def test_experts_raise_the_batch_and_gpus_do_not_change_it() -> None:
-    dense = compute_bound_batch(H100, EIGHT, context=0)
-    sparse = compute_bound_batch(H100, model("mixtral-8x7b"), context=0)
-    assert dense is not None
-    assert sparse is not None
-    assert sparse > 3 * dense
-    for batch in (1, 64):
-        one = decode(H100, EIGHT, batch, context=700)
-        four = decode(H100, EIGHT, batch, context=700, tensor_parallel=4)
-        assert four.intensity == pytest.approx(one.intensity)
-        assert four.flops == pytest.approx(one.flops / 4)
 
 
 def test_bytes_of_a_step_by_hand() -> None:

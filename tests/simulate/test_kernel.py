@@ -95,7 +95,6 @@ def test_in_pieces_as_in_one_go(hour: Requests) -> None:
     [
         (True, None, True, True, False),
         (False, 900, True, True, False),
-        (True, 900, False, False, False),
         (False, 900, False, True, True),
     ],
 )
@@ -161,20 +160,6 @@ def test_steps_that_only_decode_are_steps_like_all_others(
         assert frame.equals(whole)
 
 
-def test_a_stall_without_end_leaves_everybody_inside() -> None:
-    wedged = Disturbance(stall_seconds=np.array([1.0]), stall_durations_seconds=np.array([np.inf]))
-    requests = make_requests(np.arange(30) * 0.1, np.full(30, 10), np.full(30, 20))
-    outcome = simulate(
-        requests, SchedulerConfiguration(8, 64), LAW, disturbance=wedged,
-        until_seconds=60.0, observe=Observe(np.array([0.9, 2.0, 60.0])),
-    )  # fmt: skip
-    assert outcome.scrapes is not None
-    steps = outcome.scrapes["steps_all"].to_list()
-    assert steps[0] > 0
-    assert steps[1] == steps[2]
-    assert (outcome.requests["status"] == "unfinished").sum() == outcome.summary["unfinished"] > 0
-
-
 @pytest.mark.parametrize(
     ("configuration", "prompt", "said"),
     [
@@ -182,8 +167,6 @@ def test_a_stall_without_end_leaves_everybody_inside() -> None:
         (SchedulerConfiguration(4, 64, max_model_len=50), 100, "the first is request 1"),
         (SchedulerConfiguration(4, 64, enable_chunked_prefill=False), 100, "chunked prefill"),
         (SchedulerConfiguration(8, 4), 1, "below max_num_seqs"),
-        (SchedulerConfiguration(4, 64, 0), 1, "num_gpu_blocks"),
-        (SchedulerConfiguration(4, 64, max_num_queued_reqs=-1), 1, "max_num_queued_reqs"),
     ],
 )
 def test_what_can_never_be_served_is_refused(

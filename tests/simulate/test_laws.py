@@ -48,41 +48,12 @@ def test_more_gpus_share_the_work_and_talk() -> None:
         roofline(gpu("H100"), big, tensor_parallel=7)
 
 
-def test_two_all_reduces_a_layer() -> None:
-    big = model("llama-3.1-70b")
-    silent = Efficiency(0.85, 0.6, 0.001, 0.0)
-    loud = Efficiency(0.85, 0.6, 0.001, 1e-5)
-    quiet, talking = (
-        roofline(gpu("H100"), big, tensor_parallel=4, efficiency=e) for e in (silent, loud)
-    )
-    assert talking.c0_seconds - quiet.c0_seconds == pytest.approx(2 * 80 * 1e-5)
-
-
 def test_bytes_of_a_decoding_row() -> None:
     # ten rows of the width written and read a layer, 16 bit; 16 and 32 bit of each logit, twice
     rows = 2 * 2 * 10 * 4096 * 32 + 2 * (2 + 4) * 128_256
     assert decode_row_bytes(model("llama-3.1-8b")) == rows
     law = roofline(gpu("H100"), model("llama-3.1-8b"), efficiency=WHOLE, decode_batch=64)
     assert law.c2_seconds_per_decode_seq == pytest.approx(rows / 3.35e12)
-
-
-def test_grouped_latents_are_read_by_every_gpu() -> None:
-    v3 = model("deepseek-v3")
-    one, eight = (roofline(gpu("H200"), v3, tensor_parallel=n, efficiency=WHOLE) for n in (1, 8))
-    assert one.c3_seconds_per_kv_token == pytest.approx(eight.c3_seconds_per_kv_token)
-
-
-def test_narrow_weights_halve_bytes_and_double_the_peak_where_the_gpu_has_it() -> None:
-    eight = model("llama-3.1-8b")
-    wide, narrow = (
-        roofline(gpu("H100"), eight, dtype_bytes=b, efficiency=WHOLE) for b in (2.0, 1.0)
-    )
-    assert narrow.c0_seconds == pytest.approx(wide.c0_seconds / 2)
-    ratio = wide.c1_seconds_per_prefill_token / narrow.c1_seconds_per_prefill_token
-    assert ratio == pytest.approx(2.0, rel=1e-3)
-    old, older = (roofline(gpu("A100"), eight, dtype_bytes=b) for b in (2.0, 1.0))  # no fp8 units
-    assert older.c1_seconds_per_prefill_token == old.c1_seconds_per_prefill_token
-    assert older.c0_seconds < old.c0_seconds
 
 
 def test_experts_are_read_as_tokens_reach_them() -> None:
@@ -173,13 +144,11 @@ def test_a_law_as_text() -> None:
     ("text", "says"),
     [
         ("", "not 1 value"),
-        ("1,2,3", "not 3 values"),
         ("1,2,3,4,5,6,7", "not 7 values"),
         ("a,2,b,4", "c0 .*'a' is no number; c2 .*'b' is no number"),
         ("1,-2,nan,inf", "c1 .*not negative; c2 .*finite.*; c3 .*finite"),
         ("0,0,1,1", "would take no time"),
         ("1,1,1,1,1.5", "whole number"),
-        ("1,1,1,1,1e300", "hinge_tokens: 1e300 is beyond"),
         ("1e300,0,0,0", "c0 .* 1e300 is beyond"),
     ],
 )

@@ -37,13 +37,6 @@ def test_usage_is_of_the_blocks_without_the_null_block() -> None:
     assert outcome.steps["free_blocks"][0] == 6
 
 
-def test_blocks_that_never_bind_are_not_counted() -> None:
-    outcome = run(None)
-    assert outcome.scrapes is not None and outcome.steps is not None
-    assert outcome.scrapes["kv_cache_usage_ratio"].item() is None
-    assert outcome.steps["free_blocks"].null_count() == len(outcome.steps)
-
-
 def test_who_comes_during_a_step_does_not_wait_for_room() -> None:
     """vLLM reads its input between steps: `num_requests_waiting` counts who was not admitted.
 

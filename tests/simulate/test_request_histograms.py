@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -107,33 +104,3 @@ def test_every_family_at_every_scrape() -> None:
             assert found[f"{family}_sum"][row] == pytest.approx(total, rel=1e-12)
             assert found[f"{family}_count"][row] == count
     assert found["request_queue_time_seconds_count"].to_list()[-1] > 100
-
-
-def test_an_edge_belongs_to_its_bucket_and_a_scrape_sees_its_own_moment() -> None:
-    requests = ended(2, seed=0).with_columns(
-        status=pl.lit("finished"), prompt_tokens=pl.Series([100, 101]), end_seconds=50.0
-    )
-    found = histogram_frame(requests, np.array([49.999, 50.0]), max_model_len=200)
-    assert found["request_prompt_tokens_buckets"].to_list() == [
-        [0] * 9,
-        [0, 0, 0, 0, 0, 0, 1, 2, 2],
-    ]
-
-
-def test_edges_are_those_of_the_recorded_server(shared_data: Path) -> None:
-    """le of the real pages, so that what is written reads like what is scraped."""
-
-    page = (shared_data / "vllm-0.32" / "metrics_after_load.txt").read_text()
-    for family, edges in {
-        "time_to_first_token_seconds": vllm_buckets.TIME_TO_FIRST_TOKEN_SECONDS,
-        "inter_token_latency_seconds": vllm_buckets.INTER_TOKEN_LATENCY_SECONDS,
-        "e2e_request_latency_seconds": vllm_buckets.REQUEST_LATENCY_SECONDS,
-        "request_queue_time_seconds": vllm_buckets.REQUEST_LATENCY_SECONDS,
-        "request_time_per_output_token_seconds": vllm_buckets.INTER_TOKEN_LATENCY_SECONDS,
-        "iteration_tokens_total": vllm_buckets.ITERATION_TOKENS,
-        "request_num_preemptions": vllm_buckets.NUM_PREEMPTIONS,
-        "request_prompt_tokens": vllm_buckets.request_tokens(8192),
-        "request_params_n": vllm_buckets.PARAMS_N,
-    }.items():
-        recorded = re.findall(rf'^vllm:{family}_bucket{{.*le="([0-9.]+)"', page, re.M)
-        assert tuple(map(float, recorded)) == edges, family

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.lab.comparison import lognormal_lengths
 from driftwatch.lab.sweep import (
     Level,
     Sent,
@@ -40,7 +38,7 @@ def closed_loop(users: int, slots: int, service: float, count: int) -> Sent:
     return Sent(np.array(start), np.array(first), np.array(end), tokens, tokens, ("",) * count)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     users=st.integers(1, 24),
     slots=st.integers(1, 12),
@@ -98,25 +96,6 @@ def test_a_quantile_without_enough_requests_is_unknown_with_its_reason() -> None
     assert level.reasons == {"e2e_seconds_p999": "needs 1,000 requests, 100 were steady"}
 
 
-def test_a_server_that_counts_no_tokens_leaves_them_unknown() -> None:
-    sent = closed_loop(2, 2, 1.0, 40)
-    nothing = np.full(40, np.nan)
-    blind = Sent(
-        sent.start_seconds,
-        sent.first_token_seconds,
-        sent.end_seconds,
-        nothing,
-        nothing,
-        sent.failures,
-    )
-    level = measure(2, blind, warm_up=2)
-    assert level.requests_per_second == 2.0
-    assert level.generation_tokens_per_second is None
-    assert level.itl_seconds_mean is None
-    unknown = {name for name, value in asdict(level).items() if value is None}
-    assert set(level.reasons or {}) == unknown - {"gain_ratio", "client_busy_ratio"}
-
-
 def test_the_mean_itl_is_of_tokens_not_of_requests() -> None:
     """Ten gaps of 0.1 s and one of 1 s: 2 s over 11 gaps, not the mean of the two means."""
     start, first = np.zeros(3), np.array([1.0, 1.0, 2.5])
@@ -125,15 +104,6 @@ def test_the_mean_itl_is_of_tokens_not_of_requests() -> None:
         *(np.ones(3), np.array([11.0, 2.0, 1.0]), ("",) * 3),
     )
     assert measure(2, sent, warm_up=0).itl_seconds_mean == pytest.approx(2 / 11)
-
-
-@pytest.mark.parametrize("count", [0, 3])
-def test_too_little_is_no_figure(count: int) -> None:
-    level = measure(4, closed_loop(4, 4, 1.0, count), warm_up=8)
-    assert level.requests_per_second is None
-    (ranked,) = with_gains([level])
-    unknown = {name for name, value in asdict(ranked).items() if value is None}
-    assert unknown - {"client_busy_ratio"} == set(ranked.reasons or {})
 
 
 def _levels(rates: dict[int, float | None]) -> list[Level]:
@@ -169,11 +139,3 @@ def test_where_latency_starts_to_degrade(
     where = find_degradation(_levels(rates))
     assert (where.holds_to, where.degrades_at, where.confirmed) == found
     assert (where.reason is None) == (where.degrades_at is not None)
-
-
-def test_lengths_have_the_mean_and_spread_asked_for() -> None:
-    drawn = lognormal_lengths(500, 0.8, 200_000, np.random.default_rng(1))
-    assert drawn.mean() == pytest.approx(500, rel=0.01)
-    assert drawn.std() / drawn.mean() == pytest.approx(0.8, rel=0.02)
-    assert drawn.min() >= 1
-    assert set(lognormal_lengths(7.4, 0.0, 5, np.random.default_rng(1))) == {7}

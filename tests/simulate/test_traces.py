@@ -40,16 +40,6 @@ def test_azure_as_a_plain_reader_reads_it(name: str, shared_data: Path) -> None:
     assert found.generation_tokens.tolist() == [int(row["GeneratedTokens"]) for row in rows]
 
 
-def test_azure_arrivals_are_those_of_the_recorded_scheduler_runs(shared_data: Path) -> None:
-    found = azure(shared_data / "traces" / "azure_2023_conv.csv.gz")
-    with gzip.open(shared_data / "scheduler" / "vllm_0.32_golden_2.json.gz", "rt") as lines:
-        run = next(one for one in json.load(lines) if one["name"] == "seqs_16_binds")
-    count = run["requests"]
-    scaled = found.arrival_seconds[:count] * run["arrival_scale"]
-    np.testing.assert_allclose(scaled, run["arrival_s"], atol=1e-6, rtol=0)
-    assert found.generation_tokens[:count].tolist() == run["generation_tokens"]
-
-
 def test_azure_2024_writes_a_zone_and_drops_empty_decimals(tmp_path: Path) -> None:
     path = tmp_path / "AzureLLMInferenceTrace_code_1week.csv"
     path.write_text(
@@ -79,11 +69,6 @@ def test_wrong_times_and_tokens_of_a_trace_are_named(tmp_path: Path) -> None:
     assert found[1] == ":3: GeneratedTokens is 0: at least 1"
     assert found[2] == ":4: no TIMESTAMP"
     assert found[3].startswith(":6: arrival_seconds -1.0 is before the row above (1.0)")
-
-
-def test_a_trace_is_known_by_its_columns(shared_data: Path) -> None:
-    workload = read_workload(shared_data / "traces" / "azure_2023_code.csv.gz", limit=5)
-    assert workload.source == "Azure trace"
 
 
 def trace(folder: Path, rows: list[tuple[int, int, int, list[int]]], kind: str = "jsonl") -> Path:
@@ -167,13 +152,3 @@ def test_broken_hash_ids_are_named(tmp_path: Path) -> None:
         ":3: hash id 2 follows another block than before",
         ":4: hash_ids is no list of whole numbers",
     ]
-
-
-def test_mooncake_in_csv_and_without_ids(tmp_path: Path) -> None:
-    path = tmp_path / "mooncake.csv"
-    head = "timestamp,input_length,output_length"
-    path.write_text(f'{head},hash_ids\n0,600,5,"[1, 2]"\n27,600,5,"[1, 2]"\n')
-    assert mooncake(path).requests.shared_prefix_tokens.tolist() == [600, 600]
-    path.write_text(f"{head}\n0,600,5\n27,600,5\n")
-    assert mooncake(path).requests.arrival_seconds.tolist() == [0.0, 0.027]
-    assert mooncake(path).requests.prefix_group.tolist() == [NO_GROUP, NO_GROUP]
