@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from driftwatch.backtest.archive_writer import keep
 from driftwatch.backtest.evaluate import judged
 from driftwatch.cli.options import plan_from
@@ -52,6 +54,7 @@ def test_a_fleet_over_midnight_with_servers_that_go(fleet: Path, tmp_path: Path)
     assert mine == expected
 
 
+@pytest.mark.slow
 def test_a_scenario_with_its_baseline(tmp_path: Path) -> None:
     scenario = scenario_named("half-gone")
     recording = tmp_path / "recording"
