@@ -79,14 +79,3 @@ def test_one_that_hangs_or_drips(tell: Tell) -> None:
     asker._session._total_seconds = 20.0
     assert story.until(FAULT_UNTIL + 3) == [BACK]
     assert story.until(END) == [RESOLVED]
-
-
-def test_warnings_that_some_is_missing(tell: Tell) -> None:
-    """An answer that is partial lets nobody leave and resolves nothing."""
-    story, api = tell(fleet())
-    assert story.until(FAULT_FROM) == [FIRING]
-    api.warnings = ["querying a store failed"]
-    assert story.until(FAULT_FROM + 5) == []
-    assert story.open_alerts() == ["Queues"]
-    api.warnings = []
-    assert story.until(END) == [RESOLVED]
