@@ -15,8 +15,6 @@ from service_cases import FrameSource, NarrowSource
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.database_place import PostgresPlace, place_of
-from driftwatch.fleet.generate import generate_compact
-from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.webhook import WebhookSender
@@ -68,36 +66,6 @@ def fleet_of(recordings: Iterable[Path], *, narrows: bool = False) -> FrameSourc
             targets[key] = Target(key, {"instance": name, "pool": f"pool-{number}"})
     kind = NarrowSource if narrows else FrameSource
     return kind(pl.concat(frames).sort("instance", "engine", "time"), targets)
-
-
-def grid(folder: Path) -> list[Path]:
-    """Recordings of made servers, each with another change after some minutes."""
-    changes: list[dict[str, Any]] = [
-        {"prompt_factor": 4.0},
-        {"generation_factor": 4.0},
-        {"rate_factor": 3.0},
-        {"rate_factor": 0.1},
-    ]
-    made = []
-    for number, change in enumerate(changes):
-        scenario = Scenario.model_validate(
-            {
-                "name": f"grid-{number}",
-                "title": "one cell of a grid",
-                "duration": "25m",
-                "pool": {
-                    "name": "chat-8b",
-                    "replicas": 1,
-                    "serving": {"max_num_batched_tokens": 1024, "max_num_seqs": 64},
-                    "slo": {"ttft_seconds": 1.0, "tpot_seconds": 0.05},
-                },
-                "traffic": {"requests_per_second": 6, "changes": [{"at": "8m", **change}]},
-                "truth": {},
-            }
-        )
-        made.append(folder / f"grid-{number}")
-        generate_compact(scenario, 101 + number, made[-1])
-    return made
 
 
 def pools_of(plan: Plan, fleet: FrameSource) -> Plan:

@@ -23,9 +23,8 @@ from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.pipeline.replay import replay
-from driftwatch.pipeline.server_reports import reports_memory, stored_reports
 from driftwatch.service.run import Service
-from driftwatch.store import Store, TickRecord
+from driftwatch.store import Store
 
 KEY, OTHER = TargetKey("host:8000", "0"), TargetKey("host:8001", "0")
 START = datetime(2026, 11, 21, 8, 48, tzinfo=UTC)
@@ -55,15 +54,6 @@ def pin(collected: Collected) -> Baseline:
 
 def _target(key: TargetKey = KEY, **labels: str) -> Target:
     return Target(key, {"model_name": "tiny-llama", **labels}, pool="tiny-llama")
-
-
-def test_a_pin_of_a_real_window_has_a_law_lengths_and_what_ran(pin: Baseline) -> None:
-    assert pin.model is not None
-    assert (
-        0.002 < pin.model.coefficients[0] < 0.006
-    )  # seconds of an empty pass (phase_summary.json)
-    assert pin.reference["reference_prompt_tokens_mean"][0] == pytest.approx(128, rel=0.03)
-    assert pin.fingerprint.identity == {"model_name": "tiny-llama"}
 
 
 def test_a_pin_survives_its_document_to_the_bit(pin: Baseline, tmp_path: Path) -> None:
@@ -122,31 +112,6 @@ def test_another_release_keeps_the_pin_and_is_said(
     found = in_force(Baselines((held,)), {KEY: _target(**labels)}, PLAN)
     assert found.baselines.of_target(*KEY, "tiny-llama") is held
     assert found.frame["release_changed_since_pin"].to_list() == [changed]
-
-
-def test_a_change_of_release_is_in_the_minute_in_which_it_is_seen() -> None:
-    def at(minute: int, version: str | None, before: pl.DataFrame) -> pl.DataFrame:
-        labels = {} if version is None else {"vllm_version": version}
-        frame = in_force(Baselines(), {KEY: _target(**labels)}, PLAN).frame
-        return learnt(before, frame, START + timedelta(minutes=minute))
-
-    releases = at(1, "0.32.0", no_releases())
-    assert releases["release_since"].to_list() == [None]  # the first one known is no change
-    releases = at(2, None, releases)  # it does not answer for a while
-    releases = at(3, "0.33.0", releases)
-    frame = in_force(Baselines(), {KEY: _target()}, PLAN).frame
-    rows = pl.DataFrame(
-        {
-            "instance": [KEY.instance] * 4,
-            "engine": [KEY.engine] * 4,
-            "start": [START + timedelta(minutes=m) for m in range(4)],
-            "end": [START + timedelta(minutes=m + 1) for m in range(4)],
-        }
-    )
-    told = with_releases(rows, frame, releases)
-    assert told["release_changed"].to_list() == [False, False, True, False]
-    unknown = with_releases(rows, frame, no_releases())
-    assert unknown["release_changed"].to_list() == [None] * 4
 
 
 IMAGES = ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.33.0")
@@ -279,23 +244,6 @@ def test_a_service_takes_up_a_pin_while_it_runs(
     assert before.rows["reference_kind"].null_count() == len(before.rows)
     for outcome in (after, restarted):
         assert set(outcome.rows["reference_kind"]) == {"pin"}
-
-
-def test_what_servers_said_is_kept_for_commands_that_ask_none(tmp_path: Path) -> None:
-    plan = replace(PLAN, reported={KEY.instance: Fingerprint(release={"vllm": "0.32.0"})})
-    with Store.open(tmp_path / "d.db") as store:
-        assert stored_reports(store) == {}
-        store.commit_tick(
-            TickRecord(
-                incidents=[],
-                transitions=[],
-                deliveries=[],
-                since=START,
-                until=START,
-                memory=reports_memory(plan),
-            )
-        )
-        assert stored_reports(store) == plan.reported
 
 
 def test_a_proposal_stops_at_a_restart(shared_data: Path) -> None:

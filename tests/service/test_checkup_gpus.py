@@ -101,27 +101,11 @@ def test_fields_that_are_not_read_name_the_line_that_turns_them_on(shared_data: 
     assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, gauge, " in check.fix
 
 
-def test_what_is_not_exported_is_said_once_and_nothing_unread_is_ok(shared_data: Path) -> None:
-    names = tuple(n for n in FAMILIES if "EVENT_REASONS" not in n and "THROTTLE_REASONS" not in n)
-    found = _checked(shared_data, dcgm_page(_gpus(2), families=names), namespace="ml", pod="p")
-    (check,) = [c for c in found.checks if "_REASONS" in c.what]
-    assert check.status == "WARNING"
-    assert "not exported" in check.what
-
-
 def test_what_a_gpu_cannot_measure_is_off_and_not_ok(shared_data: Path) -> None:
     gpus = _gpus(1, DCGM_FI_DEV_POWER_USAGE="9223372036854775794")
     found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
     assert [c.status for c in found.checks if c.what.startswith("gpu_power_watts: ")] == ["OFF"]
     assert not [c for c in found.checks if c.status == "ok" and "not supported" in c.what]
-
-
-def test_a_sentinel_is_told_with_its_reason(shared_data: Path) -> None:
-    gpus = _gpus(1, DCGM_FI_DEV_POWER_USAGE="9223372036854775794")
-    found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
-    (check,) = [c for c in trouble(found) if "DCGM_FI_DEV_POWER_USAGE" in c.what]
-    assert "not supported" in check.what
-    assert check.fix is None  # no line of a file mends it
 
 
 def test_mig_and_time_slicing_are_said(shared_data: Path) -> None:
@@ -161,14 +145,6 @@ def test_units_of_readings(shared_data: Path) -> None:
         "DCGM_FI_DEV_POWER_USAGE",
     ]
     assert not found.ready
-    glitch = [
-        *_gpus(1),
-        FakeGpu(
-            1, "GPU-1", workload=workload("ml", "p"), values={"DCGM_FI_DEV_POWER_USAGE": 512250}
-        ),
-    ]
-    found = _checked(shared_data, dcgm_page(glitch), namespace="ml", pod="p")
-    assert _of(found, "DCGM_FI_DEV_POWER_USAGE:").status == "WARNING"
 
 
 def test_a_utilization_that_is_a_ratio(shared_data: Path) -> None:
@@ -180,52 +156,3 @@ def test_a_utilization_that_is_a_ratio(shared_data: Path) -> None:
     idle = busy | {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.004}
     found = _checked(shared_data, dcgm_page(_gpus(2, **idle)), namespace="ml", pod="p")
     assert not [c for c in found.checks if "a ratio instead" in c.what]
-    one = [
-        *_gpus(1, **busy),
-        FakeGpu(
-            1, "GPU-1", workload=workload("ml", "p"), values={**busy, "DCGM_FI_DEV_GPU_UTIL": 60}
-        ),
-    ]
-    found = _checked(shared_data, dcgm_page(one), namespace="ml", pod="p")
-    assert not [c for c in found.checks if "a ratio instead" in c.what]
-
-
-def test_one_blind_target_of_two_disables_the_rule_and_the_way_out_is_named(
-    shared_data: Path,
-) -> None:
-    """Readings of one target only; the rule stands in a file that can be copied."""
-    plan = plan_with()
-    first = next(iter(targets_of(plan, "a:1", namespace="ml", pod="p").items()))
-    second = next(iter(targets_of(plan, "b:1", namespace="ml", pod="q").items()))
-    found = checkup(
-        scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)}, ago(5)),
-        dict([first, second]),
-        plan,
-        Inputs(
-            now=NOW,
-            gpus=_read(dcgm_page(_gpus(1, "p"))),
-        ),
-    )
-    assert found.rules["GpuLost"] is False
-    check = _of(found, "no GPU readings")
-    assert check.fix is not None
-    assert "enabled: false and a reason at GpuLost (" in check.fix
-    assert "gpu.yaml:" in check.fix
-
-
-def test_declared_somewhere_but_not_everywhere_is_said(shared_data: Path) -> None:
-    """One pool declares its GPUs, the other does not: the cost of the other is told."""
-    declared = replace(COMPLETE, match={"pod": "p"}, gpus_per_replica=1.0)
-    other = replace(COMPLETE, name="other", match={"pod": "q"})
-    plan = replace(plan_with(), pools=(declared, other))
-    targets = dict(targets_of(plan, "a:1", pod="p")) | dict(targets_of(plan, "b:1", pod="q"))
-    found = checkup(
-        scrapes_of({"a:1": page_text(shared_data), "b:1": page_text(shared_data)}, ago(5)),
-        targets,
-        plan,
-        Inputs(
-            now=NOW,
-            gpus=_read(dcgm_page([])),
-        ),
-    )
-    assert any("not declared" in cost for cost in _of(found, "no DCGM").disables)

@@ -44,9 +44,3 @@ def test_what_no_replay_knows_is_a_warning(shared_data: Path) -> None:
         "runs pipeline parallelism (2 stages), which is not simulated",
     ]
     assert all(c.disables == ("recommend",) for c in found if c.status == "WARNING")
-
-
-def test_a_server_that_does_not_answer_says_nothing(shared_data: Path) -> None:
-    plan = plan_with(COMPLETE)
-    targets = targets_of(plan, "a:1")
-    assert can_recommend(PoolScrapes(COMPLETE, dict(targets)), plan, None) == []

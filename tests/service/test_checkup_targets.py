@@ -42,15 +42,6 @@ def test_one_trouble_of_many_targets_is_one_check(shared_data: Path) -> None:
     assert "EngineStuck" in check.disables
 
 
-def test_the_one_of_two_is_named_and_a_pool_of_one_is_called_by_it(shared_data: Path) -> None:
-    bad = page_text(shared_data, r"^vllm:num_requests_running\{.*\n")
-    good = page_text(shared_data)
-    (check,) = _found(scrapes_of({"a:1": good, "b:1": bad}), "a:1", "b:1")
-    assert (check.where, check.what.partition(":")[0]) == ("chat", "1 of 2 (b")
-    (check,) = _found(scrapes_of({"b:1": bad}), "b:1")
-    assert (check.where, check.what) == ("b:1", "vllm:num_requests_running: not on the page")
-
-
 def test_a_percentage_is_no_ratio(shared_data: Path) -> None:
     page = page_text(shared_data, r"^(vllm:kv_cache_usage_perc\{.*\}) .*$", r"\1 43.5")
     (check,) = _found(scrapes_of({"a:1": page}), "a:1")
@@ -100,14 +91,6 @@ def test_a_start_time_that_wanders_by_less_than_a_second_is_one_server(shared_da
     start = pl.col("process_start_time_seconds")
     assert _found(_twice(shared_data, process_start_time_seconds=start - 0.5), "a:1") == []
     (check,) = _found(_twice(shared_data, process_start_time_seconds=start - 2), "a:1")
-    assert "several servers answer at this address" in check.what
-
-
-def test_two_servers_behind_one_address(shared_data: Path) -> None:
-    other = _twice(
-        shared_data, process_start_time_seconds=pl.col("process_start_time_seconds") - 500
-    )
-    (check,) = _found(other, "a:1")
     assert "several servers answer at this address" in check.what
 
 

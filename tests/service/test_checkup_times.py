@@ -45,27 +45,6 @@ def test_a_steady_pool_is_ready(shared_data: Path) -> None:
     assert found.ready
 
 
-def test_stale_scrapes_disable_every_rule(shared_data: Path) -> None:
-    assert _checked(shared_data, _source(), 60.0).ready
-    found = _checked(shared_data, _source(), 61.0)
-    check = _only(found)
-    assert (check.status, check.where) == ("MISSING", "chat")
-    assert check.what.startswith("2 of 2 (a:1, b:1): no scrape for 61 s, though there is one every")
-    assert not any(found.rules.values())
-
-
-def test_the_worst_of_several_is_quoted(shared_data: Path) -> None:
-    plan = plan_with()
-    page = page_text(shared_data)
-    scrapes = pl.concat([scrapes_of({"a:1": page}, ago(70)), scrapes_of({"b:1": page}, ago(200))])
-    found = checkup(
-        scrapes, targets_of(plan, "a:1", "b:1"), plan, Inputs(now=NOW, sources=[_source()])
-    )
-    assert _only(found).what.endswith(
-        "no scrape for 200 s, though there is one every 15 s, at worst b:1"
-    )
-
-
 def _scaled(shared_data: Path, listed: frozenset[str] | None) -> Checkup:
     """b:1 was last scraped 167 s ago, and no interval of it is known."""
     plan = plan_with()
@@ -133,14 +112,6 @@ def test_pages_are_asked_at_the_interval_of_the_configuration(shared_data: Path)
     assert (check.status, check.setting, check.fix) == ("MISSING", ("interval",), "interval: 15s")
 
 
-def test_a_step_longer_than_the_interval_samples(shared_data: Path) -> None:
-    seen = _source(intervals={"a:1": 5.0, "b:1": 5.0})
-    check = _only(_checked(shared_data, seen))
-    assert "scraped every 5 s, asked for every 15 s: 67% of its scrapes are not read" in check.what
-    assert (check.fix, check.setting) == ("step: 5s", ("sources", 0, "step"))
-    assert trouble(_checked(shared_data, _source(step_seconds=5.0))) == []
-
-
 def test_a_step_a_fifth_longer_samples_and_one_within_rounding_does_not(shared_data: Path) -> None:
     check = _only(_checked(shared_data, _source(step_seconds=18.0)))
     assert "scraped every 15 s, asked for every 18 s: 17% of its scrapes are not read" in check.what
@@ -167,25 +138,12 @@ def test_clocks(offset: float | Mapping[str, float], status: str, words: str) ->
     assert words in check.what
 
 
-def test_no_word_of_a_clock_that_is_not_known() -> None:
-    assert list(clocks([_source(), _source(clock_seconds={})])) == []
-
-
 @pytest.mark.parametrize(("seconds", "status"), [(1.0, None), (9.0, "WARNING"), (20.0, "WRONG")])
 def test_what_a_tick_asks_fits_between_two(
     shared_data: Path, seconds: float, status: str | None
 ) -> None:
     found = trouble(_checked(shared_data, _source(asked_seconds=seconds)))
     assert [c.status for c in found] == ([status] if status else [])
-
-
-def test_what_a_source_could_not_read_is_said_and_bounded(shared_data: Path) -> None:
-    problems = tuple(f"query {n}: Partial: shard {n} is down" for n in range(10))
-    found = trouble(_checked(shared_data, _source(problems=problems)))
-    assert [c.what for c in found] == [
-        *(f"not read: {problem}" for problem in problems[:3]),
-        "not read: 7 more (--json)",
-    ]
 
 
 def test_two_servers_that_are_one_are_not_ready_however_many_problems_there_are(

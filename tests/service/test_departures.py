@@ -7,8 +7,6 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 from pool_cases import (
     BEGIN,
     FleetSource,
@@ -23,14 +21,11 @@ from pool_cases import (
 )
 from service_cases import shipped_plan
 
-from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.departures import FORGOTTEN, MOVED, NOT_LISTED
 from driftwatch.pipeline.plan import Pool
 
 PLAN = one_pool(shipped_plan())
-# an example takes seconds: what fails is told as it was found
-NO_SHRINK = (Phase.explicit, Phase.reuse, Phase.generate)
 TICKET = ("firing", "CoverageLost")
 
 
@@ -96,30 +91,12 @@ def test_the_one_server_of_a_pool_that_is_lost_is_a_ticket() -> None:
     assert retired(outcomes) == {}
 
 
-def test_the_whole_pool_is_gone() -> None:
-    servers = [Server(f"s{i}:8000", steady(100), until=900) for i in range(3)]
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
-    assert events(outcomes) == [TICKET]
-    assert len(state.targets) == 3
-
-
 def test_a_pool_without_traffic_goes_to_sleep() -> None:
     servers = [Server(f"s{i}:8000", step(300, 100, 0), until=900) for i in range(3)]
     state, outcomes = watched([FleetSource(servers, 40)], 40, PLAN, every=5)
     assert events(outcomes) == []
     assert set(retired(outcomes).values()) == {MOVED}
     assert state.targets == {}
-
-
-def test_a_pool_of_one_is_renamed() -> None:
-    servers = [
-        Server("old:8000", steady(500), until=900),
-        Server("new:8000", steady(480), since=960),
-    ]
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
-    assert events(outcomes) == []
-    assert retired(outcomes) == {"old:8000": MOVED}
-    assert list(state.targets) == [TargetKey("new:8000", "0")]
 
 
 def test_a_rollout_one_after_the_other() -> None:
@@ -130,29 +107,6 @@ def test_a_rollout_one_after_the_other() -> None:
     assert retired(outcomes) == {f"old{i}:8000": MOVED for i in range(8)}
 
 
-def test_one_to_sixty_to_one() -> None:
-    """The demand stays, the replicas follow an autoscaler's whim; nobody is told anything."""
-    demand, count = 6_000.0, 60
-
-    def alive(t: float) -> int:
-        up = 1 + int(max(0.0, t - 300) / 10)
-        down = count - int(max(0.0, t - 1500) / 13)
-        return max(1, min(count, up, down))
-
-    servers = []
-    for i in range(count):
-        since = 0.0 if i == 0 else 300 + 10.0 * i
-        until = 9e9 if i == 0 else 1500 + 13.0 * (count - i)
-        servers.append(
-            Server(f"s{i:03}:8000", lambda t: demand / alive(t), since=since, until=until)
-        )
-    state, outcomes = watched([FleetSource(servers, 60)], 60, PLAN, every=5)
-    assert events(outcomes) == []
-    assert len(retired(outcomes)) == 59
-    assert set(retired(outcomes).values()) == {MOVED}
-    assert list(state.targets) == [TargetKey("s000:8000", "0")]
-
-
 def test_what_comes_back_resolves_the_ticket() -> None:
     lost = [Server(f"s{i}:8000", steady(100), until=900) for i in range(4)]
     back = [Server(f"s{i}:8000", steady(100), since=2400) for i in range(4)]
@@ -160,14 +114,6 @@ def test_what_comes_back_resolves_the_ticket() -> None:
     _, outcomes = watched([FleetSource([*lost, *back, *rest], 60)], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET, ("resolved", "CoverageLost")]
     assert [t.reason for o in outcomes for t in o.transitions] == [None, None]
-
-
-def test_traffic_that_moves_late_ends_it_with_a_reason() -> None:
-    gone = [Server(f"s{i}:8000", steady(100), until=900) for i in range(4)]
-    rest = [Server(f"s{i}:8000", step(2400, 100, 200)) for i in range(4, 8)]
-    _, outcomes = watched([FleetSource([*gone, *rest], 60)], 60, PLAN, every=5)
-    assert events(outcomes) == [TICKET, ("resolved", "CoverageLost")]
-    assert set(retired(outcomes).values()) == {MOVED}
 
 
 def test_a_server_that_fails_is_not_gone() -> None:
@@ -226,72 +172,6 @@ def test_one_of_a_recording_ends() -> None:
     state, outcomes = watched([source], 60, PLAN, every=5)
     assert events(outcomes) == [TICKET]
     assert len(state.targets) == 4
-    rest = [
-        replace(s, rate=step(900, 100, 200) if i > 1 else s.rate) for i, s in enumerate(servers)
-    ]
-    source = FleetSource(rest, 60)
-    source.servers = [replace(s, until=9e9) for s in servers]
-    state, outcomes = watched([source], 60, PLAN, every=5)
-    assert events(outcomes) == []
-    assert set(retired(outcomes)) == {"s0:8000", "s1:8000"}
-    assert len(state.targets) == 2
-
-
-@settings(max_examples=2, deadline=None, phases=NO_SHRINK)
-@given(
-    every=st.sampled_from([1.5, 7, 40]),
-    until=st.integers(600, 1500),
-    moved=st.booleans(),
-)
-def test_how_minutes_are_split_changes_nothing(every: float, until: int, moved: bool) -> None:
-    gone = [Server(f"s{i}:8000", steady(100), until=until + 37 * i) for i in range(3)]
-    rest = [Server(f"s{i}:8000", step(until, 100, 160 if moved else 100)) for i in range(3, 8)]
-    source = FleetSource([*gone, *rest], 40)
-    source.servers = [replace(s, until=9e9) for s in source.servers]
-    one, by_minutes = watched([source], 40, PLAN)
-    other, at_once = watched([source], 40, PLAN, every=every)
-    assert told(by_minutes) == told(at_once)
-    assert retired(by_minutes) == retired(at_once)
-    rows = [
-        pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)]).sort(
-            "instance", "start"
-        )
-        for outcomes in (by_minutes, at_once)
-    ]
-    assert rows[0].equals(rows[1])
-    assert one.departures.traffic.equals(other.departures.traffic)
-
-
-@settings(max_examples=5, deadline=None, phases=NO_SHRINK)
-@given(
-    rates=st.lists(st.floats(20, 500), min_size=2, max_size=9),
-    gone=st.integers(1, 8),
-    at=st.integers(600, 1200),
-    noise=st.floats(0.97, 1.03),
-)
-def test_traffic_tells_scaling_from_losing(
-    rates: list[float], gone: int, at: int, noise: float
-) -> None:
-    gone = min(gone, len(rates) - 1)
-    carried, total = sum(rates[:gone]), sum(rates)
-    grown = total / (total - carried) * noise
-    share = carried / total
-    for moves in (True, False):
-        servers = [Server(f"s{i}:8000", steady(r), until=at) for i, r in enumerate(rates[:gone])]
-        servers += [
-            Server(f"s{i}:8000", step(at, r, r * (grown if moves else noise)))
-            for i, r in enumerate(rates[gone:], start=gone)
-        ]
-        _, outcomes = watched([FleetSource(servers, 50)], 50, PLAN, every=10)
-        if moves:
-            assert events(outcomes) == []
-            assert len(retired(outcomes)) == gone
-        elif gone < 2:
-            assert events(outcomes) == []
-            assert len(retired(outcomes)) == 1
-        elif share > 0.1:
-            assert events(outcomes) == [TICKET]
-            assert retired(outcomes) == {}
 
 
 def test_a_pod_reborn_with_another_model_inherits_nothing() -> None:

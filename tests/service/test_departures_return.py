@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
-import pytest
 from pool_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watched
 from service_cases import shipped_plan
 
@@ -17,24 +16,21 @@ from driftwatch.pipeline.departures import MOVED, NOT_LISTED, Departures, judged
 from driftwatch.pipeline.incidents import NO_TARGET_LEFT, NOW_ELSEWHERE, closed_for
 from driftwatch.pipeline.roster import Sources, roster
 from driftwatch.pipeline.state import State
-from driftwatch.service.source_threads import Collecting
 
 PLAN = one_pool(shipped_plan())
 KEY = TargetKey("a:8000", "0")
 
 
-@pytest.mark.parametrize("listed_for_ever", [True, False])
-def test_who_comes_back_within_what_is_caught_up_is_seen(listed_for_ever: bool) -> None:
+def test_who_comes_back_within_what_is_caught_up_is_seen() -> None:
     servers = [
         Server("a:8000", lambda _: 0.0, until=600),
         Server("a:8000", lambda _: 500.0, since=985),
         *[Server(f"b{k}:8000", lambda _: 100.0) for k in range(3)],
     ]
     source = FleetSource(servers, 25)
-    if listed_for_ever:
-        source.servers = [replace(s, since=0.0, until=9e9) for s in servers]
+    source.servers = [replace(s, since=0.0, until=9e9) for s in servers]
     found = []
-    for every in (1, 0.5, 25):
+    for every in (1, 25):
         _, outcomes = watched([source], 25, PLAN, every=every)
         assert retired(outcomes) == {"a:8000": MOVED}
         rows = pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
@@ -93,28 +89,6 @@ def test_a_pool_of_which_nothing_is_known_keeps_its_incidents() -> None:
         after, closed = closed_for(PLAN.rules, open_ticket(), left, {}, BEGIN, {})
         assert list(after) == list(open_ticket())
         assert closed == ()
-
-
-def test_nothing_is_asked_of_an_empty_or_backward_span() -> None:
-    source = FleetSource([Server("a:8000", lambda _: 100.0)], 10)
-    asked = []
-    collect = source.collect
-
-    def noted(since, until):
-        asked.append((since, until))
-        return collect(since, until)
-
-    source.collect = noted
-    collecting = Collecting([source])
-    try:
-        until = {source.name: BEGIN + timedelta(minutes=5)}
-        for minute in (5, 3):
-            gathered = collecting.gather(until, BEGIN + timedelta(minutes=minute), 5.0)
-            assert gathered.names == ()
-            assert gathered.collected_until == until
-        assert asked == []
-    finally:
-        collecting.end()
 
 
 def test_those_that_left_together_are_compared_with_the_pool_before_the_first() -> None:

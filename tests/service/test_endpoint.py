@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -65,22 +64,6 @@ def test_an_address_that_is_taken_is_named() -> None:
         )
 
 
-def test_a_client_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -> None:
-    registry = CollectorRegistry()
-    gauge = Gauge("x", "An x.", ["label"], registry=registry)
-    for number in range(20_000):  # more than a socket's buffers hold
-        gauge.labels("v" * 100 + str(number)).set(number)
-    with _endpoint("127.0.0.1", registry) as url:
-        port = int(url.rsplit(":", 1)[1])
-        with socket.create_connection(("127.0.0.1", port)) as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            assert client.recv(100).startswith(b"HTTP/1.0 200")
-        # and the next one is served as before
-        assert len(requests.get(f"{url}/metrics", timeout=10).content) > 2_000_000
-    assert capfd.readouterr().err == ""
-
-
 def _port(url: str) -> int:
     return int(url.rsplit(":", 1)[1])
 
@@ -101,17 +84,12 @@ def _sent(url: str, request: bytes) -> bytes:
 HOST = b"Host: <script>alert(1)</script>\r\n"
 REQUESTS = {
     "a method to change": (b"DELETE /metrics HTTP/1.1\r\n\r\n", b"405"),
-    "a method with signs": (b"<b>\xff /metrics HTTP/1.1\r\n\r\n", b"405"),
     "path traversal": (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", b"404"),
     "a proxy's address": (b"GET http://169.254.169.254/ HTTP/1.1\r\n\r\n", b"404"),
     "a hostile host": (b"GET /-/ready HTTP/1.1\r\n" + HOST + b"\r\n", b"200"),
     "no words": (b"\x16\x03\x01\x02\x00 \x01 \x02 \x03\r\n\r\n", b"400"),
     "10 MB of path": (b"GET /" + b"x" * 10_000_000 + b" HTTP/1.1\r\n\r\n", b""),
     "10 MB of headers": (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 2_000_000 + b"\r\n", b""),
-    "10 MB of body": (
-        b"GET /-/ready HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n" + b"x" * 10_000_000,
-        b"",
-    ),
 }
 
 
@@ -159,17 +137,3 @@ def test_clients_that_never_end_keep_nobody_out(
             for client in clients:
                 client.close()
     assert capfd.readouterr().err == ""
-
-
-def test_one_that_drips_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes in time, the request never."""
-    monkeypatch.setattr(module, "CLIENT_SECONDS", 0.3)
-    with (
-        _endpoint("127.0.0.1") as url,
-        socket.create_connection(("127.0.0.1", _port(url))) as client,
-    ):
-        end = time.monotonic() + 10
-        with pytest.raises(ConnectionError):
-            while time.monotonic() < end:
-                client.sendall(b"G")
-                time.sleep(0.02)

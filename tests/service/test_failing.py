@@ -69,7 +69,3 @@ def test_many_scrapes_of_one_call_are_told_in_order() -> None:
         ("b", 10, None),
         ("b", 20, "x"),
     ]
-
-
-def test_no_scrape_changes_nothing() -> None:
-    assert _said(ScrapeFailures(), _scrapes()) == []

@@ -29,14 +29,3 @@ def test_the_detectors_say_in_explain_what_they_said_in_the_replay(shared_data: 
     replayed = rows.filter(pl.col("end") == at.replace(second=0))
     assert_frame_equal(asked.select("end", *DETECTED), replayed.select("end", *DETECTED))
     assert asked["slower_at_equal_load"].to_list() == [True]
-
-
-def test_before_the_first_whole_minute_nothing_is_said(shared_data: Path) -> None:
-    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
-    collected = source.collect(*source.span())
-    plan = shipped_plan()
-    targets = plan.assign(collected.targets)
-    (target,) = targets.values()
-    first = source.span()[0]
-    told = detected_until(replace(collected, targets=targets), target, plan, first)
-    assert told.is_empty()

@@ -98,23 +98,6 @@ def rows_of(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     return pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
 
 
-def pages_of(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    return [dict(t.incident.page or {}) for o in outcomes for t in o.transitions]
-
-
-def test_gpus_do_not_depend_on_how_minutes_are_split(server: GpuSource) -> None:
-    first, last = server.span
-    begin = State(collected_until={server.name: first})
-    minutes = [first + timedelta(seconds=20 * n) for n in range(1, 40)]
-    state, often = live(server, [*(m for m in minutes if m < last), last], begin, plan())
-    _, once = live(server, [last], begin, plan())
-    assert_frame_equal(rows_of(often), rows_of(once))
-    assert pages_of(often) == pages_of(once)
-    oldest = state.gpus["time"].min()
-    assert isinstance(oldest, datetime)
-    assert last - oldest <= timedelta(minutes=17)
-
-
 def test_tokens_per_second_are_divided_by_the_gpus_that_were_found(server: GpuSource) -> None:
     first, last = server.span
     _, outcomes = live(server, [last], State(collected_until={server.name: first}), plan())

@@ -225,14 +225,6 @@ def test_a_refusal_is_tried_at_the_next_tick_and_told_once(
     assert "canary-uuid" not in repr(logs)
 
 
-def test_what_the_last_tick_left_word_of_is_sent_before_the_end(
-    pinged: PingServer, tmp_path: Path
-) -> None:
-    with _beating(tmp_path, pinged.address, Api("one")) as (beating, _):
-        beating.tick()
-    assert len(pinged.requests) == 1
-
-
 def test_settings_name_who_hears_it(tmp_path: Path) -> None:
     (tmp_path / "hc.url").write_text("https://hc.example/canary-uuid\n")
     settings = HeartbeatSettings.model_validate(

@@ -85,13 +85,6 @@ def keeper(store: Firing, *receivers: Receiver, **rest: Any) -> tuple[Keeper, Co
     return made, metrics.registry
 
 
-def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.05)
-
-
 def test_it_survives_the_restart_of_alertmanager(
     store: Firing, notifications: NotificationServer
 ) -> None:
@@ -182,19 +175,6 @@ def test_nothing_is_posted_without_the_lease_or_before_the_page(store: Firing) -
         store.sent = True
         keeping.keep_once("am")
         assert len(server.requests) == 1
-
-
-def test_one_that_hangs_delays_no_other(store: Firing) -> None:
-    with Answering() as healthy, Answering() as hanging:
-        hanging.hang_next()
-        keeping, _ = keeper(
-            store, receiver(hanging.address, seconds=0.2), receiver(healthy.address, name="other")
-        )
-        store.names = ("am", "other")
-        keeping.start()
-        until(lambda: hanging.requests and healthy.requests, 5.0)
-        hanging._closing.set()
-        keeping.stop()
 
 
 def test_one_of_a_cluster_that_refuses_is_a_metric(store: Firing) -> None:

@@ -8,9 +8,7 @@ import pytest
 from outbox_cases import NOW, Desk, commit, outbox_of, planned
 
 from driftwatch.clock import ManualClock
-from driftwatch.incidents.delivery import AttemptResult
 from driftwatch.receivers.sender import Conversation, Message
-from driftwatch.service.receiver_queue import Results, _Waiting
 from driftwatch.store import Store
 
 
@@ -33,19 +31,6 @@ def test_an_error_that_no_database_can_hold_stops_no_queue(database: str, text: 
         ]
         clock.advance(timedelta(hours=1))
         assert [a.result for a in outbox.deliver_once()] == ["retried"]
-
-
-def test_a_result_that_cannot_be_written_keeps_no_other_from_being_written(database: str) -> None:
-    with Store.open(database) as store:
-        commit(store, planned(1, receiver="names"), planned(1))
-        results = Results(store)
-        of = {one.receiver: one for one in store.due_deliveries(NOW)}
-        bad = AttemptResult(of["names"], NOW, conversation={"name": "\udcff"})
-        batch = [_Waiting(bad), _Waiting(AttemptResult(of["desk"], NOW))]
-        results._write(batch)
-        assert [one.done for one in batch] == [True, True]
-        assert [type(one.error) for one in batch] == [UnicodeEncodeError, type(None)]
-        assert [one.receiver for one in store.due_deliveries(NOW)] == ["names"]
 
 
 def test_names_that_no_database_can_hold_are_left_out(database: str) -> None:

@@ -11,7 +11,6 @@ from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
-from driftwatch.service.receiver_queue import ReceiverQueue, Results
 from driftwatch.store import Store
 
 LATER = timedelta(minutes=10)
@@ -46,16 +45,6 @@ def test_a_page_that_cannot_be_made_is_tried_again_and_the_next_one_is_sent(
     assert waiting.next_attempt_at > NOW
 
 
-def test_one_that_was_read_is_not_sent_without_the_lease(store: Store, clock: ManualClock) -> None:
-    """The process may have been stopped since it was read."""
-    desk = Desk()
-    commit(store, planned(1))
-    queue = ReceiverQueue("desk", store, Results(store), clock, may_send=lambda: False)
-    queue.sender = desk
-    assert queue.send_next() is None
-    assert desk.messages == []
-
-
 def test_what_is_new_goes_before_what_failed(store: Store, clock: ManualClock) -> None:
     desk = Desk(refusing("503", rules=["Rule1", "Rule2"]))
     outbox, _ = outbox_of(store, clock, desk=desk)
@@ -82,15 +71,6 @@ def test_about_one_incident_everything_comes_in_order(store: Store, clock: Manua
     clock.advance(LATER)
     outbox.deliver_once()
     assert desk.taken[1:] == [("Rule1", "firing"), ("Rule1", "verified")]
-
-
-def test_each_is_marked_with_its_own_time(store: Store, clock: ManualClock) -> None:
-    desk = Desk(lambda message: clock.advance(timedelta(seconds=3)))
-    outbox, _ = outbox_of(store, clock, desk=desk)
-    commit(store, *(planned(n) for n in (1, 2, 3)))
-    outbox.deliver_once()
-    sent = [store.deliveries(f"{n:012x}")[0].sent_at for n in (1, 2, 3)]
-    assert sent == [NOW + timedelta(seconds=s) for s in (3, 6, 9)]
 
 
 def test_retry_after_is_said_of_a_receiver_and_of_no_other(
@@ -163,12 +143,3 @@ def test_a_clock_that_is_set_back_holds_no_page_back(
     clock.advance(timedelta(hours=-hours))
     desk.answer = lambda message: None
     assert [a.result for a in outbox.deliver_once()] == ["sent", "sent"]
-
-
-def test_what_a_receiver_asked_for_is_waited_out(store: Store, clock: ManualClock) -> None:
-    desk = Desk(refusing("429", after=3000.0))
-    outbox, _ = outbox_of(store, clock, desk=desk)
-    commit(store, planned(1), planned(2))
-    assert len(outbox.deliver_once()) == 1
-    clock.advance(timedelta(seconds=2990))
-    assert outbox.deliver_once() == []

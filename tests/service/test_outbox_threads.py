@@ -13,12 +13,9 @@ from outbox_cases import Desk, commit, planned, refusing, value
 from driftwatch.clock import SystemClock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
-from driftwatch.service.outbox import POLL_SECONDS, Outbox
+from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store import Store
-
-# far below the poll: what comes within it was woken
-AT_ONCE = POLL_SECONDS / 2
 
 
 @pytest.fixture
@@ -89,16 +86,6 @@ def test_one_that_hangs_delays_no_other_and_the_gauges_move_meanwhile(store: Sto
         slow.over.set()
 
 
-def test_new_pages_wake_the_threads(store: Store) -> None:
-    desk = Desk()
-    with Running(store, desk=desk) as running:
-        until(lambda: running.pending("desk") == 0)
-        time.sleep(0.3)  # the thread is asleep
-        commit(store, planned(1))
-        running.outbox.wake()
-        assert until(lambda: len(desk.taken) == 1) < AT_ONCE
-
-
 def test_a_stop_waits_so_long_and_no_longer(store: Store) -> None:
     slow = Hanging()
     running = Running(store, slow=slow)
@@ -113,28 +100,6 @@ def test_a_stop_waits_so_long_and_no_longer(store: Store) -> None:
     until(lambda: store.deliveries(f"{2:012x}")[0].status == "sent")
     time.sleep(0.2)
     assert len(slow.messages) == 1
-
-
-def test_receivers_come_go_and_change_while_one_hangs(store: Store) -> None:
-    slow = Hanging()
-    with Running(store, slow=slow) as running:
-        commit(store, *(planned(n, "firing", "slow") for n in (1, 2)))
-        running.outbox.wake()
-        assert slow.reached.wait(30)
-        # another address for it, and one more receiver
-        changed, extra = Desk(), Desk()
-        running.outbox.adopt({"slow": changed, "extra": extra})
-        commit(store, planned(3, "firing", "extra"))
-        running.outbox.wake()
-        until(lambda: extra.taken == [("Rule3", "firing")])
-        # it goes and comes again, all while the first message is on its way
-        running.outbox.adopt({"extra": extra})
-        running.outbox.adopt({"slow": changed, "extra": extra})
-        assert changed.messages == []
-        slow.over.set()
-        until(lambda: store.undelivered_count() == 0)
-    assert slow.taken == [("Rule1", "firing")]
-    assert changed.taken == [("Rule2", "firing")]
 
 
 def test_a_receiver_that_goes_for_good(store: Store) -> None:
@@ -176,33 +141,3 @@ def test_a_database_that_does_not_serve_for_a_while(
         assert desk.messages == []
         monkeypatch.setattr(store, "next_delivery", serve)
         until(lambda: len(desk.taken) == 1)
-
-
-def test_while_it_may_not_send_it_sends_nothing(store: Store) -> None:
-    desk, leads = Desk(), threading.Event()
-    outbox = Outbox(store, SystemClock(), OwnMetrics().deliveries, leads.is_set)
-    outbox.adopt({"desk": desk})
-    commit(store, planned(1), planned(2, "firing", "nobody"))
-    outbox.start()
-    try:
-        time.sleep(0.5)
-        assert desk.messages == []
-        assert outbox.deliver_once() == []
-        assert store.deliveries(f"{2:012x}")[0].status == "pending"
-        leads.set()
-        outbox.wake()
-        until(lambda: len(desk.taken) == 1)
-        until(lambda: store.deliveries(f"{2:012x}")[0].status == "dead")
-    finally:
-        outbox.stop()
-
-
-def test_a_thread_that_ended_by_itself_is_named(store: Store) -> None:
-    with Running(store, desk=Desk(), hall=Desk()) as running:
-        assert running.outbox.why_silent() is None
-        worker = running.outbox._workers["hall"]
-        alive, worker.thread = worker.thread, threading.Thread(target=str)
-        worker.thread.start()
-        worker.thread.join()  # as after an end that nobody asked for
-        assert running.outbox.why_silent() == "nothing is sent to hall: the thread ended"
-        worker.thread = alive

@@ -26,11 +26,6 @@ def test_reasons_say_what_a_proposal_does_not_tell(reference: str) -> None:
     assert not [name for name, why in found.items() if why.startswith("no pin")]
 
 
-@pytest.mark.parametrize("reference", [None, "own baseline, equal load"])
-def test_without_one_the_reasons_are_what_they_were(reference: str | None) -> None:
-    assert reasons(_row(reference))[ATTRIBUTED].startswith("the baseline has no value")
-
-
 @pytest.mark.parametrize(
     ("reference", "said"),
     [

@@ -37,8 +37,6 @@ from driftwatch.signals.minutes import minutes
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import stored_rows
 
-KEY = TargetKey("host:8000", "0")
-
 
 @pytest.fixture(scope="module")
 def cap(shared_data: Path) -> FrameSource:
@@ -182,21 +180,6 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
         own = own_advice(leaf, _walked("x", *limits), evidence)
         assert own is not None
         assert (own.action, own.why) == ("none", said)
-
-
-def test_of_a_minute_that_both_know_the_newer_past_counts(cap: FrameSource, tmp_path: Path) -> None:
-    (outcome,) = told(cap, simulations=0)
-    frame = minutes(outcome.rows)
-    end = frame["end"][-1]
-    old = stored_rows(outcome.rows).head(8).with_columns(running_requests=pl.lit(-1.0))
-    with Store.open(tmp_path / "d.db") as store:
-        store.commit_tick(TickRecord(end, end, minutes=old))
-        seen = PastMinutes(frame.tail(6), store).minutes(KEY, end - timedelta(hours=1), end)
-    assert seen["end"].to_list() == frame["end"].to_list()
-    overlap = len(frame) - 6
-    assert (seen["running_requests"].to_numpy()[:overlap] == -1.0).all()
-    assert (seen["running_requests"].to_numpy()[overlap:] >= 0.0).all()
-    assert PastMinutes(frame).minutes(TargetKey("other:1", "0"), end, end).is_empty()
 
 
 def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSource) -> None:

@@ -13,7 +13,6 @@ import jsonschema
 import pytest
 from page_cases import CAP
 from service_cases import shipped_plan
-from sqlalchemy import event
 
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.silence import parse_matchers
@@ -115,20 +114,6 @@ def _of_silences(store: Store) -> list[Any]:
         return [_delivery(row) for row in connection.execute(query).mappings()]
 
 
-def test_a_page_that_did_not_change_is_not_written_again(database: str) -> None:
-    with Store.open(database) as store:
-        tick(store, 0, Transition(INCIDENT, "firing", FIRED))
-        written: list[str] = []
-        event.listen(
-            store._engine, "before_cursor_execute", lambda c, u, text, *_: written.append(text)
-        )
-        tick(store, 31)  # the page is the same
-        assert not [text for text in written if text.startswith("UPDATE incidents")]
-        grown = replace(INCIDENT, page={**PAGE, "summary": "more"})
-        tick(store, 32, Transition(grown, "advised", FIRED))
-        assert store.incident(INCIDENT.id).page == grown.page
-
-
 @pytest.mark.parametrize(
     ("form", "statuses"),
     [
@@ -190,21 +175,6 @@ def test_what_receivers_are_sent_of_one_night(
         if one["why"] != "resolved":
             screens.append(render(page, mark=True))
     golden("notify/life.txt", "\n\n".join(screens) + "\n")
-
-
-def test_a_restart_after_every_step_changes_nothing(tmp_path: Path) -> None:
-    stores: list[Store] = []
-
-    def reopened() -> Store:
-        for old in stores:
-            old.close()
-        stores[:] = [Store.open(tmp_path / "restarted.db")]
-        return stores[0]
-
-    with Store.open(tmp_path / "whole.db") as store:
-        whole = night(lambda: store)
-    assert night(reopened) == whole
-    stores[0].close()
 
 
 @pytest.mark.parametrize("action", ["acknowledge", "unacknowledge"])

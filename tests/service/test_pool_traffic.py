@@ -22,7 +22,7 @@ from driftwatch.model import (
     TargetKey,
     Transition,
 )
-from driftwatch.notify.page import recommendation_json, recommendation_of
+from driftwatch.notify.page import recommendation_json
 from driftwatch.pipeline.advice import answer_of_pool
 from driftwatch.pipeline.question import Moment, peers_of, pooled, question_for
 from driftwatch.service.configuration import plan_of_rules
@@ -148,7 +148,3 @@ def test_pages_of_one_minute_share_an_answer() -> None:
     firing = [Transition(incident, "firing", AT)]
     assert answer_of_pool({A, B}, AT, told, firing, (), {}) == (CHANGE, incident)
     assert answer_of_pool((), AT, told, firing, (), {}) is None
-
-
-def test_a_recommendation_is_read_from_a_page_as_it_was_written() -> None:
-    assert recommendation_of(recommendation_json(CHANGE)) == CHANGE

@@ -47,41 +47,6 @@ def test_a_change_is_taken_when_two_looks_find_the_same(edited: Edited) -> None:
     assert edited.look(3) == []
 
 
-def test_a_file_that_is_still_written_is_not_taken(edited: Edited) -> None:
-    """Each state of it would be a rule file of its own."""
-    path = edited.write(rule("Waiting"))
-    whole = path.read_text() + "\n".join(rule(f"R{n}") for n in range(5)) + "\n"
-    for end in range(len(path.read_text()), len(whole), 60):
-        path.write_text(whole[:end])
-        assert edited.look(1) == []
-        assert rules_of(edited) == ["Waiting"]
-    path.write_text(whole)
-    edited.look(2)
-    assert rules_of(edited) == ["Waiting", "R0", "R1", "R2", "R3", "R4"]
-
-
-def test_a_file_that_changes_while_it_is_read_is_read_again(
-    edited: Edited, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from driftwatch.service import reload
-
-    read = reload.plan_of_settings
-
-    def slow(settings: object) -> object:
-        plan = read(settings)  # type: ignore[arg-type]
-        edited.write(rule("Later"))
-        monkeypatch.setattr(reload, "plan_of_settings", read)
-        return plan
-
-    monkeypatch.setattr(reload, "plan_of_settings", slow)
-    edited.write(rule("Earlier"))
-    (line,) = edited.look(2)
-    assert line["event"] == "not reloaded yet: a file changed while it was read"
-    assert rules_of(edited) == ["Waiting"]
-    edited.look(1)
-    assert rules_of(edited) == ["Later"]
-
-
 def test_a_bad_set_is_refused_whole_and_every_problem_is_in_the_log(
     edited: Edited, golden: Callable[[str, str], None]
 ) -> None:
@@ -102,13 +67,6 @@ def test_a_bad_set_is_refused_whole_and_every_problem_is_in_the_log(
     assert edited.look()[-1]["event"] == "reloaded"
     assert rules_of(edited) == ["Good", "Waiting"]
     assert (edited.gauge(GOOD), edited.gauge(AT)) == (1, edited.clock.now().timestamp())
-
-
-def test_the_count_of_problems_is_of_those_in_the_log(edited: Edited) -> None:
-    warned = "[{pool: nowhere, for: 5m}]"  # a warning: no pool has the name
-    edited.write(rule("Waiting", when="waiting_request >= 5"), rule("Other", overrides=warned))
-    *refused, end = edited.look()
-    assert end["problems"] == len(refused) == 1
 
 
 def _line(line: dict[str, object]) -> str:
@@ -136,26 +94,6 @@ def test_a_file_that_comes_or_goes_is_a_change(edited: Edited) -> None:
     edited.config.unlink()
     assert edited.look()[0]["where"] == "driftwatch.yaml"
     assert rules_of(edited) == ["Waiting"]
-
-
-def test_a_folder_that_cannot_be_entered_is_refused_once(
-    edited: Edited, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As root of this test may enter any, the system's answer is put in its place."""
-    from driftwatch.service import reload
-
-    files = reload.rule_files
-
-    def denied(paths: object) -> list[Path]:
-        raise PermissionError(13, "Permission denied", "rules")
-
-    monkeypatch.setattr(reload, "rule_files", denied)
-    (line, end) = edited.look(3)
-    assert line["reason"] == "[Errno 13] Permission denied: 'rules'"
-    assert end["event"] == "not reloaded: what is in force stays"
-    monkeypatch.setattr(reload, "rule_files", files)
-    edited.write(rule("Later"))
-    assert edited.look()[0]["event"] == "reloaded"
 
 
 def test_other_rules_that_a_configuration_names_are_watched_from_then_on(edited: Edited) -> None:

