@@ -34,13 +34,12 @@ def _parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )
-    path = {"type": Path}
     parser.add_argument("--seed", type=_seed, required=True, help="everything is drawn from it")
     parser.add_argument("--set", choices=SETS, default="smoke")
-    parser.add_argument("--out", metavar="FILE.json", help="all figures, for machines", **path)
+    parser.add_argument("--out", metavar="FILE.json", help="all figures, for machines", type=Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")
-    parser.add_argument("--data", default=DATA, help="recorded runs", **path)
-    parser.add_argument("--servegen", metavar="DIR", help="the whole ServeGen dataset", **path)
+    parser.add_argument("--data", default=DATA, help="recorded runs", type=Path)
+    parser.add_argument("--servegen", metavar="DIR", help="the whole ServeGen dataset", type=Path)
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="these alone; or NAME-SEED"
     )
@@ -52,7 +51,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
         choices=("false", "wrong", "missed"),
         help="print each false page, each wrong one, or each episode that nobody was told of",
     )
-    parser.add_argument("--page", help="a Markdown page whose figures are made anew", **path)
+    parser.add_argument("--page", help="a Markdown page whose figures are made anew", type=Path)
     parser.add_argument("--date", help="printed beside the figures")
     return parser
 

@@ -62,13 +62,8 @@ def command(
     servers, the engine has no such metric, or the rule is switched off. Exit code 0: nothing is
     MISSING or WRONG; 1: something is; 4: no source has a vLLM server.
     """
-    if resolve and send_test is None:
-        raise UsageError("--resolve needs --send-test RECEIVER")
-    if send_test is not None:
-        from driftwatch.cli.send_test import send_test_page
-
-        config = history.config or Path("driftwatch.yaml")
-        click.get_current_context().exit(send_test_page(send_test, config, resolve=resolve))
+    if resolve or send_test is not None:
+        click.get_current_context().exit(_send_test(send_test, history, resolve=resolve))
     import polars as pl
 
     from driftwatch.clock import SystemClock
@@ -128,6 +123,18 @@ def command(
         _print(result, show_all, place)
     code = 0 if result.ready else 1
     click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
+
+
+def _send_test(receiver: str | None, history: History, *, resolve: bool) -> int:
+    """Send a test page; the exit code.
+
+    Raises UsageError: no receiver is named, or there is none of that name.
+    """
+    from driftwatch.cli.send_test import send_test_page
+
+    if receiver is None:
+        raise UsageError("--resolve needs --send-test RECEIVER")
+    return send_test_page(receiver, history.config or Path("driftwatch.yaml"), resolve=resolve)
 
 
 def _settings(
