@@ -110,7 +110,7 @@ def test_steps_that_only_decode_are_steps_like_all_others(
 
     With all that disturbs, or (even) with arrivals and scrapes on the very ends of steps.
     """
-    requests = hour.take(slice(0, 150))
+    requests = hour.take(slice(0, 50))
     law = replace(LAWS, capture_sizes=(1, 2, 4, 8, 24))
     times = np.arange(0.0, 200.0, 0.7)
     if even:

@@ -44,6 +44,7 @@ def test_every_step_and_every_time(golden: dict[str, dict[str, Any]], name: str)
         assert outcome.summary["evicted_cached_blocks"] == run["evicted_cached_blocks"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prefix_scarce", "async_preempt", "priority_preempt"])
 def test_the_reference_says_the_same(golden: dict[str, dict[str, Any]], name: str) -> None:
     run = golden[name]
