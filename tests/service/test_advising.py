@@ -12,8 +12,7 @@ from driftwatch.collect.fingerprint import fingerprint_from_startup_log
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.collect.server_settings import from_startup_log
-from driftwatch.errors import NoVerdict
-from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
+from driftwatch.model import Fingerprint, Slo, Target
 from driftwatch.pipeline.engine import server_of, tokens_a_step
 from driftwatch.pipeline.plan import Pool
 from driftwatch.pipeline.question import Moment, Options, question_for, reference_in
@@ -21,7 +20,6 @@ from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.scenarios import configurations_of
 from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
-from driftwatch.signals.minutes import minutes
 from driftwatch.store.minute_columns import stored_rows
 
 PLAN = shipped_plan()
@@ -76,23 +74,6 @@ def test_a_cap_inferred_before_a_restart_is_not_that_of_after(
     assert question.server.serving.max_num_seqs is None
     observed = observed_from_minutes(question.minutes, question.server)
     assert configurations_of(question.server, observed).missing == ("max_num_seqs",)
-
-
-def test_settings_are_those_of_then(seen: tuple[Target, pl.DataFrame, pl.DataFrame]) -> None:
-    target, _, stored = seen
-    now = Serving(
-        max_num_seqs=Setting(64.0, "config"), max_num_batched_tokens=Setting(2048.0, "config")
-    )
-    plan = replace(PLAN, default_serving=now)
-    then = stored.head(10).with_columns(
-        max_num_seqs=8.0, max_num_seqs_inferred=False, max_num_batched_tokens=1024.0
-    )
-    found = server_of(target, plan, then).serving
-    assert found.max_num_seqs is not None and found.max_num_batched_tokens is not None
-    assert (found.max_num_seqs.value, found.max_num_seqs.detail) == (8.0, "as it was then")
-    assert found.max_num_batched_tokens.value == 1024.0
-    same = then.with_columns(max_num_seqs=64.0, max_num_batched_tokens=2048.0)
-    assert server_of(target, plan, same).serving.max_num_seqs == now.max_num_seqs
 
 
 def test_what_a_pool_says_of_its_engine_goes_first(
@@ -169,23 +150,3 @@ def test_targets_and_reference_come_with_the_question(
     assert said.reference == {}
     assert question_for(Moment(target, at, stored), PLAN).slo_source == "unknown"
     assert reference_in({"reference_x": None, "reference_y": 1.0, "z": 2}) == {"reference_y": 1.0}
-
-
-def test_a_named_window_is_taken_whole_and_minutes_alone_suffice(
-    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
-) -> None:
-    target, rows, stored = seen
-    at = after(stored, 13)
-    bare = minutes(rows)
-    question = question_for(
-        Moment(target, at, bare), PLAN, options=Options(window=timedelta(minutes=13))
-    )
-    assert len(question.minutes) == 13
-    # by the cache's tokens, in vLLM's own blocks
-    assert (question.server.num_gpu_blocks, question.server.block_size) == (16_384, None)
-    assert question.minutes.columns == bare.columns
-    with pytest.raises(NoVerdict, match="no minute before"):
-        question_for(Moment(target, after(stored, -100), stored), PLAN)
-    other = Target(TargetKey("other:8000", "0"))
-    with pytest.raises(NoVerdict, match="other:8000"):
-        question_for(Moment(other, at, stored), PLAN)

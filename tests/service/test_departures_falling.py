@@ -22,26 +22,24 @@ def shared(demand: Callable[[float], float], until: list[float]) -> list[Server]
     return [Server(f"s{i:02}:8000", rate, until=end) for i, end in enumerate(until)]
 
 
-@pytest.mark.parametrize("minutes", [40])
-def test_replicas_that_follow_a_falling_demand(minutes: int) -> None:
+@pytest.mark.slow
+def test_replicas_that_follow_a_falling_demand() -> None:
     """Ten to two, each five minutes after its load."""
-    step = minutes * 60 / 8
+    step = 40 * 60 / 8
     servers = shared(
         lambda t: 1000 * max(2.0, 10 - max(0.0, t - 1200) / step),
         [1500 + step * (k + 1) + 7 * k for k in range(8)] + [9e9] * 2,
     )
-    over = minutes + 45
-    state, outcomes = watched([FleetSource(servers, over)], over, PLAN, every=5)
+    state, outcomes = watched([FleetSource(servers, 85)], 85, PLAN, every=5)
     assert told(outcomes) == []
     assert retired(outcomes).keys() == {f"s{k:02}:8000" for k in range(8)}
     assert set(retired(outcomes).values()) <= {NOT_LISTED, MOVED}
     assert len(state.targets) == 2
 
 
-@pytest.mark.parametrize("fall_a_minute", [0.01])
-def test_a_loss_in_a_falling_demand_is_told(fall_a_minute: float) -> None:
+def test_a_loss_in_a_falling_demand_is_told() -> None:
     def rate(t: float) -> float:
-        return 100 * (1 - fall_a_minute * t / 60)
+        return 100 * (1 - 0.01 * t / 60)
 
     servers = [Server(f"s{i}:8000", rate, until=1500 if i < 4 else 9e9) for i in range(8)]
     _, outcomes = watched([FleetSource(servers, 50)], 50, PLAN, every=5)

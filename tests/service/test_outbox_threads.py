@@ -102,20 +102,6 @@ def test_a_stop_waits_so_long_and_no_longer(store: Store) -> None:
     assert len(slow.messages) == 1
 
 
-def test_a_receiver_that_goes_for_good(store: Store) -> None:
-    slow = Hanging()
-    with Running(store, slow=slow) as running:
-        commit(store, *(planned(n, "firing", "slow") for n in (1, 2)))
-        running.outbox.wake()
-        assert slow.reached.wait(30)
-        running.outbox.adopt({"hall": Desk()})
-        slow.over.set()
-        until(lambda: store.deliveries(f"{2:012x}")[0].status == "dead")
-    assert slow.taken == [("Rule1", "firing")]
-    # its thread ends by itself: nobody waits for a receiver that is gone
-    until(lambda: not any(t.name.startswith("driftwatch-outbox") for t in threading.enumerate()))
-
-
 def test_a_database_that_does_not_serve_for_a_while(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

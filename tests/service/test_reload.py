@@ -25,12 +25,6 @@ def rules_of(edited: Edited) -> list[str]:
     return [rule.id for rule in edited.service._plan.rules]
 
 
-def test_nothing_is_read_while_nothing_changes(edited: Edited) -> None:
-    assert edited.look(5) == []
-    (edited.folder / "rules" / "own.yaml").touch()
-    assert edited.look(5) == []
-
-
 def test_a_change_is_taken_when_two_looks_find_the_same(edited: Edited) -> None:
     edited.write(rule("Waiting"), rule("Second"))
     assert edited.look(1) == []
@@ -105,13 +99,6 @@ def test_other_rules_that_a_configuration_names_are_watched_from_then_on(edited:
     other.write_text(other.read_text().replace("severty", "severity").replace("Waiting", "Other"))
     assert edited.look()[0]["added"] == "Other"
     assert rules_of(edited) == ["Other"]
-
-
-def test_receivers_are_reloaded_with_the_rules_that_name_them(edited: Edited) -> None:
-    edited.config.write_text(CONFIG.replace("stdout: {}}", "stdout: {}}, {name: b, stdout: {}}"))
-    edited.write(rule("Waiting", receivers="[b]"))
-    assert edited.look()[0]["event"] == "reloaded"
-    assert [one.name for one in edited.service._receivers] == ["oncall", "b"]
 
 
 def test_what_needs_a_restart_is_named(edited: Edited) -> None:

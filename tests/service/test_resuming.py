@@ -79,6 +79,7 @@ def watched(
     return pl.concat([r for r in rows if len(r)]).sort(KEY), retired
 
 
+@pytest.mark.slow
 def test_a_restart_changes_no_column(
     fleet: FrameSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +41,18 @@ class Inbox:
 
 
 @pytest.fixture(scope="module")
-def recorded(shared_data: Path) -> list[tuple[float, str | None]]:
-    return read_pages(shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
+def thinned(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """run_cap with every second of its scrapes, one each 10 s."""
+    whole = shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz"
+    lines = gzip.decompress(whole.read_bytes()).splitlines(keepends=True)
+    folder = tmp_path_factory.mktemp("thinned")
+    (folder / whole.name).write_bytes(gzip.compress(b"".join(lines[::2])))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(thinned: Path) -> list[tuple[float, str | None]]:
+    return read_pages(thinned / "scrapes.jsonl.gz")
 
 
 @pytest.fixture
@@ -137,10 +147,10 @@ def night(
     return Night(inbox.pages, logs, count)
 
 
-def test_live_pages_equal_replayed_pages_over_restarts(night: Night, shared_data: Path) -> None:
+def test_live_pages_equal_replayed_pages_over_restarts(night: Night, thinned: Path) -> None:
     from driftwatch.collect.recordings.text import RecordingSource
 
-    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    source = RecordingSource(thinned)
     replayed = [
         t.incident.page for o in replay([source], source.span(), PLAN) for t in o.transitions
     ]
@@ -152,24 +162,6 @@ def test_live_pages_equal_replayed_pages_over_restarts(night: Night, shared_data
         assert live == past
     # learnt before the restarts
     assert night.pages[0]["evidence"]["max_num_seqs"]["value"] == 8
-
-
-def test_the_receivers_that_a_rule_names_get_its_pages_and_no_other(
-    server: ReplayedExposition,
-    clock: ManualClock,
-    database: Path,
-    recorded: list[tuple[float, str | None]],
-) -> None:
-    chosen, other = Inbox(), Inbox()
-    rules = tuple(replace(rule, receivers=("gpu-team",)) for rule in PLAN.rules)
-    source = PagesSource({server.url: {"instance": "host:8000"}}, clock=clock)
-    receivers = [Receiver("gpu-team", (), chosen), Receiver("oncall", ("page", "ticket"), other)]
-    with Store.open(database) as store:
-        service = Service([source], replace(PLAN, rules=rules), store, receivers, clock)
-        _until(service, clock, recorded, 13, 11.2)
-        service.stop()
-    assert [p["event"] for p in chosen.pages] == ["firing"]
-    assert other.pages == []
 
 
 def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
@@ -189,50 +181,6 @@ def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
         _until(_service(server, store, clock, inbox), clock, recorded, 13, 11.2)
     assert [page["event"] for page in inbox.pages][:1] == ["firing"]
     assert all(page["summary"] for page in inbox.pages)
-
-
-def test_a_page_that_is_refused_is_kept_and_sent_later(
-    server: ReplayedExposition,
-    clock: ManualClock,
-    database: Path,
-    recorded: list[tuple[float, str | None]],
-) -> None:
-    inbox = Inbox()
-    inbox.refuse = DeliveryError("503 from the receiver", permanent=False)
-    with Store.open(database) as store:
-        service = _service(server, store, clock, inbox)
-        _until(service, clock, recorded, 12.5, 11.2)
-        assert inbox.pages == []
-        assert store.undelivered_count() == 1
-        inbox.refuse = None
-        clock.advance(timedelta(minutes=10))
-        service.deliver_once()
-        assert [p["event"] for p in inbox.pages] == ["firing"]
-        assert store.undelivered_count() == 0
-        service.stop()
-
-
-def test_explain_reads_the_store(
-    server: ReplayedExposition,
-    clock: ManualClock,
-    database: Path,
-    recorded: list[tuple[float, str | None]],
-) -> None:
-    import json
-
-    from click.testing import CliRunner
-
-    from driftwatch.cli.main import cli
-
-    with Store.open(database) as store:
-        service = _service(server, store, clock, Inbox())
-        _until(service, clock, recorded, 12.5, 11.2)
-        service.stop()
-    result = CliRunner().invoke(cli, ["explain", "host:8000", "--db", str(database), "--json"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["diagnosis"]["leaf"] == "concurrency_cap_binding"
-    assert found["evidence"]["max_num_seqs"]["value"] == 8
 
 
 def test_own_metrics_and_probes(
@@ -273,8 +221,8 @@ def test_own_metrics_and_probes(
             endpoint.close()
             service.stop()
     assert "driftwatch_targets 1.0" in page
-    assert 'driftwatch_ticks_total{result="complete"} 36.0' in page
-    assert 'driftwatch_scrapes_total{result="ok"} 36.0' in page
+    assert 'driftwatch_ticks_total{result="complete"} 18.0' in page
+    assert 'driftwatch_scrapes_total{result="ok"} 18.0' in page
     assert 'driftwatch_incidents_open{severity="page",state="firing"} 0.0' in page
 
 

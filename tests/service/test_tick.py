@@ -9,14 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.evidence_order import evidence_only
-from driftwatch.pipeline.explain import Window, measured_reference
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import tick
 
@@ -26,11 +22,6 @@ PLAN = shipped_plan()
 @pytest.fixture(scope="module")
 def cap(shared_data: Path) -> FrameSource:
     return _frame_source(shared_data / "vllm-0.32" / "run_cap")
-
-
-@pytest.fixture(scope="module")
-def main(shared_data: Path) -> FrameSource:
-    return _frame_source(shared_data / "vllm-0.32" / "run_main")
 
 
 def _frame_source(path: Path) -> FrameSource:
@@ -59,35 +50,14 @@ def _live(
     return state, told, pl.concat(rows)
 
 
-def test_every_20_seconds_equals_all_at_once(cap: FrameSource) -> None:
+def test_every_50_seconds_equals_all_at_once(cap: FrameSource) -> None:
     first, last = _span(cap)
-    steps = [first + timedelta(seconds=20 * i) for i in range(1, 88)]
+    steps = [first + timedelta(seconds=50 * i) for i in range(1, 36)]
     _, told, rows = _live(cap, [*(s for s in steps if s < last), last])
     _, at_once, all_rows = _live(cap, [last])
     assert told == at_once
     assert len(told) == 2
     assert rows.equals(all_rows)
-
-
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(cuts=st.lists(st.integers(1, 1700), max_size=6, unique=True))
-def test_any_split_equals_all_at_once(cap: FrameSource, cuts: list[int]) -> None:
-    first, last = _span(cap)
-    _, told, rows = _live(cap, [*(first + timedelta(seconds=c) for c in sorted(cuts)), last])
-    _, at_once, all_rows = _live(cap, [last])
-    assert told == at_once
-    assert rows.equals(all_rows)
-
-
-def test_a_tick_that_completes_no_minute_finds_nothing(cap: FrameSource) -> None:
-    first, _ = _span(cap)
-    now = first.replace(second=59)
-    state, outcome = tick([cap], State(collected_until={"frame": first}), now, PLAN)
-    assert len(outcome.rows) == 0
-    assert outcome.transitions == ()
-    assert len(state.scrapes) == len(outcome.scrapes) > 0
 
 
 def test_a_source_is_asked_for_every_moment_once(cap: FrameSource) -> None:
@@ -97,30 +67,6 @@ def test_a_source_is_asked_for_every_moment_once(cap: FrameSource) -> None:
     assert source.asked[0][0] == first
     for (_, until), (since, _) in zip(source.asked, source.asked[1:], strict=False):
         assert until == since
-
-
-def test_history_does_not_grow(cap: FrameSource) -> None:
-    first, last = _span(cap)
-    state, _, _ = _live(cap, [first + timedelta(minutes=m) for m in range(1, 29)] + [last])
-    oldest = state.scrapes["time"].min()
-    assert isinstance(oldest, datetime)
-    assert state.evaluated_until is not None
-    assert state.evaluated_until - oldest <= timedelta(minutes=16)
-
-
-def test_a_reference_in_the_state_of_which_no_swings_are_known(main: FrameSource) -> None:
-    """Lengths are compared with it; whether they moved further than by themselves is unknown."""
-    first, last = _span(main)
-    targets = PLAN.assign(main.targets)
-    window = Window(first + timedelta(seconds=15), first + timedelta(seconds=165))
-    state = State(
-        collected_until={"frame": first},
-        reference=measured_reference(Collected(main.frame, targets), window, PLAN),
-    )
-    _, told, rows = _live(main, [last], state)
-    assert told == []
-    assert rows["prompt_tokens_mean_2m_ratio"].max() == pytest.approx(4, rel=0.1)
-    assert rows["prompt_tokens_usual_ratio"].null_count() == len(rows)
 
 
 def test_a_target_that_dies_mid_window_keeps_its_incident_open(cap: FrameSource) -> None:
@@ -174,14 +120,14 @@ def test_a_restart_after_a_long_silence_is_a_restart(cap: FrameSource) -> None:
     )
     frame = pl.concat([cap.frame.filter(pl.col("time") < cut), later])
     source = FrameSource(frame, cap.targets)
-    nows = [first + timedelta(minutes=m) for m in range(1, 69)]
+    nows = [first + timedelta(minutes=m) for m in range(1, 69, 3)]
     _, _, by_minutes = _live(source, [*nows, last + away])
     _, _, at_once = _live(source, [last + away])
     assert by_minutes["restarted"].sum() == at_once["restarted"].sum() == 1
     assert by_minutes.equals(at_once)
 
 
-@pytest.mark.parametrize("every", [100, 240])
+@pytest.mark.parametrize("every", [240])
 def test_slow_scrapes_do_not_depend_on_the_split(cap: FrameSource, every: int) -> None:
     first, last = _span(cap)
     kept = cap.frame.filter(((pl.col("time") - first).dt.total_seconds() // 5 * 5 % every) == 0)
