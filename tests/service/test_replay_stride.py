@@ -47,6 +47,7 @@ def found(recording: Path, stride: timedelta | None) -> tuple[list[object], pl.D
     return told, pl.concat(o.verdicts for o in outcomes if len(o.verdicts))
 
 
+@pytest.mark.slow
 def test_few_targets_are_given_more_hours_at_once_and_the_findings_are_the_same(
     hours: Path,
 ) -> None:
