@@ -65,13 +65,6 @@ def test_the_startup_log_tells_the_release(shared_data: Path) -> None:
     assert fingerprint_from_startup_log("") == Fingerprint()
 
 
-def test_no_page_tells_the_release(shared_data: Path) -> None:
-    """If vLLM ever shows it there, this is how we learn."""
-    for path in sorted((shared_data / "vllm-0.32").glob("metrics_*.txt")):
-        series = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-        assert not [line for line in series if "0.32" in line and "version" in line]
-
-
 def test_a_target_of_a_real_page_has_flags_and_no_release(shared_data: Path) -> None:
     batch = PageParser().batch()
     page = (shared_data / "vllm-0.32/metrics_during_load.txt").read_bytes()

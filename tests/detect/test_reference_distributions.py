@@ -21,9 +21,7 @@ from driftwatch.detect.reference import (
     REFERENCE_COLUMNS,
     REFERENCE_SCHEMA,
     baseline,
-    combined,
     declared,
-    no_reference,
 )
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
@@ -130,19 +128,6 @@ def test_lists_stay_out_of_what_a_page_shows(shared_data: Path) -> None:
     assert shown["values"]["prompt_tokens_mean"] == pytest.approx(127.8, abs=0.1)
 
 
-def test_throughput_is_its_factors_of_the_reference(shared_data: Path) -> None:
-    """Tokens/s = batch / ITL × (1 + first tokens per later token): evidence.md's identity."""
-    row = baseline(rows(shared_data, "baseline")).row(0, named=True)
-    whole_rate = row["reference_effective_batch_size"] / row["reference_itl_seconds_mean"]
-    whole_rate *= 1 + row["reference_first_tokens_ratio"]
-    assert whole_rate == pytest.approx(row["reference_generation_tokens_per_second"], rel=0.01)
-    # computed prompt and generated tokens are the tokens of a pass
-    work = row["reference_prefill_tokens_per_forward_pass"]
-    work += row["reference_requests_per_forward_pass"]
-    assert work == pytest.approx(row["reference_tokens_per_forward_pass"], rel=0.02)
-    assert row["reference_kv_cache_used_tokens"] > 0
-
-
 def test_a_reference_of_few_requests_has_no_distribution() -> None:
     def history(finished: float) -> pl.DataFrame:
         return scrapes(
@@ -163,19 +148,6 @@ def test_a_reference_of_few_requests_has_no_distribution() -> None:
         found = baseline(table(history(finished), windows((0, 600))))
         assert (found["reference_prompt_tokens_buckets"][0] is not None) is known
         assert (found["reference_prompt_tokens_edges"][0] is not None) is known
-
-
-def test_the_first_table_that_knows_a_target_wins() -> None:
-    def one(instance: str, mean: float) -> pl.DataFrame:
-        row = {"instance": instance, "engine": "0", "reference_prompt_tokens_mean": mean}
-        return declared([row])
-
-    found = combined(one("a", 1.0), no_reference(), one("a", 2.0), pl.concat([one("b", 3.0)]))
-    assert found.select("instance", "reference_prompt_tokens_mean").rows() == [
-        ("a", 1.0),
-        ("b", 3.0),
-    ]
-    assert combined().schema == pl.Schema(REFERENCE_SCHEMA)
 
 
 # --- from stored minutes

@@ -68,26 +68,6 @@ def test_w1_is_scipys_where_values_spread_evenly_in_their_cells(
     assert js_and_w1(first, second, EDGES)[1][0] == pytest.approx(expected, rel=2e-3)
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_reference_may_be_one_for_all_rows(real: list[tuple[Floats, Floats]], which: int) -> None:
-    own, other = matrices(real)
-    many = np.repeat(other[:1], len(own), axis=0)
-    np.testing.assert_array_equal(
-        js_and_w1(own, other[:1], EDGES)[which], js_and_w1(own, many, EDGES)[which]
-    )
-
-
-def test_blocks_of_rows_give_what_all_rows_give(real: list[tuple[Floats, Floats]]) -> None:
-    few, others = matrices(real)
-    own, other = (np.tile(side, (80, 1)) for side in (few, others))
-    assert len(own) > 4096
-    for reference in (other, other[:1]):
-        small = others if reference is other else others[:1]
-        found, expected = js_and_w1(own, reference, EDGES), js_and_w1(few, small, EDGES)
-        for whole, part in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(whole, np.tile(part, 80))
-
-
 def test_what_stays_inside_a_cell_is_no_distance() -> None:
     before, after = np.full(500, 210.0), np.full(500, 480.0)  # both in (200, 500]
     assert js_and_w1(binned(before), binned(after), EDGES)[0][0] == 0.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from histogram_cases import EDGES, Floats, counts, drawn_layouts
+from histogram_cases import EDGES, Floats, counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ STATISTICS: dict[str, tuple[Statistic, float, float]] = {
 
 @pytest.mark.parametrize("name", STATISTICS)
 @given(first=counts(), second=counts())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_symmetric_and_bounded(name: str, first: Floats, second: Floats) -> None:
     statistic, least, most = STATISTICS[name]
     found = statistic(first, second)[0]
@@ -31,7 +31,7 @@ def test_symmetric_and_bounded(name: str, first: Floats, second: Floats) -> None
 
 @pytest.mark.parametrize("name", STATISTICS)
 @given(first=counts(), second=counts(), times=st.floats(0.01, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_only_shares_count(name: str, first: Floats, second: Floats, times: float) -> None:
     statistic, least, _ = STATISTICS[name]
     assert statistic(first * times, second)[0] == pytest.approx(
@@ -43,13 +43,6 @@ def test_only_shares_count(name: str, first: Floats, second: Floats, times: floa
 def test_nothing_in_common_is_the_largest_distance() -> None:
     low, high = np.eye(len(EDGES))[[0]], np.eye(len(EDGES))[[-1]]
     assert js_and_w1(low, high, EDGES)[0][0] == pytest.approx(1.0)
-
-
-def test_a_scaled_length_moves_w1_by_its_factor() -> None:
-    """Where one cell's mass goes to another whole cell, the ratio is that of their middles."""
-    in_200, in_2k = np.eye(len(EDGES))[[8]], np.eye(len(EDGES))[[11]]
-    assert (EDGES[8], EDGES[11]) == (500.0, 5000.0)
-    assert js_and_w1(in_2k, in_200, EDGES)[1][0] == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("name", STATISTICS)
@@ -87,12 +80,3 @@ def test_the_first_cell_holds_one_token_and_the_open_one_ends_at_two_and_a_half_
     np.testing.assert_allclose(ln_widths(coarse), np.log([16.0, 4.0, 2.5]))
     # an edge at 0, that custom buckets may have: nothing lies there but what lies at 1
     np.testing.assert_allclose(ln_widths(np.array([0.0, 4.0, np.inf])), np.log([1.0, 4.0, 2.5]))
-
-
-@given(edges=drawn_layouts())
-@settings(max_examples=40, deadline=None)
-def test_cells_follow_each_other_without_gap(edges: Floats) -> None:
-    lower, upper = cell_bounds(edges)
-    np.testing.assert_array_equal(lower[1:], upper[:-1])
-    assert (ln_widths(edges) >= 0).all()
-    assert np.isfinite(upper).all()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 import pytest
-from length_cases import START, VLLM_EDGES, between, minutes_of, scaled, told
+from length_cases import START, between, minutes_of, scaled, told
 from polars.testing import assert_frame_equal
 
 from driftwatch.detect.lengths.columns import SCHEMA, Memory, columns, memory_from
@@ -44,29 +44,16 @@ def at_once() -> tuple[pl.DataFrame, Memory]:
     return told(disturbed())
 
 
-@pytest.mark.parametrize("every", [13, 60])
-def test_how_minutes_are_split_over_calls_changes_nothing(
-    at_once: tuple[pl.DataFrame, Memory], every: int
+def test_minutes_in_pieces_and_a_way_through_the_store(
+    at_once: tuple[pl.DataFrame, Memory],
 ) -> None:
-    minutes = disturbed()
-    found, memory = told(minutes, every=every)
-    assert_frame_equal(found, at_once[0], check_exact=True)
-    assert memory.thresholds.minutes.tolist() == at_once[1].thresholds.minutes.tolist()
-
-
-def test_single_minutes_and_a_way_through_the_store(at_once: tuple[pl.DataFrame, Memory]) -> None:
     minutes = disturbed()
     before, memory = told(between(minutes, 0, 1430))
     for since in range(1430, 1610, 20):
         memory = memory_from(memory.frames())
-        found, memory = told(between(minutes, since, since + 20), memory, every=1)
+        found, memory = told(between(minutes, since, since + 20), memory, every=7)
         assert_frame_equal(found, between(at_once[0], since, since + 20), check_exact=True)
     assert_frame_equal(before, between(at_once[0], 0, 1430), check_exact=True)
-
-
-def test_a_new_memory_comes_of_no_frames() -> None:
-    assert memory_from({}).minute == -1
-    assert memory_from(Memory().frames()).minute == -1
 
 
 def test_no_minutes_no_rows() -> None:
@@ -162,6 +149,7 @@ def test_an_untouched_pool_is_quiet_through_season_and_bursts() -> None:
     assert set(found["prompt_tokens_calibration"].drop_nulls()) == {"shipped"}
 
 
+@pytest.mark.slow
 def test_bursts_that_a_pool_has_every_day_are_no_shift() -> None:
     starts = [1440 * day + at + 75 * day for day in range(3) for at in (310, 700, 1090)]
 
@@ -212,8 +200,3 @@ def test_the_smallest_detectable_factor_is_told_and_would_be_found(shifted: pl.D
     # windows of a day with its quiet hours it takes more
     assert 1.3 <= smallest.min() <= smallest.max() <= 2.0
     assert between(shifted, 0, 1440)["prompt_tokens_smallest_detectable_ratio"].is_null().all()
-
-
-def test_edges_of_vllm_are_the_default_here() -> None:
-    edges = minutes_of(days=0.125)["prompt_tokens_edges"][0].to_list()
-    assert tuple(edges) == VLLM_EDGES

@@ -9,21 +9,11 @@ from made_minutes import made
 from recorded_minutes import SERVING, WATCHING, pinned, told_of
 
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.speed.fit import bunched, ranges_of
 from driftwatch.detect.speed.load import (
     COMPLETE,
-    FIRST,
     IDLER,
-    ITL,
-    OVERLAP,
-    PREFILL,
     PREFILLED,
-    QUEUED,
-    REQUESTS,
     SHORTER,
-    STANDING,
-    UNFILLED,
-    WIDTH,
     load_of,
 )
 from driftwatch.detect.speed.load_model import LoadModel, LoadModels, fit
@@ -113,12 +103,6 @@ def test_a_law_that_is_being_learnt_takes_work_that_it_never_saw() -> None:
     assert not told["slower_at_equal_load"].any()
 
 
-def test_a_law_of_before_has_no_composition_to_leave() -> None:
-    old = LoadModel((7e-3, 6e-5, 2e-9, 3e-5), (3.0, 40.0), 600, 300)
-    short = with_first_tokens(made(np.ones(60), np.full(60, 10.0)), 1 / 5)
-    assert not LoadModels.of([old]).ln_speed(load_of(short).values[None])[3].any()
-
-
 def nights_of_prefill() -> tuple[pl.DataFrame, np.ndarray]:
     """A quarter of the baseline is prefill-heavy, where the law says nothing: r is 0.4 to 1.5."""
     rng = np.random.default_rng(11)
@@ -137,69 +121,3 @@ def test_work_that_the_fit_cannot_describe_is_no_part_of_its_range() -> None:
     assert (why[0, 450:] == PREFILLED).mean() > 0.9
     assert (why[0, :450] == COMPLETE).all()
     assert ln[0, :450] == pytest.approx(0.0, abs=0.02), "the nights do not bend the law of the days"
-
-
-def test_a_baseline_that_the_fit_describes_keeps_its_range() -> None:
-    model = law_of_baseline()
-    prefill, first, _ = model.composition
-    assert 6.0 < prefill < 9.0
-    assert first == pytest.approx(1 / 80)
-
-
-def values_of(**columns: np.ndarray) -> np.ndarray:
-    """Minutes of which only some numbers matter."""
-    places = {"requests": REQUESTS, "prefill": PREFILL, "overlap": OVERLAP, "first": FIRST}
-    found = np.ones((len(next(iter(columns.values()))), WIDTH))
-    for name, numbers in columns.items():
-        found[:, places[name]] = numbers
-    return found
-
-
-def test_work_that_the_fit_never_describes_has_no_range_to_leave() -> None:
-    """Where the least of it reads as slow too, the kind of work is not what the fit errs by."""
-    part = np.linspace(1.0, 9.0, 800)
-    values = values_of(prefill=part)
-    noise = np.where(np.arange(800) % 2 > 0, 0.3, -0.3)
-    assert ranges_of(values, noise)[0] == pytest.approx(np.quantile(part, 0.99))
-    eighths = np.minimum((np.arange(800) // 100), 7)
-    # only the least eighth can be told
-    assert ranges_of(values, np.where(eighths == 0, 0.0, noise))[0] == pytest.approx(1.0, abs=0.01)
-    assert ranges_of(values, np.where(eighths < 2, 0.0, noise))[0] == pytest.approx(1.5, abs=0.01)
-    # a third of them are alike, and none of the least lies between two eighths
-    tied = values_of(prefill=np.maximum(part, 4.0))
-    assert ranges_of(tied, np.where(part <= 4.0, 0.0, noise))[0] == pytest.approx(2.0)
-    assert ranges_of(tied, noise)[0] == pytest.approx(np.quantile(part, 0.99))
-
-
-def test_a_minute_whose_kind_of_work_is_no_number_makes_no_range_unknown() -> None:
-    overlap = np.full(400, 0.5)
-    overlap[:20] = 0.0
-    requests = np.ones(400)
-    requests[:20] = 0.0
-    prefill = np.where(requests > 0.0, 3.0, 0.0)
-    ranges = ranges_of(
-        values_of(overlap=overlap, requests=requests, prefill=prefill), np.zeros(400)
-    )
-    assert ranges == pytest.approx((3.0, 1.0, 2.0))
-
-
-def test_requests_that_wait_for_each_other_came_together() -> None:
-    """One that comes alone waits for the pass that runs; a queue that stands has like passes."""
-    values = np.zeros((4, WIDTH))
-    values[:, QUEUED] = (0.6, 1.0, 4.0, 4.0)
-    values[3, STANDING] = 1.0
-    assert np.expm1(bunched(values)) == pytest.approx([0.0, 0.0, 0.4, 0.0])
-    values[:, QUEUED] = np.nan
-    assert not bunched(values).any()
-
-
-def test_a_queue_whose_passes_are_not_on_the_page_may_clear_an_engine() -> None:
-    """Seven passes of ten only prefilled: what a token met lies between P·0.3 and P."""
-    values = np.zeros((2, WIDTH))
-    values[:, (ITL, OVERLAP, PREFILL)] = 0.06, 0.3, 400.0
-    values[1, STANDING] = UNFILLED
-    ln_speed = np.log((0.02 + 1e-4 * 0.3 * 400.0) / 0.06)
-    known = bunched(values, 1e-4, ln_speed)
-    assert known[0] == 0.0
-    assert ln_speed + known[1] == pytest.approx(np.log((0.02 + 1e-4 * 400.0) / 0.06))
-    assert not bunched(values).any()

@@ -6,12 +6,9 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
-from recorded_minutes import SERVING, WATCHING, of_run, pinned, told_of
+from recorded_minutes import SERVING, WATCHING, of_run, told_of
 
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.speed.columns import Memory, columns, memory_from
-from driftwatch.detect.speed.load_model import LoadModel, fit
 
 
 def twins(run: pl.DataFrame, instances: int = 4) -> pl.DataFrame:
@@ -32,59 +29,6 @@ def twins(run: pl.DataFrame, instances: int = 4) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def pool(run_slow: pl.DataFrame) -> pl.DataFrame:
     return twins(run_slow)
-
-
-@pytest.mark.parametrize("minutes", [1, 7])
-@pytest.mark.parametrize("with_pin", [True, False], ids=["pin", "provisional"])
-def test_minutes_at_once_or_in_pieces(
-    pool: pl.DataFrame, run_slow: pl.DataFrame, minutes: int, *, with_pin: bool
-) -> None:
-    model = fit(of_run(run_slow))
-    assert isinstance(model, LoadModel)
-    pins = pinned(model, pool, "pool") if with_pin else Baselines()
-    settings = SERVING if with_pin else WATCHING
-    whole, _ = told_of(pool, pins, settings)
-    pieces, _ = told_of(pool, pins, settings, timedelta(minutes=minutes))
-    assert whole["slower_at_equal_load"].any()
-    assert_frame_equal(whole, pieces, check_exact=True)
-
-
-def test_a_memory_that_was_kept_goes_on(pool: pl.DataFrame) -> None:
-    middle = pool["end"].unique().sort()[31]
-    first, then = pool.filter(pl.col("end") <= middle), pool.filter(pl.col("end") > middle)
-    _, memory = columns(first, Memory(), Baselines(), WATCHING)
-    frames = memory.frames()
-    again = memory_from(frames)
-    for name, frame in again.frames().items():
-        assert_frame_equal(frame, frames[name])
-    told, _ = columns(then, memory, Baselines(), WATCHING)
-    same, _ = columns(then, again, Baselines(), WATCHING)
-    assert told["slower_at_equal_load"].any()
-    assert_frame_equal(told, same, check_exact=True)
-    assert_frame_equal(columns(then, memory_from({}), Baselines(), WATCHING)[0],
-                       columns(then, Memory(), Baselines(), WATCHING)[0])  # fmt: skip
-
-
-def test_targets_come_and_go(pool: pl.DataFrame) -> None:
-    """Without the others one target is told the same, less what only twins know."""
-    one = pool.filter(pl.col("instance") == "host-0:8000")
-    half = pool["end"].unique().sort()[20]
-    late = pool.filter((pl.col("instance") == "host-0:8000") | (pl.col("end") > half))
-    model = fit(of_run(one))
-    assert isinstance(model, LoadModel)
-    pins = pinned(model, pool, "pool")
-    alone, _ = told_of(one, pins, SERVING)
-    joined, memory = told_of(late, pins, SERVING)
-    own = [c for c in alone.columns if "pool" not in c]
-    assert_frame_equal(
-        alone.select(own), joined.filter(pl.col("instance") == "host-0:8000").select(own)
-    )
-    assert alone["speed_against_pool_ratio"].null_count() == len(alone)
-    gone = pl.DataFrame({"instance": ["host-1:8000"], "engine": ["0"]})
-    left = memory.without(gone)
-    assert left.targets.keys["instance"].to_list() == ["host-0:8000", "host-2:8000", "host-3:8000"]
-    assert len(left.targets["load"]) == 3
-    assert not left.past.slots.keys.filter(pl.col("instance") == "host-1:8000").height
 
 
 def test_the_slowed_one_is_slower_than_its_twins(pool: pl.DataFrame) -> None:

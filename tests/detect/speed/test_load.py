@@ -12,16 +12,10 @@ from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.speed.load import (
     AGAIN,
     COMPLETE,
-    ITL,
     PREEMPTING,
-    QUEUED,
-    STANDING,
-    UNFILLED,
     load_of,
 )
-from driftwatch.detect.speed.load_model import LoadModel, LoadModels, fit, missing
-from driftwatch.detect.trend.hours import sums_of
-from driftwatch.detect.trend.memory import SUMS
+from driftwatch.detect.speed.load_model import LoadModel, LoadModels, fit
 
 MINUTES, SLOW, BACK = 180, 120, 150
 
@@ -120,17 +114,6 @@ def test_a_learner_says_whose_minutes_it_counts() -> None:
     assert said == "not judged yet: 9 of 20 minutes of its pool's data"
 
 
-def test_a_spread_just_short_does_not_read_as_enough() -> None:
-    assert missing(30, 1.49999) == "load varies by 1.49×, 1.5× needed"
-    assert missing(30, 1.0) == "load varies by 1×, 1.5× needed"
-
-
-def test_a_creep_is_not_told_from_bounds() -> None:
-    said = near_the_limit(30.0).with_columns(speed_at_equal_load_ratio=pl.lit(0.9))
-    told, _ = sums_of(said, np.zeros(len(said), dtype=np.intp), {})
-    assert told.sums[:, SUMS.index("speed_minutes")].sum() == SLOW
-
-
 def waiting(minutes: pl.DataFrame, passes: float) -> pl.DataFrame:
     """Requests that wait for so many passes on average, though no queue stands."""
     itl = pl.col("itl_seconds_sum") / pl.col("itl_seconds_count")
@@ -165,27 +148,3 @@ def test_requests_that_come_together_excuse_only_what_the_baseline_did_not_have(
     told, _ = told_of(now, pinned(model, usual), SERVING)
     assert bool(told["slower_at_equal_load"][SLOW + 20 :].fill_null(False).all()) is slower
     assert bool(told["slower_at_equal_load"].fill_null(False).any()) is slower
-
-
-def test_without_a_queue_histogram_the_wait_is_at_most_what_the_first_token_took() -> None:
-    minutes = made(np.ones(4), np.full(4, 10.0)).with_columns(
-        ttft_seconds_count=pl.lit(30.0), ttft_seconds_sum=pl.lit(30.0)
-    )
-    itl = load_of(minutes).values[:, ITL]
-    assert load_of(minutes).values[:, QUEUED] == pytest.approx(1.0 / itl - 1.0, rel=1e-4)
-    waited = minutes.with_columns(
-        queue_seconds_count=pl.Series([30.0, 0.0, 30.0, 30.0]),
-        queue_seconds_sum=pl.Series([15.0, 0.0, 0.0, 15.0]),
-    )
-    of_page = np.array([0.5, 0.0, 0.0, 0.5]) / itl
-    assert load_of(waited).values[:, QUEUED] == pytest.approx(of_page, rel=1e-4)
-    nobody = minutes.with_columns(ttft_seconds_count=pl.lit(0.0), ttft_seconds_sum=pl.lit(0.0))
-    assert not load_of(nobody).values[:, QUEUED].any()
-
-
-def test_a_queue_stands_for_the_page_only_where_its_passes_fill_the_minute() -> None:
-    minutes = waiting(made(np.ones(3), np.full(3, 10.0)), 20.0).with_columns(
-        waiting_requests=pl.Series([3.0, 3.0, 0.0]),
-        forward_passes=pl.col("forward_passes") * pl.Series([1.0, 0.5, 0.5]),
-    )
-    assert load_of(minutes).values[:, STANDING].tolist() == [1.0, UNFILLED, 0.0]

@@ -12,17 +12,10 @@ from made_minutes import made
 from recorded_minutes import of_run
 
 from driftwatch.detect.speed.load import (
-    CACHE,
-    ITL,
-    OVERLAP,
     PREFILL,
-    REQUESTS,
-    USAGE,
-    WIDTH,
     load_of,
 )
 from driftwatch.detect.speed.load_model import (
-    SLACK_PER_DOUBLING,
     LoadModel,
     LoadModels,
     TooLittle,
@@ -58,28 +51,6 @@ def test_speed_is_told_at_any_load_inside_the_range() -> None:
     assert not below.any()
     far = load_of(made(np.ones(5), np.full(5, 160.0)))
     assert LoadModels.of([model]).ln_speed(far.values[None])[1] == pytest.approx(0.1, abs=0.02)
-
-
-@pytest.mark.parametrize(("to_requests", "to_tokens"), [(7e-5, 0.0), (0.0, 4.5e-8)])
-def test_where_requests_and_tokens_part_either_may_carry_all(
-    to_requests: float, to_tokens: float
-) -> None:
-    """Fitted at 1,600 tokens a request, where one law is as good as the other."""
-    model = LoadModel(
-        (7e-3, to_requests, to_tokens, 3e-5), (2.0, 9.0), 480, 120, (9.0, 14_400.0, 60.0)
-    )
-    values = np.zeros((1, 4, WIDTH))
-    values[..., REQUESTS] = (60.0, 60.0, 9.0, 120.0)
-    values[..., USAGE] = (60 * 1600, 290_000, 14_000, 60_000)
-    values[..., CACHE], values[..., PREFILL], values[..., OVERLAP] = 1.0, 30.0, 1.0
-    expected = [7e-3 + 9e-4 + one * 60.0 for one in (7e-5, 4.5e-8 * 290_000 / 60, 0.0, 1.4e-4)]
-    values[..., ITL] = expected
-    ln, over, *_ = LoadModels.of([model]).ln_speed(values)
-    doublings = np.log1p(SLACK_PER_DOUBLING * np.log2([60 / 9, 290_000 / 14_400, 1, 120 / 9]))
-    # together they may not part, and within the range nothing is given away
-    assert over[0, [0, 2]] == pytest.approx(doublings[[0, 2]], abs=0.005)
-    # never slower than the law may be wrong by, and no more is given away than must be
-    assert (ln + over)[0, [1, 3]] == pytest.approx(doublings[[1, 3]], abs=0.02)
 
 
 def test_bursts_may_clear_an_engine_and_not_accuse_it() -> None:
@@ -131,26 +102,6 @@ def test_a_document_gives_the_law_again(run_slow: pl.DataFrame) -> None:
     assert model_from(json.loads(json.dumps(old.document()))) == old
 
 
-def test_a_baseline_of_hours_knows_how_far_its_windows_fell() -> None:
-    """Each target by itself, and minutes that nobody saw are no windows."""
-    rng = np.random.default_rng(4)
-    speed = np.exp(rng.normal(0.0, 0.01, 900))
-    requests = rng.uniform(3, 40, 900)
-    calm = made(speed, requests)
-    speed[500:530] *= 0.88
-    wild = made(speed, requests, instance="other:8000")
-    found = [fit(minutes) for minutes in (calm, wild, pl.concat([wild, calm]), wild[440:])]
-    falls = [model.falls for model in found if isinstance(model, LoadModel)]
-    assert max(falls[0]) < 0.03
-    assert falls[1] == pytest.approx((0.12, 0.12), abs=0.02)
-    assert falls[2] == pytest.approx(falls[1], abs=0.01)
-    assert falls[3] == (np.inf, np.inf), "seven hours and a half know too little"
-    seen = wild.filter((pl.int_range(pl.len()) < 498) | (pl.int_range(pl.len()) >= 532))
-    model = fit(seen)
-    assert isinstance(model, LoadModel) and max(model.falls) < 0.03
-    assert model_from(json.loads(json.dumps(model.document()))) == model
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -166,14 +117,6 @@ def test_a_document_that_no_law_can_have(change: dict[str, object], words: str) 
     said = LoadModel((0.007, 1e-5, 0.0, 3e-5), (1.0, 9.0), 300, 40).document() | change
     with pytest.raises(ValueError, match=words):
         model_from(said)
-
-
-def test_load_says_why_not(run_slow: pl.DataFrame) -> None:
-    load = load_of(run_slow)
-    assert load.why[0] == 4  # before the first request
-    assert not load.why[1:].any()
-    assert np.isnan(load.values[0, REQUESTS])
-    assert np.isfinite(load.values[1:, PREFILL]).all()
 
 
 def test_an_old_page_counts_the_same_work() -> None:

@@ -11,7 +11,6 @@ import pytest
 from trend_cases import DAY, MONDAY, folded, recorded, tiled, together
 
 from driftwatch.detect.trend.days import DAY_SCHEMA, finished_days
-from driftwatch.detect.trend.memory import BATCH, LN_SPEED
 
 
 @pytest.fixture(scope="module")
@@ -74,20 +73,6 @@ def test_only_the_last_days_are_kept_and_a_day_without_a_scrape_is_none(
     _, memory = folded(together(two_days, gone, later))
     assert finished_days(memory)["day"].to_list() == [MONDAY + 5 * DAY, MONDAY + 6 * DAY]
     assert finished_days(folded(two_days[:100])[1]).is_empty()
-
-
-def test_bins_lose_what_they_say_and_no_more() -> None:
-    rng = np.random.default_rng(1)
-    values = np.exp(rng.normal(2, 1, (20, 1440)))
-    counts = np.zeros((20, BATCH.count), dtype=np.uint16)
-    for row in range(20):
-        np.add.at(counts[row], BATCH.index(values[row]), 1)
-    for q in (0.05, 0.5, 0.95):
-        exact = np.quantile(values, q, axis=1, method="inverted_cdf")
-        assert BATCH.quantile(counts, q) == pytest.approx(exact, rel=0.021)
-    assert BATCH.index(np.array([np.nan, 0.0, -1.0, 1e-9, 1e9])).tolist() == [-1, -1, -1, 0, 690]
-    assert LN_SPEED.index(np.array([np.nan, -9.0, 9.0])).tolist() == [-1, 0, LN_SPEED.count - 1]
-    assert np.isnan(BATCH.quantile(np.zeros((1, BATCH.count), dtype=np.uint16), 0.5)).all()
 
 
 @pytest.mark.parametrize("signal", ["e2e_seconds", "generation_tokens"])

@@ -53,13 +53,6 @@ def test_days_beyond_what_their_hours_can_tell_are_unknown() -> None:
     assert np.isfinite(found.values[:, :-1]).all()
 
 
-def test_few_hours_are_no_day() -> None:
-    kept, within = days(2, drift=0.0, demand=0.0, hours=5)
-    assert not kept.any()
-    assert not np.asarray(within).any()
-    assert np.isnan(adjusted(kept, np.asarray(within)).values).all()
-
-
 def test_an_hour_with_anything_unknown_counts_nowhere() -> None:
     x = np.full((3, COVARIATES), 2.0)
     x[1, 3] = np.nan
@@ -81,13 +74,3 @@ def test_quantiles_of_what_is_log_normal_are_exact_to_sampling(q: float) -> None
         shares = np.array([(values[0] * np.exp(shift) <= edge).sum() for edge in EDGES])
         moved.append(ln_quantile(shares[None, :].astype(float), EDGES, q)[0] - shift)
     assert np.ptp(moved) < 0.08
-
-
-def test_quantiles_at_both_ends() -> None:
-    low = np.array([[80.0, 100.0, 100.0]])
-    assert ln_quantile(low, np.array([0.3, 0.5, np.inf]), 0.5).tolist() == [
-        pytest.approx(np.log(0.3 * 0.5 / 0.8))
-    ]
-    open_cell = np.array([[10.0, 20.0, 100.0]])
-    assert np.isnan(ln_quantile(open_cell, np.array([0.3, 0.5, np.inf]), 0.5)).all()
-    assert np.isnan(ln_quantile(np.zeros((1, 3)), np.array([0.3, 0.5, np.inf]), 0.5)).all()
