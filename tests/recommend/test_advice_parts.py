@@ -27,7 +27,6 @@ from driftwatch.recommend.gates import (
     server_gates,
     traffic_gates,
 )
-from driftwatch.recommend.horizon import demands, steady
 from driftwatch.recommend.scenarios import BlockCount, Scenario
 from driftwatch.recommend.simulation import Judged, simulated
 from driftwatch.recommend.sweep import Gain, gain_of
@@ -39,7 +38,6 @@ from driftwatch.recommend.verdict import (
     kept_at_more_demand,
     worth_it,
 )
-from driftwatch.recommend.words import capacity_gain, gain_bounds
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import capacity_per_second
 
@@ -107,16 +105,6 @@ def test_a_failed_gate_says_both_numbers_and_the_bound() -> None:
         if not gate.passed
     ]
     assert gate.said == "the model of this server is off by 69 % on TTFT (limit 15 %)"
-
-
-def test_chance_widens_a_bound_but_not_without_end() -> None:
-    off, seen = fit(generation_tokens_per_second=0.12), observed()
-    assert fit_gates(off, saturated=False, observed=seen, chance={})[0].passed is False
-    wide = {"generation_tokens_per_second": 0.07}
-    assert fit_gates(off, saturated=False, observed=seen, chance=wide)[0].passed
-    endless = {"generation_tokens_per_second": 9.0}
-    worse = fit(generation_tokens_per_second=0.16)
-    assert not fit_gates(worse, saturated=False, observed=seen, chance=endless)[0].passed
 
 
 def test_a_kv_cache_that_is_half_full_is_gated() -> None:
@@ -267,26 +255,6 @@ def test_a_wave_at_the_moment_of_the_question_does_not_hide_what_a_change_brings
     assert at_other_demand(replace(found, at={1.0: (0.2, 0.5), 0.9: (0.2, 0.9)})) is None
 
 
-def test_the_least_that_a_fit_gains_leaves_out_the_ends_of_the_interval() -> None:
-    """A model so slow that no setting meets the target, as an end and as a fit of its own."""
-    tight = SchedulerConfiguration(16, 2048, 27_000)
-    ground = prepared_of(requests_of(10, 200, 250), tight, Slo(1.0, 0.05)).ground
-    best = ground.scenarios[0]
-    slow = replace(best, step_time=replace(best.step_time, c0_seconds=1.0), is_end=True)
-    found = gain_of(replace(ground, scenarios=[best, slow]), {"max_num_seqs": 64.0})
-    assert found is not None and found.least == 0.0 and found.least_likely > 0.1
-    fitted = replace(ground, scenarios=[best, replace(slow, is_end=False)])
-    found = gain_of(fitted, {"max_num_seqs": 64.0})
-    assert found is not None and found.least == found.least_likely == 0.0
-    alone = gain_of(replace(ground, scenarios=[slow]), {"max_num_seqs": 64.0})
-    assert alone is not None and alone.least_likely == alone.least  # of an end alone
-    # nor is a budget likely that nobody knows
-    assumed = replace(slow.configuration, max_num_batched_tokens=4096)
-    other = replace(slow, is_end=False, configuration=assumed)
-    found = gain_of(replace(ground, scenarios=[best, other]), {"max_num_seqs": 64.0})
-    assert found is not None and found.least == 0.0 and found.least_likely > 0.1
-
-
 # vLLM 0.32 config/vllm.py _set_cudagraph_sizes, and the same steps beyond the largest
 SIZES = [1, 2, 4, *range(8, 256, 8), *range(256, 20_000, 16)]
 
@@ -312,19 +280,6 @@ def test_kv_blocks_shrink_with_the_budget_and_are_left_alone_where_nothing_is_kn
     assert served.after(TODAY, turned) == count.after(TODAY, turned)
 
 
-def test_the_traffic_goes_on_with_the_same_requests() -> None:
-    seen = observed(carried_requests=7)
-    going_on, lasting = steady(seen, 0)
-    rounds = round(lasting / SECONDS)
-    own = len(seen.requests) - 7
-    assert rounds > 1
-    assert len(going_on) == rounds * own
-    assert int(going_on.prompt_tokens.sum()) == rounds * int(seen.requests.prompt_tokens[7:].sum())
-    assert (np.diff(going_on.arrival_seconds) >= 0).all()
-    low, high = demands(seen, own / SECONDS)
-    assert 0.5 <= low <= 0.9 and 1.1 <= high <= 1.5
-
-
 def test_without_targets_requests_that_wait_are_what_counts() -> None:
     answer = answer_of(requests_of(14, 200, 300), SchedulerConfiguration(16, 2048, 27_000), None)
     said = answer.recommendation
@@ -346,28 +301,3 @@ def test_latency_first_does_not_trade_the_share() -> None:
     if then is not None:
         assert (then.in_target_ratio or 0) >= (answer.today.in_target_ratio or 0) - 0.01  # type: ignore[union-attr]
     assert answer.recommendation.action in ("change", "no_action", "none")
-
-
-def test_a_gain_of_capacity_is_of_each_step_time_model_against_itself() -> None:
-    today = Candidate(
-        {},
-        capacity_requests_per_second=15.0,
-        capacity_low_requests_per_second=10.0,
-        capacity_high_requests_per_second=20.0,
-        capacities_requests_per_second=(10.0, 20.0),
-    )
-    then = replace(
-        today,
-        capacity_requests_per_second=18.0,
-        capacity_low_requests_per_second=15.0,
-        capacity_high_requests_per_second=21.0,
-        capacities_requests_per_second=(15.0, 21.0),
-    )
-    assert gain_bounds(today, then) == pytest.approx((0.05, 0.5))
-    assert capacity_gain(today, then) == "capacity 15.0 → 18.0 req/s per replica (+5 to +50 %)"
-    swapped = replace(then, capacities_requests_per_second=(21.0, 15.0))
-    assert gain_bounds(today, swapped) == pytest.approx((-0.25, 1.1))
-    wide = replace(
-        then, capacity_low_requests_per_second=12.0, capacity_high_requests_per_second=35.0
-    )
-    assert capacity_gain(today, wide) == ("capacity 15.0 → 12.0 to 35.0 req/s per replica")

@@ -8,16 +8,13 @@ import pytest
 from advice_cases import answer_of, prepared_of, requests_of
 
 from driftwatch.model import Serving, Slo
-from driftwatch.recommend import horizon
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.candidates import Case
 from driftwatch.recommend.horizon import gain_interval, steady
 from driftwatch.recommend.price import wrong_if
-from driftwatch.recommend.sweep import Gain, gain_of
-from driftwatch.recommend.traffic.observed import Observed
+from driftwatch.recommend.sweep import Gain
 from driftwatch.recommend.verdict import broken_by, no_action, no_knob
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.requests import Requests
 
 BLOCKS = 27_000
 CAP = SchedulerConfiguration(16, 2048, BLOCKS)
@@ -33,18 +30,6 @@ def _row(share: float, tpot: float) -> Candidate:
         ttft_in_target_ratio=share,
         tpot_in_target_ratio=tpot,
     )
-
-
-def test_clients_are_as_patient_at_another_demand() -> None:
-    requests = requests_of(7.4, 200, 250)
-    patient = replace(requests, cancel_seconds=requests.arrival_seconds + 15.0)
-    found = [
-        gain_of(prepared_of(one, CAP, LOOSE).ground, {"max_num_seqs": 64.0})
-        for one in (requests, patient)
-    ]
-    assert found[0] is not None and found[1] is not None
-    # nobody waits for 15 s at nine tenths of a demand that is met
-    assert found[1].at[0.9] == pytest.approx(found[0].at[0.9], abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -149,33 +134,6 @@ def test_the_interval_of_a_forecast_is_wider_where_fewer_requests_tell_it() -> N
         assert found is not None and found.low <= found.mean <= found.high
         wide.append(found.high - found.low)
     assert wide[1] > 1.5 * wide[0]
-
-
-def test_every_draw_of_an_interval_goes_on_in_its_own_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One order for all would hide what the order does; one for every seed is no draw."""
-    seen: list[int] = []
-
-    def watched(window: Observed, seed: int) -> tuple[Requests, float]:
-        seen.append(seed)
-        return steady(window, seed)
-
-    monkeypatch.setattr(horizon, "steady", watched)
-    prepared = prepared_of(requests_of(1.0, 300, 60), CAP, LOOSE)
-    orders = []
-    for seed in (0, 40):
-        gain_interval(prepared.ground, prepared.observed, {"max_num_seqs": 64.0}, seed)
-        orders.append(set(seen))
-        assert len(orders[-1]) == len(seen) > 1
-        seen.clear()
-    assert not orders[0] & orders[1]
-
-
-def test_a_window_in_which_nobody_came_has_no_interval() -> None:
-    prepared = prepared_of(requests_of(4.0, 300, 600), CAP, LOOSE)
-    nobody = replace(prepared.observed, carried_requests=len(prepared.observed.requests))
-    assert gain_interval(prepared.ground, nobody, {"max_num_seqs": 64.0}, 0) is None
 
 
 def test_twins_are_judged_by_the_traffic_of_all_of_them() -> None:

@@ -46,9 +46,9 @@ def drawn(
 
 
 @pytest.mark.parametrize(
-    "change", [{"rate": 2.0}, {"rate": 0.33}, {"prompt": 2.0}, {"generation": 4.0}]
+    ("change", "minutes_ago"),
+    [({"rate": 2.0}, 3), ({"rate": 0.33}, 7), ({"rate": 0.33}, 25), ({"prompt": 2.0}, 7)],
 )
-@pytest.mark.parametrize("minutes_ago", [3, 7, 25])
 def test_traffic_counts_from_the_minute_on_in_which_it_changed(
     change: dict[str, float], minutes_ago: int
 ) -> None:

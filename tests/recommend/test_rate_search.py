@@ -23,7 +23,7 @@ def bounds(rate: float, asked: list[int], number: int) -> Iterator[tuple[float, 
     yield rate, rate
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_who_is_nearly_best_is_found_without_the_rates(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rates = [float(rate) for rate in np.round(rng.uniform(1.0, 12.0, 6), 2)]
@@ -47,11 +47,6 @@ def test_a_rate_far_below_is_known_to_be_so_at_once() -> None:
     assert not rate.is_below(1.99)
     assert rate.settled() == 2.0
     assert not rate.is_below(2.0)
-
-
-def test_a_search_that_ends_without_a_rate_says_none() -> None:
-    assert Narrowing(steps=iter([(0.0, 4.0), (0.0, 2.0)])).settled() == 0.0
-    assert Narrowing(steps=iter([(4.0, float("inf"))])).settled() == 4.0
 
 
 def test_the_bounds_close_on_one_rate_whatever_the_start() -> None:

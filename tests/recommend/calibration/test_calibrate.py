@@ -10,23 +10,17 @@ import pytest
 from recorded_runs import AT
 
 from driftwatch.errors import DocumentError, NoVerdict
-from driftwatch.recommend.calibration import playback
 from driftwatch.recommend.calibration.calibrate import (
     calibrate,
-    more_passes,
-    more_waited,
     with_bursts,
 )
-from driftwatch.recommend.calibration.descent import Descent
 from driftwatch.recommend.calibration.fits import (
     CALIBRATION,
     EVEN,
-    RESIDUALS,
     Arrivals,
     Calibration,
     redrawn,
 )
-from driftwatch.recommend.calibration.playback import Playback, first_noise
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -183,21 +177,6 @@ def test_a_saturated_window_is_fitted_without_ttft_unless_a_log_gives_the_arriva
     assert abs(made.best.residuals["ttft_seconds"]) < 0.05
 
 
-def test_the_end_of_a_long_log_begins_with_the_backlog_that_waited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    small = replace(CONFIGURATION, max_num_seqs=4)
-    logged = replace(seen(traffic(1500), small, LAW), source="request log", requests=traffic(1500))
-    monkeypatch.setattr(playback, "_MOST_REQUESTS", 600)
-    cut = playback.Playback(logged, small)
-    assert len(cut.requests) < 1500
-    ttft = RESIDUALS.index("ttft_seconds")
-    ratio = cut.play(LAW, np.zeros(len(cut.starts))).values[:, ttft] / cut.measured[:, ttft]
-    assert np.isfinite(ratio).sum() >= 5
-    assert np.nanmin(ratio) > 0.9
-    assert np.nanmax(ratio) < 1.1
-
-
 def test_another_block_count_than_the_servers_is_refused() -> None:
     tight = replace(CONFIGURATION, num_gpu_blocks=1200)
     observed = replace(seen(traffic(1500), tight, LAW), source="request log")
@@ -240,31 +219,6 @@ def test_a_batch_that_never_changed_on_unknown_hardware_says_nothing_of_a_larger
     assert datasheet.identifiable, datasheet.why_not
 
 
-def test_a_fit_that_begins_at_another_ends_where_it_would_with_fewer_replays() -> None:
-    """Variant by variant: a c1 behind a hinge is another number than one without."""
-    wide = replace(CONFIGURATION, max_num_batched_tokens=4096)
-    prior = prior_of(SERVER, window(), wide)
-    alone = calibrate(window(), wide, prior, at=AT)
-    after = calibrate(window(), wide, prior, at=AT, before=found())
-    assert after.simulations < alone.simulations
-    by_itself = {fit.variant: fit for fit in alone.fits}
-    for fit in after.fits:
-        other = by_itself[fit.variant]
-        for name, coefficient in (("c0", "c0_seconds"), ("c1", "c1_seconds_per_prefill_token")):
-            apart = abs(
-                np.log(getattr(fit.step_time, coefficient) / getattr(other.step_time, coefficient))
-            )
-            assert apart < other.log_sd[name]  # as far as the data say
-        busy = (96, 48, 60_000)
-        assert fit.step_time.seconds(*busy) == pytest.approx(
-            other.step_time.seconds(*busy), rel=0.03
-        )
-        slower, faster = (
-            step_time.seconds(*busy) for step_time in (other.slower, other.faster) if step_time
-        )
-        assert faster < fit.step_time.seconds(*busy) < slower
-
-
 def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
     rng = np.random.default_rng(3)
     burst = redrawn(traffic(1500), rng, Arrivals(gap_cv=6.0))
@@ -276,69 +230,3 @@ def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
     said = mean_itl(with_bursts(observed, made.arrivals).requests, other, made.best.step_time)
     assert said == pytest.approx(mean_itl(burst, other, LAW), rel=0.12)
     assert with_bursts(window(), found().arrivals) is window()
-
-
-def test_a_backlog_that_errors_of_the_rate_explain_is_not_taken_for_bursts() -> None:
-    small = replace(CONFIGURATION, max_num_seqs=6)
-    observed = seen(traffic(1500), small, LAW)
-    assert observed.saturated
-    # a tenth more work than the rebuilt requests hold: the queue adds it up to twice as many
-    more = observed.chunks.with_columns(pl.col("waiting_requests") * 2.0)
-    observed = replace(observed, chunks=more)
-    made = calibrate(observed, small, prior_of(SERVER, observed, small), at=AT)
-    assert made.arrivals == EVEN
-    # nor in a window that is quiet at first: those minutes alone are asked
-    first = pl.col("end_seconds") <= SECONDS / 2
-    rate = pl.when(first).then(10.0).otherwise(2.5).alias("first_tokens_per_second")
-    waits = pl.when(first).then(0.0).otherwise(100.0).alias("waiting_requests")
-    late = replace(observed, saturated=False, chunks=more.with_columns(rate, waits))
-    playback = Playback(late, small)
-    idle = playback.play(LAW, np.zeros(len(more)))
-    assert not more_waited(playback, replace(idle, waiting=np.zeros(len(more))))
-    gone = replace(late, chunks=late.chunks.with_columns(waits.clip(upper_bound=50.0) / 5 + 3))
-    some = Playback(gone, small)
-    assert more_waited(some, replace(idle, waiting=np.zeros(len(more))))
-
-
-def test_only_more_passes_than_observed_are_a_sign_of_bursts() -> None:
-    """A simulation that is off in other ways is no reason to look for them."""
-    playback = Playback(window(), CONFIGURATION)
-    descent = Descent(playback, LAW, np.ones(4), first_noise(playback), 0.05)
-    played = playback.play(LAW, np.zeros(len(playback.starts)))
-    assert not more_passes(descent, played)
-    column = RESIDUALS.index("steps_per_generation_token")
-    for times, said in ((1.4, True), (0.7, False)):
-        values = played.values.copy()
-        values[:, column] *= times
-        assert more_passes(descent, replace(played, values=values)) is said
-
-
-def sent_and_paused(seed: int) -> Requests:
-    """Clients that send 3.5 requests a second in one stretch of each minute, or none."""
-    rng = np.random.default_rng(seed)
-    counts = np.array([40, 150, 60, 200, 20, 170, 210, 190, 200, 180])
-    parts = counts / counts.max()
-    at = [
-        60 * (k + rng.random() * (1 - part) + part * rng.random(count))
-        for k, (count, part) in enumerate(zip(counts, parts, strict=True))
-    ]
-    drawn = traffic(int(counts.sum()), seed)
-    return make_requests(
-        np.sort(np.concatenate(at)), 3 * drawn.prompt_tokens, drawn.generation_tokens // 4 + 1
-    )
-
-
-def test_clients_that_send_and_pause_in_a_saturated_window_do_not_lengthen_c0() -> None:
-    """Steps are full or there are none: even arrivals have shorter ones, and c0 makes up for it."""
-    step_time = StepTime(0.025, 8e-5, 1e-5, 2e-7, 0, 2e-9, capture_sizes(64, 512))
-    tight = replace(CONFIGURATION, max_num_batched_tokens=512, max_model_len=32768)
-    known = Server(model="llama-3.1-8b", gpu="L40S", tensor_parallel=1)
-    off = []
-    for seed in (5, 6, 7):
-        observed = seen(sent_and_paused(seed), tight, step_time)
-        assert observed.saturated
-        made = calibrate(observed, tight, prior_of(known, observed, tight), at=AT)
-        assert made.arrivals.on_rate_ratio is not None
-        off.append(made.best.step_time.c0_seconds / step_time.c0_seconds)
-    assert np.median(off) == pytest.approx(1.0, abs=0.25)  # 1.9 if arrivals are taken as even
-    assert CALIBRATION.value(CALIBRATION.document(made)) == made

@@ -12,7 +12,7 @@ import pytest
 
 from driftwatch.recommend.calibration.fits import Arrivals, redrawn
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
-from driftwatch.recommend.traffic.waits import UNLIKE, RowWaits, Waits, as_waited
+from driftwatch.recommend.traffic.waits import RowWaits, Waits, as_waited
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests, make_requests
@@ -108,33 +108,6 @@ def test_requests_that_came_evenly_are_left_where_they_are() -> None:
     assert as_waited(observed, TODAY, LAW, in_bursts=drawn).requests is not drawn
 
 
-def test_a_deep_queue_leaves_arrivals_smooth_under_a_law_that_is_off() -> None:
-    true = sent(1, rate=14.0)  # half of it can be served
-    observed = seen_of(true)
-    slow = replace(LAW, c0_seconds=1.1 * LAW.c0_seconds)
-    moved = as_waited(observed, TODAY, slow).requests
-    edges = np.arange(0.0, 60.0 * MINUTES + 1, 10.0)
-    counts = [np.histogram(one.arrival_seconds, edges)[0] for one in (true, moved)]
-    assert counts[1].var() / counts[1].mean() < 4 * counts[0].var() / counts[0].mean()
-
-
-def test_what_chance_and_a_wandering_engine_explain_moves_nothing() -> None:
-    true = sent(1, rate=6.8)  # nearly all that can be served
-    observed = seen_of(true)
-    evenly = [seen_of(true, seed=seed).requests for seed in (11, 12, 13)]
-    # another draw waits so unlike the true one that it would be moved
-    assert as_waited(observed, TODAY, LAW).requests is not observed.requests
-    kept = as_waited(observed, TODAY, LAW, evenly=evenly, wander_log_sd=0.05)
-    assert kept.requests is observed.requests
-    # clumps are not explained so
-    clumps = seen_of(sent(24))
-    evenly = [seen_of(sent(24), seed=seed).requests for seed in (11, 12, 13)]
-    found = as_waited(
-        clumps, TODAY, LAW, in_bursts=clumped(clumps), evenly=evenly, wander_log_sd=0.05
-    )
-    assert found.requests is not clumps.requests
-
-
 @pytest.mark.parametrize("cut", ["waits", "log"])
 def test_without_buckets_or_with_a_log_the_calibrations_arrivals_stand(cut: str) -> None:
     observed = seen_of(sent(24))
@@ -144,38 +117,3 @@ def test_without_buckets_or_with_a_log_the_calibrations_arrivals_stand(cut: str)
     )
     assert as_waited(known, TODAY, LAW).requests is observed.requests
     assert as_waited(known, TODAY, LAW, in_bursts=drawn).requests is drawn
-
-
-def test_the_end_of_a_long_window_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driftwatch.recommend.traffic.waits._MOST_REQUESTS", 600)
-    true = sent(24)
-    observed = seen_of(true)
-    drawn = clumped(observed)
-    moved = as_waited(observed, TODAY, LAW, in_bursts=drawn).requests
-    first = len(true) - 600
-    assert np.isin(drawn.arrival_seconds[:first], moved.arrival_seconds).all()
-    late = true.arrival_seconds > 450.0
-    was = np.quantile(ttft(true)[late], 0.95)
-    said = np.quantile(ttft(moved)[moved.arrival_seconds > 450.0], 0.95)
-    even = np.quantile(ttft(observed.requests)[observed.requests.arrival_seconds > 450.0], 0.95)
-    assert abs(np.log(said / was)) < abs(np.log(even / was)) / 2
-
-
-def test_waits_are_moved_no_further_than_their_buckets_ask() -> None:
-    row = RowWaits(np.repeat([0.1, 1.0], 5), np.repeat([0.25, 2.5], 5), np.repeat([0.2, 2.0], 5))
-    waits = np.concatenate([np.linspace(0.15, 0.25, 5), np.linspace(1.9, 2.1, 5)])
-    assert row.moved(waits) == pytest.approx(waits)  # in their buckets, the mean as well
-    assert row.off(waits).sum() == 0.0
-    assert row.off(np.full(10, 0.5))[:5] == pytest.approx(np.log(2.0))
-    assert row.off(np.full(10, 0.5))[5:] == pytest.approx(np.log(2.0))
-    assert len(row.of(3).drawn_seconds) == 3
-
-
-def test_waits_that_no_replay_gives_are_said_to_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    clumps = seen_of(sent(24))
-    evenly = [seen_of(sent(24), seed=seed).requests for seed in (11, 12, 13)]
-    assert UNLIKE not in as_waited(seen_of(sent(1)), TODAY, LAW, evenly=evenly).notes
-    # as where no move reaches them
-    monkeypatch.setattr("driftwatch.recommend.traffic.waits._ROUNDS", 0)
-    left = as_waited(clumps, TODAY, LAW, evenly=evenly)
-    assert left.notes == (*clumps.notes, UNLIKE)
