@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from verify_cases import DATA, between, minutes_of, opened, restart_of
 
 from driftwatch.model import Slo
 from driftwatch.verify.compare import compare
-from driftwatch.verify.matching import comparable, matched, settled_at, with_traffic
+from driftwatch.verify.matching import matched, settled_at, with_traffic
 from driftwatch.verify.verdict import look, minutes_of_change, verified
 
 
@@ -44,15 +44,6 @@ def test_arrivals_are_what_was_sent_not_what_was_served() -> None:
     drained = minutes[peak + 1]
     served = drained["ttft_seconds_count"][0] / drained["duration_seconds"][0]
     assert drained["requests_per_second"][0] < 0.9 * served
-
-
-def test_finished_requests_of_no_tokens_have_no_length_to_match_on() -> None:
-    minutes = minutes_of("run_cap")
-    whole = comparable(with_traffic(minutes))
-    none = with_traffic(minutes.with_columns(generation_tokens_sum=pl.lit(0.0)))
-    assert whole.height > 10
-    assert none["generation_tokens_mean"].null_count() == none.height
-    assert comparable(none).is_empty()
 
 
 def test_effects_of_the_raised_cap_hold_the_truth_of_the_heavy_phase() -> None:
@@ -175,39 +166,6 @@ def _end(minutes: pl.DataFrame) -> datetime:
     end = minutes["end"][-1]
     assert isinstance(end, datetime)
     return end
-
-
-def _told(waiting: list[float], load: list[float], first: int = 0) -> pl.DataFrame:
-    """Minutes of a server that serves at most 1 request a second."""
-    start = datetime(2026, 11, 17, tzinfo=UTC)
-    n = len(load)
-    minutes = pl.DataFrame(
-        {
-            "end": [start + timedelta(minutes=first + k + 1) for k in range(n)],
-            "restarted": [False] * n,
-            "waiting_requests": waiting,
-            "ttft_seconds_count": [60.0 * one for one in load],
-            "duration_seconds": [60.0] * n,
-            **{
-                f"{name}_{part}": [60.0 * (100.0 if part == "sum" else 1.0)] * n
-                for name in ("prompt_tokens", "generation_tokens")
-                for part in ("sum", "count")
-            },
-        }
-    )
-    return with_traffic(minutes)
-
-
-def test_what_waits_since_a_higher_load_is_told_from_what_waits_now() -> None:
-    # an hour of 2 requests/s, then an hour of 0.5 in which its queue drains, then quiet
-    load = [2.0] * 60 + [0.5] * 90
-    waiting = [20.0] * 60 + [20.0] * 60 + [0.0] * 30
-    minutes = _told(waiting, load)
-    assert not minutes["carried"][:60].any()
-    assert minutes["carried"][75:119].all()
-    assert not minutes["carried"][121:].any()
-    # the same load with a queue of its own is no left-over
-    assert not _told([20.0] * 60, [0.5] * 60)["carried"].any()
 
 
 def test_overloaded_before_and_after_only_full_minutes_are_compared() -> None:
