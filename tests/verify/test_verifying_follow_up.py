@@ -99,6 +99,7 @@ def test_the_verdict_follows_the_page(tmp_path: Path, monkeypatch: pytest.Monkey
     assert kept.page["verification"]["verdict"] == "PASS"
 
 
+@pytest.mark.slow
 def test_a_comparison_that_fails_is_said_and_every_tick_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from driftwatch.collect.recordings import open_recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
@@ -28,6 +30,7 @@ UPGRADE = {
 }
 
 
+@pytest.mark.slow
 def test_a_release_that_only_labels_tell_opens_a_verification(tmp_path: Path) -> None:
     scenario = Scenario.model_validate(UPGRADE)
     generate_compact(scenario, 3, tmp_path)
