@@ -126,31 +126,6 @@ def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
     assert {part["reason"] for part in proposal["left_out"]} >= {"slower at equal load"}
 
 
-def test_a_proposal_that_pin_refuses_is_kept_with_what_it_lacks(
-    run: Run, shared_data: Path, tmp_path: Path
-) -> None:
-    """The weekly report asks nobody to accept it."""
-    recording = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
-    began, _ = recording.span()
-    span = (began, began + timedelta(minutes=15))
-    path = _watched(_Fast(recording), span, tmp_path / "short.db")
-    (proposal,) = _json(run, "propose", "--db", str(path), code=4)["proposals"]
-    with Store.open(path) as store:
-        (kept,) = json.loads(store.proposals() or b"[]")
-    assert kept["id"] == proposal["id"]
-    assert " of 20 minutes" in kept["lacking"] and kept["lacking"] == proposal["arming"]
-
-
-def test_the_window_of_the_documents_is_pinned(run: Run, shared_data: Path) -> None:
-    """It ends before the loss: what is told soon after spoils a proposal, not a person's word."""
-    recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"), "--pins", "pins.json")
-    span = ("--from", "2026-11-21T08:47Z", "--to", "2026-11-21T09:09Z")
-    page = (Path(__file__).resolve().parents[2] / "docs" / "sre/baselines.md").read_text()
-    assert " ".join(("baseline pin host:8000", *span)) in page
-    code, out, _ = run("pin", "host:8000", *span, *recording)
-    assert (code, ", armed" in out) == (0, True)
-
-
 def test_who_arms_is_listed_with_what_is_missing(run: Run, db: str) -> None:
     found = _json(run, "list", "--db", db)
     assert found["pins"] == []
@@ -160,18 +135,12 @@ def test_who_arms_is_listed_with_what_is_missing(run: Run, db: str) -> None:
     assert "driftwatch baseline propose" in one["reason"]
 
 
-def test_too_short_a_window_is_refused_with_its_reasons(run: Run, db: str) -> None:
-    code, out, err = run("pin", "host:8000", *GOOD[:2], "--to", "2026-11-21T08:58:00Z", "--db", db)
-    assert code == 1
-    assert "too little for a load model: " in out
-    assert " of 20 minutes" in out
-    assert "--anyway --why" in err
-    assert _json(run, "list", "--db", db)["pins"] == []
-
-
 def test_a_refused_window_is_pinned_where_a_person_says_why(run: Run, db: str) -> None:
     short = ("pin", "host:8000", *GOOD[:2], "--to", "2026-11-21T08:58:00Z", "--db", db)
+    code, out, err = run(*short)
+    assert (code, " of 20 minutes" in out, "--anyway --why" in err) == (1, True, True)
     assert run(*short, "--anyway")[0] == 2
+    assert _json(run, "list", "--db", db)["pins"] == []
     code, out, _ = run(*short, "--anyway", "--why", "nothing else runs today")
     assert code == 0
     assert "no load model: " in out
@@ -190,16 +159,6 @@ def test_an_incident_in_the_window_refuses_it(run: Run, db: str, shared_data: Pa
     reasons = {part["reason"] for part in proposal["left_out"]}
     assert "incident SlowerAtEqualLoad" in reasons
     assert proposal["to"] <= "2026-11-21T09:10:00Z"
-
-
-def test_the_later_pin_of_a_target_holds_and_its_pool_counts_apart(run: Run, db: str) -> None:
-    for until in ("2026-11-21T09:07:00Z", "2026-11-21T09:08:00Z"):
-        assert run("pin", "host:8000", *GOOD[:2], "--to", until, "--db", db, "--anyway",
-                   "--why", "w")[0] == 0  # fmt: skip
-    (pin,) = _json(run, "list", "--db", db)["pins"]
-    assert pin["to"] == "2026-11-21T09:08:00Z"
-    with Store.open(db) as store:
-        assert len(store.baselines(retired=True)) == 2
 
 
 def test_names_that_nothing_answers_to(run: Run, db: str) -> None:
@@ -283,13 +242,7 @@ def test_pins_that_no_server_can_have_are_refused(run: Run, db: str) -> None:
     good = json.loads(Path("a.json").read_text())
     for part, name, value, said in (
         ("load_model", "work_ratio", 0, "work_ratio: at least 1"),
-        ("load_model", "coefficients", [1e300, 0, 0, 0], "at most 120 s"),
-        ("load_model", "requests_range", [5, 1], "below its beginning"),
-        ("reference", "reference_prompt_tokens_mean", 0, "above 0"),
-        ("reference", "reference_generation_tokens_mean", -5, "at least 0"),
         ("reference", "reference_prompt_tokens_buckets", [5, 4, 3], "3 counts for"),
-        ("reference", "reference_prompt_tokens_edges", [5, 4, 3], "rising ones up to +Inf"),
-        ("reference", "kind", "tuned_for", "pin is wanted"),
         ("reference", "since", "2026-11-21T08:47:00", "no zone"),
     ):
         pin = good["pins"][0]

@@ -19,13 +19,7 @@ pytestmark = pytest.mark.usefixtures("migrations_run")
 Run = Callable[..., tuple[int, str, str]]
 
 
-VERBS = [
-    ("incidents",),
-    ("ack", "a"),
-    ("mark", "a", "--useful"),
-    ("silence", "a=b", "--for", "1h"),
-    ("silence", "--list"),
-]
+VERBS = [("incidents",), ("ack", "a")]
 
 
 @pytest.mark.parametrize("verb", [*VERBS, ("db", "upgrade", "--dry-run")])
@@ -121,7 +115,7 @@ def test_debug_keeps_the_message_and_the_exit_code(
     assert "error: there is no database driftwatch.db" in err.splitlines()
 
 
-@pytest.mark.parametrize("text", ["soon", "", "2026-13-01", "0s", "999999999y"])
+@pytest.mark.parametrize("text", ["soon", "2026-13-01", "999999999y"])
 def test_a_time_that_is_none(run: Run, fill: Callable[..., Path], text: str) -> None:
     fill()
     code, out, err = run("incidents", "--since", text)
@@ -147,6 +141,7 @@ def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
     assert run("incidents", "--db", "empty.db")[0] == 2
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_traceback(fill: Callable[..., Path], tmp_path: Path) -> None:
     fill(*(incident("a", id=f"{n:012x}", key=str(n), alert="A" * 200) for n in range(900)))
     start = "from driftwatch.cli.main import main; main()"

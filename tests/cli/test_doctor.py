@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 import threading
 import time
@@ -101,27 +100,6 @@ def test_trouble_comes_first_with_the_line_that_mends_it(
     assert max(map(len, out.splitlines())) <= 80
     port = server.instance.rpartition(":")[2]
     golden("doctor/trouble.txt", re.sub(rf"(?<=:){port}\b", "PORT", out))
-
-
-def test_a_rule_that_nothing_feeds_is_switched_off_in_a_copy(
-    run: Run, shared_data: Path, tmp_path: Path
-) -> None:
-    with _serve(_page(shared_data)) as server:
-        config = COMPLETE.format(url=server.url)
-        Path("driftwatch.yaml").write_text(config)
-        code, out, _ = run("doctor")
-        assert code == 1
-        assert "a reason at GpuLost" in " ".join(out.split())
-        shutil.copytree(shipped("rules"), "my-rules")
-        file = tmp_path / "my-rules/gpu.yaml"
-        off = "- alert: GpuLost\n        enabled: false\n        reason: no GPU is read here"
-        file.write_text(file.read_text().replace("- alert: GpuLost", off))
-        Path("driftwatch.yaml").write_text(f"{config}rules: [my-rules]\n")
-        code, out, err = run("doctor", "--all")
-    assert code == 0, out + err
-    assert "GpuLost" in out
-    assert "no GPU is read here" in out
-    assert "READY: 8 of 23 rules can fire, 13 LEARNING, 2 OFF" in out
 
 
 def test_json_has_the_place_of_each_fix(run: Run, shared_data: Path) -> None:
@@ -259,23 +237,6 @@ def test_scrapes_that_stopped_are_missing(run: Run, shared_data: Path, tmp_path:
         said,
     )
     assert "NOT READY: 0 of" in said
-
-
-def test_dcgm_pages_are_looked_at(run: Run, shared_data: Path) -> None:
-    with (
-        _serve(_page(shared_data)) as server,
-        DcgmExporter(dcgm_page([FakeGpu(0, "GPU-0")])) as exporter,
-    ):
-        text = COMPLETE.format(url=server.url)
-        text = text.replace("pools:", f"  - dcgm: ['{exporter.url}']\npools:", 1)
-        Path("driftwatch.yaml").write_text(text)
-        _, out, _ = run("doctor", "--all")
-        assert "no DCGM or NVML reading" not in out
-        assert "dcgm 1" in out
-    code, out, _ = run("doctor")
-    assert code == 1
-    assert "WARNING dcgm 1" in out
-    assert "no GPU readings" in " ".join(out.split())
 
 
 def test_what_an_api_does_not_answer_is_a_finding(run: Run) -> None:

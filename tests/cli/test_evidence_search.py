@@ -13,23 +13,15 @@ from driftwatch.evidence import BY_NAME
 @pytest.mark.parametrize(
     ("words", "first"),
     [
-        ("assembly wait", "batch_assembly_wait_seconds"),
-        ("batch assembly wait", "batch_assembly_wait_seconds"),
         ("wait assembly", "batch_assembly_wait_seconds"),
         ("Assembly WAITS", "batch_assembly_wait_seconds"),
         ("tokens/s/GPU", "tokens_per_second_per_gpu"),
-        ("tokens per second per gpu", "tokens_per_second_per_gpu"),
-        ("requests per forward pass", "requests_per_forward_pass"),
         ("prompt length distribution", "prompt_tokens_js_distance"),
         ("GPU_UTIL", "gpu_utilization_ratio"),
-        ("prefix cache hit", "prefix_cache_hit_ratio"),
         ("queue spike", "waiting_requests"),
         ("503", "rejected_requests_per_second"),
-        ("rejected requests", "rejected_requests_per_second"),
-        ("preemption", "preemptions_per_second"),
         ("speculative acceptance", "spec_decode_acceptance_ratio"),
         ("vllm:num_requests_waiting", "waiting_requests"),
-        ("vllm:time_to_first_token_seconds", "ttft_seconds_mean"),
         ("effective_batch_size", "effective_batch_size"),
     ],
 )
@@ -59,9 +51,7 @@ def test_every_column_is_found_by_its_name(run: Run) -> None:
             "DCGM_FI_DEV_GPU_UTIL",
             "no column has 'DCGM_FI_DEV_GPU_UTIL'; nearest: gpu_utilization_ratio\n",
         ),
-        ("preemtion", "no column has 'preemtion'; nearest: preemptions_per_second\n"),
         ("xyzzy", "no column has 'xyzzy'\n"),
-        ("!?", "no column has '!?'\n"),
     ],
 )
 def test_nothing_found_names_the_nearest(run: Run, words: str, err: str) -> None:

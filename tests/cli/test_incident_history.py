@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -77,18 +76,6 @@ def test_the_list_and_the_history_of_one(
         assert (code, err) == (0, "")
         screens.append(f"$ driftwatch {' '.join(words)}\n{out}")
     golden("cli/incident-history.txt", re.sub(r"\([0-9a-f]{8}\)", "(5d41402a)", "\n".join(screens)))
-
-
-def test_the_history_as_json(night: tuple[Run, Path]) -> None:
-    run, _ = night
-    one = json.loads(run("incidents", "bb", "--json")[1])["incident"]
-    assert [(d["event"], d["number"], d["status"], d["attempts"]) for d in one["deliveries"]] == [
-        ("firing", 0, "sent", 1),
-        ("firing", 1, "pending", 1),
-    ]
-    assert len(one["silences"]) == 1
-    other = json.loads(run("incidents", "aa", "--json")[1])["incident"]
-    assert [(a["by"], a["via"]) for a in other["actions"]] == [("Ana", "slack")]
 
 
 def test_acks_say_whom_driftwatch_tells(night: tuple[Run, Path]) -> None:

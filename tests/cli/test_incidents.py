@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from incident_cases import START, incident
 
-from driftwatch.cli.incidents import HEADER, short_row, state_word, target_text
+from driftwatch.cli.incidents import HEADER, short_row
 from driftwatch.cli.output import lines, render
 
 Run = Callable[..., tuple[int, str, str]]
@@ -30,7 +30,7 @@ def test_piped_it_is_whole_rows_between_tabs_open_ones_only(
     assert (code, err) == (0, "")
     known = ["b" * 12, "silenced", "page", "2026-03-01T02:45:00Z"]
     assert [line.split("\t") for line in out.splitlines()] == [
-        [*known, f"{long}/1", "BatchLimitBinding", "", "", "c0ffee", "", "", ""],
+        [*known, f"{long}/1", "BatchLimitBinding", "", "", "c0ffee", "", ""],
         [
             "a" * 12,
             "inhibited",
@@ -41,7 +41,6 @@ def test_piped_it_is_whole_rows_between_tabs_open_ones_only(
             "",
             "",
             "EngineStuck",
-            "",
             "",
         ],
     ]
@@ -142,24 +141,3 @@ def test_an_odd_output_encoding_loses_no_row(
     with (tmp_path / "out").open("w", encoding="ascii") as out:
         monkeypatch.setattr(sys, "stdout", out)
         assert lines(("A",), [["ü×"]], [["ü×", "b"]]) == ["\\xfcx\tb"]
-
-
-@pytest.mark.parametrize(
-    ("target", "text"),
-    [
-        ({"instance": "h:1", "engine": "0", "pool": "p"}, "h:1"),
-        ({"instance": "h:1", "engine": "1"}, "h:1/1"),
-        ({"pool": "p"}, "p"),
-        ({"b": "2", "a": "1"}, "a=1,b=2"),
-        ({}, "all"),
-    ],
-)
-def test_target_in_a_word(target: dict[str, str], text: str) -> None:
-    assert target_text(target) == text
-
-
-def test_a_state_word_says_what_matters_most() -> None:
-    both = incident("a", silenced_by="s", acknowledged_at=START, acknowledged_by="Ana")
-    assert state_word(both) == "acked"
-    assert state_word(incident("a", silenced_by="s")) == "silenced"
-    assert state_word(incident("a", "resolved", silenced_by="s")) == "resolved"

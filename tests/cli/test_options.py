@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 import pytest
 
 from driftwatch.cli.options import Progress, parse_time, plan_from
@@ -95,33 +93,6 @@ def test_progress_begins_a_new_estimate_with_each_step(
         "98 %, 0 s left",
         "50 %, 9 s left",
     ]
-
-
-def test_progress_in_a_pipe_speaks_also_while_a_step_takes_long(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    progress = Progress("reading", every=0.2)
-    progress(0.02, 1.0)
-    printed: list[str] = []
-    until = time.monotonic() + 10
-    while len(printed) < 2 and time.monotonic() < until:
-        time.sleep(0.1)
-        printed += capsys.readouterr().err.splitlines()
-    progress.close()
-    assert printed[:2] == ["reading: 2 %"] * 2
-
-
-def test_progress_ends_with_a_command_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    @click.command()
-    def failing() -> None:
-        Progress("reading", every=0.05)
-        raise UsageError("no such recording")
-
-    with pytest.raises(UsageError):
-        failing.main([], standalone_mode=False)
-    capsys.readouterr()
-    time.sleep(0.3)
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "nan", "1e300", "2026-13-01"])

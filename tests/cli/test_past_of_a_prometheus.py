@@ -15,10 +15,8 @@ from typed_words import call
 
 from driftwatch.cli.run import proposing
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.prometheus.query import matchers
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.collect.recordings import open_recording
-from driftwatch.collect.recordings.history import RetryingSource, record_history
+from driftwatch.collect.recordings.history import RetryingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.settings import load_settings
@@ -58,31 +56,6 @@ def span(first: int, last: int) -> tuple[str, ...]:
 def api() -> Iterator[PrometheusApi]:
     with PrometheusApi(held(3)) as served:
         yield served
-
-
-def test_a_past_is_the_same_part_by_part_and_at_once(api: PrometheusApi, tmp_path: Path) -> None:
-    def source() -> PrometheusSource:
-        return PrometheusSource(PrometheusAsker(api.address), selector={}, step_seconds=60)
-
-    until = T0 + timedelta(minutes=240)
-    record_history([source()], (T0, until), tmp_path)
-    recording = open_recording(tmp_path)
-    parts = recording.collect(*recording.span())
-    at_once = source().collect(T0, until)
-    assert parts.scrapes.drop("several_api_servers").equals(
-        at_once.scrapes.drop("several_api_servers")
-    )
-    assert parts.targets == at_once.targets
-
-
-def test_several_matches_of_one_label_are_either(api: PrometheusApi) -> None:
-    assert matchers({"job": ("a b", "c.d")}) == 'job=~"a b|c\\\\.d"'
-    source = PrometheusSource(
-        PrometheusAsker(api.address), selector={"job": ("vllm-0", "vllm-2")}, step_seconds=60
-    )
-    found = source.collect(T0, T0 + timedelta(minutes=5))
-    assert sorted(key.instance for key in found.targets) == ["s-0:1", "s-2:1"]
-    source.close()
 
 
 def test_replay_takes_several_matches(api: PrometheusApi) -> None:
@@ -158,12 +131,6 @@ def test_what_cannot_be_asked_together(verb: str) -> None:
     ):
         result = call(verb, "a:1", *words)
         assert (result.exit_code, said in result.output) == (2, True), result.output
-
-
-def test_nothing_there_is_no_verdict(api: PrometheusApi) -> None:
-    result = call("explain", "--prometheus", api.address, *span(-90, -60))
-    assert result.exit_code == 4
-    assert "no scrape of a vLLM server between 2025-12-31 22:30:00 and " in result.output
 
 
 @pytest.fixture(scope="module")

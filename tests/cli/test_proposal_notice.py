@@ -13,7 +13,7 @@ from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.notify.minute_line import earliest_of, speed_line
+from driftwatch.notify.minute_line import speed_line
 from driftwatch.pipeline.replay import replay
 
 AT = datetime(2026, 11, 21, 9, 52, tzinfo=UTC)
@@ -59,35 +59,6 @@ def test_explain_of_a_recording_says_which_proposal_it_took(
     line = "driftwatch uses the one it proposes, host:8000 2026-11-21 08:47 to "
     assert told("2026-11-21T09:17Z").count(line) == 1
     assert line not in told("2026-11-21T08:55Z")  # it is still arming
-
-
-def test_a_service_takes_none(shared_data: Path) -> None:
-    source = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
-    proposals = TakenProposals()
-    for outcome in replay([source], source.span(), plan_from(None)):
-        proposals.note(outcome.rows)
-        assert outcome.rows["slower_at_equal_load"].null_count() == len(outcome.rows)
-    assert list(proposals.lines()) == []
-
-
-def test_the_earliest_time_is_a_lower_bound() -> None:
-    assert earliest_of({"speed_missing_minutes": 12.0}, AT) == AT + timedelta(minutes=12)
-    assert earliest_of({"speed_missing_minutes": 0.0}, AT) is None  # only another load helps
-
-
-def test_the_line_of_a_minute() -> None:
-    why = "not judged yet: 15 of 20 minutes of data"
-    row = {"end": AT, "speed_unknown_reason": why, "speed_missing_minutes": 5.0}
-    later = f"{AT + timedelta(minutes=5):%H:%M}"  # as explain has it
-    assert speed_line(row) == f"{why}, earliest {later} UTC"
-    assert speed_line({"end": AT, "speed_unknown_reason": "idle"}) == "idle"
-    known = {"end": AT, "speed_at_equal_load_ratio": 0.781, "speed_reference": "own baseline"}
-    slow = speed_line({**known, "slower_at_equal_load": True})
-    assert slow == "22 % slower at equal load (own baseline)"
-    least = {**known, "speed_smallest_detectable_loss_ratio": 0.12}
-    assert speed_line(least) == (
-        "0.78 of what is expected at this load (own baseline); a loss below 12 % would not show"
-    )
 
 
 def test_the_database_is_explained_with_its_own_pins_only(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typed_words import call
 
 import driftwatch
-from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
@@ -32,29 +32,12 @@ TARGET = "host:8000"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The command as a person types it: exit code, standard output, standard error."""
-    import contextlib
-    import io
-    import os
-
     here = tmp_path_factory.mktemp("typed")
 
     def typed(*arguments: str) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        before, argv = Path.cwd(), sys.argv
-        os.chdir(here)
-        sys.argv = ["driftwatch", *arguments]
-        try:
-            with (
-                contextlib.redirect_stdout(out),
-                contextlib.redirect_stderr(err),
-                pytest.raises(SystemExit) as left,
-            ):
-                main()
-        finally:
-            os.chdir(before)
-            sys.argv = argv
-        assert isinstance(left.value.code, int)
-        return left.value.code, out.getvalue(), err.getvalue()
+        with contextlib.chdir(here):
+            result = call(*arguments)
+        return result.exit_code, result.stdout, result.stderr
 
     return typed
 
@@ -175,14 +158,9 @@ def test_a_request_log_alone_says_what_is_missing(run: Run, shared_data: Path) -
     ("arguments", "said"),
     [
         (("--slo", "ttft=1"), "ttft: 1 is not a duration"),
-        (("--slo", "ttft=0s"), "ttft is above 0"),
-        (("--slo", "share=0.9"), "neither ttft nor tpot"),
-        (("--slo", "ttft=1s,ttft=2s"), "ttft is given twice"),
         (("--slo", "ttft=1s,share=1"), "share is above 0 and below 1"),
-        (("--slo", "p99=1s"), "is no target"),
         (("--window", "10s"), "--window 10s holds no whole minute"),
         (("--pins", "p.json"), "--pins needs --recording"),
-        (("--objective", "money"), "is not one of"),
     ],
 )
 def test_what_cannot_be_asked(run: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -203,16 +181,6 @@ def test_every_wrong_what_if_is_named_at_once(run: Run) -> None:
         "not 'x'",
     ):
         assert said in err
-
-
-def test_targets_are_read_as_people_write_them() -> None:
-    from driftwatch.cli.recommend.options import SloText
-    from driftwatch.model import Slo
-
-    read = SloText().convert("ttft=1s, tpot=50ms,share=0.99", None, None)
-    assert read == Slo(1.0, 0.05, 0.99)
-    assert SloText().convert("tpot=0.25s", None, None) == Slo(None, 0.25, 0.95)
-    assert SloText().convert("ttft=1m30s", None, None) == Slo(90.0, None, 0.95)
 
 
 def test_of_a_pool_the_server_with_the_longest_queue_is_asked(shared_data: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import re
 from collections.abc import Callable, Sequence
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -59,17 +56,6 @@ def test_a_recorded_failure_is_a_fact(run: Run, page: str) -> None:
     assert "warning: 1 of 32 scrapes failed: no answer: refused\n" in err
 
 
-def test_the_rarer_reasons_are_counted(run: Run, page: str) -> None:
-    reasons = [("exc", word) for word in "abcdefgh"]
-    write([(200, page)] * 3 + reasons + [("exc", "a")])
-    code, _, err = run("replay", "r.jsonl")
-    lines = [line for line in err.splitlines() if line.startswith("warning: ")]
-    assert code == 0
-    assert len(lines) == 6
-    assert lines[0] == "warning: 2 of 12 scrapes failed, e.g. no answer: a"
-    assert lines[-1] == "warning: 3 of 12 scrapes failed for other reasons"
-
-
 def test_history_that_is_never_read_names_the_address_without_its_secret(run: Run) -> None:
     code, out, err = run(
         "replay",
@@ -107,19 +93,6 @@ def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -
     assert (
         said.count("tuned_for in the configuration))") == 1
     )  # beside another reason it ends in );
-
-
-def test_a_rule_that_armed_too_late_says_why_it_could_not_fire(
-    run: Run, shared_data: Path, tmp_path: Path
-) -> None:
-    """The first 19 minutes of run_slow: no page, as nothing could compare its speed."""
-    recorded = shared_data / "vllm-0.32" / "run_slow" / "scrapes.jsonl.gz"
-    with gzip.open(recorded, "rt") as lines:
-        (tmp_path / "short.jsonl").write_text("".join(islice(lines, 19 * 12)))
-    _, out, _ = run("replay", str(tmp_path / "short.jsonl"))
-    said = " ".join(out.split())
-    assert "no page between" in said
-    assert re.search(r"SlowerAtEqualLoad could not fire: not judged yet: \d+ of 20 minutes", said)
 
 
 def test_pages_of_history_offer_what_works_on_history(run: Run, shared_data: Path) -> None:

@@ -119,15 +119,6 @@ def test_json_of_both_says_the_same_of_the_rule(run: Run, recording: Path, store
     assert histories[0]["server_minutes"] == pytest.approx(histories[1]["server_minutes"], abs=1)
 
 
-def test_the_database_knows_the_incidents(run: Run, stored: Path) -> None:
-    history = json.loads(run("rules", "explain", "Waiting", "--json")[1])["history"]
-    with Store.open(stored) as store:
-        fired = [one for one in store.incidents() if one.firing_at is not None]
-    assert history["incidents"] == len([one for one in fired if one.rule == "Waiting"]) > 0
-    # of ten minutes with a mean above five the store says ten
-    assert 5 <= history["held_server_minutes"] <= 20
-
-
 def test_a_rule_that_is_not_there(run: Run, recording: Path) -> None:
     code, _, err = run("rules", "explain", "Waitin")
     assert (code, err) == (2, "error: there is no rule Waitin\nhelp: did you mean Waiting?\n")

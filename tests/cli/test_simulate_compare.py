@@ -95,26 +95,14 @@ def test_no_policy_that_keeps_up_is_no_verdict(run: Run) -> None:
     assert "none keeps up" in out
 
 
-def test_a_limit_of_ones_own(run: Run) -> None:
-    found = compare(run, *MIX, *LAW, "--rates", "5,20", "--slo-p99-seconds", "0.001")
-    assert found["limit_e2e_p99_seconds"] == 0.001
-    assert all(one["knee"]["holds_at"] is None for one in found["policies"].values())
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ((*MIX,), "the step time is unknown"),
         ((*MIX, *LAW, "--rates", "0"), "each number is from 1e-06 to 1e+06"),
-        ((*MIX, *LAW, "--rates", "x"), "is no list of numbers"),
         ((*MIX, *LAW, "--rates", "900000"), "at most 2,000,000 are simulated"),
-        (("--prompt-tokens", "9", "--generation-tokens", "9e6", *LAW), "at most 1,000,000"),
         ((*MIX, *LAW, "--plot", "x.pdf"), "the name ends in .svg"),
-        ((*MIX, "--step-time", "0.01,0,0,0", "--max-num-seqs", "0"), "max-num-seqs"),
         (("--requests", "x", *MIX, *LAW), "--requests and --prompt-tokens, --generation-tokens"),
-        ((*MIX, *LAW, "--plot", "/nosuch/p.svg"), "no folder /nosuch"),
-        (("--prompt-tokens", "0.5", *LAW), "--prompt-tokens"),
-        ((*MIX, *LAW, "--slo-p99-seconds", "nan"), "nan is no finite number"),
     ],
 )
 def test_what_cannot_be_answered_is_said(run: Run, words: tuple[str, ...], said: str) -> None:

@@ -39,7 +39,7 @@ def _other(page: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("verb", ["replay", "explain", "recommend"])
+@pytest.mark.parametrize("verb", ["replay", "explain"])
 def test_every_command_names_it(balanced: Path, verb: str) -> None:
     recording = (str(balanced),) if verb == "replay" else ("--recording", str(balanced))
     result = call(verb, *recording, "--max-num-seqs", "8", "--max-num-batched-tokens", "1024")

@@ -69,7 +69,6 @@ def test_the_schema(run: Run, url: str, postgres: PostgresServer) -> None:
     [
         f"postgresql://me:{SECRET}@host/db",
         f"postgresql://me@host/db?password={SECRET}",
-        f"postgresql://me:{SECRET}@host:port/db",
         f"mysql://me:{SECRET}@host/db",
     ],
 )

@@ -38,19 +38,6 @@ def test_watch_that_never_got_a_page(run: Run, closed: str) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_watch_calls_two_pages_of_one_host_by_their_paths(run: Run, closed: str) -> None:
-    one, other = closed.replace("/metrics", "/a"), closed.replace("/metrics", "/b")
-    code, out, _ = run("watch", one, other, "--interval", "1s", "--for", "1s")
-    assert code == 1
-    named = [line.split("  ")[1] for line in out.splitlines() if "NO DATA" in line]
-    assert named == [one.removeprefix("http://"), other.removeprefix("http://")]
-
-
-def test_watch_that_got_one(run: Run, server: ReplayedExposition) -> None:
-    code, _, _ = run("watch", server.url, "--interval", "1s", "--for", "1s")
-    assert code == 0
-
-
 def test_run_once_says_what_it_did(run: Run, server: ReplayedExposition, closed: str) -> None:
     Path("driftwatch.yaml").write_text(f"sources: [{{pages: ['{server.url}', '{closed}']}}]\n")
     code, out, err = run("run", "--once")
