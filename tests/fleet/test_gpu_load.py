@@ -74,14 +74,6 @@ def test_prefill_works_the_tensor_cores_and_decode_the_memory() -> None:
     assert tensor[2] == dram[2] == 0.0
 
 
-def test_a_wedged_engine_is_busy_at_idle_watts() -> None:
-    rows = scrapes([0.9, 0.0, 0.0], [900.0, 0.0, 0.0], [30.0, 0.0, 0.0])
-    load = gpu_load(H100, WORK, EPOCH, rows, wedged=np.array([False, True, True]))
-    assert told(load, "DEV_GPU_UTIL")[1:] == [96.0, 96.0]
-    assert told(load, "DEV_POWER_USAGE")[1:] == [H100.idle_watts] * 2
-    assert told(load, "PROF_DRAM_ACTIVE")[1:] == [0.0, 0.0]
-
-
 def test_energy_is_power_over_time_also_in_parts() -> None:
     rows = scrapes([0.2, 0.9, 0.5, 0.0], [100.0, 4000.0, 10.0, 0.0], [2.0, 40.0, 9.0, 0.0])
     whole = gpu_load(H100, WORK, EPOCH, rows)

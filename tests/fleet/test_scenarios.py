@@ -126,7 +126,6 @@ def test_targets_come_and_go() -> None:
     assert not there["ok"][0] and there["ok"].sum() > 30
 
 
-@pytest.mark.slow
 def test_every_scenario_is_healthy_before_its_effect() -> None:
     """Nobody waits, nothing is preempted, latencies are within the SLO: each pool once."""
     seen = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from pydantic import ValidationError
 from driftwatch.fleet.hidden_engine import capacity
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
-from driftwatch.fleet.traffic_source import ServeGenSource
 
 SLOW = {"times_roofline": 4.0, "wander_sd_ratio": 0.0, "stalls_per_day": 0.0}
 
@@ -84,15 +82,3 @@ def test_a_share_of_what_the_servers_can_do_is_what_they_are_busy_with(share: fl
 def test_the_rate_is_given_once(traffic: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="one of them"):
         scenario(1, traffic)
-
-
-def test_halves_of_the_clients_share_none(shared_data: Path) -> None:
-    folder = shared_data / "servegen"
-    rng = np.random.default_rng(1)
-    drawn = {}
-    for clients in ("even", "odd", "all"):
-        source = ServeGenSource(folder, 0.0, "m-mid", clients)
-        drawn[clients] = source.draw(20_000.0, 1, (0.0, 86_400.0), rng)
-    means = [float(drawn[c].prompt_tokens.mean()) for c in ("even", "odd", "all")]
-    assert min(means[:2]) < means[2] < max(means[:2])
-    assert {c % 2 for c in ServeGenSource(folder, 0.0, "m-mid", "odd")._clients} == {1}
