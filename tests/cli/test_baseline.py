@@ -111,6 +111,7 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     assert shown["reference"]["reference_prompt_tokens_edges"][-1] == "+Inf"
 
 
+@pytest.mark.slow
 def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
     run: Run, shared_data: Path, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> No
     assert answer["target"]["instance"] == TARGET
 
 
+@pytest.mark.slow
 def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
     run: Run, answer: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -66,18 +66,6 @@ def test_the_same_words_give_the_same_bytes_and_a_drawing(run: Run, tmp_path: Pa
     assert {*POLICIES, "limit", "Throughput", "End to end, p99"} <= texts
 
 
-def test_buckets_waste_less_and_the_wait_and_the_share_are_taken(run: Run) -> None:
-    def padding(*more: str) -> float:
-        found = compare(run, *MIX, *LAW, *SHORT, *more)["policies"]["static"]["points"][0]
-        waste: float = found["prompt_padding_waste_ratio"]
-        return waste
-
-    assert padding("--buckets", "128,512,2048") < 0.8 * padding()
-    found = compare(run, *MIX, *LAW, *SHORT, "--max-wait-seconds", "1", "--prefill-share", "0.2")
-    settings = found["settings"]
-    assert (settings["max_wait_seconds"], settings["prefill_share_ratio"]) == (1.0, 0.2)
-
-
 def test_what_a_file_has_and_compare_does_not_use_is_told(run: Run, tmp_path: Path) -> None:
     rows = "".join(f"{i / 10},200,{10 + i % 7},0,64,x\n" for i in range(300))
     names = "arrival_seconds,prompt_tokens,generation_tokens,prefix_group,shared_prefix_tokens,foo"

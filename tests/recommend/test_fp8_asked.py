@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from advice_cases import answer_of, requests_of
 
 from driftwatch.model import Slo
@@ -33,6 +34,7 @@ def test_unknown_blocks_are_named_and_no_number_is_made_up() -> None:
     assert row.in_target_ratio is None and row.capacity_requests_per_second is None
 
 
+@pytest.mark.slow
 def test_what_was_asked_for_is_not_told_twice() -> None:
     """Of an overloaded server half of the prompt tokens and five replicas are told unasked."""
     today = replace(TODAY, enable_prefix_caching=True)

@@ -22,6 +22,7 @@ from driftwatch.simulate.engine import simulate
 BLOCKS = 27_000
 
 
+@pytest.mark.slow
 def test_raising_a_token_budget_of_2048_is_not_advised() -> None:
     """Long prompts fill every step and the demand is above what the GPU computes: what a larger
     budget gives back is a few percent of capacity, and each step of it takes longer."""

@@ -150,6 +150,7 @@ def test_the_same_window_gives_the_same_bytes_and_a_document_comes_back() -> Non
         CALIBRATION.value({**document, "fits": [{"variant": "linear"}]})
 
 
+@pytest.mark.slow
 def test_a_model_that_no_table_knows_is_fitted_from_the_window_alone() -> None:
     server = replace(SERVER, model="acme/unheard-of")
     prior = prior_of(server, window(), CONFIGURATION)
@@ -207,6 +208,7 @@ def test_a_window_with_nothing_to_compare_is_no_verdict() -> None:
             calibrate(one, CONFIGURATION, prior, at=AT)
 
 
+@pytest.mark.slow
 def test_a_batch_that_never_changed_on_unknown_hardware_says_nothing_of_a_larger_one() -> None:
     small = replace(CONFIGURATION, max_num_seqs=8)
     at = np.sort(np.random.default_rng(1).uniform(0.01, 300, 6000))
@@ -219,6 +221,7 @@ def test_a_batch_that_never_changed_on_unknown_hardware_says_nothing_of_a_larger
     assert datasheet.identifiable, datasheet.why_not
 
 
+@pytest.mark.slow
 def test_requests_that_come_in_bursts_are_told_from_a_slow_engine() -> None:
     rng = np.random.default_rng(3)
     burst = redrawn(traffic(1500), rng, Arrivals(gap_cv=6.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from recorded_runs import AT
 from test_calibrate import CONFIGURATION, LAW, SERVER, seen, traffic, window
 
@@ -22,6 +23,7 @@ def step(step_time: StepTime, batch: float) -> float:
     return float(BUSY.times(batch).parts(step_time).sum())
 
 
+@pytest.mark.slow
 def test_a_window_of_one_batch_leaves_more_open_than_one_whose_load_varies() -> None:
     rng = np.random.default_rng(1)
     count = 3000

@@ -46,6 +46,7 @@ def test_a_real_gpus_second_half_follows_from_its_first(
         assert float(np.median(np.abs(said - seen)[later] / seen[later])) <= 0.03
 
 
+@pytest.mark.slow
 def test_half_of_a_real_gpus_blocks_contradicts_what_it_did(shared_data: Path) -> None:
     run = gpu_run(shared_data, "RTX4090_Llama-3.1-8B")
     configuration = run.configuration(2588 // 2)
