@@ -3,9 +3,9 @@
 A stored value is a frozen dataclass; its fields are the document's keys, so there is nothing to
 write by hand. Name a codec beside the dataclass and use it on both sides::
 
-    CALIBRATION = Codec(Calibration)
-    document = CALIBRATION.document(calibration)  # {"schema_version": 1, "at": "2026-11-22T...Z"}
-    again = CALIBRATION.value(document)  # equal to the first, or a DocumentError
+    VERIFICATION = Codec(Verification)
+    document = VERIFICATION.document(verification)  # {"schema_version": 1, "at": "2026-11-22T...Z"}
+    again = VERIFICATION.value(document)  # equal to the first, or a DocumentError
 
 Tuples, mappings, named tuples, literals, other dataclasses and aware times work as they are. What a
 document has beside the fields (a property, for those who read the JSON) is passed as ``beside`` and

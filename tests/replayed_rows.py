@@ -9,8 +9,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.diagnose.evidence_order import evidence_only
+from driftwatch.collect.schema import KEY
+from driftwatch.evidence import COLUMNS
 from driftwatch.pipeline import replay as module
+
+
+def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:
+    """Key, pool, window and the evidence columns: nothing internal."""
+    return rows.select([*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)])
 
 
 class Rows:

@@ -8,12 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from driftwatch.fleet.hidden_engine import configuration_of, step_time_of
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.demand import capacity_per_second, paced, simulate_demand
+from driftwatch.simulate.demand import capacity_per_second, paced
+from driftwatch.simulate.engine import simulate
 
 DRIFT_AT = 1800.0
 PAGED_AFTER = (660.0, 1500.0)  # from the drift to the question: a page is ten minutes late at least
@@ -155,11 +157,19 @@ def _before(
     load = float(rng.uniform(0.3, 0.75))
     if most is None or load * most < LEAST_RATE:
         return None
-    served = simulate_demand(paced(patient, load * most, rng), configuration, step_time)
-    if served.ttft_seconds_p95 is None or served.tpot_seconds_p95 is None:
+    rows = simulate(paced(patient, load * most, rng), configuration, step_time).requests
+    # the server starts empty
+    done = rows.slice(int(len(rows) * 0.1)).filter(pl.col("status") == "finished")
+    several = done.filter(pl.col("generated_tokens") > 1)
+    if len(several) < 20:
         return None
-    ttft = served.ttft_seconds_p95 * float(np.exp(rng.uniform(np.log(1.5), np.log(6.0))))
-    tpot = served.tpot_seconds_p95 * float(rng.uniform(1.2, 2.5))
+    more = several["generated_tokens"] - 1
+    each = (several["e2e_seconds"] - several["ttft_seconds"]) / more
+    ttft_p95, tpot_p95 = (
+        float(np.quantile(one.to_numpy(), 0.95)) for one in (done["ttft_seconds"], each)
+    )
+    ttft = ttft_p95 * float(np.exp(rng.uniform(np.log(1.5), np.log(6.0))))
+    tpot = tpot_p95 * float(rng.uniform(1.2, 2.5))
     return round(load * most, 4), {
         "ttft_seconds": float(f"{max(ttft, 0.2):.2g}"),
         "tpot_seconds": float(f"{tpot:.2g}"),

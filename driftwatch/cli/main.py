@@ -31,7 +31,7 @@ VERBS: dict[str, str] = {
     "explain": "The state of a target: evidence, cause, limits.",
     "recommend": "Advise one change, or none.",
     "simulate": "Replay requests through the batching simulator.",
-    "evidence": "Explain the evidence columns, or print one window of a recording.",
+    "evidence": "Explain the evidence columns.",
     "doctor": "Check which rules can fire, and what is missing.",
     "sweep": "Find the concurrency where latency starts to degrade.",
     "baseline": "Pin what is good: what speed and lengths are compared with.",

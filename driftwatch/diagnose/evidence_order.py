@@ -12,11 +12,6 @@ from driftwatch.evidence import BY_NAME, COLUMNS, DType
 from driftwatch.signals.minutes import CARRIED_BY_ROWS
 
 
-def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:
-    """Key, pool, window and the evidence columns: the published table, nothing internal."""
-    return rows.select([*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)])
-
-
 def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence columns in the schema's order (NULL where nothing fills them yet), then the rest."""
     present = rows.columns

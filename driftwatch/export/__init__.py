@@ -1,1 +1,1 @@
-"""Rules as alerts of Prometheus, Alertmanager and Grafana over the target metrics. Pure."""
+"""Rules as alerts of Prometheus over the target metrics. Pure."""

@@ -15,7 +15,7 @@ from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.inhibition import Inhibition, inhibitors_first
 from driftwatch.pipeline.members import members_of
 from driftwatch.pipeline.observations import that_can_change
-from driftwatch.pipeline.pool_incidents import PoolIncidents, adopted, models_of, pool_key
+from driftwatch.pipeline.pool_incidents import PoolIncidents, models_of, pool_key
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
@@ -88,7 +88,7 @@ def advanced(
     inhibition = Inhibition(rules, targets, judged, verdicts)
     pools = PoolIncidents(rules, targets, judged, inhibition)
     ordered = inhibitors_first(rules)
-    after = adopted(rules, incidents)
+    after = dict(incidents)
     transitions: list[Transition] = []
     for end in sorted(judged["end"].unique().to_list()):
         # a pool's incident goes on in minutes in which no verdict of a target can change it

@@ -43,27 +43,6 @@ def models_of(targets: Mapping[TargetKey, Target], pools: set[str]) -> dict[str,
     }
 
 
-def adopted(rules: Sequence[Rule], incidents: Mapping[str, Incident]) -> dict[str, Incident]:
-    """Open incidents, with those of pools that version 0.6 opened as this one has them."""
-    after = dict(incidents)
-    alerts = {rule.id: rule.alert for rule in rules if rule.together is not None}
-    for pool in incidents.values():
-        if pool.rule not in alerts or pool.extent is not None or instance_of(pool):
-            continue
-        members = [
-            one.key
-            for one in incidents.values()
-            if one.rule == pool.rule
-            and instance_of(one)
-            and one.target.get("pool") == pool.target["pool"]
-            and one.inhibited_by == pool.alert
-        ]
-        for key in members:
-            after[key] = replace(after[key], part_of=pool.key)
-        after[pool.key] = replace(pool, extent=len(members), extent_at=pool.firing_at)
-    return after
-
-
 class PoolIncidents:
     """Some minutes, and the incidents of pools in them."""
 

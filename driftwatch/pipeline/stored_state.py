@@ -114,7 +114,7 @@ def remembered(memory: Mapping[str, bytes]) -> State:
         origins=_origins(document),
         retired=frozenset(TargetKey(*map(str, key)) for key in document.get("retired", ())),
     )
-    if "falling" in frames.get("tick.last", pl.DataFrame()).columns:  # not of before 0.6
+    if "tick.last" in frames:
         departures = replace(departures, traffic=frames["tick.traffic"], last=frames["tick.last"])
     return State(
         scrapes=frames[_SILENT],

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -97,7 +97,6 @@ class TreeInFile(RulePart):
         return self
 
 
-CAUSES = get_args(Cause)
 NODE_KEYS, LEAF_KEYS = tuple(NodeInFile.model_fields), tuple(LeafInFile.model_fields)
 _Mappings = Mapping[str, tuple[Place, Entries]]  # name → its place, and what it has
 

@@ -1,15 +1,12 @@
-"""Results for machines: JSON, and JUnit's XML."""
+"""Results for machines: JSON."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 from driftwatch.ruletests.coverage import Table
 from driftwatch.ruletests.runner import Result
-from driftwatch.ruletests.text import failure_lines
 
 
 def json_document(results: Sequence[Result], tables: Sequence[Table] | None) -> dict[str, Any]:
@@ -57,44 +54,3 @@ def _coverage(table: Table) -> Mapping[str, Any]:
         "tested": table.total - len(table.missing),
         "missing": list(table.missing),
     }
-
-
-def junit_document(results: Sequence[Result]) -> str:
-    """A suite for each file; a failure holds what the text prints."""
-    of_file: dict[str, list[Result]] = defaultdict(list)
-    for result in results:
-        of_file[result.one.path].append(result)
-    suites = ElementTree.Element("testsuites")
-    for path, inside in of_file.items():
-        suite = ElementTree.SubElement(suites, "testsuite", {"name": path, **_counts(inside)})
-        for result in inside:
-            case = ElementTree.SubElement(
-                suite,
-                "testcase",
-                name=_printable(result.one.test.name),
-                classname=path,
-                file=path,
-                line=str(result.one.line),
-                time=f"{result.seconds:.3f}",
-            )
-            if not result.passed:
-                lines = [_printable(line) for line in failure_lines(result)]
-                kind = "failure" if result.error is None else "error"
-                ElementTree.SubElement(case, kind, message=lines[0]).text = "\n".join(lines)
-    ElementTree.indent(suites)
-    body = ElementTree.tostring(suites, encoding="unicode")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
-
-
-def _counts(results: Sequence[Result]) -> dict[str, str]:
-    return {
-        "tests": str(len(results)),
-        "failures": str(sum(bool(result.failures) for result in results)),
-        "errors": str(sum(result.error is not None for result in results)),
-        "time": f"{sum(result.seconds for result in results):.3f}",
-    }
-
-
-def _printable(text: str) -> str:
-    """XML has no control characters."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.simulate import vllm_buckets as buckets
 from driftwatch.simulate.requests import Floats
 
 Rows = npt.NDArray[np.intp]
-_LONGEST = 10_000_000  # of max_model_len, where it is not known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,94 +141,3 @@ def finished_of(requests: pl.DataFrame, max_tokens: Floats) -> Finished:
         cached=column("cached_tokens"),
         preemptions=column("preemptions"),
     )
-
-
-# vLLM's family → the value booked, and the kind of edges
-_FAMILIES = {
-    "time_to_first_token_seconds": (AT_FIRST_TOKEN, "ttft"),
-    "e2e_request_latency_seconds": ("e2e_seconds", "latency"),
-    **{
-        f"request_{phase}_time_seconds": (f"{phase}_seconds", "latency")
-        for phase in ("queue", "inference", "prefill", "decode")
-    },
-    "request_time_per_output_token_seconds": ("tpot_seconds", "itl"),
-    **{
-        name: (name, "tokens")
-        for name in (
-            *("request_prompt_tokens", "request_generation_tokens"),
-            *("request_max_num_generation_tokens", "request_params_max_tokens"),
-        )
-    },
-    "request_params_n": ("request_params_n", "n"),
-    "request_prefill_kv_computed_tokens": ("request_prefill_kv_computed_tokens", "tokens"),
-    "request_num_preemptions": ("request_num_preemptions", "preemptions"),
-}
-
-
-class Histograms:
-    """The histograms of one server, taken forward a stretch of time after the other."""
-
-    def __init__(self, edges: Mapping[str, tuple[float, ...]]) -> None:
-        self._edges = {family: edges[kind] for family, (_, kind) in _FAMILIES.items()}
-        self._tallies = {family: Tally(finite) for family, finite in self._edges.items()}
-
-    def take(
-        self, ended: pl.DataFrame, first_tokens: pl.DataFrame, scrape_seconds: Floats
-    ) -> pl.DataFrame:
-        """What the scrapes of a stretch of time show.
-
-        Args:
-            ended: rows of ``Outcome.requests`` that ended in the stretch.
-            first_tokens: rows, ended or not, whose first token came in it.
-            scrape_seconds: sorted times in it; what is observed after the last of them is shown by
-                the next stretch.
-
-        Returns:
-            A row a scrape: ``<family>_edges`` (finite ``le``), ``<family>_buckets`` (cumulative
-            counts over the edges and +Inf), ``<family>_sum``, ``<family>_count``, under vLLM's
-            family names, and ``request_success_total`` (all for the reason ``length``: as many
-            tokens as asked).
-        """
-        max_tokens = ended["generation_tokens"].to_numpy().astype(np.float64)
-        done = no_finished().followed_by(finished_of(ended, max_tokens))
-        first = first_tokens.drop_nulls("first_token_seconds").sort("first_token_seconds")
-        at_finish = np.searchsorted(scrape_seconds, done.end, side="left")
-        at_token = np.searchsorted(
-            scrape_seconds, first["first_token_seconds"].to_numpy(), side="left"
-        )
-        columns: dict[str, pl.Series] = {}
-        many = len(scrape_seconds)
-        for family, (value, _) in _FAMILIES.items():
-            if value == AT_FIRST_TOKEN:
-                rows, values = at_token, first["ttft_seconds"].to_numpy()
-            else:
-                rows, values = at_finish, AT_FINISH[value](done)
-            # the last row, after the last scrape, is kept for the next stretch
-            booked = self._tallies[family].book(rows, values, many + 1)[:-1]
-            finite = np.tile(np.asarray(self._edges[family], dtype=np.float64), (many, 1))
-            columns |= {
-                f"{family}_edges": _lists(finite, pl.Float64),
-                f"{family}_buckets": _lists(booked[:, :-1].astype(np.int64), pl.Int64),
-                f"{family}_sum": pl.Series(booked[:, -1].copy()),
-                f"{family}_count": pl.Series(booked[:, -2].astype(np.int64)),
-            }
-        success = columns["e2e_request_latency_seconds_count"]
-        return pl.DataFrame({"request_success_total": success, **columns})
-
-
-def _lists(rows: npt.NDArray[np.generic], inner: type[pl.DataType]) -> pl.Series:
-    """A list a row."""
-    return pl.Series(rows, dtype=pl.Array(inner, rows.shape[1])).arr.to_list()
-
-
-def edges_of(max_model_len: int | None, longest_request: int) -> dict[str, tuple[float, ...]]:
-    """Edges of each kind of histogram; without a max_model_len they reach the longest request."""
-    longest = min(longest_request * 2, _LONGEST) if max_model_len is None else max_model_len
-    return {
-        "tokens": buckets.request_tokens(longest),
-        "latency": buckets.REQUEST_LATENCY_SECONDS,
-        "ttft": buckets.TIME_TO_FIRST_TOKEN_SECONDS,
-        "itl": buckets.INTER_TOKEN_LATENCY_SECONDS,
-        "preemptions": buckets.NUM_PREEMPTIONS,
-        "n": buckets.PARAMS_N,
-    }

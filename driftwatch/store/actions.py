@@ -119,13 +119,6 @@ class Actions(Database):
         with self._reading() as connection:
             return _done(connection, request_id) is not None
 
-    def latest_actions(self, limit: int) -> list[Action]:
-        """What people did last, newest first."""
-        query = select(actions).order_by(actions.c.id.desc())
-        with self._reading() as connection:
-            rows = connection.execute(query.limit(limit)).mappings()
-            return [Action(**row) for row in rows]
-
     def actions(self, incident_id: str) -> list[Action]:
         """What people did with one incident, in order."""
         query = select(actions).where(actions.c.incident_id == incident_id)

@@ -80,11 +80,6 @@ class AdviceHistory(Database):
         query = select(verifications).where(verifications.c.closed_at.is_(None))
         return self._rows(VerificationRow, query.order_by(verifications.c.opened_at, "id"))
 
-    def write_advice(self, row: AdviceRow) -> None:
-        """Keep an answer, in the place of the one with its id."""
-        with self._writing() as connection:
-            write_advices(connection, [row])
-
     def write_verification(self, row: VerificationRow) -> None:
         """Keep a verification, in the place of the one with its id."""
         with self._writing() as connection:

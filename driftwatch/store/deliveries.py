@@ -16,8 +16,6 @@ from driftwatch.store.database import Database, chunks, repeated_after_conflict
 from driftwatch.store.delivery_queries import (
     CONVERSATION,
     DELIVERIES,
-    DUE,
-    DUE_TO,
     FAILED,
     NEXT,
     NEXT_ATTEMPT_AT,
@@ -39,17 +37,6 @@ CLOCK_STEP = timedelta(minutes=1)
 
 class Deliveries(Database):
     """Part of the store: deliveries of pages, reports and their deliveries."""
-
-    def due_deliveries(self, now: datetime, receiver: str | None = None) -> list[Delivery]:
-        """Pending deliveries whose time has come, in the order in which they were planned.
-
-        ``receiver``: only its own; None = of all. What is about one incident goes to a receiver in
-        the order in which it was planned: the next one waits until the one before is taken.
-        """
-        query = DUE if receiver is None else DUE_TO
-        with self._reading() as connection:
-            rows = connection.execute(query, {"due_by": now, "receiver": receiver}).mappings()
-            return [_delivery(row) for row in rows]
 
     def next_delivery(
         self, receiver: str, due_by: datetime, now: datetime | None = None
@@ -151,28 +138,6 @@ class Deliveries(Database):
         """
         with self._writing() as connection:
             return [_write_result(connection, one) for one in results]
-
-    def mark_sent(
-        self, delivery: Delivery, at: datetime, conversation: Mapping[str, str] | None = None
-    ) -> bool:
-        """Note that a receiver took it; False where that is known, or it was given up."""
-        return self.write_results([AttemptResult(delivery, at, conversation=conversation)])[0]
-
-    def mark_failed(
-        self, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
-    ) -> bool:
-        """Note a failed attempt; without a next one the delivery is dead. False as above."""
-        return self.write_results([AttemptResult(delivery, at, error, next_attempt_at)])[0]
-
-    def undelivered_count(self) -> int:
-        """How many deliveries their receivers have not taken: pending and dead."""
-        query = (
-            select(func.count())
-            .select_from(deliveries)
-            .where(deliveries.c.status.in_(("pending", "dead")))
-        )
-        with self._reading() as connection:
-            return int(connection.execute(query).scalar_one())
 
     def unheard_count(self, before: datetime) -> int:
         """How many incidents fire that no receiver has taken, of pages planned before a time."""

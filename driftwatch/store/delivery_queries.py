@@ -31,16 +31,13 @@ DELIVERIES = select(
     *(column for column in _table if column is not _table.payload_id),
     payloads.c.document.label("payload"),
 ).outerjoin_from(deliveries, payloads)
-# of one receiver or of all: pending, and its turn
-_PENDING = DELIVERIES.where(_table.status == "pending", ~_waits())
-_OWN = _PENDING.where(_table.receiver == bindparam("receiver"))
+# of one receiver: pending, and its turn
+_OWN = DELIVERIES.where(
+    _table.status == "pending", ~_waits(), _table.receiver == bindparam("receiver")
+)
 _TIME_COME = _table.next_attempt_at <= bindparam("due_by")
 _BY_TIME = (_table.next_attempt_at, _table.id)
 
-# bound: due_by
-DUE = _PENDING.where(_TIME_COME).order_by(_table.id)
-# bound: due_by, receiver
-DUE_TO = _OWN.where(_TIME_COME).order_by(_table.id)
 # The next one, from the first of these that has one. Bound: receiver, due_by, later
 NEXT: tuple[Select[Any], ...] = tuple(
     query.limit(1)

@@ -34,24 +34,14 @@ CARRIED_FROM = 1.25
 # Mean lengths of single minutes are noisy where few requests finish; lengths drift slower.
 LENGTHS_OVER = 5
 
-TRAFFIC_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "end": pl.Datetime("us", "UTC"),
-    "requests_per_second": pl.Float64,  # offered
-    "recent_requests_per_second": pl.Float64,  # offered, mean of the minutes up to here
-    "prompt_tokens_mean": pl.Float64,
-    "generation_tokens_mean": pl.Float64,
-    "saturated": pl.Boolean,
-    "carried": pl.Boolean,  # what waits is left of a higher load
-}
-
 
 def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
     """Minutes with what was offered in them.
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of one target, by end. Returns
-    the rows and, from :data:`TRAFFIC_SCHEMA`, ``requests_per_second`` (NULL where first tokens were
-    not counted), its mean over twenty minutes, the two mean lengths (of five minutes around; NULL
-    without a finished request), ``saturated`` and ``carried``.
+    the rows and ``requests_per_second`` (offered; NULL where first tokens were not counted), its
+    mean over twenty minutes, the two mean lengths (of five minutes around; NULL without a finished
+    request), ``saturated`` and ``carried`` (what waits is left of a higher load).
     """
     half = pl.duration(seconds=90)
     cut = pl.col("restarted").fill_null(False)

@@ -12,6 +12,7 @@ import pytest
 from incident_cases import incident
 
 from driftwatch.store import Store
+from tests.outbox import latest_actions
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -144,7 +145,7 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     assert run("silence", "--extend", id_, "--for", "1h", "--by", "Bob")[0] == 0
     assert run("silence", "--expire", id_[:5], "--by", "Bob")[:2] == (0, f"silence {id_} ended\n")
     with Store.open(path) as store:
-        assert [(one.action, one.by, one.subject) for one in store.latest_actions(5)] == [
+        assert [(one.action, one.by, one.subject) for one in latest_actions(store, 5)] == [
             ("end silence", "Bob", id_),
             ("extend silence", "Bob", id_),
             ("silence", "Ana", id_),

@@ -19,6 +19,7 @@ from driftwatch.collect.schema import Collected, Recording, Source
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
 from driftwatch.store import Store
+from tests.outbox import latest_actions
 
 Run = Callable[..., tuple[int, str, str]]
 # run_slow: 22 min at its own speed, 12 min slowed by 25 %, 8 min recovered
@@ -200,7 +201,7 @@ def test_export_and_import_carry_pins_to_another_database(
     assert pin["id"] == proposal["id"]
     for path in (db, other):
         with Store.open(path) as store:
-            (kept,) = store.latest_actions(5)
+            (kept,) = latest_actions(store, 5)
         assert (kept.action, kept.subject) == ("accept baseline", proposal["id"])
 
 

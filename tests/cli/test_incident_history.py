@@ -15,6 +15,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.store import Store, TickRecord
+from tests.outbox import due_deliveries, mark_failed, mark_sent
 
 Run = Callable[..., tuple[int, str, str]]
 FIRED = START + timedelta(minutes=10)
@@ -48,11 +49,11 @@ def night(run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) 
                 ],
             )
         )
-        for one in store.due_deliveries(FIRED + MINUTE):
-            store.mark_sent(one, FIRED + timedelta(seconds=1))
-        (late, again) = store.due_deliveries(NIGHT)
-        store.mark_sent(late, FIRED + 33 * MINUTE)
-        store.mark_failed(again, NIGHT, "oncall answered 503", NIGHT + MINUTE)
+        for one in due_deliveries(store, FIRED + MINUTE):
+            mark_sent(store, one, FIRED + timedelta(seconds=1))
+        (late, again) = due_deliveries(store, NIGHT)
+        mark_sent(store, late, FIRED + 33 * MINUTE)
+        mark_failed(store, again, NIGHT, "oncall answered 503", NIGHT + MINUTE)
         store.acknowledge("a", "Ana", FIRED + 36 * MINUTE, comment="restarting it", via="slack")
         store.add_silence(
             parse_matchers(["instance=gpu-b:8000"]),

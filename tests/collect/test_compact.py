@@ -10,9 +10,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.collect.recordings.compact import CompactRecordingSource, write_compact
+from driftwatch.collect.recordings.compact import CompactRecordingSource
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.errors import RecordingError
+from tests.compact_recording import write_compact
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
 from driftwatch.collect.schema import TIME
 from driftwatch.detect.reference import baseline
-from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.diagnose.evidence_table import (
     Carried,
     EvidenceTable,
@@ -32,6 +31,7 @@ from driftwatch.diagnose.evidence_table import (
 )
 from driftwatch.evidence import COLUMNS
 from driftwatch.pipeline.state import HISTORY
+from tests.replayed_rows import evidence_only
 
 INPUTS = tuple(c for c in BY_COLUMN if c not in ("created_seconds", "process_start_time_seconds"))
 

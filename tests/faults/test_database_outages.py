@@ -19,6 +19,7 @@ from driftwatch.errors import StoreError
 from driftwatch.store.store import Store
 from driftwatch.testing.loopback import Answer, Request
 from driftwatch.testing.postgres_server import PostgresServer
+from tests.outbox import undelivered_count
 
 # it does not serve these ticks; after the page came, it cannot be marked in the later ones
 TICKS_WITHOUT = {*range(3, 7), *range(11, 14)}
@@ -145,7 +146,7 @@ def test_after_an_outage_every_page_is_sent_once(
         assert len(outage.codes) > len(TICKS_WITHOUT) * (0.5 if kind == "full" else 1)
         assert {name: dict(inbox.posts(name)) for name in RECEIVERS} == expected
         assert {name: len(inbox.posts(name)) for name in RECEIVERS} == {"oncall": 6, "log": 6}
-        assert store.undelivered_count() == 0
+        assert undelivered_count(store) == 0
 
 
 def test_ready_says_that_the_database_is_locked(database: str, tmp_path: Path) -> None:
@@ -166,8 +167,8 @@ def test_ready_says_that_the_database_is_locked(database: str, tmp_path: Path) -
             why = service.why_not_ready() or ""
             assert why.startswith("no complete tick for 31 s: ")
             assert "is locked by another" in why
-            assert store.undelivered_count() > 0
-        _until(lambda: service.why_not_ready() is None and store.undelivered_count() == 0)
+            assert undelivered_count(store) > 0
+        _until(lambda: service.why_not_ready() is None and undelivered_count(store) == 0)
         service.stop()
         assert {name: len(inbox.posts(name)) for name in RECEIVERS} == {"oncall": 1, "log": 1}
 

@@ -35,6 +35,7 @@ from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
 from driftwatch.testing.slack_server import SlackServer
 from driftwatch.testing.webhook_server import WebhookServer
+from tests.outbox import undelivered_count
 
 MONDAY = FLEET_WEEK.end
 AT_SEVEN = MONDAY + timedelta(hours=7, minutes=10)
@@ -153,13 +154,13 @@ def test_a_receiver_that_is_down_gets_it_later_and_holds_nobody_up(
     }
     first = _deliver(fleet_store, senders, AT_SEVEN)
     assert [(a.receiver, a.result) for a in first] == [("hook", "retried"), ("out", "sent")]
-    assert fleet_store.undelivered_count() == 1
+    assert undelivered_count(fleet_store) == 1
     with WebhookServer({}) as hook:
         senders["hook"] = WebhookSender("hook", hook.url)
         again = _deliver(fleet_store, senders, AT_SEVEN + timedelta(minutes=1))
         assert [(a.receiver, a.result) for a in again] == [("hook", "sent")]
         assert len(hook.accepted) == 1
-    assert fleet_store.undelivered_count() == 0
+    assert undelivered_count(fleet_store) == 0
     assert len(said.getvalue().splitlines()) == 1
 
 

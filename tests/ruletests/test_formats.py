@@ -1,4 +1,4 @@
-"""JSON and JUnit of the same run; the tests of a configuration's rules."""
+"""JSON; the tests of a configuration's rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -90,21 +89,6 @@ def test_json(run: Run) -> None:
         "tested": 1,
         "missing": [],
     }
-
-
-def test_junit(run: Run) -> None:
-    code, text = run("--format", "junit", "--run", "queue")
-    assert code == 1
-    (suite,) = ElementTree.fromstring(text)
-    assert (suite.get("name"), suite.get("tests")) == ("my-rules/tests/mine.yaml", "2")
-    assert (suite.get("failures"), suite.get("errors")) == ("1", "0")
-    failed, passed = suite
-    assert (failed.get("name"), failed.get("line")) == ("a queue & <more>", "2")
-    (failure,) = failed
-    assert failure.text == (
-        'FAIL my-rules/tests/mine.yaml:6 "a queue & <more>" rag-8b-0 at 0m\n  alerts - QueueLong'
-    )
-    assert list(passed) == []
 
 
 def test_verbose_lists_what_passes(run: Run) -> None:

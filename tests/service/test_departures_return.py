@@ -10,12 +10,12 @@ from pool_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watc
 from service_cases import shipped_plan
 
 from driftwatch.collect.schema import Collected, empty_scrapes
-from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.pipeline.departures import MOVED, NOT_LISTED, Departures, judged, retirements
 from driftwatch.pipeline.incidents import NO_TARGET_LEFT, NOW_ELSEWHERE, closed_for
 from driftwatch.pipeline.roster import Sources, roster
 from driftwatch.pipeline.state import State
+from tests.replayed_rows import evidence_only
 
 PLAN = one_pool(shipped_plan())
 KEY = TargetKey("a:8000", "0")

@@ -17,7 +17,6 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.gpus import empty_gpus, gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.explanation import explained_json, render_explained
 from driftwatch.pipeline.explain import Window, explain, measured_reference
@@ -28,6 +27,7 @@ from driftwatch.pipeline.stored_state import resumed, state_from
 from driftwatch.pipeline.tick import tick
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
+from tests.replayed_rows import evidence_only
 
 POD = {"namespace": "prod", "pod": "rag-0"}
 

@@ -25,6 +25,7 @@ from driftwatch.service.run import Service
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.store.store import Store, TickRecord
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from tests.outbox import due_deliveries, mark_failed, mark_sent
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 KEY = TargetKey("a:8000", "0")
@@ -167,11 +168,11 @@ def test_an_incident_that_no_receiver_has_taken_withholds_it(
         ]
         happened = [Transition(incident, "firing", since)]
         store.commit_tick(TickRecord(since, START, [incident], happened, deliveries=planned))
-        refused, taken = store.due_deliveries(START)
-        store.mark_failed(refused, START, "refused", None)
+        refused, taken = due_deliveries(store, START)
+        mark_failed(store, refused, START, "refused", None)
     with _beating(tmp_path, pinged.address, Api("one")) as (beating, store), capture_logs() as logs:
         beating.tick(1)
-        store.mark_sent(taken, START)
+        mark_sent(store, taken, START)
         beating.tick(1)
         _until(lambda: beating.count("sent") == 1)
         assert beating.count("withheld") == 1

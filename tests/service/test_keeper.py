@@ -26,6 +26,7 @@ from driftwatch.service.receivers import Receiver, Reposts
 from driftwatch.store.store import Store, TickRecord
 from driftwatch.testing.alertmanager import BINARY, Alertmanager, NotificationServer
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from tests.outbox import due_deliveries, mark_failed
 
 pytestmark = pytest.mark.skipif(
     shutil.which(BINARY) is None, reason="prometheus-alertmanager is not installed"
@@ -139,8 +140,8 @@ def test_one_that_was_down_for_long_hears_what_fires_when_it_is_back(tmp_path: P
     with Store.open(tmp_path / "d.db") as store, Answering() as server:
         page = PlannedDelivery(fired.id, "firing", "am", "first", fired.page or {}, AT)
         store.commit_tick(TickRecord(AT, AT, incidents=[fired], deliveries=[page]))
-        (due,) = store.due_deliveries(AT)
-        store.mark_failed(due, AT, "am: no connection", None)  # given up after an hour
+        (due,) = due_deliveries(store, AT)
+        mark_failed(store, due, AT, "am: no connection", None)  # given up after an hour
         keeping = Keeper(store, OwnMetrics().alertmanager_up)
         keeping.adopt([receiver(server.address)])
         keeping.keep_once("am")

@@ -12,6 +12,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
 from driftwatch.store import Store
+from tests.outbox import undelivered_count
 
 LATER = timedelta(minutes=10)
 
@@ -128,7 +129,7 @@ def test_what_was_sent_and_could_not_be_marked_is_not_sent_again(
     disk.full = False
     outbox.deliver_once()
     assert desk.taken == [("Rule1", "firing"), ("Rule2", "firing")]
-    assert store.undelivered_count() == 0
+    assert undelivered_count(store) == 0
 
 
 @pytest.mark.parametrize("hours", [0.5, 9.0])

@@ -23,6 +23,7 @@ from driftwatch.receivers.sender import Message
 from driftwatch.service.planning import commit_planned
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store, TickRecord
+from tests.outbox import due_deliveries, mark_failed, mark_sent
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
 PAGE = CAP.page()
@@ -60,8 +61,8 @@ def tick(store: Store, minutes: float, *happened: Transition) -> None:
     after = {**before, **{t.incident.key: t.incident for t in happened}}
     open_now: Mapping[str, Incident] = {k: i for k, i in after.items() if i.state != "resolved"}
     commit_planned(store, PLAN, RECEIVERS, TickRecord(at, at), before, open_now, happened)
-    for one in store.due_deliveries(at):
-        store.mark_sent(one, at)
+    for one in due_deliveries(store, at):
+        mark_sent(store, one, at)
 
 
 def night(open_store: Callable[[], Store]) -> list[dict[str, Any]]:
@@ -140,9 +141,9 @@ def test_a_resolve_that_was_not_taken_never_ends_what_fires_again(
             commit_planned(store, PLAN, receivers, TickRecord(at, at), before, after, happened)
             while (one := store.next_delivery("oncall", at)) is not None:
                 if minutes == 20:
-                    store.mark_failed(one, at, "503", at + timedelta(hours=1))
+                    mark_failed(store, one, at, "503", at + timedelta(hours=1))
                 else:
-                    store.mark_sent(one, at)
+                    mark_sent(store, one, at)
         rows = [*store.deliveries(INCIDENT.id), *store.deliveries(again.id)]
     assert [one.status for one in rows] == statuses
     sent = sorted((one for one in rows if one.sent_at), key=lambda one: (one.sent_at, one.id))

@@ -9,6 +9,7 @@ import pytest
 from reload_cases import FIRST, LAST, Edited, recorded, rule
 
 from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from tests.outbox import undelivered_count
 
 CONFIG = """\
 sources: [{{pages: ["http://replica-1:8000/metrics"]}}]
@@ -75,7 +76,7 @@ def test_the_last_one_gone_is_visible(edited: Edited, hook: Hook) -> None:
     reload(edited, CONFIG.format(receivers=""))
     assert hook.taken() == []
     assert edited.gauge("unrouted_incidents") == 1
-    assert edited.store.undelivered_count() == 1
+    assert undelivered_count(edited.store) == 1
     reload(edited, hook.config("desk"))
     edited.minutes(FIRST + 3)
     edited.service.deliver_once()

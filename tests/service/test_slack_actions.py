@@ -23,6 +23,7 @@ from driftwatch.service.slack_actions import SlackActions
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord
 from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
+from tests.outbox import due_deliveries, mark_sent
 
 CHANNEL = "C0000ONCALL"
 ANA, BEN, EVE = "U0000ANA", "U0000BEN", "U0000EVE"
@@ -131,11 +132,11 @@ def made(slack: SlackWorkspace, tmp_path: Path) -> Iterator[Callable[..., Desk]]
         store = Store.open(tmp_path / "driftwatch.db")
         commit(store, firing())
         receivers = receivers_of(settings_of(slack, tmp_path, **rest))
-        (delivery,) = store.due_deliveries(AT)
+        (delivery,) = due_deliveries(store, AT)
         from driftwatch.receivers.sender import message_of
 
         conversation = receivers[0].sender.send(message_of(PAGE))
-        store.mark_sent(delivery, AT, conversation)
+        mark_sent(store, delivery, AT, conversation)
         metrics = OwnMetrics(clock.now)
         actions = SlackActions(store, clock.now, metrics)
         opened.extend((actions.stop, store.close))

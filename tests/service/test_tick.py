@@ -12,9 +12,9 @@ import pytest
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.diagnose.evidence_order import evidence_only
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import tick
+from tests.replayed_rows import evidence_only
 
 PLAN = shipped_plan()
 

@@ -18,7 +18,6 @@ from driftwatch.lab.planning import (
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import (
     capacity_per_second,
-    simulate_demand,
 )
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
@@ -89,42 +88,6 @@ def test_the_largest_batch_that_meets(most: int) -> None:
         assert largest_batch(lambda batch, limit=limit: batch <= limit, most) == min(limit, most)
 
 
-def test_a_replay_of_one_request_by_hand() -> None:
-    law = StepTime(0.01, 1e-5, 1e-3, 0.0)
-    configuration = SchedulerConfiguration(8, 512)
-    found = simulate_demand(
-        make_requests([0.0], [100], [11]), configuration, law, ttft_seconds=0.0111
-    )
-    assert found.ttft_seconds_mean == pytest.approx(0.011)
-    assert found.tpot_seconds_mean == pytest.approx(0.011)
-    assert found.e2e_seconds_mean == pytest.approx(0.011 + 10 * 0.011)
-    assert found.in_target_ratio == 1.0
-    assert found.ttft_seconds_p95 is None  # one request has no 95 % quantile
-    late = simulate_demand(make_requests([0.0], [100], [11]), configuration, law, tpot_seconds=0.01)
-    assert late.in_target_ratio == 0.0
-
-
-def test_what_a_replay_counts_by_hand() -> None:
-    law = StepTime(1.0, 0.0, 0.0, 0.0)
-    arrival = np.arange(20) * 100.0
-    # the first two, of 50 tokens, are the warm-up; then one token, then five
-    made = np.array([50, 50, *[1] * 9, *[5] * 9])
-    configuration = SchedulerConfiguration(8, 512, async_scheduling=False)
-    requests = make_requests(arrival, np.full(20, 10), made)
-    found = simulate_demand(requests, configuration, law, tpot_seconds=1.5)
-    assert (found.requests, found.finished) == (18, 18)
-    assert found.in_target_ratio == 1.0  # one token has no time per further token to miss
-    assert found.e2e_seconds_mean == pytest.approx((9 * 1 + 9 * 5) / 18)
-    # over the whole replay, the warm-up's tokens among them
-    assert found.generation_tokens_per_second == pytest.approx(made.sum() / 1905)
-    missed = simulate_demand(requests, configuration, law, tpot_seconds=0.5)
-    assert missed.in_target_ratio == pytest.approx(9 / 18)
-    left = replace(requests, cancel_seconds=np.where(made == 5, arrival + 2.5, np.inf))
-    gone = simulate_demand(left, configuration, law, tpot_seconds=1.5)
-    assert (gone.requests, gone.finished) == (18, 9)
-    assert gone.in_target_ratio == pytest.approx(9 / 18)  # who is not served is not in target
-
-
 def test_the_capacity_of_a_constant_step_by_hand() -> None:
     law = StepTime(0.01, 0.0, 0.0, 0.0)
     requests = make_requests(np.zeros(40), np.full(40, 10), np.full(40, 20))
@@ -135,7 +98,7 @@ def test_the_capacity_of_a_constant_step_by_hand() -> None:
 
 
 @pytest.mark.parametrize("hinge", [0, 128, 400])
-def test_a_hinge_and_pairs_agree_with_the_simulate_demand(hinge: int) -> None:
+def test_a_hinge_and_pairs_agree_with_the_simulation(hinge: int) -> None:
     law = StepTime(0.008, 1e-4, 3e-5, 5e-8, hinge, 1e-7)
     rng = np.random.default_rng(3)
     mix = Mix(rng.integers(50, 550, 600), rng.integers(20, 180, 600))

@@ -17,6 +17,7 @@ from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Transition
 from driftwatch.store import Store
 from driftwatch.store.frames import PARQUET_FROM_ROWS, decode, encode
+from tests.outbox import due_deliveries, mark_sent, undelivered_count
 
 Commit = Callable[..., None]
 MINUTE = timedelta(minutes=1)
@@ -114,9 +115,9 @@ def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
         for digit in "ab"
     ]
     commit(fired["c"], happened=tuple(done))
-    first = store.due_deliveries(NOW)[0]
+    first = due_deliveries(store, NOW)[0]
     assert first.incident_id == fired["a"].id
-    store.mark_sent(first, NOW)
+    mark_sent(store, first, NOW)
     store.add_silence(parse_matchers(["a=b"]), until=NOW, by="A", at=NOW - MINUTE, comment="")
     kept = store.add_silence(
         parse_matchers(["a=b"]), until=NOW + 9 * MINUTE, by="A", at=NOW, comment=""
@@ -126,5 +127,5 @@ def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
     store.prune(NOW, incidents_before=NOW + MINUTE)
     assert {i.id[0] for i in store.incidents()} == {"b", "c"}
     assert store.deliveries(fired["a"].id) == []
-    assert store.undelivered_count() == 1
+    assert undelivered_count(store) == 1
     assert store.silences() == [kept]

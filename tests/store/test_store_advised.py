@@ -16,6 +16,7 @@ from driftwatch.store.advice import (
     VerificationRow,
     advice_id,
 )
+from tests.outbox import write_advice
 
 HOUR = timedelta(hours=1)
 A, B = TargetKey("a:8000", "0"), TargetKey("b:8000", "0")
@@ -35,12 +36,12 @@ def test_advice_by_time_target_and_incident(store: Store) -> None:
     late, early = answer(hours=2, incident_id="f" * 12), answer(hours=1)
     other = answer(B, hours=1)
     for one in (late, early, other):
-        store.write_advice(one)
+        write_advice(store, one)
     assert store.advices(NOW, NOW + 3 * HOUR, A) == [early, late]
     at_once = sorted([early, other], key=lambda one: one.id)
     assert store.advices(NOW, NOW + 2 * HOUR) == at_once
     assert store.advices(NOW + 2 * HOUR, NOW + 3 * HOUR) == [late]
-    store.write_advice(again := replace(late, document={"action": "none"}))
+    write_advice(store, again := replace(late, document={"action": "none"}))
     assert store.advices(NOW + 2 * HOUR, NOW + 3 * HOUR) == [again]
 
 
@@ -69,7 +70,7 @@ def test_a_tick_writes_them_or_nothing(store: Store, commit: Callable[..., None]
 
 
 def test_they_go_with_the_incidents_and_what_is_open_stays(store: Store) -> None:
-    store.write_advice(answer())
+    write_advice(store, answer())
     store.write_verification(change("1"))
     store.write_verification(replace(change("2"), verdict="FAIL", closed_at=NOW))
     store.prune(NOW + HOUR)

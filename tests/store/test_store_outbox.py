@@ -18,6 +18,7 @@ from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Event, Incident, Transition
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.tables import payloads
+from tests.outbox import due_deliveries, mark_failed, mark_sent, undelivered_count
 
 Commit = Callable[..., None]
 SOON = NOW + timedelta(minutes=1)
@@ -33,7 +34,7 @@ def planned(event: Event = "firing", receiver: str = "oncall") -> PlannedDeliver
 
 def test_a_planned_delivery_is_due_and_comes_back_as_it_was(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
-    (due,) = store.due_deliveries(NOW)
+    (due,) = due_deliveries(store, NOW)
     assert (due.incident_id, due.event, due.receiver) == ("a" * 12, "firing", "oncall")
     assert (due.reason, due.payload, due.planned_at) == (
         "first",
@@ -41,16 +42,16 @@ def test_a_planned_delivery_is_due_and_comes_back_as_it_was(store: Store, commit
         NOW,
     )
     assert (due.status, due.attempts, due.last_error, due.sent_at) == ("pending", 0, None, None)
-    assert store.due_deliveries(NOW - timedelta(seconds=1)) == []
-    assert store.undelivered_count() == 1
+    assert due_deliveries(store, NOW - timedelta(seconds=1)) == []
+    assert undelivered_count(store) == 1
 
 
 def test_planned_twice_is_sent_once(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(), planned()))
-    (first,) = store.due_deliveries(NOW)
-    assert store.mark_sent(first, SOON)
+    (first,) = due_deliveries(store, NOW)
+    assert mark_sent(store, first, SOON)
     commit(FIRING, deliveries=(planned(),))
-    assert store.due_deliveries(SOON) == []
+    assert due_deliveries(store, SOON) == []
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent"]
 
 
@@ -60,10 +61,10 @@ def test_a_page_is_stored_once_and_forgotten_after_it_was_sent(
     names = ("boss", "desk", "log", "oncall")
     commit(FIRING, deliveries=tuple(planned(receiver=name) for name in names))
     assert payload_count(store) == 1
-    boss, desk, *rest = store.due_deliveries(NOW)
+    boss, desk, *rest = due_deliveries(store, NOW)
     for one in rest:
-        store.mark_sent(one, SOON)
-    store.mark_failed(desk, SOON, "404", None)
+        mark_sent(store, one, SOON)
+    mark_failed(store, desk, SOON, "404", None)
     store.prune(NOW, payloads_before=SOON)
     assert {one.payload == boss.payload for one in store.deliveries("a" * 12)} == {True}
     store.prune(NOW, payloads_before=LATE)
@@ -74,8 +75,8 @@ def test_a_page_is_stored_once_and_forgotten_after_it_was_sent(
         "log": ("sent", None),
         "oncall": ("sent", None),
     }
-    (waiting,) = store.due_deliveries(LATE)
-    store.mark_sent(waiting, LATE)
+    (waiting,) = due_deliveries(store, LATE)
+    mark_sent(store, waiting, LATE)
     store.prune(NOW, payloads_before=LATE + timedelta(days=7))
     assert payload_count(store) == 0
     assert [one.status for one in store.deliveries("a" * 12)].count("sent") == 3
@@ -92,43 +93,43 @@ def test_a_storm_is_sent_in_the_order_in_which_it_was_planned(store: Store, comm
     happened = tuple(Transition(incident, "firing", NOW) for incident in storm)
     for _ in range(2):
         commit(*storm, happened=happened, deliveries=tuple(pages))
-    due = store.due_deliveries(NOW)
+    due = due_deliveries(store, NOW)
     assert [d.incident_id for d in due] == [page.subject for page in pages]
-    assert store.undelivered_count() == len(storm) == len(store.open_incidents())
+    assert undelivered_count(store) == len(storm) == len(store.open_incidents())
 
 
 def test_sent_is_sent(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
-    (due,) = store.due_deliveries(NOW)
-    assert store.mark_sent(due, SOON) is True
-    assert store.mark_sent(due, SOON) is False
-    assert store.mark_failed(due, SOON, "late", None) is False
+    (due,) = due_deliveries(store, NOW)
+    assert mark_sent(store, due, SOON) is True
+    assert mark_sent(store, due, SOON) is False
+    assert mark_failed(store, due, SOON, "late", None) is False
     (found,) = store.deliveries("a" * 12)
     assert (found.status, found.attempts, found.sent_at) == ("sent", 1, SOON)
-    assert store.undelivered_count() == 0
+    assert undelivered_count(store) == 0
 
 
 def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
-    (due,) = store.due_deliveries(NOW)
-    assert store.mark_failed(due, NOW, "503", SOON)
-    assert store.due_deliveries(SOON - timedelta(seconds=1)) == []
-    (again,) = store.due_deliveries(SOON)
+    (due,) = due_deliveries(store, NOW)
+    assert mark_failed(store, due, NOW, "503", SOON)
+    assert due_deliveries(store, SOON - timedelta(seconds=1)) == []
+    (again,) = due_deliveries(store, SOON)
     assert (again.attempts, again.last_error, again.last_attempt_at) == (1, "503", NOW)
-    assert store.undelivered_count() == 1
-    assert store.mark_failed(again, SOON, "404", None)
-    assert store.due_deliveries(SOON + timedelta(days=9)) == []
+    assert undelivered_count(store) == 1
+    assert mark_failed(store, again, SOON, "404", None)
+    assert due_deliveries(store, SOON + timedelta(days=9)) == []
     (dead,) = store.deliveries("a" * 12)
     assert (dead.status, dead.attempts, dead.last_error) == ("dead", 2, "404")
-    assert store.undelivered_count() == 1
+    assert undelivered_count(store) == 1
 
 
 def test_a_resolve_says_as_well_what_its_receiver_was_not_sent(
     store: Store, commit: Commit
 ) -> None:
     commit(FIRING, deliveries=(planned(), planned(receiver="log")))
-    (page,) = (d for d in store.due_deliveries(SOON) if d.receiver == "log")
-    store.mark_sent(page, SOON)
+    (page,) = (d for d in due_deliveries(store, SOON) if d.receiver == "log")
+    mark_sent(store, page, SOON)
     commit(
         happened=(Transition(RESOLVED, "resolved", LATE),),
         deliveries=(
@@ -136,7 +137,7 @@ def test_a_resolve_says_as_well_what_its_receiver_was_not_sent(
             replace(planned("resolved", "log"), planned_at=LATE),
         ),
     )
-    assert [(d.event, d.receiver) for d in store.due_deliveries(LATE)] == [
+    assert [(d.event, d.receiver) for d in due_deliveries(store, LATE)] == [
         ("resolved", "oncall"),
         ("resolved", "log"),
     ]
@@ -152,34 +153,34 @@ def test_a_page_that_was_on_its_way_when_it_was_withdrawn_was_sent(
     store: Store, commit: Commit
 ) -> None:
     commit(FIRING, deliveries=(planned(),))
-    (on_its_way,) = store.due_deliveries(NOW)
+    (on_its_way,) = due_deliveries(store, NOW)
     over = (Transition(RESOLVED, "resolved", LATE),)
     commit(happened=over, deliveries=(replace(planned("resolved"), planned_at=LATE),))
     assert [d.status for d in store.deliveries("a" * 12)] == ["withdrawn", "pending"]
-    assert store.mark_sent(on_its_way, LATE)
+    assert mark_sent(store, on_its_way, LATE)
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "pending"]
 
 
 def test_a_page_of_a_few_minutes_is_sent_before_its_resolve(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
-    (page,) = store.due_deliveries(SOON)
+    (page,) = due_deliveries(store, SOON)
     assert page.event == "firing"
-    store.mark_sent(page, SOON)
-    assert [d.event for d in store.due_deliveries(SOON)] == ["resolved"]
+    mark_sent(store, page, SOON)
+    assert [d.event for d in due_deliveries(store, SOON)] == ["resolved"]
 
 
 def test_follow_ups_of_a_page_that_was_given_up_are_withdrawn(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     commit(FIRING, deliveries=(_follow_up("verified"),))
-    (due,) = store.due_deliveries(SOON)
-    store.mark_failed(due, SOON, "gone", None)
-    assert store.due_deliveries(SOON) == []
+    (due,) = due_deliveries(store, SOON)
+    mark_failed(store, due, SOON, "gone", None)
+    assert due_deliveries(store, SOON) == []
     assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [
         ("firing", "dead"),
         ("verified", "withdrawn"),
     ]
-    assert store.undelivered_count() == 1
+    assert undelivered_count(store) == 1
 
 
 def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
@@ -190,13 +191,13 @@ def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
     ended = (Transition(RESOLVED, "resolved", SOON),)
     for receiver in ("oncall", "hook"):
         commit(FIRING, deliveries=(planned(receiver=receiver),))
-        (page,) = store.due_deliveries(NOW, receiver)
-        store.mark_sent(page, NOW)
+        (page,) = due_deliveries(store, NOW, receiver)
+        mark_sent(store, page, NOW)
     other = replace(FIRING, id="c" * 12, key="other")
     resolves = [planned("resolved", receiver) for receiver in ("oncall", "hook")]
     commit(other, happened=ended, deliveries=(*resolves, planned("firing", "boss")))
-    for one in (*store.due_deliveries(SOON, "oncall"), *store.due_deliveries(SOON, "hook")):
-        store.mark_failed(one, SOON, "503", LATE + timedelta(hours=1))
+    for one in (*due_deliveries(store, SOON, "oncall"), *due_deliveries(store, SOON, "hook")):
+        mark_failed(store, one, SOON, "503", LATE + timedelta(hours=1))
     pages = [
         replace(planned(receiver=one), subject=incident.id, planned_at=LATE)
         for one in ("oncall", "hook")
@@ -212,7 +213,7 @@ def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
         told = []
         while (next_one := store.next_delivery(receiver, LATE)) is not None:
             told.append((next_one.event, next_one.subject[0]))
-            store.mark_sent(next_one, LATE)
+            mark_sent(store, next_one, LATE)
         assert told == expected
     rows = {(d.receiver, d.event): d.status for d in store.deliveries("a" * 12)}
     assert rows["hook", "resolved"] == "withdrawn"
@@ -229,16 +230,16 @@ def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end
     commit(FIRING, deliveries=(planned(),))
     for _ in range(2):
         commit(FIRING, happened=(told,), deliveries=(_follow_up("advised"),))
-    (due,) = store.due_deliveries(SOON)
+    (due,) = due_deliveries(store, SOON)
     assert due.event == "firing"
-    store.mark_sent(due, SOON)
-    (late,) = store.due_deliveries(SOON)
+    mark_sent(store, due, SOON)
+    (late,) = due_deliveries(store, SOON)
     assert (late.event, late.reason) == ("advised", "advised")
     assert store.incident("a").page == {"n": 1, "recommendation": {"to": 40}}
-    store.mark_failed(late, SOON, "503", SOON)
+    mark_failed(store, late, SOON, "503", SOON)
     over = (Transition(RESOLVED, "resolved", SOON),)
     commit(happened=over, deliveries=(planned("resolved"), _follow_up("advised")))
-    assert [d.event for d in store.due_deliveries(SOON)] == ["resolved"]
+    assert [d.event for d in due_deliveries(store, SOON)] == ["resolved"]
     assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [
         ("firing", "sent"),
         ("advised", "withdrawn"),
@@ -250,8 +251,8 @@ def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
     store: Store, commit: Commit
 ) -> None:
     commit(FIRING, deliveries=(planned(), planned(receiver="dead")))
-    dead = next(d for d in store.due_deliveries(NOW) if d.receiver == "dead")
-    store.mark_failed(dead, NOW, "404", None)
+    dead = next(d for d in due_deliveries(store, NOW) if d.receiver == "dead")
+    mark_failed(store, dead, NOW, "404", None)
     commit(happened=(Transition(RESOLVED, "resolved", SOON),))
     assert store.outbox_records(NOW) == []
     sent = {one.receiver: one.is_dead for one in store.outbox_records(NOW, {"a" * 12})}
@@ -321,13 +322,13 @@ def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(databas
     tick(Transition(FIRING, "firing", SOON), minutes=1)
     tick(minutes=59)
     with Store.open(database) as store:
-        (notice,) = store.due_deliveries(NOW + timedelta(hours=9))
+        (notice,) = due_deliveries(store, NOW + timedelta(hours=9))
         assert (notice.kind, notice.reason) == ("silence", "silence ends")
         assert store.incident("a").silenced_by == silence.id
     tick(minutes=60)
     tick(minutes=61)
     with Store.open(database) as store:
-        _, due = store.due_deliveries(NOW + timedelta(hours=9))
+        _, due = due_deliveries(store, NOW + timedelta(hours=9))
         assert (due.reason, due.payload) == ("silence ended", FIRING.page)
         assert store.incident("a").silenced_by is None
 
@@ -340,16 +341,16 @@ def test_the_queue_of_a_receiver(store: Store, commit: Commit) -> None:
     assert store.waiting_receivers() == {"oncall", "log"}
     first = store.next_delivery("oncall", NOW)
     assert first is not None and first.subject == storm[0].id
-    store.mark_failed(first, NOW, "503", SOON)
+    mark_failed(store, first, NOW, "503", SOON)
     second = store.next_delivery("oncall", SOON)
     assert second is not None and second.subject == storm[1].id
-    store.mark_failed(second, NOW, "404", None)
+    mark_failed(store, second, NOW, "404", None)
     assert store.backlog(NOW) == {"log": (4, NOW, 0), "oncall": (3, NOW, 1)}
     assert store.backlog(SOON)["oncall"].dead == 0
     for _ in range(2):
         fresh = store.next_delivery("oncall", NOW)
         assert fresh is not None and fresh.attempts == 0
-        store.mark_sent(fresh, NOW)
+        mark_sent(store, fresh, NOW)
     assert store.next_delivery("oncall", NOW) is None
     assert store.next_attempt_at("oncall") == SOON
     assert store.next_delivery("oncall", SOON) == replace(

@@ -17,6 +17,7 @@ from driftwatch.service.task_metrics import TaskMetrics
 from driftwatch.store.store import Store
 from driftwatch.tasks.queue import WorkerQueue
 from driftwatch.tasks.task import Queue, Task
+from tests.outbox import due_deliveries
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 QUEUE = WorkerQueue()
@@ -49,7 +50,7 @@ def is_idle(store: Store) -> bool:
 
 
 def reports_to_send(store: Store) -> list[str]:
-    return [one.receiver for one in store.due_deliveries(datetime.now(UTC))]
+    return [one.receiver for one in due_deliveries(store, datetime.now(UTC))]
 
 
 def test_a_task_is_deferred_with_what_else_is_written_or_not_at_all(store: Store) -> None:

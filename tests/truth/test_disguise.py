@@ -11,7 +11,7 @@ from truth_judge.disguise import differences, disguised, same_findings, told
 from truth_judge.recordings import recorded_case
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.collect.recordings.compact import write_compact
+from tests.compact_recording import write_compact
 
 
 @pytest.mark.parametrize("compact", [False, True])

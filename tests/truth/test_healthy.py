@@ -13,7 +13,7 @@ from truth_judge.healthy import (
 from truth_judge.recordings import recorded_case
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.collect.recordings.compact import write_compact
+from tests.compact_recording import write_compact
 
 
 def scraped(

@@ -21,6 +21,7 @@ from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
+from tests.outbox import write_advice
 
 TICK = timedelta(minutes=7)
 
@@ -63,7 +64,7 @@ def database(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         with Store.open(path) as store:
             if since is not None:
                 at = first + timedelta(minutes=12)
-                store.write_advice(AdviceRow("a1", "host:8000", "0", "default", at, advice))
+                write_advice(store, AdviceRow("a1", "host:8000", "0", "default", at, advice))
             source = open_recording(DATA / "run_cap")
             service = Service([source], plan, store, no_receivers, clock)
             while clock.now() < until:

@@ -10,6 +10,7 @@ from web_fleet_cases import END, fired, fleet_database
 
 from driftwatch.store import Store
 from driftwatch.web.registry import pages
+from tests.outbox import latest_actions
 
 pytestmark = pytest.mark.postgres
 
@@ -35,4 +36,4 @@ def test_pages_and_forms_work_on_postgresql(postgres_url: str, tmp_path: Path) -
     finally:
         web.database.close()
     with Store.open(postgres_url) as store:
-        assert [deed.action for deed in store.latest_actions(5)] == ["note", "acknowledge"]
+        assert [deed.action for deed in latest_actions(store, 5)] == ["note", "acknowledge"]

@@ -23,6 +23,7 @@ from driftwatch.web.context import Web
 from driftwatch.web.guard import HEADERS
 from driftwatch.web.people import People
 from driftwatch.web.server import web_of
+from tests.outbox import latest_actions
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_nobody_acts_without_being_somebody(
     twice = [("X-Forwarded-User", "Ana"), ("X-Forwarded-User", "Ben")]
     assert "Acknowledge as" not in browser(web).get(page, headers=twice).text
     with opened() as store:
-        assert store.latest_actions(5) == []
+        assert latest_actions(store, 5) == []
 
 
 def test_a_form_is_of_one_person_in_one_browser_for_a_time(
@@ -119,7 +120,7 @@ def test_a_form_is_of_one_person_in_one_browser_for_a_time(
     web.clock.advance(timedelta(hours=12))
     assert "stale" in ana.post(url, data=data, headers=ANA).text
     with opened() as store:
-        assert store.latest_actions(5) == []
+        assert latest_actions(store, 5) == []
 
 
 @pytest.mark.parametrize("text", [None, "", "x", "two\nlines of a token"])
@@ -212,7 +213,7 @@ def test_a_program_acts_with_the_token_and_names_whom_it_acts_for(
     assert (first["done"], again["done"]) == (True, False)
     assert again["text"].startswith("Ana Björk took it at")
     with opened() as store:
-        (action,) = store.latest_actions(5)
+        (action,) = latest_actions(store, 5)
     assert (action.by, action.comment, action.via) == ("Ana Björk", "on it", "web")
 
 
@@ -261,7 +262,7 @@ def test_the_same_form_twice_is_done_once(web: Web, page: str, opened: Callable[
             answer = client.post(f"{page}/{form}", data=data, headers=ANA)
             assert answer.status_code in (303, 409), answer.text
     with opened() as store:
-        done = [one.action for one in reversed(store.latest_actions(20))]
+        done = [one.action for one in reversed(latest_actions(store, 20))]
         assert done == ["note", "silence", "acknowledge", "unacknowledge"]
         assert len(store.silences()) == 1
 

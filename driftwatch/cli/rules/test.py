@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from driftwatch.ruletests.reader import PlacedTest
     from driftwatch.ruletests.runner import Result, Runner
 
-FORMATS = ("text", "json", "junit")
+FORMATS = ("text", "json")
 
 
 @click.command("test")
@@ -137,13 +137,11 @@ def _run(
 
 
 def _print(results: Sequence[Result], tables: Sequence[Table] | None, form: str) -> None:
-    from driftwatch.ruletests.documents import json_document, junit_document
+    from driftwatch.ruletests.documents import json_document
     from driftwatch.ruletests.text import coverage_lines, verdict
 
     if form == "json":
         print_json(json_document(results, tables))
-    elif form == "junit":
-        click.echo(junit_document(results))
     else:
         for line in coverage_lines(tables) if tables is not None else ():
             click.echo(encodable(line))

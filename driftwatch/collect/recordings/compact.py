@@ -22,7 +22,6 @@ from driftwatch.collect.recordings.text import Progress, file_identity
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
     Collected,
-    Recording,
     SourceProblem,
     empty_scrapes,
     in_order,
@@ -331,14 +330,3 @@ def write_manifest(
     beside = folder / f"{MANIFEST}.new"
     beside.write_bytes(orjson.dumps(lines, option=orjson.OPT_INDENT_2) + b"\n")
     beside.replace(folder / MANIFEST)
-
-
-def write_compact(source: Recording, folder: Path) -> None:
-    """Any recording as a compact one, in a new folder.
-
-    Raises RecordingError: it cannot be read; FileExistsError: the folder is there.
-    """
-    collected = source.collect(*source.span())
-    folder.mkdir(parents=True)
-    parts = write_part(folder, "all", collected.scrapes, collected.gpus)
-    write_manifest(folder, parts, collected.targets, collected.problems)

@@ -19,13 +19,8 @@ from pydantic import (
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.metrics.omissions import METRIC_NAMES
 from driftwatch.fleet.scenario.demand import (
-    Bursts,
-    Change,
-    Hours,
-    NewClient,
     Offset,
     Ratio,
-    Season,
     Traffic,
 )
 from driftwatch.settings.values import Count, Name, Number, Seconds
@@ -307,28 +302,6 @@ class Scenario(Part):
         for fault in sorted(self.faults, key=lambda one: one.at):
             serving = serving if fault.serving is None else serving.changed(fault.serving)
         return self
-
-
-# where a part stands in a file, in the order of the reference; "" is the file itself
-SCENARIO_PARTS: Mapping[str, type[Part]] = {
-    "": Scenario,
-    "scrape": Scrape,
-    "pool": Pool,
-    "pool.serving": Serving,
-    "pool.slo": Slo,
-    "traffic": Traffic,
-    "traffic.season": Season,
-    "traffic.bursts": Bursts,
-    "traffic.hours": Hours,
-    "traffic.changes": Change,
-    "traffic.changes.new_client": NewClient,
-    "engine": Engine,
-    "engine.law": Coefficients,
-    "faults": Fault,
-    "truth": Truth,
-    "truth.baseline": Baseline,
-    "truth.effects": Effect,
-}
 
 
 # fmt: off

@@ -9,7 +9,6 @@ from datetime import datetime
 import numpy as np
 
 from driftwatch.arrays import Floats
-from driftwatch.documents import Codec
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
@@ -144,6 +143,3 @@ class Calibration:
     def best(self) -> Fit:
         """The variant with the least loss."""
         return self.fits[0]
-
-
-CALIBRATION = Codec(Calibration)

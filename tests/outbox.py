@@ -1,0 +1,74 @@
+"""The outbox of a store: what tests look up in it, and what a receiver's queue writes to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import select
+
+from driftwatch.incidents.actions import Action
+from driftwatch.incidents.delivery import AttemptResult, Delivery
+from driftwatch.store.advice import AdviceRow, write_advices
+from driftwatch.store.delivery_queries import DELIVERIES
+from driftwatch.store.store import Store
+from driftwatch.store.tables import actions, deliveries
+
+
+def all_deliveries(store: Store) -> list[Delivery]:
+    """Every delivery, in the order of planning."""
+    with store.one_view() as connection:
+        rows = connection.execute(DELIVERIES.order_by(deliveries.c.id)).mappings().all()
+    return [
+        Delivery(
+            **{**row, "payload": None if row["payload"] is None else json.loads(row["payload"])}
+        )
+        for row in rows
+    ]
+
+
+def due_deliveries(store: Store, now: datetime, receiver: str | None = None) -> list[Delivery]:
+    """What is pending and its turn: one incident's go to a receiver one after the other."""
+    due, waited_for = list[Delivery](), set[tuple[str, str]]()
+    for one in all_deliveries(store):
+        if one.status != "pending" or receiver not in (None, one.receiver):
+            continue
+        is_next = (one.incident_id or "", one.receiver) not in waited_for
+        if one.incident_id is not None:
+            waited_for.add((one.incident_id, one.receiver))
+        if is_next and one.next_attempt_at is not None and one.next_attempt_at <= now:
+            due.append(one)
+    return due
+
+
+def undelivered_count(store: Store) -> int:
+    """How many deliveries their receivers have not taken: pending and dead."""
+    return sum(one.status in ("pending", "dead") for one in all_deliveries(store))
+
+
+def mark_sent(
+    store: Store, delivery: Delivery, at: datetime, conversation: Mapping[str, str] | None = None
+) -> bool:
+    """Note that a receiver took it."""
+    return store.write_results([AttemptResult(delivery, at, conversation=conversation)])[0]
+
+
+def mark_failed(
+    store: Store, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
+) -> bool:
+    """Note a failed attempt; without a next one the delivery is dead."""
+    return store.write_results([AttemptResult(delivery, at, error, next_attempt_at)])[0]
+
+
+def latest_actions(store: Store, limit: int) -> list[Action]:
+    """What people did last, newest first."""
+    query = select(actions).order_by(actions.c.id.desc()).limit(limit)
+    with store.one_view() as connection:
+        return [Action(**row) for row in connection.execute(query).mappings()]
+
+
+def write_advice(store: Store, row: AdviceRow) -> None:
+    """Keep an answer."""
+    with store.one_transaction() as connection:
+        write_advices(connection, [row])
