@@ -23,7 +23,6 @@ from driftwatch.fleet.traffic_source import ClockedRequests, source_of
 from driftwatch.simulate.requests import Requests, make_requests
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 _GRID_SECONDS = 10.0  # on which the rate steps
 _WANDER_CORRELATION_SECONDS = 1800.0

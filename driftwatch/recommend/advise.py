@@ -86,13 +86,13 @@ def kv_binds(question: Question, refused: Advice) -> Advice:
     return replace(refused, recommendation=recommendation)
 
 
-def assess(question: Question, *, hardware: Hardware | None = None) -> Advice:
+def assess(question: Question) -> Advice:
     """Today alone: its simulation, its capacity, and that at the reference's lengths; no sweep.
 
     The recommendation is ``insufficient`` as :func:`advise` has it, else ``no_action`` without a
     verdict on knobs. Raises WorkloadError: the request log contradicts the metrics.
     """
-    prepared = prepare(question, hardware)
+    prepared = prepare(question, None)
     if isinstance(prepared, Refused):
         return prepared.advice
     case = _case(question, prepared)

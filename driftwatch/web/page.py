@@ -137,6 +137,6 @@ class Refused(View):
 class NotFound(Exception):
     """There is no such thing; ``near``: links to things of a name like it."""
 
-    def __init__(self, message: str, near: tuple[Link, ...] = (), help_text: str | None = None):
+    def __init__(self, message: str, near: tuple[Link, ...] = ()):
         super().__init__(message)
-        self.message, self.near, self.help_text = message, near, help_text
+        self.message, self.near = message, near

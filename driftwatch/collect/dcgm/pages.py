@@ -82,8 +82,7 @@ class DcgmBatch:
 class DcgmPagesSource:
     """dcgm-exporters scraped without a Prometheus between.
 
-    ``clock``: gives each scrape its time, taken when the scrape starts; ``name``: how problems call
-    this source.
+    ``clock``: gives each scrape its time, taken when the scrape starts.
     Raises UsageError: no address, not an address, or one twice.
     """
 
@@ -92,13 +91,11 @@ class DcgmPagesSource:
         urls: Iterable[str],
         clock: Clock | None = None,
         bounds: Bounds | None = None,
-        workers: int = 32,
-        name: str = "dcgm",
     ) -> None:
-        self.name = name
+        self.name = "dcgm"
         self.settle_seconds = 0.0
         self._cache = SeriesCache()
-        self._gets = Gets(((url, None) for url in urls), clock, bounds, workers)
+        self._gets = Gets(((url, None) for url in urls), clock, bounds)
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each page once, now: ``since`` and ``until`` say nothing to a live page.

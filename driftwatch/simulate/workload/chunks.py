@@ -70,13 +70,13 @@ class Problems:
             texts.append(f"{self.path}: and {self._count - len(texts):,} more")
         return tuple(texts)
 
-    def raise_any(self, *, help_text: str | None = None) -> None:
+    def raise_any(self) -> None:
         """End here where something was wrong.
 
         Raises WorkloadError: with every named problem and the count of the rest.
         """
         if self:
-            raise WorkloadError(self.texts(), help_text=help_text)
+            raise WorkloadError(self.texts())
 
 
 BLOCK_BYTES = 8 << 20
