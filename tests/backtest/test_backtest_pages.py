@@ -44,7 +44,7 @@ def replayed(recording: Path, plan: Plan) -> Sequence[PastPage]:
     return past_pages(t for one in outcomes for t in one.transitions)
 
 
-@pytest.mark.parametrize("name", ["run_cap", "run_slow"])
+@pytest.mark.parametrize("name", ["run_cap", pytest.param("run_slow", marks=pytest.mark.slow)])
 def test_real_servers(name: str, shared_data: Path, plan: Plan, tmp_path: Path) -> None:
     recording = shared_data / "vllm-0.32" / name
     expected = replayed(recording, plan)
