@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
-from driftwatch.cli.answer import UNKNOWN, Answer, check_plot, number, publish, together
+from driftwatch.cli.answer import OUTPUT, UNKNOWN, number, publish
 from driftwatch.cli.engine_options import (
-    OUTPUT,
     engine_from,
     engine_options,
     lengths_options,
@@ -20,21 +19,25 @@ from driftwatch.cli.engine_options import (
     with_all,
 )
 from driftwatch.cli.finite import Finite, Numbers
+from driftwatch.cli.options import Progress
 from driftwatch.errors import UsageError
+from driftwatch.lab import comparison as lab
+from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
+from driftwatch.lab.comparison import DEFINITION, Knee, Point
 from driftwatch.notify.numbers import figure, percent
-
-if TYPE_CHECKING:
-    from driftwatch.lab.batchers import Settings
-    from driftwatch.lab.comparison import Knee, Mix, Point
-    from driftwatch.plots.plot import Plot
-    from driftwatch.simulate.step_time import StepTime
+from driftwatch.plots.plot import Plot, Series
+from driftwatch.plots.plot import plot as draw
+from driftwatch.plots.scales import Axis
+from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.step_time import StepTime
 
 _EXIT_NO_VERDICT = 4
 _MOST_REQUESTS = 2_000_000
+_MOST_TOKENS = 1_000_000  # a batch keeps a time for each token of its longest member
 _MIX_SIZE = 10_000  # lengths drawn; repeated where more are needed
 _LIMIT_FACTOR = 3.0  # default limit: so many times the p99 of requests served alone
 _ABOVE_0 = Finite(min=0, min_open=True, max=1e9)
-_HEADER = (*("policy", "load", "req/s", "p50 s", "p99 s", "TTFT p99", "efficiency", "padding", ""),)
+_HEADER = ("policy", "load", "req/s", "p50 s", "p99 s", "TTFT p99", "efficiency", "padding", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +46,21 @@ class Comparison:
 
     rates: tuple[float, ...]  # requests per second, rising
     limit_seconds: float  # on the p99 end-to-end time
-    points: tuple[Point, ...]  # one a policy and rate
+    points: Mapping[str, Sequence[Point]]  # policy → one a rate
     capacities: Mapping[str, float | None]  # requests/s while there is always more to do
     knees: Mapping[str, Knee]
-
-    def points_of(self, policy: str) -> list[Point]:
-        """Its points, by rate."""
-        return [one for one in self.points if one.policy == policy]
 
 
 @click.command("compare")
 @lengths_options(128, "Take the lengths of this request log, in its order, not its times.", cv=1.0)
-@option(
-    "--rates",
-    Numbers(float, 1e-6, 1e6),
-    "Requests per second (default: eight, up to a little above what continuous batching can do).",
-)
+@option("--rates", Numbers(float, 1e-6, 1e6), "Requests per second (default: eight).")
 @option(
     "--duration-seconds",
     _ABOVE_0,
-    "Arrivals last so long, and longer where that is under 2,000 requests.",
+    "How long requests arrive, for 2,000 requests at least.",
     default=120.0,
 )
-@option(
-    "--batch-size",
-    click.IntRange(1, 100_000),
-    "Batch size of static and dynamic batching.",
-    default=32,
-)
+@option("--batch-size", click.IntRange(1, 100_000), "Of static and dynamic batching.", default=32)
 @option(
     "--max-wait-seconds",
     Finite(0, 1e9),
@@ -78,9 +68,7 @@ class Comparison:
     default=0.05,
 )
 @option(
-    "--buckets bucket_tokens",
-    Numbers(int, 1, 1e7),
-    "Static and dynamic: pad prompts to these lengths, a batch from one bucket.",
+    "--buckets bucket_tokens", Numbers(int, 1, 1e7), "Static and dynamic: pad prompts to these."
 )
 @option(
     "--prefill-share prefill_share_ratio",
@@ -89,7 +77,7 @@ class Comparison:
     default=0.8,
 )
 @option(
-    "--slo-p99-seconds",
+    "--slo-p99-seconds limit_seconds",
     _ABOVE_0,
     f"Limit on the p99 end-to-end time (default: {_LIMIT_FACTOR:g} times that of requests served "
     "alone).",
@@ -97,128 +85,82 @@ class Comparison:
 @with_all(OUTPUT)
 @engine_options
 def command(
-    prompt_tokens: float,
-    generation_tokens: float,
-    length_cv: float,
-    file: Path | None,
-    seed: int,
     rates: tuple[float, ...] | None,
     duration_seconds: float,
-    batch_size: int,
-    max_wait_seconds: float,
-    bucket_tokens: tuple[int, ...] | None,
-    prefill_share_ratio: float,
-    slo_p99_seconds: float | None,
-    plot: Path | None,
-    as_json: bool,
-    **engine: Any,
-) -> None:
+    limit_seconds: float | None,
+    **flags: Any,
+) -> int:
     """Compare ways of batching: static, dynamic, continuous, hybrid.
 
     The same requests with Poisson arrivals at each of --rates, one step-time model. Exit code 4: no
     policy keeps up at any rate.
     """
-    from driftwatch.lab.batchers import Settings
-    from driftwatch.lab.comparison import DEFINITION
-
-    check_plot(plot)
-    mix, unused = _mix(file, (prompt_tokens, generation_tokens), length_cv, seed)
-    server = engine_from(**engine)
-    settings = Settings(
-        server.configuration,
-        batch_size,
-        max_wait_seconds,
-        bucket_tokens or (),
-        prefill_share_ratio,
+    mix, notes = _mix(flags)
+    server = engine_from(flags)
+    how = {name: flags[name] for name in ("batch_size", "max_wait_seconds", "prefill_share_ratio")}
+    settings = Settings(server.configuration, **how, bucket_tokens=flags["bucket_tokens"] or ())
+    found = _compare(
+        settings, mix, server.step_time, rates, duration_seconds, limit_seconds, flags["seed"]
     )
-    try:
-        compared = _compare(
-            settings, mix, server.step_time, rates, duration_seconds, slo_p99_seconds
-        )
-    except ValueError as error:  # what the simulator calls impossible is a wrong command line here
-        raise UsageError(
-            str(error), help_text="driftwatch simulate compare --help lists what each option takes"
-        ) from error
     document = {
         "requests_in_mix": len(mix.prompt_tokens),
         "prompt_tokens_mean": float(mix.prompt_tokens.mean()),
         "generation_tokens_mean": float(mix.generation_tokens.mean()),
-        "seed": seed,
+        "seed": flags["seed"],
         "step_time": asdict(server.step_time),
         "settings": asdict(settings),
         "steady_part": DEFINITION,
-        "limit_e2e_p99_seconds": compared.limit_seconds,
+        "limit_e2e_p99_seconds": found.limit_seconds,
         "policies": {
             name: {
-                "capacity_requests_per_second": capacity,
-                "knee": asdict(compared.knees[name]),
-                "points": [_point(one) for one in compared.points_of(name)],
+                "capacity_requests_per_second": found.capacities[name],
+                "knee": asdict(found.knees[name]),
+                "points": [asdict(one) for one in points],
             }
-            for name, capacity in compared.capacities.items()
+            for name, points in found.points.items()
         },
     }
-    answer = Answer(
-        _line(compared),
-        _HEADER,
-        [_row(one) for one in compared.points],
-        list(_details(compared)),
-        document,
-        (*unused, *server.notes),
-        lambda: _plots(compared),
-    )
-    publish(answer, as_json=as_json, plot=plot)
-    if not any(one.steady.keeps_up for one in compared.points):
-        click.get_current_context().exit(_EXIT_NO_VERDICT)
+    every = [one for points in found.points.values() for one in points]
+    table, plots = (_HEADER, [_row(one) for one in every]), lambda: _plots(found)
+    notes += server.notes
+    publish(flags, _line(found), table, _details(found), document, notes, plots)
+    return 0 if any(one.keeps_up for one in every) else _EXIT_NO_VERDICT
 
 
-def _mix(
-    file: Path | None, means: tuple[float, float], cv: float, seed: int
-) -> tuple[Mix, tuple[str, ...]]:
+def _mix(flags: Mapping[str, Any]) -> tuple[Requests, list[str]]:
     """The lengths that are served at every rate, and what of their file is not used."""
-    import numpy as np
-
-    from driftwatch.lab.comparison import Mix, lognormal_lengths
-
-    if file is None:
-        prompts, generations = (
-            lognormal_lengths(mean, cv, _MIX_SIZE, (seed, stream))
-            for stream, mean in enumerate(means, 3)
+    notes: list[str] = []
+    if flags["file"] is None:
+        lengths = [
+            lab.lognormal_lengths(
+                flags[name], flags["length_cv"], _MIX_SIZE, (flags["seed"], stream)
+            )
+            for stream, name in enumerate(("prompt_tokens", "generation_tokens"), 3)
+        ]
+    else:
+        requests, notes = mix_of(flags, None)
+        lengths = [requests.prompt_tokens, requests.generation_tokens]
+        notes.append("only the lengths of the file are compared")
+    if (longest := int(lengths[1].max())) > _MOST_TOKENS:
+        raise UsageError(
+            f"a generation of {longest:,} tokens; at most {_MOST_TOKENS:,}",
+            help_text="lower --generation-tokens or --length-cv",
         )
-        return Mix(prompts, generations, seed), ()
-    requests, notes = mix_of(file, means, cv, seed, None)
-    columns = {
-        "prefixes": (requests.shared_prefix_tokens > 0) | (requests.cached_tokens > 0),
-        "priorities": requests.priority != 0,
-        "cancellations": np.isfinite(requests.cancel_seconds),
-        "adapters": requests.adapter >= 0,
-    }
-    if dropped := [name for name, there in columns.items() if there.any()]:
-        notes = (*notes, f"only lengths are compared: {', '.join(dropped)} of the file not used")
-    return Mix(requests.prompt_tokens, requests.generation_tokens, seed), notes
+    return make_requests(np.zeros(len(lengths[0])), *lengths), notes
 
 
 def _compare(
     settings: Settings,
-    mix: Mix,
+    mix: Requests,
     step_time: StepTime,
     rates: tuple[float, ...] | None,
     duration_seconds: float,
     limit_seconds: float | None,
+    seed: int,
 ) -> Comparison:
-    import numpy as np
-
-    from driftwatch.cli.options import Progress
-    from driftwatch.lab import comparison as lab
-    from driftwatch.lab.batchers import CONTINUOUS, POLICIES
-
     capacities = {name: lab.capacity(name, settings, mix, step_time) for name in POLICIES}
     if rates is None:
-        if (top := capacities[CONTINUOUS]) is None:
-            raise UsageError(
-                "all requests end at one time: no capacity to choose --rates from",
-                help_text="--rates 5,10,20",
-            )
-        rates = lab.ladder(top)
+        rates = lab.ladder(capacities[CONTINUOUS] or 1.0)
     if (count := rates[-1] * duration_seconds) > _MOST_REQUESTS:
         raise UsageError(
             f"{rates[-1]:g} requests/s for {duration_seconds:g} s are {count:,.0f} requests; at "
@@ -226,112 +168,81 @@ def _compare(
             help_text="give a smaller --duration-seconds",
         )
     if limit_seconds is None:
-        alone = lab.alone_seconds(mix.at(np.zeros(len(mix.prompt_tokens))), step_time)
+        alone = lab.alone_seconds(mix, step_time)
         limit_seconds = _LIMIT_FACTOR * float(np.quantile(alone, 0.99))
-    progress, points = Progress("comparing"), []
-    for name in POLICIES:
+    progress, points = Progress("comparing"), dict[str, list[Point]]()
+    for done, name in enumerate(POLICIES):
+        progress(done, len(POLICIES))
+        points[name] = []
         for rate in rates:
-            how = {"seconds": duration_seconds, "limit_seconds": limit_seconds}
-            points.append(lab.measure(name, settings, mix, step_time, rate, **how))
-            progress(len(points), len(POLICIES) * len(rates))
+            sent = lab.at_rate(mix, rate, max(2000, round(rate * duration_seconds)), seed)
+            served = serve(name, sent, step_time, settings)
+            points[name].append(lab.steady(name, rate, served, settings.leave_together(name)))
     progress.close()
-    knees = {
-        name: lab.knee([one for one in points if one.policy == name], limit_seconds)
-        for name in POLICIES
-    }
-    return Comparison(rates, limit_seconds, tuple(points), capacities, knees)
+    knees = {name: lab.knee(of_it, limit_seconds) for name, of_it in points.items()}
+    return Comparison(rates, limit_seconds, points, capacities, knees)
 
 
-def _point(one: Point) -> dict[str, Any]:
-    row = asdict(one)
-    return {**{k: v for k, v in row.items() if k not in ("policy", "steady")}, **row["steady"]}
-
-
-def _line(compared: Comparison) -> str:
+def _line(found: Comparison) -> str:
     """Where each policy's knee is."""
-    limit = f"a p99 of {figure(compared.limit_seconds)} s"
-    by_rate = _grouped((knee.holds_at or 0.0, name) for name, knee in compared.knees.items())
-    parts = [f"{together(by_rate[rate])} up to {rate:g} req/s" for rate in sorted(by_rate) if rate]
-    if not parts:
+    limit = f"a p99 of {figure(found.limit_seconds)} s"
+    by_rate: dict[float, list[str]] = {}
+    for name, knee in sorted(found.knees.items(), key=lambda one: -(one[1].holds_at or 0.0)):
+        by_rate.setdefault(knee.holds_at or 0.0, []).append(name)
+    none = by_rate.pop(0.0, [])
+    if not by_rate:
         return f"No way of batching keeps up with {limit} at these rates."
-    none = [f"{together(by_rate[0.0])} at no rate"] if 0.0 in by_rate else []
-    return f"Within {limit}: {', '.join([*reversed(parts), *none])}."
-
-
-def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
-    groups: dict[Any, list[str]] = {}
-    for key, name in pairs:
-        groups.setdefault(key, []).append(name)
-    return groups
+    parts = [f"{' and '.join(names)} up to {rate:g} req/s" for rate, names in by_rate.items()]
+    parts += [f"{' and '.join(none)} at no rate"] if none else []
+    return f"Within {limit}: {', '.join(parts)}."
 
 
 def _row(one: Point) -> tuple[str, ...]:
-    steady, padding = one.steady, one.prompt_padding_waste_ratio
+    padding = one.prompt_padding_waste_ratio
     return (
         one.policy,
         f"{one.requests_per_second:g}",
-        number(steady.throughput_requests_per_second),
-        number(steady.e2e.p50),
-        number(steady.e2e.p99),
-        number(steady.ttft.p99),
+        number(one.throughput_requests_per_second),
+        number(one.e2e.p50),
+        number(one.e2e.p99),
+        number(one.ttft.p99),
         number(one.batch_efficiency_ratio),
         UNKNOWN if padding is None else percent(padding),
-        "" if steady.keeps_up else "behind",
+        "" if one.keeps_up else "behind",
     )
 
 
-def _details(compared: Comparison) -> Iterator[str]:
-    from driftwatch.lab.comparison import DEFINITION, best
-
+def _details(found: Comparison) -> Iterator[str]:
     yield (
         "load: arriving req/s. efficiency: generated tokens, over batch size times longest "
         "generation of the batch. padding: share of the prompt tokens computed. Neither is defined "
         "where no request waits for the longest of its batch. vLLM pads nothing."
     )
     yield f"{DEFINITION[0].upper()}{DEFINITION[1:]}"
-    known = {name: rate for name, rate in compared.capacities.items() if rate is not None}
-    lowest = min(known.values(), default=0.0)
-    capacities = [
-        f"{name} {figure(rate)} req/s" + (f" ({figure(rate / lowest)}×)" if rate > lowest else "")
-        for name, rate in known.items()
-    ]
-    if capacities:
-        yield (
-            "Capacity (throughput while the queue never empties, each a run of its own): "
-            f"{', '.join(capacities)}."
-        )
-    for name, knee in compared.knees.items():
+    known = [f"{name} {figure(rate)} req/s" for name, rate in found.capacities.items() if rate]
+    if known:
+        yield f"Capacity (throughput while the queue never empties): {', '.join(known)}."
+    for name, knee in found.knees.items():
         if knee.reason:
             yield f"{name}{f' at {knee.fails_at:g} req/s' if knee.fails_at else ''}: {knee.reason}."
-        if rejected := sum(one.steady.rejected_requests for one in compared.points_of(name)):
+        if rejected := sum(one.rejected_requests for one in found.points[name]):
             yield f"{name}: {rejected:,} requests rejected."
-    lowest_by = _grouped((names, f"{rate:g}") for rate, names in best(compared.points))
-    for names, rates in lowest_by.items():
-        yield f"Lowest p99 at {together(rates)} req/s: {together(names) or 'none keeps up'}."
 
 
-def _plots(compared: Comparison) -> Sequence[Plot]:
-    from driftwatch.plots.plot import Series, plot
-    from driftwatch.plots.scales import Axis
+def _plots(found: Comparison) -> Sequence[Plot]:
+    x = Axis("arriving requests per second")
 
-    def drawn(title: str, unit: str, value: Any, limit: Sequence[Series] = ()) -> Plot:
+    def drawn(title: str, y: Axis, value: Callable[[Point], float | None], *more: Series) -> Plot:
         lines = [
-            Series(
-                "line",
-                name,
-                compared.rates,
-                [value(one.steady) for one in compared.points_of(name)],
-                colour=colour,
-            )
-            for colour, name in enumerate(compared.knees)
+            Series("line", name, found.rates, [value(one) for one in points], colour=colour)
+            for colour, (name, points) in enumerate(found.points.items())
         ]
-        is_log = unit != "req/s"
-        x = Axis("arriving requests per second")
-        return plot(title, [*lines, *limit], x, Axis(unit, is_log=is_log))
+        return draw(title, [*lines, *more], x, y)
 
-    limit = Series("level", "limit", y=[compared.limit_seconds], colour=4)
+    limit = Series("level", "limit", y=[found.limit_seconds], colour=4)
+    late = Axis("seconds, log scale", is_log=True)
     return (
-        drawn("Throughput", "req/s", lambda s: s.throughput_requests_per_second),
-        drawn("End to end, p99", "seconds, log scale", lambda s: s.e2e.p99, [limit]),
-        drawn("To first token, p99", "seconds, log scale", lambda s: s.ttft.p99),
+        drawn("Throughput", Axis("req/s"), lambda one: one.throughput_requests_per_second),
+        drawn("End to end, p99", late, lambda one: one.e2e.p99, limit),
+        drawn("To first token, p99", late, lambda one: one.ttft.p99),
     )

@@ -6,30 +6,35 @@ to :func:`engine_from`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import click
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from driftwatch.cli.finite import COUNT, SEED, TOKENS, Finite
 from driftwatch.errors import ImpossibleConfiguration, UsageError
-
-if TYPE_CHECKING:
-    from driftwatch.simulate.configuration import SchedulerConfiguration
-    from driftwatch.simulate.hardware import Gpu, Model
-    from driftwatch.simulate.requests import Requests
-    from driftwatch.simulate.step_time import StepTime
+from driftwatch.lab.comparison import lognormal_lengths
+from driftwatch.lab.plan import Server
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.hardware import with_hardware
+from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.step_time import StepTime, parse_step_time
+from driftwatch.simulate.workload import read_workload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _GIB = 2**30
 _DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
-_UTILIZATION = 0.92  # vLLM's gpu_memory_utilization
-_MOST_BLOCKS = 1_000_000_000
+_MOST = 1_000_000_000  # of a setting
 # vLLM 0.32, engine/arg_utils.py get_batch_defaults, API server: B, S
 _LARGE, _MIDDLE, _OTHER = (16384, 1024), (8192, 1024), (2048, 256)
+_HARDWARE_NAMES = ("gpu", "model", "dtype", "tensor_parallel_size")
+_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+_SETTINGS = [one.name for one in fields(SchedulerConfiguration) if one.name not in _FLAGS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,89 +54,7 @@ def option(
     return click.option(*names.split(), type=kind, help=text, show_default=has_default, **more)
 
 
-FILE = click.Path(path_type=Path, dir_okay=False)
-_HARDWARE = (
-    option(
-        "--step-time",
-        text="Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + "
-        "C3·KV tokens read.",
-        metavar="C0,C1,C2,C3",
-    ),
-    option("--gpu", text="GPU of driftwatch's table, e.g. H100-80GB.", metavar="NAME"),
-    option("--model", text="Model of driftwatch's table, or its Hugging Face id.", metavar="NAME"),
-    option("--hardware", FILE, "YAML file with GPUs and models of your own."),
-    option(
-        "--dtype",
-        click.Choice(["auto", *_DTYPE_BYTES]),
-        "Type of the weights, with --gpu; auto is that of the checkpoint.",
-        default="auto",
-    ),
-    option(
-        "--tensor-parallel-size --tensor-parallel",
-        COUNT,
-        "GPUs that share each layer, with --gpu.",
-        default=1,
-    ),
-)
-_SCHEDULER = (
-    option("--max-num-seqs", COUNT, "Number of requests that run at once, at most."),
-    option("--max-num-batched-tokens", COUNT, "Token budget of a step."),
-    option(
-        "--max-num-active-seqs",
-        COUNT,
-        "Admit a request only while fewer run (default: --max-num-seqs).",
-    ),
-    option(
-        "--num-gpu-blocks",
-        click.IntRange(0, _MOST_BLOCKS),
-        "KV blocks, vLLM's null block included (default: from --gpu and --model, else "
-        "the KV cache never fills).",
-    ),
-    option("--block-size", COUNT, "Tokens of a KV block.", default=16),
-    option(
-        "--max-model-len",
-        COUNT,
-        "Longest request, in tokens of prompt and generation (default: the model's).",
-    ),
-    option(
-        "--long-prefill-token-threshold",
-        click.IntRange(0, 10_000_000),
-        "Prompt tokens of one request in a step, at most; 0 = no threshold.",
-        default=0,
-    ),
-    option(
-        "--scheduling-policy",
-        click.Choice(["fcfs", "priority"]),
-        "Who is admitted first.",
-        default="fcfs",
-    ),
-    option(
-        "--async-scheduling/--no-async-scheduling",
-        text="Schedule a step while the one before runs.",
-        default=True,
-    ),
-    option(
-        "--enable-prefix-caching/--no-enable-prefix-caching",
-        text="Find the blocks of a common prefix again.",
-        default=True,
-    ),
-    option(
-        "--enable-chunked-prefill/--no-enable-chunked-prefill",
-        text="Compute a prompt over several steps.",
-        default=True,
-    ),
-    option("--max-num-queued-reqs", COUNT, "Answer 503 while this many requests wait or run."),
-    option(
-        "--max-num-queued-tokens",
-        COUNT,
-        "Answer 503 while the prompts without a first token have this many tokens together.",
-    ),
-)
-
-
-def with_all(
-    options: Sequence[Callable[[Command], Command]],
-) -> Callable[[Command], Command]:
+def with_all(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
     """A decorator that adds these options, in the order of the help."""
 
     def add_all(command: Command) -> Command:
@@ -142,20 +65,29 @@ def with_all(
     return add_all
 
 
-OUTPUT = (
-    option("--plot", FILE, "Draw the answer into this .svg file."),
-    option("--json as_json", text="Print one JSON document.", is_flag=True),
+FILE = click.Path(path_type=Path, dir_okay=False)
+_STEP_TIME = "Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + C3·KV tokens."
+_HARDWARE = (
+    option("--step-time", text=_STEP_TIME, metavar="C0,C1,C2,C3"),
+    option("--gpu", text="GPU of driftwatch's table, e.g. H100-80GB.", metavar="NAME"),
+    option("--model", text="Model of driftwatch's table, or its Hugging Face id.", metavar="NAME"),
+    option("--hardware", FILE, "YAML file with GPUs and models of your own."),
+    option(
+        "--dtype", click.Choice(["auto", *_DTYPE_BYTES]), "Type of the weights.", default="auto"
+    ),
+    option("--tensor-parallel-size --tensor-parallel", COUNT, "GPUs of a model.", default=1),
+    option("--max-num-seqs", COUNT, "Requests that run at once, at most (default: vLLM's)."),
+    option("--max-num-batched-tokens", COUNT, "Token budget of a step (default: vLLM's)."),
+    option("--max-model-len", COUNT, "Longest request, in tokens (default: the model's)."),
 )
-
-
-def hardware_options(command: Command) -> Command:
-    """The step-time model, or the GPU and the model that it follows from."""
-    return with_all(_HARDWARE)(command)
-
-
-def engine_options(command: Command) -> Command:
-    """The same, and the scheduler's settings."""
-    return with_all((*_HARDWARE, *_SCHEDULER))(command)
+_SET = option(
+    "--set settings",
+    text="Another setting of vLLM's scheduler, e.g. num_gpu_blocks=7001; once for each.",
+    metavar="NAME=VALUE",
+    multiple=True,
+)
+hardware_options = with_all(_HARDWARE)
+engine_options = with_all((*_HARDWARE, _SET))
 
 
 def lengths_options(
@@ -165,19 +97,11 @@ def lengths_options(
     options = (
         option("--prompt-tokens", TOKENS, "Mean prompt.", default=512),
         option("--generation-tokens", TOKENS, "Mean generation.", default=generation_tokens),
-        option(
-            "--length-cv",
-            Finite(min=0, max=20),
-            "Spread of both, log-normal: sd / mean; 0 = all alike.",
-            default=cv,
-        ),
+        option("--length-cv", Finite(0, 20), "Spread of both: sd / mean.", default=cv),
         option("--requests file", FILE, requests_help),
         option("--seed", SEED, "Seed of the random numbers.", default=0),
     )
     return with_all(options)
-
-
-_MEANS = ("prompt_tokens", "generation_tokens", "length_cv")
 
 
 def typed_flags(context: click.Context) -> dict[str, str]:
@@ -190,211 +114,147 @@ def typed_flags(context: click.Context) -> dict[str, str]:
     }
 
 
-def mix_of(
-    file: Path | None, mean_tokens: tuple[float, float], cv: float, seed: int, count: int | None
-) -> tuple[Requests, tuple[str, ...]]:
+def mix_of(flags: Mapping[str, Any], count: int | None) -> tuple[Requests, list[str]]:
     """Requests of a file, or drawn log-normal and all there from the start; notes on the file.
 
     Raises WorkloadError: the file cannot be read as requests; UsageError: a file and means.
     """
-    if file is not None:
+    names = ("prompt_tokens", "generation_tokens", "length_cv")
+    if flags["file"] is not None:
         typed = typed_flags(click.get_current_context())
-        if wrong := [typed[name] for name in _MEANS if name in typed]:
+        if wrong := [typed[name] for name in names if name in typed]:
             raise UsageError(
                 f"--requests and {', '.join(wrong)} exclude each other",
                 help_text="leave out one of them",
             )
-        from driftwatch.simulate.workload import read_workload
-
-        workload = read_workload(file, limit=count)
-        return workload.requests, workload.notes
-    import numpy as np
-
-    from driftwatch.lab.comparison import lognormal_lengths
-    from driftwatch.simulate.requests import make_requests
-
-    rng, count = np.random.default_rng(seed), count or 1
-    lengths = [lognormal_lengths(mean, cv, count, rng) for mean in mean_tokens]
-    return make_requests(np.zeros(count), *lengths), ()
+        workload = read_workload(flags["file"], limit=count)
+        return workload.requests, list(workload.notes)
+    *means, cv = (flags[name] for name in names)
+    rng, count = np.random.default_rng(flags["seed"]), count or 1
+    lengths = [lognormal_lengths(mean, cv, count, rng) for mean in means]
+    return make_requests(np.zeros(count), *lengths), []
 
 
-def batch_defaults(memory_bytes: float | None, name: str = "") -> tuple[int, int]:
-    """vLLM's own max_num_batched_tokens and max_num_seqs for an API server on a GPU.
+def server_of(
+    flags: Mapping[str, Any], *, chunked: bool = True, **more: Any
+) -> tuple[Server | None, dict[str, int | None], list[str]]:
+    """The server (None without a GPU and a model), its limits, and a note on each default.
 
-    ``memory_bytes``: of one GPU; None = unknown; ``name``: of the GPU: an A100 has the small ones
-    whatever its memory.
+    Raises UsageError: a GPU without a model or the reverse, or a step time that is none.
     """
-    if memory_bytes is None:
-        return _OTHER
-    if memory_bytes >= 160 * _GIB:
-        return _LARGE
-    if memory_bytes >= 70 * _GIB and "a100" not in name.lower():
-        return _MIDDLE
-    return _OTHER
+    gpu, model, dtype, split = (flags[name] for name in _HARDWARE_NAMES)
+    seqs, budget, longest = (flags[name] for name in _FLAGS)
+    measured = None if flags["step_time"] is None else parse_step_time(flags["step_time"])
+    if (gpu is None) != (model is None):
+        named, missing = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
+        raise UsageError(
+            f"{named} is given without {missing}: memory and step time need both",
+            help_text=f"add {missing} NAME, or leave out {named} and give --step-time",
+        )
+    if gpu is None and (flags["hardware"] or dtype != "auto" or split != 1):
+        raise UsageError(
+            "--hardware, --dtype and --tensor-parallel-size: only with --gpu and --model",
+            help_text="add --gpu and --model",
+        )
+    tables = with_hardware(flags["hardware"])
+    card = tables.gpu(gpu) if gpu else None
+    shapes = tables.model(model) if model else None
+    notes = []
+    if longest is None and shapes is not None:
+        longest = shapes.max_position_embeddings
+        notes.append(f"max_model_len {longest}: the longest context of {shapes.name}")
+    where = f"vLLM's default on {card.name if card else 'a GPU that is not named'}"
+    usual, most = batch_defaults(card.memory_bytes if card else None, card.name if card else "")
+    if budget is None:
+        budget = usual
+        if longest is not None:
+            budget = min(usual, (seqs or most) * longest) if chunked else max(usual, longest)
+        notes.append(f"max_num_batched_tokens {budget}: {where}")
+    if seqs is None:
+        seqs = min(most, budget)
+        notes.append(f"max_num_seqs {seqs}: {where}")
+    limits = dict(zip(_FLAGS, (seqs, budget, longest), strict=True))
+    if card is None or shapes is None:
+        return None, limits, notes
+    if measured is None:
+        notes.append(
+            f"step time: the roofline of {card.name} and {shapes.name} at max_num_seqs decoding "
+            "requests, a prior, not a measurement"
+        )
+    weight = _DTYPE_BYTES[shapes.checkpoint_dtype if dtype == "auto" else dtype]
+    sizes: dict[str, Any] = {**limits, "measured": measured, **more}
+    return Server(card, shapes, weight, split, **sizes), limits, notes
 
 
-def engine_from(
-    *,
-    step_time: str | None,
-    gpu: str | None,
-    model: str | None,
-    hardware: Path | None,
-    dtype: str,
-    tensor_parallel_size: int,
-    max_num_seqs: int | None,
-    max_num_batched_tokens: int | None,
-    max_model_len: int | None,
-    num_gpu_blocks: int | None,
-    **scheduler: Any,
-) -> EngineSetup:
-    """The server that the flags describe, with vLLM's defaults for what they leave out.
+def engine_from(flags: Mapping[str, Any]) -> EngineSetup:
+    """The scheduler and step time that the flags describe, with vLLM's defaults for the rest.
 
     Memory and roofline are those of ``driftwatch plan`` for the same flags.
 
     Raises UsageError: no step-time model, half of one, or one that is none;
     ImpossibleConfiguration: vLLM would refuse the settings; every reason.
     """
-    from driftwatch.simulate.configuration import SchedulerConfiguration
-    from driftwatch.simulate.roofline import roofline
-    from driftwatch.simulate.step_time import parse_step_time
-
-    card, machine = _named(gpu, model, hardware, dtype, tensor_parallel_size)
-    timing = parse_step_time(step_time) if step_time is not None else None
-    notes: list[str] = []
-    if max_model_len is None and machine is not None:
-        max_model_len = machine.max_position_embeddings
-        notes.append(f"max_model_len {max_model_len}: the longest context of {machine.name}")
-    chunked = scheduler.get("enable_chunked_prefill", True)
-    budget, seqs, defaults = batch_of(
-        card, max_num_batched_tokens, max_num_seqs, max_model_len, chunked=chunked
-    )
-    notes += defaults
-    if card is not None and machine is not None:
-        if machine.sliding is not None:
-            notes.append(
-                f"{machine.name} has sliding windows, the scheduler here does not: its KV cache "
-                "fills earlier and is read for longer than it would"
-            )
-        of_weight = dtype_bytes_of(machine, dtype)
-        if num_gpu_blocks is None:
-            block_size = scheduler.get("block_size", 16)
-            memory = (card, machine, block_size, tensor_parallel_size, seqs, budget, of_weight)
-            num_gpu_blocks = _blocks(*memory)
-            notes.append(f"num_gpu_blocks {num_gpu_blocks}: from the memory of {card.name}")
-        if timing is None:
-            timing = roofline(
-                card,
-                machine,
-                dtype_bytes=of_weight,
-                tensor_parallel=tensor_parallel_size,
-                decode_batch=seqs,
-            )
-            notes.append(
-                f"step time: the roofline of {gpu} and {model}, a prior, not a measurement"
-            )
-    elif num_gpu_blocks is None:
-        notes.append("num_gpu_blocks unknown: the KV cache never binds")
-    if timing is None:
+    given = _scheduler(flags["settings"])
+    chunked, block = given.get("enable_chunked_prefill", True), given.get("block_size", 16)
+    server, limits, notes = server_of(flags, chunked=chunked, block_size=block)
+    step_time = flags["step_time"]
+    if server is None and step_time is None:
         raise UsageError(
             "the step time is unknown",
             help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
         )
-    configuration = SchedulerConfiguration(
-        max_num_seqs=seqs,
-        max_num_batched_tokens=budget,
-        max_model_len=max_model_len,
-        num_gpu_blocks=num_gpu_blocks,
-        **scheduler,
-    )
-    _check(configuration)
-    return EngineSetup(configuration, timing, (*notes, *configuration.warnings()))
+    if server is not None and server.model.sliding is not None:
+        notes.append(f"{server.model.name} has sliding windows, the scheduler here does not")
+    if given.get("num_gpu_blocks") is None:
+        if server is None:
+            notes.append("num_gpu_blocks unknown: the KV cache never binds")
+        else:
+            given["num_gpu_blocks"] = blocks = server.memory().num_gpu_blocks
+            notes.append(f"num_gpu_blocks {blocks}: from the memory of {server.gpu.name}")
+    configuration = checked(limits, given)
+    law = parse_step_time(step_time) if server is None else server.step_time()
+    return EngineSetup(configuration, law, (*notes, *configuration.warnings()))
 
 
-def _blocks(
-    card: Gpu, machine: Model, block: int, split: int, seqs: int, budget: int, dtype_bytes: float
-) -> int:
-    from driftwatch.simulate.kv_cache import num_gpu_blocks
+def checked(limits: Mapping[str, Any], more: Mapping[str, Any]) -> SchedulerConfiguration:
+    """A configuration that vLLM takes.
 
-    return num_gpu_blocks(
-        card,
-        machine,
-        block_size=block,
-        tensor_parallel=split,
-        gpu_memory_utilization=_UTILIZATION,
-        max_num_seqs=seqs,
-        max_num_batched_tokens=budget,
-        dtype_bytes=dtype_bytes,
-    )
+    Raises ImpossibleConfiguration: with every reason.
+    """
+    configuration = SchedulerConfiguration(**limits, **more)
+    if problems := configuration.problems():
+        cure = "--max-... and --set NAME=VALUE set what is named"
+        raise ImpossibleConfiguration(problems, help_text=cure)
+    return configuration
 
 
-def _check(configuration: SchedulerConfiguration) -> None:
-    try:
-        configuration.check()
-    except ImpossibleConfiguration as error:
-        raise ImpossibleConfiguration(
-            error.problems, help_text="each is a flag of that name, what vLLM takes: --help"
-        ) from error
-
-
-def batch_of(
-    gpu: Gpu | None,
-    max_num_batched_tokens: int | None,
-    max_num_seqs: int | None,
-    max_model_len: int | None,
-    *,
-    chunked: bool = True,
-) -> tuple[int, int, list[str]]:
-    """max_num_batched_tokens and max_num_seqs: of the flags, else vLLM's, with a note on each."""
-    where = f"vLLM's default on {gpu.name if gpu else 'a GPU that is not named'}"
-    notes = []
-    budget, seqs = batch_defaults(gpu.memory_bytes if gpu else None, gpu.name if gpu else "")
-    if max_num_batched_tokens is None:
-        max_num_batched_tokens = budget
-        if max_model_len is not None:
-            max_num_batched_tokens = (
-                min(budget, (max_num_seqs or seqs) * max_model_len)
-                if chunked
-                else max(budget, max_model_len)
-            )
-        notes.append(f"max_num_batched_tokens {max_num_batched_tokens}: {where}")
-    if max_num_seqs is None:
-        max_num_seqs = min(seqs, max_num_batched_tokens)
-        notes.append(f"max_num_seqs {max_num_seqs}: {where}")
-    return max_num_batched_tokens, max_num_seqs, notes
-
-
-def dtype_bytes_of(model: Model, dtype: str) -> float:
-    """Bytes of a weight; ``auto`` is the checkpoint's type."""
-    return _DTYPE_BYTES[model.checkpoint_dtype if dtype == "auto" else dtype]
-
-
-def _named(
-    gpu: str | None, model: str | None, hardware: Path | None, dtype: str, split: int
-) -> tuple[Gpu | None, Model | None]:
-    """The table's rows, both or neither."""
-    if gpu is None and model is None:
-        unused = [
-            flag
-            for flag, is_set in (
-                ("--hardware", hardware is not None),
-                ("--dtype", dtype != "auto"),
-                ("--tensor-parallel-size", split != 1),
-            )
-            if is_set
-        ]
-        if unused:
+def _scheduler(settings: Sequence[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` texts as arguments of a SchedulerConfiguration."""
+    kinds, found = get_type_hints(SchedulerConfiguration), {}
+    for text in settings:
+        name, _, value = text.partition("=")
+        if (name := name.strip().replace("-", "_")) not in _SETTINGS:
             raise UsageError(
-                f"{' and '.join(unused)}: only with --gpu and --model",
-                help_text="add --gpu and --model",
+                f"--set {text}: no setting has this name",
+                help_text=f"NAME=VALUE with one of {', '.join(_SETTINGS)}",
             )
-        return None, None
-    if gpu is None or model is None:
-        named, missing = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
-        raise UsageError(
-            f"{named} is given without {missing}: memory and step time need both",
-            help_text=f"add {missing} NAME, or leave out {named} and give --step-time",
-        )
-    from driftwatch.simulate.hardware import with_hardware
+        try:
+            found[name] = TypeAdapter(kinds[name]).validate_strings(value.strip())
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            raise UsageError(f"--set {text}: {why}", help_text=f"--set {name}=VALUE") from error
+        if isinstance(found[name], int | float) and not abs(found[name]) <= _MOST:
+            raise UsageError(f"--set {text}: too large", help_text=f"at most {_MOST:,}")
+    return found
 
-    tables = with_hardware(hardware)
-    return tables.gpu(gpu), tables.model(model)
+
+def batch_defaults(memory_bytes: float | None, name: str = "") -> tuple[int, int]:
+    """vLLM's own max_num_batched_tokens and max_num_seqs for an API server on a GPU.
+
+    ``memory_bytes``: of one GPU; None = unknown; ``name``: an A100 has the small ones.
+    """
+    if memory_bytes is None or memory_bytes < 70 * _GIB:
+        return _OTHER
+    if memory_bytes >= 160 * _GIB:
+        return _LARGE
+    return _OTHER if "a100" in name.lower() else _MIDDLE

@@ -22,7 +22,6 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 STATIC, DYNAMIC, CONTINUOUS, HYBRID = POLICIES = ("static", "dynamic", "continuous", "hybrid")
-NOT_DEFINED = "not defined: no request waits for the longest of its batch"
 FOREVER = float("inf")
 
 
@@ -36,51 +35,31 @@ class Settings:
     bucket_tokens: tuple[int, ...] = ()  # prompt buckets of static and dynamic; empty = none
     prefill_share_ratio: float = 0.8  # of the hybrid's time, while both kinds have work
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One batch of static or dynamic batching; tokens are of all its members together."""
-
-    size: int
-    longest_generation_tokens: int
-    generated_tokens: int
-    prompt_tokens: int
-    padded_prompt_tokens: int
+    def leave_together(self, policy: str) -> int:
+        """How many replies leave at one time."""
+        return self.batch_size if policy in (STATIC, DYNAMIC) else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """What a batcher did: an entry a request, in the order of the input."""
+    """What a batcher did: an entry a request, in the order of the input.
+
+    The ratios are None where no request waits for the longest of its batch.
+    """
 
     arrival_seconds: Floats
     first_token_seconds: Floats  # NaN where there was none
     end_seconds: Floats  # the same
     generated_tokens: Integers
     finished: npt.NDArray[np.bool_]  # the others were rejected
-    batches: tuple[Batch, ...] | None  # None: `NOT_DEFINED`
-
-    @property
-    def batch_efficiency_ratio(self) -> float | None:
-        """Σ generated / Σ (batch × longest), 0 … 1; None where not defined."""
-        if not self.batches:
-            return None
-        slots = sum(one.size * one.longest_generation_tokens for one in self.batches)
-        return sum(one.generated_tokens for one in self.batches) / slots
-
-    @property
-    def prompt_padding_waste_ratio(self) -> float | None:
-        """Share of the prompt tokens computed that were padding; None where not defined."""
-        if not self.batches:
-            return None
-        padded = sum(one.padded_prompt_tokens for one in self.batches)
-        return 1 - sum(one.prompt_tokens for one in self.batches) / padded
+    batch_efficiency_ratio: float | None = None  # Σ generated / Σ (batch × longest), 0 … 1
+    prompt_padding_waste_ratio: float | None = None  # of the prompt tokens computed
 
 
 def serve(policy: str, requests: Requests, step_time: StepTime, settings: Settings) -> Served:
     """Serve the requests by one of `POLICIES`.
 
-    Raises ImpossibleConfiguration: vLLM would refuse the settings; ValueError: buckets that do not
-    rise.
+    Raises ImpossibleConfiguration: vLLM would refuse the settings.
     """
     if policy == CONTINUOUS:
         return _run_continuous(requests, step_time, settings.configuration)
@@ -115,16 +94,8 @@ def step_seconds(
 
 
 def padded_lengths(lengths_tokens: npt.ArrayLike, bucket_tokens: tuple[int, ...] = ()) -> Integers:
-    """Each length after padding, in tokens.
-
-    Without buckets all get the longest. With buckets each gets the first bucket that holds it;
-    those above the last bucket get the longest of all.
-
-    Raises ValueError: buckets not rising or below 1.
-    """
+    """Each length padded to the first bucket that holds it, else to the longest of all."""
     lengths = np.asarray(lengths_tokens, dtype=np.int64)
-    if any(a >= b for a, b in zip((0, *bucket_tokens), bucket_tokens, strict=False)):
-        raise ValueError(f"buckets must be at least 1 and rise, not {list(bucket_tokens)}")
     edges = np.asarray((*bucket_tokens, max(int(lengths.max()), *bucket_tokens, 1)), dtype=np.int64)
     return np.asarray(edges[np.searchsorted(edges, lengths)], dtype=np.int64)
 
@@ -141,7 +112,6 @@ def _run_continuous(
         rows["end_seconds"].fill_null(np.nan).to_numpy(),
         rows["generated_tokens"].to_numpy(),
         (rows["status"] == "finished").to_numpy(),
-        None,
     )
 
 
@@ -162,7 +132,7 @@ def _run_batches(
     padded = padded_lengths(requests.prompt_tokens, bucket_tokens) if len(requests) else ()
     for index, edge in enumerate(padded):
         queues.setdefault(int(edge) if bucket_tokens else 0, []).append(index)
-    batches: list[Batch] = []
+    computed = padded_tokens = slots = 0
     free_at = 0.0
 
     def ready(queue: list[int]) -> float:
@@ -186,10 +156,12 @@ def _run_batches(
         rest = step_seconds(step_time, 0, np.full(len(k), count), count * (longest + k))
         free_at = float(np.cumsum(np.concatenate(([start], first, rest)))[-1])
         end[members] = free_at
-        useful, needed = int(generations.sum()), int(prompts.sum())
-        batches.append(Batch(count, steps, useful, needed, longest * count))
-    everyone = np.ones(len(requests), dtype=bool)
-    return Served(arrival, end, end, requests.generation_tokens, everyone, tuple(batches))
+        computed += int(prompts.sum())
+        padded_tokens += longest * count
+        slots += count * steps
+    made, everyone = requests.generation_tokens, np.ones(len(requests), dtype=bool)
+    ratios = (int(made.sum()) / slots, 1 - computed / padded_tokens) if slots else (None, None)
+    return Served(arrival, end, end, made, everyone, *ratios)
 
 
 class _Hybrid:
@@ -242,7 +214,7 @@ class _Hybrid:
                 break
         everyone = np.ones(len(self.arrival), dtype=bool)
         times = (self.arrival, self.first_token, self.end)
-        return Served(*times, self.asked_tokens, everyone, None)
+        return Served(*times, self.asked_tokens, everyone)
 
     def prefill(self) -> float:
         """One step of prompts, first come first served; its seconds."""

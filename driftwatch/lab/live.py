@@ -1,251 +1,281 @@
-"""A closed loop of real users against a live server: threads, each sending when it was answered."""
+"""A closed loop of users against a live OpenAI-compatible server: streamed completions, timed.
+
+POST /v1/completions with ``stream``: server-sent events, one JSON chunk a line behind ``data: ``,
+ended by ``data: [DONE]``; ``ignore_eos`` is vLLM's own addition. Nothing is retried.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import json
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from http.client import responses
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
+import requests
+from urllib3.exceptions import HTTPError
 
+from driftwatch.collect.http import why_failed
 from driftwatch.errors import UsageError
-from driftwatch.lab.client import STOPPED, Answer, Connection, help_on
-from driftwatch.lab.sweep import Integers, Level, Sent, measure
+from driftwatch.lab.sweep import Sent
+from driftwatch.settings.values import read_of
+from driftwatch.simulate.requests import Requests
 
+_CONNECT_SECONDS = 10.0
 _PAUSE_AFTER_FAILURE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 30.0
 _FAILURES_TO_STOP = 20
-_POLL_SECONDS = 0.02
-_BUSY = 0.7  # of one core: Python threads share one
-
+_LONGEST_EXCERPT = 200
+_ERRORS = (requests.RequestException, HTTPError, OSError, ValueError, TypeError)
 # one token each in common vocabularies, behind a space; the probe measures how many it really is
-_TEXT = """\
+_TEXT = """
 time year people way day man thing woman life child world school state family student group
 country problem hand part place case week company system program question work government
 number night point home water room mother area money story fact month lot right study book
-eye job word business issue side kind head house service friend father power hour game line
 """
 WORDS = tuple(_TEXT.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """What a server takes and how it counts, found by sending it one request."""
+class Answer:
+    """How one request went, on the monotonic clock; NaN = the server did not say."""
 
-    model: str  # name that requests carry
-    fields: Mapping[str, Any]  # of every request's body, besides prompt and lengths
-    # of the server's tokenizer over :data:`WORDS`; None = it does not say
-    tokens_per_word: float | None
-    notes: tuple[str, ...]  # what it does not take, for the reader
-
-
-def prompt_text(words: int, rng: np.random.Generator) -> str:
-    """Words at random, so that no two prompts begin alike and no prefix cache answers."""
-    return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), max(1, words)))
+    start_seconds: float
+    first_token_seconds: float  # when the first chunk with a choice came
+    end_seconds: float
+    prompt_tokens: float  # by the server's count
+    generation_tokens: float  # the same
+    failure: str  # why it did not finish, "" where it did
+    excerpt: str = ""  # the beginning of what the server said to it
+    status: int | None = None  # of HTTP
 
 
-def choose_model(connection: Connection, name: str | None, longest: int) -> str:
-    """The model asked for, or the only one (the first) that the server lists.
+def base_url(url: str) -> str:
+    """The address without its path's ``/v1``, e.g. ``http://host:8000``.
 
-    Raises UsageError: it is not listed, or takes no request as long as the longest one.
+    Raises UsageError: no http(s) address, or one with a password in it.
     """
-    if name is not None:
-        return name
-    models = connection.models()
-    if not models:
-        raise UsageError(f"{connection.base}/v1/models lists no model", help_text="give --model")
-    model, limit = next(iter(models.items()))
-    if limit is not None and longest > limit:
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError("--url is no http or https address", help_text="give http://HOST:PORT")
+    if parts.username or parts.password or parts.query:
         raise UsageError(
-            f"the longest request has {longest:,} tokens, {model} takes {limit:,}",
-            help_text="lower --prompt-tokens, --generation-tokens or --length-cv",
+            "--url holds a user, a password or a query",
+            help_text="give a key with --api-key-file or in VLLM_API_KEY",
         )
-    return model
+    path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/v1")
+    return parts._replace(path=path, fragment="").geturl()
 
 
-def learn(
-    connection: Connection, model: str, prompt_tokens: int, rng: np.random.Generator
-) -> Dialect:
-    """Send up to three short requests and learn what the server takes.
+def is_loopback(base: str) -> bool:
+    """The address names this machine in so many words; no name is looked up."""
+    host = urlsplit(base).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
-    Raises UsageError: it answers none of them, with what it said.
+
+def read_key(file: Path | None) -> str:
+    """The server's key, from the file or from VLLM_API_KEY; "" where neither has one.
+
+    Raises ConfigError: the file cannot be read as one; UsageError: the variable cannot be a header.
     """
-    optional: dict[str, Any] = {"ignore_eos": True, "stream_options": {"include_usage": True}}
-    notes: list[str] = []
-    while True:
-        words = max(1, prompt_tokens)
-        body = {"model": model, "stream": True, "max_tokens": 2, "temperature": 0.0, **optional}
-        answer = connection.complete({**body, "prompt": prompt_text(words, rng)})
-        if not answer.failure:
-            break
-        if answer.status not in (400, 422) or not optional:
-            excerpt = f": {' '.join(answer.excerpt.split())}" if answer.excerpt else ""
-            raise UsageError(
-                f"{connection.base}/v1/completions {answer.failure}{excerpt}",
-                help_text=help_on(answer.status),
-            )
-        dropped = next(iter(optional))
-        del optional[dropped]
-        notes.append(
-            "the server does not take ignore_eos: generations may end early"
-            if dropped == "ignore_eos"
-            else "the server does not take stream_options: tokens are not counted"
+    if file is not None:
+        return read_of(None, file) or ""
+    key = os.environ.get("VLLM_API_KEY", "").strip()
+    if not key.isprintable() or not key.isascii():
+        raise UsageError(
+            "VLLM_API_KEY holds a character that no header can", help_text="unset VLLM_API_KEY"
         )
-    ratio = None if answer.prompt_tokens is None else answer.prompt_tokens / words
-    if ratio is None and "stream_options" in optional:
-        notes.append("the server's stream tells no usage: tokens are not counted")
-    fields = {"model": model, "stream": True, "temperature": 0.0, **optional}
-    return Dialect(model, fields, ratio or None, tuple(notes))
+    return key
 
 
-class Loop:
-    """One level of the closed loop.
+class Server:
+    """A live server, and how it counts; ``timeout_seconds``: of a request; ``seed``: of prompts."""
 
-    Args:
-        connections: one for each user.
-        dialect: of the server.
-        prompt_tokens: of each request, in the order they are sent.
-        generation_tokens: the same.
-        seconds: no request is sent any more after so long.
-        rng: draws the prompts' words.
-    """
-
-    def __init__(
-        self,
-        connections: Sequence[Connection],
-        dialect: Dialect,
-        prompt_tokens: Integers,
-        generation_tokens: Integers,
-        seconds: float,
-        rng: np.random.Generator,
-    ) -> None:
-        self._connections = connections
-        self._dialect = dialect
-        self._prompt_tokens, self._generation_tokens = prompt_tokens, generation_tokens
-        self._seconds = seconds
-        self._rng = rng
+    def __init__(self, base: str, key: str, timeout_seconds: float, seed: int) -> None:
+        self.base = base
+        self.model = ""
+        self._headers = {
+            **({"Authorization": f"Bearer {key}"} if key else {}),
+            # vLLM's server closes idle connections after 5 s: one that is kept may be gone
+            **{"Connection": "close", "User-Agent": "driftwatch", "Accept-Encoding": "identity"},
+        }
+        self._timeout_seconds = timeout_seconds
+        self._optional = {"ignore_eos": True, "stream_options": {"include_usage": True}}
+        self._tokens_per_word = 1.0
+        self._rng = np.random.default_rng(seed)
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._next = 0
-        self._answers: list[Answer] = []
-        self.gave_up = False
-        self.busy_ratio = 0.0
 
-    def run(self, progress: Callable[[float, float], None]) -> Sent:
-        """Send all of it; returns when the last answer is in.
+    def learn(self, model: str | None, prompt_tokens: int, longest: int) -> list[str]:
+        """Choose the model, send up to three short requests; notes on what the server lacks.
 
-        Raises KeyboardInterrupt: every request under way has been ended before it leaves.
+        Raises UsageError: no model, one for shorter requests, or none is answered.
         """
-        began, used = time.monotonic(), time.process_time()
-        self._until = began + self._seconds
-        threads = [
-            threading.Thread(target=self._user, args=(connection,), daemon=True)
-            for connection in self._connections
-        ]
+        self.model, notes = model or self._listed(longest), list[str]()
+        while (answer := self.complete(prompt_tokens, 2)).failure:
+            if answer.status not in (400, 422) or not self._optional:
+                said = f": {' '.join(answer.excerpt.split())}" if answer.excerpt else ""
+                raise UsageError(
+                    f"{self.base}/v1/completions {answer.failure}{said}",
+                    help_text=_help_on(answer.status),
+                )
+            dropped = next(iter(self._optional))
+            del self._optional[dropped]
+            notes.append(f"the server does not take {dropped}")
+        if answer.prompt_tokens > 0:  # NaN is not
+            self._tokens_per_word = answer.prompt_tokens / max(1, prompt_tokens)
+        else:
+            notes.append("the server's stream tells no usage: tokens are not counted")
+        return notes
+
+    def _listed(self, longest: int) -> str:
+        """The first model of the server's list."""
+        where = f"{self.base}/v1/models"
         try:
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                progress(len(self._answers), len(self._prompt_tokens))
-                time.sleep(_POLL_SECONDS)
-        except BaseException:
-            self._stop.set()
-            for connection in self._connections:
-                connection.stop()
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
-            raise
-        self.busy_ratio = (time.process_time() - used) / max(time.monotonic() - began, 1e-9)
-        return _sent(self._answers)
-
-    def _user(self, connection: Connection) -> None:
-        while (body := self._draw()) is not None:
-            answer = connection.complete(body)
-            if answer.failure == STOPPED:
-                return
-            with self._lock:
-                self._answers.append(answer)
-                failed = sum(1 for one in self._answers if one.failure)
-                if failed >= _FAILURES_TO_STOP and 2 * failed > len(self._answers):
-                    self.gave_up = True
-                    self._stop.set()
-            if answer.failure:
-                wait = answer.retry_after_seconds
-                pause = _PAUSE_AFTER_FAILURE_SECONDS if wait is None else wait
-                self._stop.wait(min(pause, _LONGEST_PAUSE_SECONDS))
-
-    def _draw(self) -> Mapping[str, Any] | None:
-        """The next request's body, None where nothing is left to send."""
-        with self._lock:
-            at = self._next
-            late = time.monotonic() >= self._until
-            if at >= len(self._prompt_tokens) or late or self._stop.is_set():
-                return None
-            self._next += 1
-            words = round(self._prompt_tokens[at] / (self._dialect.tokens_per_word or 1.0))
-            prompt = prompt_text(words, self._rng)
-        generate = int(self._generation_tokens[at])
-        return {**self._dialect.fields, "prompt": prompt, "max_tokens": generate}
-
-
-def live_levels(
-    connect: Callable[[], Connection],
-    dialect: Dialect,
-    levels: Sequence[tuple[int, tuple[Integers, Integers]]],
-    warm_up_rounds: int,
-    level_seconds: float,
-    rng: np.random.Generator,
-    notes: list[str],
-    progress: Callable[[float, float], None],
-) -> Iterator[Level]:
-    """One level after the other; none after one at which most requests failed.
-
-    Args:
-        connect: makes a connection for one user.
-        dialect: of the server.
-        levels: users, and the prompt and generation tokens of the requests they send.
-        warm_up_rounds: of each user, left out.
-        level_seconds: no request is sent any more after so long.
-        rng: draws the prompts' words.
-        notes: takes what the reader must know besides.
-        progress: told how many levels are done.
-    """
-    for at, (users, (prompts, answers)) in enumerate(levels):
-        connections = [connect() for _ in range(users)]
-        loop = Loop(connections, dialect, prompts, answers, level_seconds, rng)
-
-        def report(done: float, total: float, at: int = at) -> None:
-            progress(at + done / total, len(levels))
-
-        try:
-            sent = loop.run(report)
-        finally:
-            for connection in connections:
-                connection.close()
-        level = measure(users, sent, warm_up=warm_up_rounds * users)
-        yield replace(level, client_busy_ratio=loop.busy_ratio)
-        if loop.busy_ratio > _BUSY:
-            notes.append(
-                f"at concurrency {users} this client used {loop.busy_ratio:.0%} of a core: "
-                "its own slowness is in the latencies"
+            with self._send("GET", where) as response:
+                if (status := response.status_code) != 200:
+                    raise UsageError(f"{where} {_refused(status)}", help_text=_help_on(status))
+                listed = response.json()["data"]
+            model, limit = str(listed[0]["id"]), listed[0].get("max_model_len")
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise UsageError(
+                f"{where} is no list of models", help_text="give the served model's name: --model"
+            ) from None
+        except _ERRORS as error:
+            raise UsageError(f"{where}: {_reason(error)}", help_text=_help_on(None)) from None
+        if limit is not None and longest > limit:
+            raise UsageError(
+                f"the longest request has {longest:,} tokens, {model} takes {limit:,}",
+                help_text="lower --prompt-tokens, --generation-tokens or --length-cv",
             )
-        if loop.gave_up:
-            notes.append(f"stopped at concurrency {users}: most requests failed")
-            return
+        return model
+
+    def _send(self, method: str, where: str, **more: Any) -> requests.Response:
+        session = requests.Session()
+        session.trust_env = False
+        waits = (min(_CONNECT_SECONDS, self._timeout_seconds), self._timeout_seconds)
+        how = {"headers": self._headers, "timeout": waits, "allow_redirects": False, **more}
+        return session.request(method, where, stream=True, **how)
+
+    def complete(self, prompt_tokens: int, generation_tokens: int) -> Answer:
+        """Send one streamed completion and read it to its end; a failure is told, not raised."""
+        words = max(1, round(prompt_tokens / self._tokens_per_word))
+        with self._lock:  # at random, so that no two prompts begin alike and no cache answers
+            prompt = " ".join(WORDS[i] for i in self._rng.integers(0, len(WORDS), words))
+        body = {
+            **{"model": self.model, "stream": True, "temperature": 0.0, **self._optional},
+            **{"prompt": prompt, "max_tokens": generation_tokens},
+        }
+        start, first = time.monotonic(), np.nan
+        usage: Mapping[str, Any] = {}
+        failure, excerpt, status = "stream cut off", "", None
+        try:
+            with self._send("POST", f"{self.base}/v1/completions", json=body) as response:
+                status, kind = response.status_code, response.headers.get("Content-Type", "")
+                if status != 200:
+                    failure = _refused(status)
+                    excerpt = response.raw.read(4 * _LONGEST_EXCERPT).decode(errors="replace")
+                elif "event-stream" not in kind:
+                    failure = f"answers with {kind[:80] or 'no type'}, not with an event stream"
+                else:
+                    for event in _events(response, start + self._timeout_seconds):
+                        if event is None:
+                            failure = ""
+                            break
+                        if event.get("choices") and np.isnan(first):
+                            first = time.monotonic()
+                        usage = event.get("usage") or usage
+                        if "error" in event:
+                            failure, excerpt = "error inside the stream", json.dumps(event["error"])
+                            break
+        except _ERRORS as error:
+            failure = _reason(error)
+        sent, made = (usage.get(f"{one}_tokens", np.nan) for one in ("prompt", "completion"))
+        told = excerpt[:_LONGEST_EXCERPT]
+        return Answer(start, first, time.monotonic(), sent, made, failure, told, status)
+
+    def run(self, mix: Requests, seconds: float, users: int, count: int) -> Sent:
+        """One level: each user sends its next request when one is answered.
+
+        Nothing is sent any more after ``seconds``, or once most requests failed.
+        """
+        todo, until = iter(range(count)), time.monotonic() + seconds
+        answers: list[Answer] = []
+        gave_up = threading.Event()
+
+        def user() -> None:
+            while time.monotonic() < until and not gave_up.is_set():
+                with self._lock:
+                    at = next(todo, None)
+                if at is None:
+                    return
+                at %= len(mix)
+                tokens = int(mix.prompt_tokens[at]), int(mix.generation_tokens[at])
+                answers.append(answer := self.complete(*tokens))
+                failed = sum(1 for one in answers if one.failure)
+                if failed >= _FAILURES_TO_STOP and 2 * failed > len(answers):
+                    gave_up.set()
+                if answer.failure:
+                    gave_up.wait(_PAUSE_AFTER_FAILURE_SECONDS)
+
+        threads = [threading.Thread(target=user, daemon=True) for _ in range(users)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        start, first, end, sent, made, failures, *_ = zip(*map(astuple, answers), strict=True)
+        columns = (np.array(one, dtype=np.float64) for one in (start, first, end, sent, made))
+        return Sent(*columns, failures)  # type: ignore[arg-type,call-arg]
 
 
-def _sent(answers: Sequence[Answer]) -> Sent:
-    def column(values: Sequence[float | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+def _events(response: requests.Response, deadline: float) -> Iterator[Mapping[str, Any] | None]:
+    """The JSON chunks of a stream as they arrive; None = [DONE]. Ends early where it is cut.
 
-    return Sent(
-        start_seconds=column([a.start_seconds for a in answers]),
-        first_token_seconds=column([a.first_token_seconds for a in answers]),
-        end_seconds=column([a.end_seconds for a in answers]),
-        prompt_tokens=column([a.prompt_tokens for a in answers]),
-        generation_tokens=column([a.generation_tokens for a in answers]),
-        failures=tuple(a.failure for a in answers),
-    )
+    Raises ReadTimeout: bytes still come after the deadline, on the monotonic clock.
+    """
+    rest = b""
+    while piece := response.raw.read1(65536):
+        if time.monotonic() > deadline:
+            raise requests.ReadTimeout
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                data = line[5:].strip()
+                event = None if data == b"[DONE]" else json.loads(data)
+                if not isinstance(event, dict | None):
+                    raise ValueError("not an object")
+                yield event
+
+
+def _help_on(status: int | None) -> str:
+    """What to try where the server refuses everything with this status; None = no status."""
+    if status in (401, 403):
+        return "give its key with --api-key-file or in VLLM_API_KEY"
+    return "is an OpenAI-compatible server up at --url? --timeout-seconds gives it longer"
+
+
+def _refused(status: int) -> str:
+    if 300 <= status < 400:
+        return f"answers {status}, a redirect, which is not followed"
+    return f"answers {status} {responses.get(status, '')}".rstrip()
+
+
+def _reason(error: BaseException) -> str:
+    """A failure in a few words that are the same for every request it hits."""
+    if isinstance(error, ValueError | TypeError) and not isinstance(error, OSError):
+        return "the answer is no event stream"
+    why = why_failed(error, _CONNECT_SECONDS, "timed out")
+    cut = ("answer cut off", "connection closed", "connection reset", "ProtocolError")
+    return "stream cut off" if why.startswith(cut) else why

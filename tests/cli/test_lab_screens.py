@@ -23,12 +23,12 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "plan-too-big": ("plan", "--gpu", "H100", "--model", "llama-3.1-70b"),
     "sweep": ("sweep", *FLAT, "--max-num-seqs", "8", "--concurrency", "2,4,8,16,32"),
     "sweep-refused": (
-        *("sweep", *FLAT, "--max-num-seqs", "2", "--max-num-queued-reqs", "2"),
+        *("sweep", *FLAT, "--max-num-seqs", "2", "--set", "max_num_queued_reqs=2"),
         *("--concurrency", "2,8", "--requests-per-level", "300"),
     ),
     "simulate": (*RUN, "--max-num-seqs", "2"),
     "simulate-waits": (
-        *(*RUN, "--max-num-seqs", "1", "--arrival-scale", "0.5", "--timeout-seconds", "3"),
+        *(*RUN, "--max-num-seqs", "1", "--concurrency", "4", "--timeout-seconds", "3"),
     ),
     "compare": (*COMPARE, "--rates", "5,20,60"),
 }

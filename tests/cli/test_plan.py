@@ -120,7 +120,7 @@ def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--gpu", "H100"), "--model is not given"),
+        (("--gpu", "H100"), "--gpu is given without --model"),
         (("--gpu", "H1000", "--model", "llama-3.1-8b"), "did you mean H100"),
         ((*H100[1:], "--tensor-parallel-size", "3"), "cannot be shared by 3 GPUs"),
         ((*H100[1:], "--max-num-seqs", "64", "--max-num-batched-tokens", "32"), "refuses to start"),

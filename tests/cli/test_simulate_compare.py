@@ -35,12 +35,11 @@ def test_every_policy_at_every_rate(run: Run) -> None:
         assert [p["requests_per_second"] for p in one["points"]] == [5.0, 20.0, 60.0]
         for p in one["points"]:
             late = p["e2e"]
-            assert late["p50"] <= late["p99"] <= late["p999"] <= late["max"]
-            assert p["ttft"]["p99"] <= late["max"]
+            assert late["p50"] <= late["p99"]
+            assert p["ttft"]["p99"] <= late["p99"]
             classic = name in ("static", "dynamic")
             assert (p["batch_efficiency_ratio"] is not None) == classic
             assert (p["prompt_padding_waste_ratio"] is not None) == classic
-            assert ("not defined" in p["batch_reason"]) == (not classic)
         if (holds := one["knee"]["holds_at"]) is not None:  # the answer follows the knees
             assert re.search(rf"{name}[^,]* up to {holds:g} req/s", found["answer"])
             point = next(p for p in one["points"] if p["requests_per_second"] == holds)
@@ -72,7 +71,7 @@ def test_what_a_file_has_and_compare_does_not_use_is_told(run: Run, tmp_path: Pa
     (tmp_path / "r.csv").write_text(f"{names}\n{rows}")
     notes = " ".join(compare(run, "--requests", "r.csv", *LAW, "--rates", "5")["notes"])
     assert "foo" in notes
-    assert "prefixes of the file not used" in notes
+    assert "only the lengths of the file" in notes
 
 
 def test_no_policy_that_keeps_up_is_no_verdict(run: Run) -> None:
@@ -80,7 +79,6 @@ def test_no_policy_that_keeps_up_is_no_verdict(run: Run) -> None:
     code, out, _ = run("simulate", "compare", *MIX, *LAW, *fast)
     assert code == 4
     assert out.startswith("No way of batching keeps up")
-    assert "none keeps up" in out
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ GIB = 2**30
 
 def asked(*flags: str) -> EngineSetup:
     """What a command of the group takes from its flags."""
-    command = click.command()(engine_options(lambda **engine: engine_from(**engine)))
+    command = click.command()(engine_options(lambda **engine: engine_from(engine)))
     found = command.main(list(flags), standalone_mode=False)
     assert isinstance(found, EngineSetup)
     return found
@@ -73,7 +73,7 @@ def test_plan_and_the_others_have_one_server(
 
 
 def test_what_a_real_server_would_not_start_with_is_a_note() -> None:
-    small = (*LAW, "--num-gpu-blocks", "11", "--max-model-len")
+    small = (*LAW, "--set", "num_gpu_blocks=11", "--max-model-len")
     assert "a real server refuses to start" in asked(*small, "161").notes[-1]
     assert not any("refuses" in note for note in asked(*small, "160").notes)
 
@@ -87,7 +87,7 @@ def test_a_users_own_gpu(tmp_path: Path) -> None:
     )
     flags = ("--gpu", "Mine", "--model", "llama-3.1-8b", "--max-model-len", "8192")
     assert any("on Mine" in note for note in asked(*flags, "--hardware", str(own)).notes)
-    with pytest.raises(UsageError, match="--hardware: only with --gpu"):
+    with pytest.raises(UsageError, match=r"--hardware.* only with --gpu"):
         asked(*LAW, "--hardware", str(own))
 
 
@@ -107,7 +107,7 @@ def test_defaults_bound_each_other() -> None:
     assert knobs() == (256, 2048)
     assert knobs("--max-num-batched-tokens", "100") == (100, 100)
     assert knobs("--max-num-seqs", "4", "--max-model-len", "128") == (4, 512)
-    unchunked = ("--max-model-len", "5000", "--no-enable-chunked-prefill")
+    unchunked = ("--max-model-len", "5000", "--set", "enable_chunked_prefill=false")
     assert knobs(*unchunked) == (256, 5000)
     with pytest.raises(ImpossibleConfiguration, match="chunked prefill is off"):
         knobs(*unchunked, "--max-num-batched-tokens", "4999")

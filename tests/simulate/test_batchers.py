@@ -20,7 +20,7 @@ from driftwatch.lab.batchers import (
     padded_lengths,
     serve,
 )
-from driftwatch.lab.comparison import Mix, lognormal_lengths
+from driftwatch.lab.comparison import lognormal_lengths
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
@@ -76,9 +76,9 @@ def test_buckets_batch_alike_prompts() -> None:
     prompts = [10, 900, 12, 800, 11, 1000]
     requests = make_requests(np.arange(6) / 100, prompts, [5] * 6)
     found = serve(STATIC, requests, STEP_TIME, settings_of(3, bucket_tokens=(16, 1024)))
-    assert [one.padded_prompt_tokens for one in found.batches or ()] == [48, 3072]
+    assert found.prompt_padding_waste_ratio == pytest.approx(1 - sum(prompts) / (48 + 3072))
     plain = serve(STATIC, requests, STEP_TIME, settings_of(3))
-    assert found.prompt_padding_waste_ratio < plain.prompt_padding_waste_ratio  # type: ignore[operator]
+    assert plain.prompt_padding_waste_ratio == pytest.approx(1 - sum(prompts) / (2700 + 3000))
 
 
 def test_the_padding_of_known_lengths() -> None:
@@ -93,9 +93,6 @@ def test_the_padding_of_known_lengths() -> None:
     # above the last bucket: the longest of all
     assert padded_lengths([5, 200, 300], (8, 100)).tolist() == [8, 300, 300]
     assert padded_lengths([5, 7], (8, 100)).tolist() == [8, 8]
-    for buckets in ((8, 8), (0, 8)):
-        with pytest.raises(ValueError, match="rise"):
-            padded_lengths([3], buckets)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -125,12 +122,14 @@ def test_far_apart_all_policies_are_one(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
 def test_the_hybrid_keeps_its_shares_while_both_have_work(share: float) -> None:
-    mix = Mix(lognormal_lengths(400, 0.5, 300, (1,)), lognormal_lengths(400, 0.1, 300, (2,)))
+    lengths = (lognormal_lengths(400, 0.5, 300, (1,)), lognormal_lengths(400, 0.1, 300, (2,)))
     # all there from the start, and seats for all of them: prompts never run out
     seats = settings_of(8, SchedulerConfiguration(500, 64), prefill_share_ratio=share)
-    found = serve(HYBRID, mix.at(np.zeros(300)), StepTime(0.01, 1e-3, 0.0, 0.0), seats)
+    found = serve(
+        HYBRID, make_requests(np.zeros(300), *lengths), StepTime(0.01, 1e-3, 0.0, 0.0), seats
+    )
     # prompts alone take 0.01 / 64 + 0.001 s a token; at their share they take 1 / share of that
-    alone = 300 * mix.prompt_tokens.mean() * (0.01 / 64 + 1e-3)
+    alone = 300 * lengths[0].mean() * (0.01 / 64 + 1e-3)
     assert found.first_token_seconds.max() == pytest.approx(alone / share, rel=0.03)
 
 

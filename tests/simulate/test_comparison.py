@@ -8,11 +8,8 @@ import pytest
 from driftwatch.lab.batchers import STATIC, Served, Settings
 from driftwatch.lab.comparison import (
     Latency,
-    Mix,
     Point,
-    Steady,
     alone_seconds,
-    best,
     capacity,
     knee,
     steady,
@@ -26,62 +23,51 @@ def run(arrival: np.ndarray, takes: np.ndarray, rejected: slice = slice(0)) -> S
     count = len(arrival)
     finished = np.ones(count, dtype=bool)
     finished[rejected] = False
-    return Served(arrival, arrival, arrival + takes, np.full(count, 3), finished, None)
+    return Served(arrival, arrival, arrival + takes, np.full(count, 3), finished)
 
 
 def test_warm_up_and_drain_are_left_out() -> None:
     arrival = np.arange(0.0, 100.5, 0.5)  # two a second for 100 s
     takes = np.where((arrival < 20) | (arrival >= 90), 50.0, 1.0)
-    found = steady(run(arrival, takes), 1, 2.0)
+    found = steady("s", 2.0, run(arrival, takes), 1)
     assert found.seconds == pytest.approx(70)
-    assert found.e2e.max == 1.0
-    assert found.offered_requests_per_second == pytest.approx(2.0)
+    assert found.e2e == Latency(140, 1.0, 1.0, 1.0)
     # 138 of those that arrive in it end in it, and the warm-up's 40 come late into it
     assert found.throughput_requests_per_second == pytest.approx((138 + 40) / 70)
-    assert found.goodput_requests_per_second == pytest.approx(138 / 70)
     assert found.throughput_generation_tokens_per_second == pytest.approx(3 * 178 / 70)
 
 
 def test_a_server_that_falls_behind_or_rejects_is_told() -> None:
     arrival = np.arange(0.0, 100.0, 0.5)
-    assert steady(run(arrival, np.full(200, 5.0)), 1, 9.0).keeps_up
+    assert steady("s", 2.0, run(arrival, np.full(200, 5.0)), 1).keeps_up
     ends = np.arange(1.0, 201.0)  # one a second
-    assert not steady(run(arrival, ends - arrival), 1, 9.0).keeps_up
-    rejects = steady(run(arrival, np.full(200, 0.5), slice(0, 200, 4)), 1, 9.0)
+    assert not steady("s", 2.0, run(arrival, ends - arrival), 1).keeps_up
+    rejects = steady("s", 2.0, run(arrival, np.full(200, 0.5), slice(0, 200, 4)), 1)
     assert (rejects.keeps_up, rejects.rejected_requests) == (False, 35)
 
 
 def test_the_capacity_is_of_batches_that_are_filled_again_and_again() -> None:
-    mix = Mix(np.full(50, 10), np.full(50, 20))
+    mix = make_requests(np.zeros(50), np.full(50, 10), np.full(50, 20))
     settings = Settings(SchedulerConfiguration(4, 512), batch_size=400)
     # 4,000 requests in ten batches of 400: 20 steps of 10 ms each
     found = capacity(STATIC, settings, mix, StepTime(0.01, 0.0, 0.0, 0.0))
     assert found == pytest.approx(400 / 0.2)
 
 
-def made(policy: str, load: float, p99: float | None, keeps_up: bool = True) -> Point:
-    late = Latency(1000, 0.1, p99, p99, p99, 0.1, "" if p99 else "5 requests: p99 needs 100")
-    found = Steady(100, load, load, load, load, keeps_up, late, late, 0)
-    return Point(policy, load, found, None, None, None, "")
+def made(load: float, p99: float | None, keeps_up: bool = True) -> Point:
+    late = Latency(1000 if p99 else 5, 0.1, p99, 0.1)
+    return Point("s", load, 100, load, load, keeps_up, late, late, 0, None, None)
 
 
 def test_the_knee_is_the_largest_load_that_holds_before_one_fails() -> None:
     # a batch that waits to fill is out of target at light load, holds, then falls behind
-    points = [made("s", 1, 9.0), made("s", 5, 2.0), made("s", 10, 2.5), made("s", 20, 1.0, False)]
+    points = [made(1, 9.0), made(5, 2.0), made(10, 2.5), made(20, 1.0, False)]
     found = knee(points, 3.0)
     assert (found.holds_at, found.fails_at, found.reason) == (10, 20, "does not keep up")
     assert knee(points[:3], 3.0).fails_at is None
     nowhere = knee(points, 0.5)
     assert (nowhere.holds_at, nowhere.reason) == (None, "p99 above the limit")
-    assert "p99 needs 100" in knee([made("s", 1, None)], 3.0).reason
-
-
-def test_which_is_best_when() -> None:
-    points = [
-        *(made("a", 1, 1.0), made("a", 2, 1.1), made("a", 3, 9.0), made("a", 4, 1.0, False)),
-        *(made("b", 1, 1.04), made("b", 2, 1.12), made("b", 3, 3.0), made("b", 4, 1.0, False)),
-    ]
-    assert list(best(points)) == [(1, ("a", "b")), (2, ("a", "b")), (3, ("b",)), (4, ())]
+    assert "5 requests, it needs 100" in knee([made(1, None)], 3.0).reason
 
 
 def test_served_alone_token_by_token() -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from driftwatch.lab.planning import (
+from driftwatch.lab.plan import (
     Fits,
     Mix,
     batch_speed,
     fits_together,
     largest_batch,
+    mix_of,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import (
@@ -30,7 +31,7 @@ PLAN = memory_plan(gpu("H100"), EIGHT, max_num_seqs=256, max_num_batched_tokens=
 
 
 def alike(prompt: int, made: int) -> Mix:
-    return Mix(np.full(4, prompt), np.full(4, made))
+    return mix_of(np.full(4, prompt), np.full(4, made))
 
 
 def fits_of(mix: Mix, plan: MemoryPlan = PLAN, limit: int = 8192) -> Fits:
@@ -49,21 +50,25 @@ def test_ceilings_of_equal_requests_by_hand() -> None:
 
 def test_long_generations_are_seen_longer() -> None:
     # one of 10 tokens and one of 1,000: a running request is nearly always the long one
-    mix = Mix(np.array([100, 900]), np.array([10, 1000]))
-    assert mix.context_mean == pytest.approx((1000 + 900_000) / 1010 + (100 + 1_000_000) / 2020)
+    mix = mix_of(np.array([100, 900]), np.array([10, 1000]))
+    assert mix.context_tokens_mean == pytest.approx(
+        (1000 + 900_000) / 1010 + (100 + 1_000_000) / 2020
+    )
     fits = fits_of(mix)
     assert fits.longest_full < fits.running < fits.mean_full
 
 
 def test_paging_on_a_real_mix(shared_data: Path) -> None:
     requests = read_requests(shared_data / "traces/azure_2023_conv.csv.gz")
-    mix = Mix(requests.prompt_tokens, requests.generation_tokens)
+    mix = mix_of(requests.prompt_tokens, requests.generation_tokens)
     fits = fits_of(mix, limit=16_384)
     assert fits.reserved < fits.longest_full < fits.running
     # residents of the trace, moment by moment, each token taking equal time: the same mean
-    made = mix.generation_tokens
-    contexts = np.repeat(mix.prompt_tokens, made) + np.concatenate([np.arange(g) for g in made])
-    assert mix.context_mean == pytest.approx(contexts.mean() + 0.5)
+    made = requests.generation_tokens
+    contexts = np.repeat(requests.prompt_tokens, made) + np.concatenate(
+        [np.arange(g) for g in made]
+    )
+    assert mix.context_tokens_mean == pytest.approx(contexts.mean() + 0.5)
     assert fits.reserved_unused_ratio > 0.85
 
 
@@ -101,11 +106,12 @@ def test_the_capacity_of_a_constant_step_by_hand() -> None:
 def test_a_hinge_and_pairs_agree_with_the_simulation(hinge: int) -> None:
     law = StepTime(0.008, 1e-4, 3e-5, 5e-8, hinge, 1e-7)
     rng = np.random.default_rng(3)
-    mix = Mix(rng.integers(50, 550, 600), rng.integers(20, 180, 600))
+    lengths = (rng.integers(50, 550, 600), rng.integers(20, 180, 600))
+    mix = mix_of(*lengths)
     speed = batch_speed(32, law, mix, EIGHT, PLAN, fits_of(mix))
-    requests = make_requests(np.zeros(600), mix.prompt_tokens, mix.generation_tokens)
+    requests = make_requests(np.zeros(600), *lengths)
     capacity = capacity_per_second(requests, SchedulerConfiguration(32, 8192), law)
     assert capacity is not None
-    assert capacity * mix.generation_mean == pytest.approx(speed.tokens_per_second, rel=0.03)
+    assert capacity * mix.generation_tokens_mean == pytest.approx(speed.tokens_per_second, rel=0.03)
     unhinged = batch_speed(32, replace(law, hinge_tokens=0), mix, EIGHT, PLAN, fits_of(mix))
     assert (unhinged.itl_seconds > 1.1 * speed.itl_seconds) == (hinge > 0)

@@ -67,7 +67,7 @@ def test_warm_up_and_drain_are_left_out() -> None:
     level = measure(2, Sent(start, end, end, ones, ones, ("",) * 8), warm_up=2)
     assert (level.steady_requests, level.steady_seconds) == (4, 2.0)
     assert level.requests_per_second == 2.0
-    assert level.e2e_seconds_max == 1.0
+    assert level.e2e_seconds_p50 == 1.0
 
 
 def test_failures_are_counted_by_reason_and_only_there() -> None:
@@ -89,11 +89,11 @@ def test_failures_are_counted_by_reason_and_only_there() -> None:
 
 
 def test_a_quantile_without_enough_requests_is_unknown_with_its_reason() -> None:
-    level = measure(1, closed_loop(1, 1, 1.0, 103), warm_up=2)
-    assert level.steady_requests == 100
-    assert level.e2e_seconds_p99 == 1.0
-    assert level.e2e_seconds_p999 is None
-    assert level.reasons == {"e2e_seconds_p999": "needs 1,000 requests, 100 were steady"}
+    few, enough = (measure(1, closed_loop(1, 1, 1.0, n), warm_up=2) for n in (102, 103))
+    assert (few.steady_requests, few.e2e_seconds_p50, few.e2e_seconds_p99) == (99, 1.0, None)
+    assert set(few.reasons) == {"e2e_seconds_p99", "ttft_seconds_p99"}
+    assert "p99 100: 99 were steady" in few.reasons["e2e_seconds_p99"]
+    assert (enough.e2e_seconds_p99, enough.reasons) == (1.0, {})
 
 
 def test_the_mean_itl_is_of_tokens_not_of_requests() -> None:
