@@ -1,5 +1,5 @@
 # make demo       the page on-call gets, from a recorded server
-# make test       the tests, without databases, browsers and other servers
+# make test       the quick tests, without databases, browsers and other servers
 # make test-all   every test
 # All need Python 3.11 or newer (python3), git and make, and build .venv on the first call.
 

@@ -26,7 +26,7 @@ KV_BLOCKS_WITHIN = 0.05
 # Scrape labels that say what release runs: what Kubernetes discovery is commonly relabelled to.
 # A bare "version" may be anybody's.
 RELEASE_LABELS: Mapping[str, str] = {
-    "kube_image": "image",  # of kube_pod_container_info (driftwatch/collect/pod_images.py)
+    "kube_image": "image",  # of kube_pod_container_info (driftwatch/collect/prometheus/images.py)
     "vllm_version": "vllm",
     "image": "image",
     "container_image": "image",

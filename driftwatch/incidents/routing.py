@@ -1,8 +1,8 @@
 """Which receivers an incident is sent to, and why. Pure.
 
 The first of these that names a receiver decides: the rule's ``receivers``, the pool's
-``receivers``, the severities that receivers take. What none of them routes nobody is told of:
-:attr:`Routed.reaches_nobody`. A notice goes to those alone that take notices.
+``receivers``, the severities that receivers take. If none of them names a receiver, nobody is told:
+:attr:`Routed.reaches_nobody`. A notice goes only to receivers that take notices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Subscription:
     """What a receiver takes."""
 
     receiver: str  # its name
-    # of what no rule or pool routes; a notice goes to those alone that have it here
+    # used where no rule or pool names receivers; a notice needs `notice` here
     severities: tuple[Severity, ...] = ("page", "ticket")
 
 

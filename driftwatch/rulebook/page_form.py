@@ -29,7 +29,7 @@ from driftwatch.yaml_models import fault, near
 Family = Literal["traffic", "speed", "stuck", "retune", "none"]
 Lengths = Literal["mean", "drift", "peer", "pin"]
 
-# name → what it prints; the functions are in driftwatch/notify/phrases.py
+# name → what it prints; the functions are in driftwatch/notify/phrases/
 PHRASES: Mapping[str, str] = {
     "began": "when it began, 02:45 UTC",
     "harm": "what users feel: a missed target, else how long they wait",

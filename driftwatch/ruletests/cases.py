@@ -56,7 +56,7 @@ class Expectation(RulePart):
         "eval_time": ("at", "time since the beginning of the test"),
         "alertname": ("alerts", "every alert that fires then: [BatchDrift]"),
         "exp_alerts": ("alerts", "every alert that fires then: [BatchDrift]"),
-        "advice": ("leaf", "where the walk ends; tests of rules compare no advice any more"),
+        "advice": ("leaf", "where the walk ends; a test compares no advice"),
     }
 
     at: Minutes | None = Field(None, description="since the beginning; without it the last minute")
