@@ -6,11 +6,11 @@
 * While a silence matches (of a pool's incident: it, or each of its servers), nothing that asks for
   something is planned: no page, repeat or advice. What was held back goes out when no silence holds
   any more: ``silence ended``.
-* An acknowledgement and its end go to those who got the page; while it holds, nothing is repeated or sent
-  to somebody new. It holds until it is given back or the incident resolves.
+* An acknowledgement and its end go to those who got the page; while it holds, nothing is repeated
+  or sent to somebody new. It holds until it is given back or the incident resolves.
 * Until somebody acknowledges it the page is repeated.
-* A resolve goes to those who got a page, also while pages are held back, so that nothing stays open at
-  a receiver. So does the verdict on a change.
+* A resolve goes to those who got a page, also while pages are held back, so that nothing stays open
+  at a receiver. So does the verdict on a change.
 """
 
 from __future__ import annotations
