@@ -60,7 +60,7 @@ class Rule:
     """One rule of a rule file."""
 
     # alert name, then its labels (and severity where only that differs) in braces:
-    # ``LengthDrift{signal="prompt_tokens"}``; unique in a rulebook
+    # ``LengthDrift{direction="longer", signal="prompt_tokens"}``; unique in a rulebook
     id: str
     alert: str  # alert name; several rules may share it
     group: str  # name of the group it stands in

@@ -14,6 +14,7 @@ from driftwatch.collect.recordings import open_recording
 from tests.compact_recording import write_compact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compact", [False, True])
 def test_names_dates_and_phases_change_nothing(
     shared_data: Path, tmp_path: Path, compact: bool

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from truth_judge.commands import explained, leaf_of, replayed
 from truth_judge.facts import Finding
 from truth_judge.matching import alarms, detections
@@ -28,6 +30,7 @@ def test_the_truth_of_the_recordings_is_what_was_sent_and_injected(shared_data: 
     assert all(case.reference is not None for case in cases.values())
 
 
+@pytest.mark.slow
 def test_a_real_page_is_found_through_the_public_commands(shared_data: Path) -> None:
     (case,) = (c for c in recorded_cases(shared_data / "vllm-0.32") if c.name == "run_cap")
     findings, seconds = replayed(case)
