@@ -63,6 +63,8 @@ def command(
     MISSING or WRONG; 1: something is; 4: no source has a vLLM server.
     """
     if resolve or send_test is not None:
+        if urls or history.recordings or as_json or show_all:
+            raise UsageError("--send-test goes with --config and --resolve only")
         click.get_current_context().exit(_send_test(send_test, history, resolve=resolve))
     import polars as pl
 

@@ -223,7 +223,7 @@ def checked(limits: Mapping[str, Any], more: Mapping[str, Any]) -> SchedulerConf
     """
     configuration = SchedulerConfiguration(**limits, **more)
     if problems := configuration.problems():
-        cure = "--max-... and --set NAME=VALUE set what is named"
+        cure = "change the named settings with --max-... or --set NAME=VALUE"
         raise ImpossibleConfiguration(problems, help_text=cure)
     return configuration
 
@@ -238,6 +238,8 @@ def _scheduler(settings: Sequence[str]) -> dict[str, Any]:
                 f"--set {text}: no setting has this name",
                 help_text=f"NAME=VALUE with one of {', '.join(_SETTINGS)}",
             )
+        if name in found:
+            raise UsageError(f"--set {text}: {name} is given twice", help_text="give it once")
         try:
             found[name] = TypeAdapter(kinds[name]).validate_strings(value.strip())
         except ValidationError as error:

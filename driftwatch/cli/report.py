@@ -72,6 +72,8 @@ def _from_store(history: History, chosen: Week | None, at: datetime | None) -> M
     now = SystemClock().now()
     if chosen is not None and chosen.start >= now:
         raise UsageError(f"--week: {chosen.name} has not begun")
+    if at is not None and at > now:
+        raise UsageError("--at lies in the future")
     price = _price(history.config_file)
     with history.store() as store:
         first, last = store.minutes_reach() or (now, now)

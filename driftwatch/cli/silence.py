@@ -122,6 +122,8 @@ def _added(
 ) -> Silence:
     if start is not None and start < now - timedelta(minutes=1):
         raise UsageError("--start: a silence begins now or later")
+    if start is not None and start > now + LONGEST:
+        raise UsageError("--start: a silence begins within 366d")
     name, comment = person(by), written(comment, "--comment")
     until = max(start or now, now) + length
     with store.one_transaction():

@@ -285,8 +285,11 @@ class ReadRule:
 
 def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
     """Rules of one file; what is wrong is noted in ``file``."""
+    if "groups" not in root.entries and "sources" in root.entries:
+        message = "groups is missing: this is a configuration"
+        file.add(root.place, "missing-key", message, f"driftwatch check -c {file.path}")
+        return
     read_model(file, root, RuleFile)
-    note_gone(file, root, GONE_OF_RULES)
     note_duplicates(file, root, "groups")
     for group in _mappings(root, "groups"):
         there = read_model(file, group, RulesInFile)
@@ -304,6 +307,7 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
             del values["overrides"]
             rule = Rule(id=one.alert, group=there.name, path=file.path, line=place.line, **values)
             yield ReadRule(file, entries, replace(rule, overrides=_overrides(rule, one, entries)))
+    note_gone(file, root, GONE_OF_RULES)
 
 
 def _overrides(rule: Rule, one: RuleInFile, entries: Entries) -> tuple[Override, ...]:

@@ -35,16 +35,26 @@ GONE_OF_RULES: dict[str, str] = {"groups.*.rules.*.mute_time_intervals": _MUTED}
 
 
 def note_gone(file: YamlFile, root: Entries, gone: Mapping[str, str] = GONE) -> None:
-    """Add a problem for every setting that is gone, in place of any other at the same key."""
+    """Add a problem for every setting that is gone, in place of any other that it causes.
+
+    Those are problems at the same key, and those of the wrong kind of an item of a list.
+    """
     for path, instead in gone.items():
         *parents, key = path.split(".")
         for node in _nodes(root, parents):
             if key in node.entries:
                 place, _ = node.entries[key]
-                others = [
-                    p for p in file.problems if (p.line, p.column) != (place.line, place.column)
+                first = next(iter(node.entries.values()))[0]
+                file.problems = [
+                    problem
+                    for problem in file.problems
+                    if (problem.line, problem.column) != (place.line, place.column)
+                    and (
+                        node is root
+                        or problem.code != "value"
+                        or (problem.line, problem.column) != (first.line, first.column)
+                    )
                 ]
-                file.problems = others
                 file.add(place, "gone", f"{path.replace('.*', '')} is gone", instead)
 
 

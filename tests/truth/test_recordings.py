@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from truth_judge.commands import explained, leaf_of, replayed
 from truth_judge.facts import Finding
 from truth_judge.matching import alarms, detections

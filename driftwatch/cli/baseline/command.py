@@ -15,7 +15,7 @@ SUBCOMMANDS = {
 }
 
 
-@click.command(cls=LazyGroup, modules=SUBCOMMANDS)
+@click.command(cls=LazyGroup, modules=SUBCOMMANDS, gone={"show": "driftwatch baseline list NAME"})
 def command() -> None:
     """Pin what is good: the window that speed and lengths are compared with.
 

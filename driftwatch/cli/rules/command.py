@@ -24,7 +24,12 @@ _HELPS = {
 }
 
 
-@click.command(cls=LazyGroup, modules=SUBCOMMANDS, helps=_HELPS)
+@click.command(
+    cls=LazyGroup,
+    modules=SUBCOMMANDS,
+    helps=_HELPS,
+    gone={"check": "driftwatch check FILES"},
+)
 def command() -> None:
     """Test, backtest, explain and export rules; `driftwatch check` checks them.
 
