@@ -8,9 +8,7 @@ from driftwatch.simulate.hardware import gpu, model, shipped_hardware
 from driftwatch.simulate.intensity import (
     COMPUTE,
     MEMORY,
-    compute_bound_batch,
     decode,
-    prefill,
     ridge,
 )
 
@@ -22,25 +20,15 @@ def test_the_ratio_of_an_h100() -> None:
     assert ridge(H100, dtype_bytes=1.0) == pytest.approx(2 * ridge(H100), rel=1e-3)
 
 
-def test_prefill_is_bound_by_compute_and_decode_by_memory() -> None:
+def test_decode_is_bound_by_memory_until_the_batch_pays_for_the_weights() -> None:
     for machine in shipped_hardware().gpus.values():
-        assert prefill(machine, EIGHT, 2048).bound == COMPUTE
         assert decode(machine, EIGHT, 1, context=500).bound == MEMORY
         assert decode(machine, EIGHT, 32, context=500).bound == MEMORY
-    # a chunk too small to pay for the weights is bound by memory as well
-    assert prefill(H100, EIGHT, 64).bound == MEMORY
-
-
-def test_the_batch_from_which_decode_is_bound_by_compute() -> None:
-    found = compute_bound_batch(H100, EIGHT, context=100)
-    assert found is not None
-    assert decode(H100, EIGHT, found, context=100).bound == COMPUTE
-    assert decode(H100, EIGHT, found - 1, context=100).bound == MEMORY
-    assert found > ridge(H100)
+    assert decode(H100, EIGHT, 1 << 20, context=100).bound == COMPUTE
     # a long context brings more bytes than operations: no batch is enough
-    assert compute_bound_batch(H100, EIGHT, context=2000) is None
+    assert decode(H100, EIGHT, 1 << 20, context=2000).bound == MEMORY
     # a latent is small and serves all heads
-    assert compute_bound_batch(H100, model("deepseek-v3"), context=2000) is not None
+    assert decode(H100, model("deepseek-v3"), 1 << 20, context=2000).bound == COMPUTE
 
 
 def test_bytes_of_a_step_by_hand() -> None:
@@ -50,5 +38,5 @@ def test_bytes_of_a_step_by_hand() -> None:
     assert one.bytes_moved == weights + 131_072
     more = decode(H100, EIGHT, 1, context=999)
     assert more.bytes_moved - one.bytes_moved == pytest.approx(999 * 131_072)
-    whole, four = (prefill(H100, EIGHT, 512, tensor_parallel=n) for n in (1, 4))
+    whole, four = (decode(H100, EIGHT, 8, context=99, tensor_parallel=n) for n in (1, 4))
     assert whole.bytes_moved == pytest.approx(4 * four.bytes_moved)
