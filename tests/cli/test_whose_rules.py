@@ -16,11 +16,11 @@ groups:
 """
 
 
-@pytest.mark.parametrize("words", [("check",), ("test", "--run", "^EngineStuck")])
+@pytest.mark.parametrize("words", [("check",), ("rules", "test", "--run", "^EngineStuck")])
 def test_shipped_rules_are_called_so(run: Run, words: tuple[str, ...]) -> None:
     Path("rules").mkdir()  # a folder of that name is not read by itself
     Path("rules/mine.yaml").write_text("not: rules\n")
-    code, _, err = run("rules", *words)
+    code, _, err = run(*words)
     assert (code, err) == (0, NOTE)
 
 
@@ -28,4 +28,6 @@ def test_named_and_configured_rules_have_no_note(run: Run) -> None:
     Path("mine.yaml").write_text(RULES)
     assert run("check", "mine.yaml") == (0, "0 errors in 1 file, 1 rule\n", "")
     Path("driftwatch.yaml").write_text("rules: [mine.yaml]\n")
-    assert run("check") == (0, "0 errors in 1 file, 1 rule\n", "")
+    code, out, err = run("check")  # it has no sources and no receivers
+    assert (code, err) == (3, "")
+    assert out.endswith("2 warnings in 2 files, 1 rule\n")

@@ -135,6 +135,7 @@ def test_each_incident_stays_one(tell: Tell) -> None:
     assert told == {}
 
 
+@pytest.mark.slow
 def test_warnings_while_servers_are_missing(tell: Tell) -> None:
     """Who is missing from a partial answer is not gone; nor is it well."""
     story, api = tell(pool("half", during(gone), 2) + pool("all", during(gone)), pools=())
@@ -150,6 +151,7 @@ def test_warnings_while_servers_are_missing(tell: Tell) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_source_that_repeats_what_it_had(tell: Tell) -> None:
     """It takes no scrape more, but answers; of one pool for five minutes with the last one."""
     story, api = tell(pool("short") + pool("long", lookback_seconds=300.0), pools=())
@@ -181,6 +183,7 @@ def first_tokens(layouts: tuple[tuple[str, ...], tuple[str, ...]]) -> Alter:
     return alter
 
 
+@pytest.mark.slow
 def test_buckets_that_change(tell: Tell) -> None:
     """Beside a server whose buckets stay."""
     rules = RULES.replace("waiting_requests >= 5", "ttft_seconds_mean >= 1")
@@ -193,6 +196,7 @@ def test_buckets_that_change(tell: Tell) -> None:
     assert lives(story) == {server.name: [FIRING, RESOLVED] for server in servers}
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_ahead_from_the_start(tell: Tell) -> None:
     """Prometheus never has what is asked for: the ticket names the clock, and nobody is well."""
     story, _ = tell([Server("chat-0:8000", (1, 24)), Server("chat-1:8000")], ahead=5.0)
@@ -207,6 +211,7 @@ def test_a_clock_that_was_ahead_from_the_start(tell: Tell) -> None:
     assert lives(story) == {"chat-0:8000": [FIRING, RESOLVED], "chat": [LOST, BACK]}
 
 
+@pytest.mark.slow
 def test_one_source_whose_clock_is_behind(tell: Tell) -> None:
     """Its servers are unknown, and the ticket names the clock; those of the other are as ever."""
     story, api = tell([Server("chat-0:8000", (1, 6))], pools=())

@@ -60,6 +60,7 @@ def test_whatever_it_answers_the_incident_stays_open(tell: Tell) -> None:
     assert len(keys) == len(set(keys)) == 4
 
 
+@pytest.mark.slow
 def test_one_that_hangs_or_drips(tell: Tell) -> None:
     """The tick goes on without it."""
     story, api = tell(fleet())

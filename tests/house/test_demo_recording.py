@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = ROOT / "driftwatch" / "_demo" / "run_cap.jsonl.gz"
 SCRIPT = ROOT / "scripts" / "make-demo-recording"
@@ -42,6 +44,7 @@ def test_the_other_recording_is_what_the_script_makes(shared_data: Path) -> None
     assert other.stat().st_size < 300_000
 
 
+@pytest.mark.slow
 def test_it_gives_the_same_pages_as_the_full_one(shared_data: Path) -> None:
     """What was left out is not read: the pages are equal to the byte."""
     full = shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz"

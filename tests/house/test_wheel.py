@@ -111,6 +111,7 @@ def test_the_evidence_columns_are_explained_from_the_wheel(unpacked: Path) -> No
     assert "Little's law" in ran.stdout
 
 
+@pytest.mark.slow
 def test_the_shipped_tests_of_rules_are_in_the_wheel(unpacked: Path) -> None:
     ran = _driftwatch(unpacked, "rules", "test", "--run", "^(EngineStuck|max_num_seqs 8)")
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-import polars as pl
 import pytest
 from minute_cases import (
     REPLICA,
@@ -19,13 +18,12 @@ from minute_cases import (
     T,
     U,
     live,
-    table,
     targets,
     told,
 )
 
-from driftwatch.model import Incident, Transition
-from driftwatch.pipeline.incidents import advanced, closed_for
+from driftwatch.model import Transition
+from driftwatch.pipeline.incidents import closed_for
 from driftwatch.rulebook.rules import Group
 
 POOL = "SlowerAtEqualLoad@pool"
@@ -160,19 +158,6 @@ def test_a_rule_that_speaks_for_pools_no_more_closes_their_page() -> None:
     incidents, _ = live([TOGETHER], {"s0": at(0)}, 6, many=8)
     _, closed = closed_for([SLOW], incidents, targets(8), {}, START + timedelta(minutes=7))
     assert [t.reason for t in closed] == ["the rule is now per target"]
-
-
-def test_a_pools_incident_of_version_0_6_goes_on() -> None:
-    now, _ = live([TOGETHER], {f"s{i}": at(0) for i in range(3)}, 6, many=8)
-    old: Mapping[str, Incident] = {
-        key: replace(one, part_of=None, extent=None, extent_at=None) for key, one in now.items()
-    }
-    rows = table({f"s{i}": at(0, recovered=20) for i in range(3)}, 8, 30)
-    rows = rows.filter(pl.col("end") > START + timedelta(minutes=6))
-    verdicts = rows.select(TOGETHER.verdict.alias(TOGETHER.id))
-    after, happened = advanced([TOGETHER], old, targets(8), rows, verdicts)
-    assert told(happened) == [(POOL, "resolved", 21)]
-    assert after == {}
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -28,6 +28,7 @@ def _found(scrapes: pl.DataFrame, *instances: str) -> list[Check]:
     return trouble(checkup(scrapes, targets_of(plan, *instances), plan, Inputs()))
 
 
+@pytest.mark.slow
 def test_one_trouble_of_many_targets_is_one_check(shared_data: Path) -> None:
     bad = page_text(shared_data, r"^vllm:num_requests_running\{.*\n")
     instances = [f"host-{n:04d}:8000" for n in range(2000)]

@@ -156,6 +156,7 @@ def test_a_source_that_cannot_say_has_nobody_leave() -> None:
     assert sum(len(o.unseen) for o in outcomes) == 0
 
 
+@pytest.mark.slow
 def test_a_day_later_it_is_forgotten() -> None:
     servers = [Server(f"{n}:8000", steady(100), until=900 if n in "ab" else 9e9) for n in "abc"]
     source = FleetSource(servers, 25 * 60)

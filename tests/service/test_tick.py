@@ -50,6 +50,7 @@ def _live(
     return state, told, pl.concat(rows)
 
 
+@pytest.mark.slow
 def test_every_50_seconds_equals_all_at_once(cap: FrameSource) -> None:
     first, last = _span(cap)
     steps = [first + timedelta(seconds=50 * i) for i in range(1, 36)]

@@ -49,6 +49,7 @@ def test_other_findings_are_not_the_same() -> None:
         assert found["only_first"] + found["only_second"] == ["c"]
 
 
+@pytest.mark.slow
 def test_real_pages_are_compared_by_all_that_they_tell(shared_data: Path) -> None:
     case = recorded_case(shared_data / "vllm-0.32" / "run_cap")
     (page, *_), _ = pages(*case.words(), str(case.recording))
