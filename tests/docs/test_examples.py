@@ -97,7 +97,7 @@ def test_every_target_and_script_shown_exists(path: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", makefile, flags=re.M))
     asked = set(re.findall(r"^    make ([a-z]+)|`make ([a-z]+)", text, flags=re.M))
     assert {first or second for first, second in asked} <= targets
-    scripts = set(re.findall(r"`(scripts/[a-z-]+)", text))
+    scripts = set(re.findall(r"`(scripts/[a-z-]+(?:\.[a-z]+)?)", text))
     assert {name for name in scripts if not (ROOT / name).is_file()} == set()
 
 
