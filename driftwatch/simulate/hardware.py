@@ -302,12 +302,17 @@ def _named(name: str, table: Mapping[str, _Row], what: str) -> _Row:
         if wanted in names:
             return table[key]
         spelled |= names
-    close = difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.5)
-    hint = f"did you mean {spelled[close[0]]}? " if close else ""
+    close = _closest(wanted, tuple(spelled))
+    hint = f"did you mean {spelled[close]}? " if close else ""
     raise UsageError(
         f"no {what} {name!r} in the tables",
         help_text=f"{hint}Known: {', '.join(table)}; add your own with --hardware FILE",
     )
+
+
+@lru_cache(256)  # advice asks for the model of a server some hundred times
+def _closest(wanted: str, spelled: tuple[str, ...]) -> str | None:
+    return next(iter(difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.5)), None)
 
 
 @lru_cache(1024)

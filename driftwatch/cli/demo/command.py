@@ -167,7 +167,7 @@ def _play_recorded(fast: bool) -> None:
     from driftwatch.pipeline.replay import replay
 
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
-    proposals, stride = TakenProposals(), timedelta(minutes=1)
+    proposals, stride = TakenProposals(), timedelta(minutes=3)
     click.echo(textwrap.fill(_STORY, 80) + "\n")
     compile_simulator()
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
