@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import click
 
-_SOON_SECONDS = 1.5  # loading a compiled kernel takes less
 _COMPILING = "compiling the simulator of vLLM's scheduler, once on this machine: 15 to 60 s"
 
 
@@ -14,10 +14,10 @@ def compile_simulator() -> None:
     """Compile the kernel, or load it; a line on standard error tells of the first."""
     from driftwatch.simulate.engine import compile_kernel
 
-    told = threading.Timer(_SOON_SECONDS, click.echo, (_COMPILING,), {"err": True})
-    told.daemon = True
+    told = threading.Timer(1.5, click.echo, (_COMPILING,), {"err": True})  # loading takes less
+    told.daemon = True  # an error that is not expected ends the program at once
     told.start()
-    try:
+    # where memory may not be made executable, the advice says why there is none
+    with suppress(MemoryError, OSError, RuntimeError):
         compile_kernel()
-    finally:
-        told.cancel()
+    told.cancel()
