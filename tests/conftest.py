@@ -19,8 +19,9 @@ settings.register_profile("search", derandomize=False)
 settings.load_profile("fixed")
 
 GOLDEN = Path(__file__).parent / "golden"
-# what a fixture brings to the tests that use it
-MARKED_FIXTURES = {"postgres": "postgres", "chromium": "browser", "real_prometheus": "prometheus"}
+# mark of the tests that use a fixture, or that are in a folder or a module
+MARKS = {"postgres": "postgres", "chromium": "browser", "real_prometheus": "prometheus"}
+MARKS |= dict.fromkeys(("faults", "test_service", "test_backtest_pages"), "slow")
 # folders of few tests that take long: a module that begins last would leave the other cores idle
 LONG_FIRST = ("live", "e2e", "faults", "ruletests", "truth", "service", "web")
 
@@ -35,12 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        used = set(getattr(item, "fixturenames", ()))
+        used = {item.path.parent.name, item.path.stem, *getattr(item, "fixturenames", ())}
         params = getattr(getattr(item, "callspec", None), "params", {}).values()
         if any(isinstance(one, str) and one == "postgres" for one in params):
             used.add("postgres")
-        for fixture, mark in MARKED_FIXTURES.items():
-            if fixture in used:
+        for name, mark in MARKS.items():
+            if name in used:
                 item.add_marker(mark)
     items.sort(key=lambda item: item.path.parent.name not in LONG_FIRST)
 

@@ -28,6 +28,4 @@ def test_named_and_configured_rules_have_no_note(run: Run) -> None:
     Path("mine.yaml").write_text(RULES)
     assert run("check", "mine.yaml") == (0, "0 errors in 1 file, 1 rule\n", "")
     Path("driftwatch.yaml").write_text("rules: [mine.yaml]\n")
-    code, out, err = run("check")  # it has no sources and no receivers
-    assert (code, err) == (3, "")
-    assert out.endswith("2 warnings in 2 files, 1 rule\n")
+    assert run("check")[::2] == (3, "")  # it has no sources and no receivers
