@@ -8,7 +8,8 @@ PYTHON ?= python3
 PYTEST_WORKERS ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
-# no byte code yet: Python writes that of the modules that are used
+# no byte code yet: Python writes that of the modules that are used, whatever the environment says
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: demo test test-all golden check docs lock clean
