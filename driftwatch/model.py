@@ -292,7 +292,7 @@ class Incident:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether its firing page is not sent: a silence holds it."""
+        """Whether a silence holds its firing page back."""
         return self.silenced_by is not None
 
 

@@ -157,7 +157,7 @@ _NOT_THERE = frozenset({"unreadable", "no-files"})
 
 
 def exit_code(problems: Sequence[Problem]) -> int:
-    """The worst of what was found."""
+    """The exit code of the worst problem."""
     errors = [problem for problem in problems if problem.severity == "error"]
     if any(problem.code in _NOT_THERE for problem in errors):
         return EXIT_USAGE

@@ -197,14 +197,14 @@ def engine_from(flags: Mapping[str, Any]) -> EngineSetup:
     given = _scheduler(flags["settings"])
     chunked, block = given.get("enable_chunked_prefill", True), given.get("block_size", 16)
     server, limits, notes = server_of(flags, chunked=chunked, block_size=block)
-    step_time = flags["step_time"]
-    if server is None and step_time is None:
+    typed = flags["step_time"]
+    if server is None and typed is None:
         raise UsageError(
             "the step time is unknown",
             help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
         )
     if server is not None and server.model.sliding is not None:
-        notes.append(f"{server.model.name} has sliding windows, the scheduler here does not")
+        notes.append(f"{server.model.name} has sliding windows, the simulated scheduler has none")
     if given.get("num_gpu_blocks") is None:
         if server is None:
             notes.append("num_gpu_blocks unknown: the KV cache never binds")
@@ -212,8 +212,8 @@ def engine_from(flags: Mapping[str, Any]) -> EngineSetup:
             given["num_gpu_blocks"] = blocks = server.memory().num_gpu_blocks
             notes.append(f"num_gpu_blocks {blocks}: from the memory of {server.gpu.name}")
     configuration = checked(limits, given)
-    law = parse_step_time(step_time) if server is None else server.step_time()
-    return EngineSetup(configuration, law, (*notes, *configuration.warnings()))
+    step_time = parse_step_time(typed) if server is None else server.step_time()
+    return EngineSetup(configuration, step_time, (*notes, *configuration.warnings()))
 
 
 def checked(limits: Mapping[str, Any], more: Mapping[str, Any]) -> SchedulerConfiguration:

@@ -177,7 +177,7 @@ def _unknown_alerts(store: Store, silence: Silence, history: History) -> Iterato
 
 
 def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> None:
-    """Those that hold, and those that are scheduled; the one that ends first first."""
+    """Active and scheduled silences, in the order of their ends."""
     if as_json:
         listed = [silence_json(silence) for silence in silences]
         print_json({"schema_version": 1, "silences": listed})

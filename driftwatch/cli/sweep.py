@@ -143,9 +143,9 @@ def _simulated(
 ) -> tuple[dict[str, Any], Send]:
     server = engine_from(flags)
     notes += server.notes
-    law, scheduler = server.step_time, server.configuration
-    about = {"configuration": asdict(scheduler), "step_time": asdict(law)}
-    send = partial(simulated, mix, scheduler, law, flags["timeout_seconds"])
+    about = {"configuration": asdict(server.configuration), "step_time": asdict(server.step_time)}
+    engine = (server.configuration, server.step_time)
+    send = partial(simulated, mix, *engine, flags["timeout_seconds"])
     return {"mode": "simulated", **about}, send
 
 

@@ -52,7 +52,7 @@ class Answer:
     prompt_tokens: float  # by the server's count
     generation_tokens: float  # the same
     failure: str  # why it did not finish, "" where it did
-    excerpt: str = ""  # the beginning of what the server said to it
+    excerpt: str = ""  # the beginning of the server's answer
     status: int | None = None  # of HTTP
 
 

@@ -70,7 +70,7 @@ def _by_itself(column: Column) -> Reason:
 
 
 def on_own_proposal(row: Mapping[str, Any]) -> bool:
-    """Whether the speed is judged by a law that nobody accepted."""
+    """Whether the speed is judged by a load model that nobody accepted."""
     return _PROVISIONAL in (row.get("speed_reference") or "")
 
 

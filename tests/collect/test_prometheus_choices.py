@@ -195,3 +195,41 @@ def test_the_main_run_as_a_real_prometheus_answered(shared_data: Path) -> None:
     config = json.loads(last["cache_config"])
     assert config["kv_cache_size_tokens"] == "262144"
     assert not {"instance", "job", "deployment", "engine", "__name__"} & config.keys()
+
+
+def test_two_restarts_as_a_real_prometheus_answered(shared_data: Path) -> None:
+    path = shared_data / "vllm-0.32/restart/query_range_restart.json.gz"
+    held = json.loads(gzip.decompress(path.read_bytes()))
+    with _recorded_api(path, lambda d: dict(d["queries"])) as api:
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=5)
+        found = source.collect(
+            datetime.fromtimestamp(held["start"] - 5, UTC),
+            datetime.fromtimestamp(held["end"] + 5, UTC),
+        )
+        source.close()
+    assert found.problems == ()
+    answers = {n: q["data"]["result"] for n, q in held["queries"].items()}
+    up = [value == "1" for _, value in answers["up"][0]["values"]]
+    assert found.scrapes["ok"].to_list() == up
+    down = found.scrapes.filter(~pl.col("ok"))
+    assert down["reason"].unique().to_list() == ["up == 0"]
+    assert down["generation_tokens_total"].null_count() == down.height == up.count(False)
+    good = found.scrapes.filter("ok")
+    tokens = good["generation_tokens_total"]
+    assert tokens.null_count() == 0
+    assert tokens.min() >= 0  # type: ignore[operator]
+    drops = good.filter(tokens.diff() < 0)
+    assert drops.height == 2
+    # the drop is where the process is another one, and so is the configuration
+    starts = good.with_columns(
+        (pl.col("process_start_time_seconds").diff() > 0).alias("restarted"),
+        (pl.col("cache_config") != pl.col("cache_config").shift()).alias("reconfigured"),
+    )
+    assert starts.filter("restarted")["time"].to_list() == drops["time"].to_list()
+    assert starts.filter("reconfigured")["time"].to_list() == drops["time"].to_list()
+    blocks = [
+        json.loads(text)["num_gpu_blocks"]
+        for text in good["cache_config"].unique(maintain_order=True)
+    ]
+    truth = sorted(answers["vllm:cache_config_info"], key=lambda s: s["values"][0][0])
+    assert blocks == [s["metric"]["num_gpu_blocks"] for s in truth]

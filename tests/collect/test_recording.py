@@ -275,3 +275,16 @@ def test_a_folder_without_a_recording_and_a_missing_file(tmp_path: Path) -> None
         RecordingSource(tmp_path).span()
     with pytest.raises(RecordingError, match=r"none\.gz: No such file"):
         RecordingSource(tmp_path / "none.gz").span()
+
+
+def test_a_packed_file_broken_in_the_middle_keeps_what_is_before(
+    tmp_path: Path, shared_data: Path
+) -> None:
+    body = bytearray((shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz").read_bytes())
+    middle = len(body) // 2
+    body[middle : middle + 4000] = b"\x00" * 4000
+    path = tmp_path / "scrapes.jsonl.gz"
+    path.write_bytes(body)
+    collected = everything(path)
+    assert 10 < len(collected.scrapes) < 145
+    assert any("the gzip data ends or breaks here" in p.reason for p in collected.problems)

@@ -1,41 +1,41 @@
-"""The scripts that people and CI call parse, stop at the first error, and can be executed."""
+"""What scripts and the Makefile promise."""
 
 from __future__ import annotations
 
-import os
+import importlib
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted(
-    path
-    for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
-    if path.is_file() and path.suffix not in (".py", ".toml")
-)
-BASH = [
-    path for path in SCRIPTS if path.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash")
-]
 
 
-def test_there_are_scripts() -> None:
-    names = {path.name for path in BASH}
-    assert {"check", "test", "lock", "run"} <= names
+def budgets_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bounds: str, *arguments: str
+) -> tuple[int, str]:
+    """The exit code of scripts/budgets.py where a room has 10 lines, and the bounds after it."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    budgets = importlib.import_module("budgets")
+    (tmp_path / "budgets.toml").write_text(f"# why\n\n{bounds}")
+    monkeypatch.setattr(budgets, "BUDGETS", tmp_path / "budgets.toml")
+    monkeypatch.setattr(budgets, "SECONDS", tmp_path / "none")
+    monkeypatch.setattr(budgets, "sizes", lambda: {"lines": {"room": 10}})
+    monkeypatch.setattr(sys, "argv", ["budgets.py", *arguments])
+    return budgets.main(), (tmp_path / "budgets.toml").read_text()
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_it_can_be_executed(path: Path) -> None:
-    assert os.access(path, os.X_OK)
-    assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env ")
-
-
-@pytest.mark.parametrize("path", BASH, ids=lambda path: path.name)
-def test_it_parses_and_stops_at_the_first_error(path: Path) -> None:
-    ran = subprocess.run(["bash", "-n", path], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert "\nset -euo pipefail\n" in path.read_text(encoding="utf-8")
+@pytest.mark.parametrize(("bound", "code", "tightened"), [(9, 1, 9), (10, 0, 10), (11, 0, 10)])
+def test_what_is_over_its_budget_fails_and_a_budget_only_goes_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bound: int, code: int, tightened: int
+) -> None:
+    bounds = f"[lines]\nroom = {bound}\n\n[seconds]\nmake_test = 5\n"
+    assert budgets_with(monkeypatch, tmp_path, bounds)[0] == code
+    after = budgets_with(monkeypatch, tmp_path, bounds, "--tighten")[1]
+    assert after == f"# why\n\n[lines]\nroom = {tightened}\n\n[seconds]\nmake_test = 5\n"
+    assert budgets_with(monkeypatch, tmp_path, "[lines]\n")[0] == 1  # a room without one
 
 
 def test_make_test_hands_its_arguments_on() -> None:

@@ -18,7 +18,7 @@ from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
 from driftwatch.report.material import AdviceGiven, Marked, Material, Price, Proposed
 from driftwatch.report.text import top_screen
-from driftwatch.report.week import Week, last_whole, week_held, week_named, weeks_held
+from driftwatch.report.week import week_held, week_named, weeks_held
 from driftwatch.store.minute_columns import STORED_SCHEMA
 
 STORY: dict[str, Any] = {
@@ -388,14 +388,6 @@ def test_blind_minutes_by_reason_and_those_nobody_watched() -> None:
 def test_a_week_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--week"):
         week_named(text)
-
-
-def test_weeks_follow_each_other_over_the_year() -> None:
-    assert week_named("2026-w53") == Week(2026, 53)
-    assert Week(2026, 53).after == Week(2027, 1)
-    assert Week(2027, 1).before == Week(2026, 53)
-    assert last_whole(WEEK.end) == WEEK
-    assert last_whole(WEEK.end - timedelta(microseconds=1)) == Week(2026, 46)
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.model import Reason, Recommendation, Target, TargetKey
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.service import run
+from driftwatch.service.bounded_questions import BoundedQuestions
 from driftwatch.service.run import Service
 from driftwatch.store import Store
+
+AT = datetime(2026, 3, 2, 8, tzinfo=UTC)
+PLAN = Plan(rules=(), trees={})
+MOMENT = Moment(Target(TargetKey("a:8000", "0"), {}, "a"), AT, pl.DataFrame())
 
 
 @pytest.fixture
@@ -55,3 +65,33 @@ def test_a_firing_page_is_committed_without_an_answer_that_does_not_come(
     (page, *_) = pages
     assert page["recommendation"]["reason"] == "the simulations of this tick took over 0.5 s"
     assert page["asked_again_at"]
+
+
+def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) -> None:
+    asked: list[str | None] = []
+
+    def slow(moment: Moment, plan: Plan, *, incident_id: str | None = None) -> TargetAdvice:
+        asked.append(incident_id)
+        leave.wait(30)
+        advice = Advice(moment.at, Recommendation("none", Reason("other", "fine")))
+        return TargetAdvice(moment.target, moment.at, advice, incident_id)
+
+    questions = BoundedQuestions(0.2, slow)
+    questions.begin()
+    began = time.monotonic()
+    late = [questions(MOMENT, PLAN, incident_id=name) for name in "ab"]
+    assert time.monotonic() - began < 5
+    questions.begin()
+    late.append(questions(MOMENT, PLAN, incident_id="c"))
+    assert {one.advice.recommendation.why for one in late} == {
+        "the simulations of this tick took over 0.2 s"
+    }
+    assert [one.incident_id for one in late] == ["a", "b", "c"]
+    assert all(one.failed for one in late)  # so that it is asked again
+    assert asked == ["a"]
+    leave.set()
+    time.sleep(0.1)
+    questions.begin()
+    answer = questions(MOMENT, PLAN, incident_id="d")
+    assert (answer.failed, answer.advice.recommendation.why) == (None, "fine")
+    assert asked == ["a", "d"]

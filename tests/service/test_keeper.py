@@ -199,3 +199,23 @@ class Answering(LoopbackServer):
 
     def judge(self, request: Request) -> Answer:
         return Answer(200)
+
+
+def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true"
+        time.sleep(0.05)
+
+
+def test_one_that_hangs_delays_no_other(store: Firing) -> None:
+    with Answering() as healthy, Answering() as hanging:
+        hanging.hang_next()
+        keeping, _ = keeper(
+            store, receiver(hanging.address, seconds=0.2), receiver(healthy.address, name="other")
+        )
+        store.names = ("am", "other")
+        keeping.start()
+        until(lambda: hanging.requests and healthy.requests, 5.0)
+        hanging._closing.set()
+        keeping.stop()

@@ -16,6 +16,7 @@ from driftwatch.receivers.sender import Message
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store import Store
+from tests.outbox import undelivered_count
 
 
 @pytest.fixture
@@ -127,3 +128,25 @@ def test_a_database_that_does_not_serve_for_a_while(
         assert desk.messages == []
         monkeypatch.setattr(store, "next_delivery", serve)
         until(lambda: len(desk.taken) == 1)
+
+
+def test_receivers_come_go_and_change_while_one_hangs(store: Store) -> None:
+    slow = Hanging()
+    with Running(store, slow=slow) as running:
+        commit(store, *(planned(n, "firing", "slow") for n in (1, 2)))
+        running.outbox.wake()
+        assert slow.reached.wait(30)
+        # another address for it, and one more receiver
+        changed, extra = Desk(), Desk()
+        running.outbox.adopt({"slow": changed, "extra": extra})
+        commit(store, planned(3, "firing", "extra"))
+        running.outbox.wake()
+        until(lambda: extra.taken == [("Rule3", "firing")])
+        # it goes and comes again, all while the first message is on its way
+        running.outbox.adopt({"extra": extra})
+        running.outbox.adopt({"slow": changed, "extra": extra})
+        assert changed.messages == []
+        slow.over.set()
+        until(lambda: undelivered_count(store) == 0)
+    assert slow.taken == [("Rule1", "firing")]
+    assert changed.taken == [("Rule2", "firing")]

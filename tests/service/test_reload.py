@@ -128,3 +128,25 @@ def test_a_config_map_is_swapped_by_a_link(edited: Edited) -> None:
     (mount / "..data_tmp").rename(mount / "..data")
     edited.look()
     assert rules_of(edited) == ["Second"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    edited: Edited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from driftwatch.service import reload
+
+    read = reload.plan_of_settings
+
+    def slow(settings: object) -> object:
+        plan = read(settings)  # type: ignore[arg-type]
+        edited.write(rule("Later"))
+        monkeypatch.setattr(reload, "plan_of_settings", read)
+        return plan
+
+    monkeypatch.setattr(reload, "plan_of_settings", slow)
+    edited.write(rule("Earlier"))
+    (line,) = edited.look(2)
+    assert line["event"] == "not reloaded yet: a file changed while it was read"
+    assert rules_of(edited) == ["Waiting"]
+    edited.look(1)
+    assert rules_of(edited) == ["Later"]

@@ -12,6 +12,7 @@ from polars.testing import assert_frame_equal
 from reload_cases import FIRST, LAST, Edited, recorded, rule
 
 from driftwatch.incidents.silence import parse_matchers
+from driftwatch.service.run import Service
 
 Start = Callable[..., Edited]
 
@@ -141,3 +142,34 @@ def test_a_reload_changes_no_column(shared_data: Path, tmp_path: Path) -> None:
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_a_service_has_the_old_plan_until_its_tick_is_over(start: Start) -> None:
+    """A reload that comes while a tick is under way waits for it."""
+    from threading import Event, Thread
+
+    edited = start(rule("Old"))
+    edited.minutes(FIRST)
+    under_way, go_on = Event(), Event()
+    collect = edited.source.collect
+
+    def slow(since: object, until: object) -> object:
+        under_way.set()
+        assert go_on.wait(30)
+        return collect(since, until)  # type: ignore[arg-type]
+
+    edited.source.collect = slow  # type: ignore[method-assign, assignment]
+    happened: list[object] = []
+    tick = Thread(target=lambda: happened.extend(edited.minutes(FIRST + 1)))
+    tick.start()
+    assert under_way.wait(30)
+    reload = Thread(target=lambda: edited.edit(rule("New")))
+    reload.start()
+    reload.join(0.5)
+    assert reload.is_alive()
+    go_on.set()
+    tick.join(30)
+    reload.join(30)
+    assert edited.outcome.verdicts.columns == ["Old"]
+    assert isinstance(edited.service, Service)
+    assert edited.minutes(FIRST + 2)[0] == (FIRST + 2, "Old", "resolved", "the rule was removed")

@@ -22,6 +22,7 @@ from driftwatch.service.receivers import Receiver
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord
+from driftwatch.testing.loopback import Answer
 from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
 from tests.outbox import due_deliveries, mark_sent
 
@@ -362,3 +363,31 @@ def test_no_secret_is_logged(desk: Desk, capfd: pytest.CaptureFixture[str]) -> N
     out = "".join(capfd.readouterr())
     assert "click done" in out
     assert "canary" not in out
+
+
+def test_an_app_token_that_is_refused_is_said_once_and_tried_again(
+    made: Callable[..., Desk], slack: SlackWorkspace
+) -> None:
+    from collections import deque
+
+    refused = Answer(200, '{"ok": false, "error": "invalid_auth"}')
+    slack.failing["apps.connections.open"] = deque([refused])
+    desk = made()
+    assert slack.calls.count("apps.connections.open") == 2
+    assert desk.sample("slack_connected", receiver="oncall") == 1
+
+
+def test_a_click_that_meets_the_resolve_leaves_the_message_resolved(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = desk.store.acknowledge
+
+    def take_and_resolve(*args: Any, **rest: Any) -> Any:
+        taken = take(*args, **rest)
+        resolve(desk.store)
+        return taken
+
+    monkeypatch.setattr(desk.store, "acknowledge", take_and_resolve)
+    desk.click("acknowledge")
+    until(lambda: desk.clicks("done") == 1)
+    assert desk.line.startswith("✅ RESOLVED host:8000 ")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -235,3 +237,14 @@ def test_read_only(path: Path) -> None:
         raw.execute("DELETE FROM incidents")
     raw.close()
     assert caught.value.code == "read-only"
+
+
+def test_two_processes_may_open_a_new_database_at_once(path: Path) -> None:
+    code = "import sys; from driftwatch.store import Store; Store.open(sys.argv[1]).close()"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(path)], stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    said = [process.communicate()[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], said
+    Store.open(path, migrate=False).close()

@@ -357,3 +357,21 @@ def test_the_queue_of_a_receiver(store: Store, commit: Commit) -> None:
         first, attempts=1, last_error="503", last_attempt_at=NOW, next_attempt_at=SOON
     )
     assert store.next_attempt_at("nobody") is None
+
+
+def test_a_page_with_nan_is_refused_and_the_tick_is_kept_out_whole(
+    store: Store, commit: Commit
+) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        commit(FIRING, deliveries=(replace(planned(), payload={"x": float("nan")}),))
+    assert store.open_incidents() == {}
+
+
+def test_a_dead_resolve_takes_nothing_else_with_it(store: Store, commit: Commit) -> None:
+    commit(FIRING, deliveries=(planned(),))
+    (due,) = due_deliveries(store, SOON)
+    mark_sent(store, due, SOON)
+    commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
+    (due,) = due_deliveries(store, SOON)
+    mark_failed(store, due, SOON, "gone", None)
+    assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "dead"]
