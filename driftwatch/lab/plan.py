@@ -100,7 +100,7 @@ class Mix:
 
 
 def mix_of(prompt_tokens: Integers, generation_tokens: Integers) -> Mix:
-    """Mean context of a running request: E[PG]/E[G] + E[G²]/(2·E[G]), as long answers run longer."""
+    """Mean context of a running request, E[PG]/E[G] + E[G²]/(2·E[G]): long answers run longer."""
     prompt, made = prompt_tokens.astype(np.float64), generation_tokens.astype(np.float64)
     return Mix(
         prompt_tokens,
