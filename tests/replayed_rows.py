@@ -11,7 +11,7 @@ import pytest
 
 from driftwatch.collect.schema import KEY
 from driftwatch.evidence import COLUMNS
-from driftwatch.pipeline import replay as module
+from driftwatch.service import replay as module
 
 
 def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:

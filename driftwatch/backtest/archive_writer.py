@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,8 +32,9 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.errors import DocumentError, NoVerdict, Unavailable
 from driftwatch.notify.numbers import utc_text
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import DAY, midnight, replayed
-from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.state import State
+from driftwatch.service.replay import DAY, Ticks, midnight
+from driftwatch.store.store import Store
 
 Report = Callable[[float, float], None]
 _OF_COVERAGE = "coverage_missing_seconds"
@@ -134,15 +135,15 @@ class _Job:
             first, resumed = start, (self._fresh(), start)
         for day in [one for one in days if one >= first.date()]:
             del days[day]
-        state, now = resumed
+        store = Store.in_memory()
+        ticks = Ticks(self.sources, self.plan, store, start)
+        ticks.state, now = resumed
         for day, until in wanted:
             if day < first:
                 continue
             writer = DayWriter(folder, day)
             try:
-                of_day = self._replayed(state, now, until)
-                for at, after, outcome in of_day:
-                    now, state = at, after
+                for now, outcome in ticks.over(now, until, self.stride):  # noqa: B020
                     writer.add(outcome)
                     if progress is not None:
                         progress((now - start).total_seconds(), (end - start).total_seconds())
@@ -152,15 +153,11 @@ class _Job:
             finally:
                 writer.forget()
             if until == day + DAY:
-                write_frame(file_of(folder, day.date(), "state"), packed(state, now))
+                write_frame(file_of(folder, day.date(), "state"), packed(ticks.state, now))
                 put_down(folder, identity, days)
                 file_of(folder, (day - DAY).date(), "state").unlink(missing_ok=True)
+        store.close()
         put_down(folder, identity, days)
-
-    def _replayed(
-        self, state: State, now: datetime, until: datetime
-    ) -> Iterator[tuple[datetime, State, Outcome]]:
-        return replayed(self.sources, state, now, until, self.plan, stride=self.stride)
 
     def _fresh(self) -> State:
         return State(

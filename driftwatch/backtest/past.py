@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.backtest.archive import Archive, Day
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.minutes import CARRIED, RECENT_SCHEMA, SPEED_SCHEMA, PastMinutes
+from driftwatch.pipeline.minutes import RECENT_SCHEMA, SPEED_SCHEMA, PastMinutes
 from driftwatch.signals.minutes import minutes
 
+_CARRIED = timedelta(minutes=65)
 _MOST_TARGETS = 32  # whose whole rows of a day are held at once: some 6 MB each
 
 
@@ -57,7 +58,7 @@ class WholeRows:
                 self._rows = {one: rows for one, rows in self._rows.items() if one[1] in wanted}
             rows = self._archive.rows(day, self._archive.columns(day), missing)
             if self._day is not None and day != self._day:
-                rows = rows.filter(pl.col("end") > self._day.start - CARRIED)
+                rows = rows.filter(pl.col("end") > self._day.start - _CARRIED)
             parts = rows.partition_by("instance", "engine", as_dict=True, maintain_order=True)
             for key in missing:
                 self._rows[day, key] = parts.get(tuple(key), rows.clear())

@@ -26,9 +26,9 @@ from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import RETIRED_AFTER
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import midnight
 from driftwatch.pipeline.state import Stretch
 from driftwatch.pipeline.stored_state import newest, stored_targets
+from driftwatch.service.replay import midnight
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 

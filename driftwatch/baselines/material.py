@@ -11,16 +11,15 @@ import polars as pl
 from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.baselines.windows import keys_of, what_ran
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.schema import KEY, Source
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.proposals import LONGEST, marked
 from driftwatch.detect.speed import columns as speed
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.server_reports import stored_reports
 from driftwatch.pipeline.stored_state import newest, stored_targets
-from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes
+from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
 
 _JUDGED = {
@@ -92,31 +91,20 @@ def _judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     )
 
 
-def material_of_recording(
-    sources: Sequence[Source],
-    span: tuple[datetime, datetime],
-    plan: Plan,
-    baselines: Baselines,
-    progress: Callable[[datetime], None] | None = None,
-) -> Material:
-    """What recordings have in a span: all of it goes through the tick, which knows incidents."""
-    rows: list[pl.DataFrame] = [_no_rows()]
-    incidents: dict[str, Incident] = {}  # as they stood last
-    for outcome in replay(sources, span, plan, baselines=baselines, progress=progress):
-        if len(outcome.rows):
-            rows.append(minutes(outcome.rows).hstack(outcome.rows.select(*_JUDGED)))
-        incidents |= {one.incident.id: one.incident for one in outcome.transitions}
-    done = marked(pl.concat(rows), _troubles(incidents.values()))
-    collected = [s.collect(*span) for s in sources]
-    targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
-    gpus = pl.concat(c.gpus for c in collected)
+def material_of_replayed(store: Store, plan: Plan) -> Material:
+    """What a store has that a recording was replayed into: all of it."""
+    targets, reach = plan.assign(stored_targets(store)), store.minutes_reach()
+    if reach is None:
+        return Material(lambda _: _no_rows(), targets, plan)
+    first, last = reach
+    troubles = _troubles(store.incidents(limit=100_000, pages=False))
+    rows = store.past(first, last).select(*MINUTE_SCHEMA, *_JUDGED)
+    done, gpus = marked(rows, troubles), store.gpus(first, last + timedelta(minutes=1))
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         return done.join(keys_of(keys), on=KEY, how="semi", maintain_order="left")
 
-    newest_end = done["end"].max()
-    until = newest_end if isinstance(newest_end, datetime) else None
-    return Material(load, targets, plan, until, gpus, what_ran(done, targets, plan, gpus))
+    return Material(load, targets, plan, last, gpus, what_ran(done, targets, plan, gpus))
 
 
 def _troubles(incidents: Iterable[Incident]) -> list[Incident]:

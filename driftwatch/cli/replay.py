@@ -49,8 +49,8 @@ def command(history: History, write_pins: Path | None, whole: bool, as_json: boo
     the history was read; 1: parts of it could not be; 4: none of it could.
     """
     from driftwatch.cli.replay_screen import ReplayScreen
-    from driftwatch.pipeline.replay import replay
     from driftwatch.receivers.stdout import StdoutSender
+    from driftwatch.service.replay import replay
 
     if write_pins is not None and history.baseline is None:
         raise UsageError(
@@ -111,7 +111,7 @@ def reference_of(
     """
     from driftwatch.baselines.windows import with_more
     from driftwatch.detect.baselines import Baselines
-    from driftwatch.pipeline.replay import baseline_of
+    from driftwatch.service.replay import baseline_of
 
     pins = history.pins_of_file()
     if history.baseline is None:

@@ -275,7 +275,7 @@ def _of_recording(scope: TargetWindow, finding_needed: bool) -> Evaluated:
     from driftwatch.detect.baselines import Baselines
     from driftwatch.detect.reference import combined, no_reference
     from driftwatch.pipeline.question import among, peers_of
-    from driftwatch.pipeline.replay import of_baseline
+    from driftwatch.service.replay import of_baseline
 
     history, collected, target = scope.history, scope.data.collected, scope.target
     plan, targets = history.plan, collected.targets
@@ -313,7 +313,7 @@ def _evaluated_until(
 
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.pipeline.minutes import SPEED_SCHEMA
-    from driftwatch.pipeline.replay import detected_until
+    from driftwatch.service.replay import detected_until
     from driftwatch.signals.minutes import minutes as minutes_of
     from driftwatch.signals.minutes import no_minutes
 

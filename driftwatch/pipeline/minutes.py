@@ -1,4 +1,4 @@
-"""The last hour of a target's minutes: from the store, or from what ticks carry."""
+"""The last hour of a target's minutes: those of the store, and those that a tick evaluates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from driftwatch.signals.minutes import MINUTE_KEY, MINUTE_SCHEMA
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-# What a question is made of, and what a tick without a store carries of it.
+# What a question is made of.
 WINDOW = timedelta(hours=1)
-CARRIED = timedelta(minutes=65)
 
 # Verdicts about the engine's speed, each with its figure.
 _SPEED = {
@@ -41,9 +40,14 @@ class PastMinutes:
     """
 
     def __init__(self, frame: pl.DataFrame | None = None, store: Store | None = None) -> None:
-        self.frame = no_recent_minutes() if frame is None else frame
+        self.frame = _NO_RECENT_MINUTES if frame is None else frame
         self._store = store
         self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
+
+    def with_rows(self, own: pl.DataFrame, rows: pl.DataFrame) -> PastMinutes:
+        """The past with minutes that are being evaluated (MINUTE_SCHEMA), and their evidence."""
+        verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
+        return PastMinutes(pl.concat([self.frame, own.hstack(verdicts)]), self._store)
 
     def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
         """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""
@@ -71,24 +75,6 @@ class PastMinutes:
         stored = self._store.past(since, until, [key]).filter(pl.col("seconds") == MINUTE)
         both = pl.concat([stored.select(*RECENT_SCHEMA), own])
         return both.unique(MINUTE_KEY, keep="last", maintain_order=True).sort("end")
-
-
-def with_rows(
-    store: Store | None, recent: pl.DataFrame, own: pl.DataFrame, rows: pl.DataFrame
-) -> PastMinutes:
-    """A past with the minutes that are being evaluated.
-
-    Args:
-        recent: :data:`RECENT_SCHEMA`.
-        own: the minutes, :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
-    """
-    verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
-    return PastMinutes(pl.concat([recent, own.hstack(verdicts)]), store)
-
-
-def no_recent_minutes() -> pl.DataFrame:
-    """No minute."""
-    return _NO_RECENT_MINUTES.clone()
 
 
 def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:

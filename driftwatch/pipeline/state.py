@@ -17,7 +17,6 @@ from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import HISTORY, Carried
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.departures import Departures, no_looks
-from driftwatch.pipeline.minutes import no_recent_minutes
 from driftwatch.pipeline.plan import TargetFrames
 from driftwatch.pipeline.question import CAPACITY, TargetAdvice
 
@@ -80,9 +79,6 @@ class State:
     frames: TargetFrames | None = None
     # which release each target ran last, and since when
     releases: pl.DataFrame = field(default_factory=no_releases)
-    # :data:`driftwatch.pipeline.minutes.RECENT_SCHEMA`: minutes that the past of the tick does not
-    # know; the last hour where it has no store
-    recent: pl.DataFrame = field(default_factory=no_recent_minutes)
     # :data:`CAPACITY_SCHEMA`: the last answers
     capacity: pl.DataFrame = field(default_factory=no_capacity)
     # :data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`: minutes that are not evaluated yet, in

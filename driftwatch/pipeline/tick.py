@@ -1,8 +1,7 @@
 """One tick, from scrapes to pages: collect → signals → detect → diagnose → recommend → notify.
 
-A live minute, a replayed month and a unit test are :func:`tick`; only the sources differ. It is
-evaluated over (target, minute) frames: however many minutes have become complete since the last
-call are evaluated together, and the result does not depend on how they were split over calls.
+It is evaluated over (target, minute) frames: however many minutes have become complete since the
+last call are evaluated together, and the result does not depend on how they were split over calls.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import polars as pl
 
 from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
 from driftwatch.collect.gpus import empty_gpus, gpus_once
-from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source, empty_scrapes
+from driftwatch.collect.schema import KEY_COLUMNS, Collected, empty_scrapes
 from driftwatch.detect.stage import detect
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Target, TargetKey, Transition
@@ -24,12 +23,7 @@ from driftwatch.pipeline.departures import judged, retirements, with_traffic
 from driftwatch.pipeline.evaluation import Ask, Evaluation, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.isolation import isolated
-from driftwatch.pipeline.minutes import (
-    CARRIED,
-    PastMinutes,
-    no_recent_minutes,
-    with_rows,
-)
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import paged, with_pages
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
@@ -58,60 +52,26 @@ _KEY = list(KEY_COLUMNS)
 _OF_COVERAGE = "coverage_missing_seconds"
 
 
-def tick(
-    sources: Sequence[Source],
-    state: State,
-    now: datetime,
-    plan: Plan,
-    store: Store | None = None,
-    since: datetime | None = None,
-) -> tuple[State, Outcome]:
-    """Collect up to ``now``, one source after the other, and evaluate what has become complete.
-
-    Args:
-        sources: where scrapes come from; asked for [last time, now).
-        now: aware, UTC.
-        store: with the minutes before this tick; None = the state carries the last hour of them.
-        since: minutes before it stay without a verdict; None = those before :data:`CATCH_UP`.
-    """
-    collected: list[Collected] = []
-    names: list[str] = []
-    until: dict[str, datetime] = dict(state.collected_until)
-    for source in sources:
-        begins = until.get(source.name, now - HISTORY)
-        edge = now - timedelta(seconds=source.settle_seconds)
-        if edge <= begins:
-            continue
-        collected.append(source.collect(begins, edge))
-        names.append(source.name)
-        until[source.name] = edge
-    complete = min((until[s.name] for s in sources if s.name in until), default=now)
-    state = replace(state, collected_until=until)
-    return evaluate(state, collected, complete, plan, Sources.of(sources, names), store, since)
-
-
 def evaluate(
     state: State,
     collected: Sequence[Collected],
     until: datetime,
     plan: Plan,
+    store: Store,
     sources: Sources | None = None,
-    store: Store | None = None,
     since: datetime | None = None,
     ask: Ask = target_advice,
 ) -> tuple[State, Outcome]:
-    """The pure part of a tick: no source is asked.
+    """The part of a tick that asks no source and writes nothing.
 
     What a server served costs no other one its minutes: :mod:`driftwatch.pipeline.isolation`.
 
     Args:
         until: everything before it has been collected, but for late sources.
-        store: with the minutes before this tick; None = the state carries the last hour of them.
+        store: with the minutes before this tick.
         since: minutes before it stay without a verdict; None = those before :data:`CATCH_UP`.
         ask: what a simulation is asked by.
     """
-    if store is not None:
-        state = replace(state, recent=no_recent_minutes())
     named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     return isolated(
         lambda before, brought: _evaluated(
@@ -128,7 +88,7 @@ def _evaluated(
     span: tuple[datetime, datetime],
     plan: Plan,
     sources: Sources,
-    store: Store | None,
+    store: Store,
     ask: Ask,
 ) -> tuple[State, Outcome]:
     """Every complete minute of the span, in pieces of the same targets."""
@@ -149,7 +109,7 @@ def _evaluated(
     state, first, closed = _arrived(state, there, scrapes, gpus, span, plan, sources)
     transitions = list(paged(closed, state, plan))
 
-    last, away = _floor(until), dict(there.away)
+    last, away, past = _floor(until), dict(there.away), PastMinutes(store=store)
     pieces: list[Outcome] = []
     minute: datetime | None = first
     while minute is not None and minute < last:
@@ -157,8 +117,8 @@ def _evaluated(
         if not state.targets:
             break
         before = state.targets
-        state, piece = _piece(
-            state, minute, min(following or last, last), plan, sources, there, store, ask
+        state, piece, past = _piece(
+            state, minute, min(following or last, last), plan, sources, there, past, ask
         )
         pieces.append(piece)
         # to come back a target must be listed now, or have been
@@ -260,9 +220,9 @@ def _piece(
     plan: Plan,
     sources: Sources,
     there: Roster,
-    store: Store | None,
+    past: PastMinutes,
     ask: Ask,
-) -> tuple[State, Outcome]:
+) -> tuple[State, Outcome, PastMinutes]:
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     state = with_baselines(state, plan, first + _MINUTE)
     state = replace(state, frames=plan.frames(state.targets, state.frames))
@@ -271,8 +231,8 @@ def _piece(
     judgements = judged(signals.absent, departures, signals.frames.pools)
     decided, retired = retirements(judgements)
     if decided is not None and decided < last:
-        return _piece(state, first, decided, plan, sources, there, store, ask)
-    rows, with_past, after = _detected(state, signals.table.rows, plan, store, ask)
+        return _piece(state, first, decided, plan, sources, there, past, ask)
+    rows, past, after = _detected(state, signals.table.rows, plan, past, ask)
 
     # diagnose: verdicts, and the incidents that they make
     beside = _judged(rows, judgements).hstack([signals.table.ever_seen]).select(*JUDGED_SCHEMA)
@@ -286,7 +246,7 @@ def _piece(
     incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
 
     # recommend and notify: the pages of what happened
-    evaluation = Evaluation(state, plan, signals, first, last, rows, verdicts, with_past, ask=ask)
+    evaluation = Evaluation(state, plan, signals, first, last, rows, verdicts, past, ask=ask)
     transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents)
     may_have_other_gpus = len(state.gpus) and rows["restarted"].any()
     after = replace(
@@ -300,9 +260,8 @@ def _piece(
         incidents=incidents,
         targets=staying if retired else state.targets,
         departures=departures.after(retired, there.not_listed, last),
-        recent=with_past.frame.filter(pl.col("end") > last - CARRIED),
     )
-    return without(after, retired, before=last), Outcome(
+    outcome = Outcome(
         rows=rows,
         verdicts=verdicts,
         transitions=transitions,
@@ -313,10 +272,11 @@ def _piece(
         judged=beside,
         stretches=(Stretch(first, last, state.targets, retired=retired),),
     )
+    return without(after, retired, before=last), outcome, past
 
 
 def _detected(
-    state: State, rows: pl.DataFrame, plan: Plan, store: Store | None, ask: Ask
+    state: State, rows: pl.DataFrame, plan: Plan, past: PastMinutes, ask: Ask
 ) -> tuple[pl.DataFrame, PastMinutes, State]:
     """Rows with what needs a past and what a simulation says of the capacity; the past with them,
     and the state with what both remember.
@@ -326,9 +286,9 @@ def _detected(
     detected, memory = detect(own, state.detection, state.in_force.baselines, plan.detection)
     rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
     rows = with_refusals(rows, state.in_force.frame)
-    with_past = with_rows(store, state.recent, own, rows)
-    rows, capacity = with_capacity(rows, state, with_past, plan, ask=ask)
-    return rows, with_past, replace(state, detection=memory, capacity=capacity)
+    past = past.with_rows(own, rows)
+    rows, capacity = with_capacity(rows, state, past, plan, ask=ask)
+    return rows, past, replace(state, detection=memory, capacity=capacity)
 
 
 def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:

@@ -15,11 +15,11 @@ from driftwatch.collect.schema import Source
 from driftwatch.durations import parse_duration
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import replay
 from driftwatch.rulebook.book import Rulebook
 from driftwatch.ruletests.cases import RuleTest
 from driftwatch.ruletests.timeline import Timeline
 from driftwatch.service.configuration import plan_of, plan_of_rules
+from driftwatch.service.replay import replay
 
 _SHIPPED = Path(__file__).resolve().parent.parent / "_demo"
 _SHIPPED_SUFFIX = ".jsonl.gz"

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 
-from driftwatch.baselines.rows import row_of
 from driftwatch.collect.schema import Source
 from driftwatch.detect.baselines import Baselines
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import replay
-from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored_state import advice_rows
+from driftwatch.pipeline.state import Outcome
 from driftwatch.report.material import Material, Price
 from driftwatch.report.week import Week
+from driftwatch.service.replay import replay
 from driftwatch.service.report_material import gather
 from driftwatch.service.requested_verifications import asked_now
-from driftwatch.service.stored_verifications import Verifier, verification_rows
+from driftwatch.service.stored_verifications import verification_rows
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
-from driftwatch.store.store import Store, TickRecord
+from driftwatch.store.minute_columns import STORED_SCHEMA
+from driftwatch.store.store import Store
 from driftwatch.verify.verification import VERIFICATION, Verification
 
 
@@ -49,7 +44,7 @@ def history_of(
     Raises:
         NoVerdict: no minute of the week could be evaluated.
     """
-    with _scratch_store() as store:
+    with Store.in_memory() as store:
         keep_history(store, sources, span, plan, baselines=baselines, note=note)
         return gather(store, plan, week, until=span[1], price=price)
 
@@ -80,7 +75,7 @@ def recorded(
     """A recording through the whole pipeline, with the verifications of the changes in it."""
     plan = plan if advise else replace(plan, rules=())
     around = span[0] - timedelta(days=1), span[1] + timedelta(days=1)
-    with _scratch_store() as store:
+    with Store.in_memory() as store:
         targets = keep_history(store, sources, span, plan, baselines=baselines)
         verifications = store.verifications(*around)
         return Recorded(
@@ -88,15 +83,6 @@ def recorded(
             targets,
             tuple(VERIFICATION.value(one.document) for one in verifications),
         )
-
-
-@contextmanager
-def _scratch_store() -> Iterator[Store]:
-    with (
-        tempfile.TemporaryDirectory(prefix="driftwatch-") as folder,
-        Store.open(Path(folder) / "history.db") as store,
-    ):
-        yield store
 
 
 def keep_history(
@@ -109,19 +95,15 @@ def keep_history(
     note: Callable[[Outcome], None] | None = None,
 ) -> dict[TargetKey, Target]:
     """Replay a span into a store, as the service would have written it; every target of it."""
-    if baselines is not None:
-        # who names them for this span wants them in force in all of it, whenever accepted
-        in_force = [replace(b, accepted_at=min(b.accepted_at, span[0])) for b in baselines.every]
-        store.add_baselines([row_of(baseline) for baseline in in_force])
-    verifier = Verifier(store)
-    at = span[0]
+    end = span[0]
     targets: dict[TargetKey, Target] = {}
-    for outcome in replay(sources, span, plan, baselines=baselines):
+    for outcome in replay(sources, span, plan, store=store, baselines=baselines):
         if note is not None:
             note(outcome)
-        at = _keep(store, verifier, outcome, plan, at)
         targets |= outcome.targets
-    _judge_open(store, plan, targets, at)
+        last = outcome.rows["end"].max() if len(outcome.rows) else None
+        end = max(end, last) if isinstance(last, datetime) else end
+    _judge_open(store, plan, targets, end)
     return targets
 
 
@@ -136,26 +118,3 @@ def _judge_open(
         judged.append(asked_now(opened, PastMinutes(store=store), end, plan.slo_of(target)))
     for one in verification_rows(judged):
         store.write_verification(one)
-
-
-def _keep(
-    store: Store, verifier: Verifier, outcome: Outcome, plan: Plan, since: datetime
-) -> datetime:
-    """Write what a stretch found, as a tick of the service does; end of its last minute."""
-    news = verifier.after(outcome, State(targets=outcome.targets), plan)
-    last = outcome.rows["end"].max() if len(outcome.rows) else None
-    until = max(since, last) if isinstance(last, datetime) else since
-    store.commit_tick(
-        TickRecord(
-            incidents=(),  # what fired or resolved is in the transitions
-            transitions=(*outcome.transitions, *news.transitions),
-            since=since,
-            until=until,
-            memory=news.memory,
-            minutes=stored_rows(outcome.rows),
-            advices=advice_rows(outcome.advices),
-            verifications=verification_rows(news.verifications),
-        )
-    )
-    verifier.committed(news)
-    return until

@@ -22,6 +22,7 @@ from driftwatch.detect.trend.days import finished_days
 from driftwatch.model import TargetKey, Transition
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory
 from driftwatch.pipeline.state import Outcome, State, without
@@ -42,7 +43,7 @@ from driftwatch.store.store import Store, TickRecord
 
 # Of what is caught up after a stop only the last minutes' questions are simulated: a second or two
 # each, and a tick that takes long is taken for a dead one.
-_SIMULATED = timedelta(minutes=10)
+SIMULATED = timedelta(minutes=10)
 _DAYS = "tick.days"  # memory of a shard: start of the last day that it wrote down
 PROGRESS = "tick.progress"
 
@@ -55,6 +56,8 @@ class Brought:
     collected_until: Mapping[str, datetime]  # per source name, up to where it was asked
     complete: datetime  # everything before it has been collected, but for late sources
     sources: Sources
+    # minutes before it stay without a verdict; None = those before the last six hours
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ class Deciding:
 
     plan: Plan
     receivers: Sequence[Receiver]
-    ask: Ask  # for advice
+    ask: Ask = target_advice  # for advice
+    # how far back questions are simulated; None = all are
+    simulates: timedelta | None = SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,8 @@ class Watch:
         store: of the shard, or whole.
         planning: held from reading what was sent to the commit of what is planned.
         share: which pools; None = all.
+        goes_on: another process goes on from the store: it needs the scrapes, and the detectors'
+            memory.
     """
 
     def __init__(
@@ -91,8 +98,10 @@ class Watch:
         now: datetime,
         planning: threading.Lock,
         share: Share | None = None,
+        *,
+        goes_on: bool = True,
     ) -> None:
-        self.store, self.share, self._planning = store, share, planning
+        self.store, self.share, self._planning, self._goes_on = store, share, planning, goes_on
         self._in_force = store.baselines_in_force()
         begins = share is not None and not store.memory() and bool(of_no_shard(store))
         state = state_from(store, now)
@@ -125,24 +134,27 @@ class Watch:
             replace(
                 before,
                 collected_until=brought.collected_until,
-                simulates_after=now - _SIMULATED,
+                simulates_after=None if deciding.simulates is None else now - deciding.simulates,
             ),
             brought.collected,
             brought.complete,
             plan,
-            brought.sources,
             self.store,
-            ask=deciding.ask,
+            brought.sources,
+            brought.since,
+            deciding.ask,
         )
         news = self._verifier.after(outcome, state, plan, before.scrapes)
         happened = (*outcome.transitions, *news.transitions)
-        last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
+        last_checkpoint, checkpoint = self._checkpoint, None
+        if self._goes_on:
+            last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
         first = self.share is None or self.share.shard == 0
         record = TickRecord(
             since=min(before.collected_until.values(), default=now),
             until=now,
             deliveries=planned_changes(news.changes, receivers, plan.external_url, now),
-            scrapes=outcome.scrapes,
+            scrapes=outcome.scrapes if self._goes_on else None,
             gpus=outcome.gpus if first else None,  # every shard is brought all of them
             minutes=stored_rows(outcome.rows),
             checkpoint=checkpoint,

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
+from sqlalchemy.pool import QueuePool
 
 from driftwatch.errors import StoreError
 
@@ -81,14 +83,34 @@ def make_file(path: Path) -> None:
 
 def sqlite_engine(path: Path, busy_seconds: float) -> Engine:
     """An engine for one file; connects to nothing yet."""
-    engine = create_engine(
-        URL.create("sqlite", database=os.fspath(path)),
-        connect_args={"timeout": busy_seconds, "check_same_thread": False},
-        hide_parameters=True,
+    return _set_up(
+        create_engine(
+            URL.create("sqlite", database=os.fspath(path)),
+            connect_args={"timeout": busy_seconds, "check_same_thread": False},
+            hide_parameters=True,
+        )
     )
 
+
+_NUMBERS = count()
+
+
+def memory_engine(busy_seconds: float) -> tuple[Engine, sqlite3.Connection]:
+    """An engine for a new database in memory, and the connection with which it ends."""
+    # connections of one process share a memdb of one name, and lock it as they would a file
+    name = f"file:/driftwatch-{next(_NUMBERS)}?vfs=memdb"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(name, timeout=busy_seconds, check_same_thread=False, uri=True)
+
+    return _set_up(
+        create_engine("sqlite://", creator=connect, poolclass=QueuePool, hide_parameters=True)
+    ), connect()
+
+
+def _set_up(engine: Engine) -> Engine:
     @event.listens_for(engine, "connect")
-    def _set_up(connection: sqlite3.Connection, _record: object) -> None:
+    def _connected(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # BEGIN is ours, below
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys = ON")

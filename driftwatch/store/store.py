@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from sqlite3 import Connection as Connection3
 from types import TracebackType
 from typing import Self
 
@@ -53,7 +54,8 @@ from driftwatch.store.migrate import check_revision, schema_revision, upgrade, w
 from driftwatch.store.minutes import Minutes, write_minutes
 from driftwatch.store.outbox_records import OutboxRecords
 from driftwatch.store.silences import Silences, prune_silences
-from driftwatch.store.tables import gpu_batches, minute_batches, scrape_batches
+from driftwatch.store.sqlite import memory_engine
+from driftwatch.store.tables import gpu_batches, metadata, minute_batches, scrape_batches
 from driftwatch.store.tables import memory as memory_table
 
 
@@ -133,9 +135,23 @@ class Store(
             raise
         return cls(engine, place)
 
+    @classmethod
+    def in_memory(cls) -> Self:
+        """A new database of this version's schema, in memory until it is closed."""
+        engine, keeper = memory_engine(BUSY_SECONDS)
+        with engine.begin() as connection:
+            metadata.create_all(connection)
+        store = cls(engine, SqliteFile(Path("(in memory)")))
+        store._keeper = keeper
+        return store
+
+    _keeper: Connection3 | None = None  # the connection that a database in memory lives by
+
     def close(self) -> None:
         """Give the connections back."""
         self._engine.dispose()
+        if self._keeper is not None:
+            self._keeper.close()
 
     def __enter__(self) -> Self:
         return self
@@ -151,11 +167,13 @@ class Store(
     def tick_lock(self) -> AbstractContextManager[None]:
         """Be the one process that ticks on this database, while the context lasts.
 
-        On PostgreSQL it is the lease that says who ticks.
+        On PostgreSQL it is the lease that says who ticks; one in memory has no other process.
 
         Raises StoreError: ``in-use`` where another one is.
         """
-        return tick_lock(self.place.path) if isinstance(self.place, SqliteFile) else nullcontext()
+        if self._keeper is None and isinstance(self.place, SqliteFile):
+            return tick_lock(self.place.path)
+        return nullcontext()
 
     def memory(self) -> dict[str, bytes]:
         """What the last tick left for the next one, by name."""

@@ -23,9 +23,9 @@ from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import CAPACITY
-from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import CAPACITY_REASON, Outcome
 from driftwatch.service.configuration import plan_of
+from driftwatch.service.replay import replay
 
 _OF_CAPACITY = (*CAPACITY, CAPACITY_REASON)
 

@@ -16,9 +16,9 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings.history import RetryingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
-from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import CAPACITY_REASON
 from driftwatch.service.configuration import plan_of_rules
+from driftwatch.service.replay import replay
 from driftwatch.testing import prometheus_server
 from driftwatch.testing.exposition_server import Page, read_pages
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill

@@ -14,8 +14,8 @@ from driftwatch.cli.options import plan_from
 from driftwatch.collect.recordings import open_recording
 from driftwatch.installation import shipped
 from driftwatch.model import Incident
-from driftwatch.pipeline.replay import replay
 from driftwatch.service.history import keep_history
+from driftwatch.service.replay import replay
 from driftwatch.store import Store, TickRecord
 
 Run = Callable[..., tuple[int, str, str]]

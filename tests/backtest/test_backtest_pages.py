@@ -16,7 +16,7 @@ from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings import open_recording
 from driftwatch.model import Transition
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import replay
+from driftwatch.service.replay import replay
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from driftwatch.fleet.truth import CONFIGURATION, write_truth
 from driftwatch.model import Transition
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import baseline_of, replay
 from driftwatch.service.configuration import plan_of
+from driftwatch.service.replay import baseline_of, replay
 
 Told = tuple[str, str, str, datetime, datetime, str | None]
 

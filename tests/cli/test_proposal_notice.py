@@ -14,7 +14,7 @@ from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.notify.minute_line import speed_line
-from driftwatch.pipeline.replay import replay
+from driftwatch.service.replay import replay
 
 AT = datetime(2026, 11, 21, 9, 52, tzinfo=UTC)
 

@@ -24,9 +24,9 @@ from driftwatch.fleet.truth import write_truth
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.replay import replay
 from driftwatch.rulebook.rules import Rule, columns_of
 from driftwatch.service.configuration import plan_of
+from driftwatch.service.replay import replay
 from driftwatch.service.target_metrics import TargetMetrics
 from driftwatch.testing.exposition_server import Page
 

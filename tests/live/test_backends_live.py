@@ -15,6 +15,7 @@ from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
+from driftwatch.store.store import Store
 from driftwatch.testing import victoria_metrics_server
 from driftwatch.testing.exposition_server import Page, read_pages
 from driftwatch.testing.prometheus_server import PrometheusServer, backfill
@@ -72,5 +73,5 @@ def test_two_backends_one_table_and_one_evidence(pages: list[Page], tmp_path: Pa
 def _evidence(found: list[Collected]) -> pl.DataFrame:
     until = found[-1].scrapes["time"].max()
     assert isinstance(until, datetime)
-    _, outcome = evaluate(State(), found, until, plan_of_rules(()))
+    _, outcome = evaluate(State(), found, until, plan_of_rules(()), Store.in_memory())
     return outcome.rows

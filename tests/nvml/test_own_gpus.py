@@ -18,10 +18,10 @@ from driftwatch.collect.nvml.machine import own_hosts
 from driftwatch.collect.nvml.source import NvmlSource
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import State
-from driftwatch.pipeline.tick import tick
 from driftwatch.service.configuration import plan_of_settings, sources_of
+from driftwatch.service.replay import Ticks
 from driftwatch.settings import load_settings
+from driftwatch.store.store import Store
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 
 
@@ -43,10 +43,10 @@ def minutes(
 ) -> pl.DataFrame:
     """The evidence of three minutes."""
     pages = PagesSource([server.url], clock=clock)
-    state, rows = State(), []
+    rows = []
+    ticks = Ticks([pages, nvml], plan, Store.in_memory(), clock.now() - timedelta(minutes=1))
     for _ in range(13):
-        state, outcome = tick([pages, nvml], state, clock.now(), plan)
-        rows.append(outcome.rows)
+        rows.append(ticks.tick(clock.now()).rows)
         clock.advance(timedelta(seconds=15))
     pages.close()
     nvml.close()

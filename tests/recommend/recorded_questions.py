@@ -17,6 +17,7 @@ from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Question
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import minutes
+from driftwatch.store.store import Store
 
 
 @cache
@@ -26,7 +27,7 @@ def recorded_rows(recording: Path) -> tuple[pl.DataFrame, Target, Plan]:
     source = RecordingSource(recording)
     since, until = source.span()
     collected = source.collect(since, until)
-    _, outcome = evaluate(State(), [collected], until, plan)
+    _, outcome = evaluate(State(), [collected], until, plan, Store.in_memory())
     return outcome.rows, next(iter(collected.targets.values())), plan
 
 

@@ -13,7 +13,8 @@ from driftwatch.collect.schema import Collected, scrape_frame
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.tick import tick
+from driftwatch.service.replay import Ticks
+from driftwatch.store.store import Store
 
 BEGIN = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
 STEP_SECONDS = 20
@@ -110,14 +111,14 @@ def watched(
     begin: float = 0.0,
 ) -> tuple[State, list[Outcome]]:
     """Ticks of ``every`` minutes from minute ``begin`` on."""
-    state = state or State(collected_until={s.name: BEGIN for s in sources})
+    ticks = Ticks(sources, plan, Store.in_memory(), BEGIN)
+    ticks.state = state or ticks.state
     outcomes = []
     now = begin
     while now < minutes:
         now = min(now + every, minutes)
-        state, outcome = tick(sources, state, BEGIN + timedelta(minutes=now), plan)
-        outcomes.append(outcome)
-    return state, outcomes
+        outcomes.append(ticks.tick(BEGIN + timedelta(minutes=now)))
+    return ticks.state, outcomes
 
 
 def told(outcomes: Sequence[Outcome]) -> list[tuple[str, str, float]]:

@@ -21,6 +21,7 @@ from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.scenarios import configurations_of
 from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.store.minute_columns import stored_rows
+from driftwatch.store.store import Store
 
 PLAN = shipped_plan()
 
@@ -31,7 +32,7 @@ def seen(shared_data: Path) -> tuple[Target, pl.DataFrame, pl.DataFrame]:
     source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
     since, until = source.span()
     collected: Collected = source.collect(since, until)
-    state, outcome = evaluate(State(), [collected], until, PLAN)
+    state, outcome = evaluate(State(), [collected], until, PLAN, Store.in_memory())
     return next(iter(state.targets.values())), outcome.rows, stored_rows(outcome.rows)
 
 

@@ -21,10 +21,11 @@ from driftwatch.notify.body import lines
 from driftwatch.pipeline.page_updates import OpenPages
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.tick import tick
 from driftwatch.receivers.slack_blocks import blocks
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Gate, Question
+from driftwatch.service.replay import Ticks
+from driftwatch.store.store import Store
 
 FEW = Gate("busy_windows", False, "7 busy minutes (gate 10)")
 UNKNOWN = Gate("settings", False, "unknown: max_num_batched_tokens")
@@ -75,13 +76,10 @@ def told(
     first, last = source.frame["time"].min(), source.frame["time"].max()
     assert isinstance(first, datetime)
     assert isinstance(last, datetime)
-    state = State(collected_until={source.name: first}, simulates_after=after)
-    plan = shipped_plan(1)
-    outcomes = []
-    for now in [*(first + timedelta(minutes=m) for m in cuts), last]:
-        state, outcome = tick([source], state, now, plan)
-        outcomes.append(outcome)
-    return [t for o in outcomes for t in o.transitions], outcomes, state
+    simulates = None if after is None else last - after
+    ticks = Ticks([source], shipped_plan(1), Store.in_memory(), first, simulates=simulates)
+    outcomes = [ticks.tick(now) for now in [*(first + timedelta(minutes=m) for m in cuts), last]]
+    return [t for o in outcomes for t in o.transitions], outcomes, ticks.state
 
 
 @pytest.mark.parametrize("gates", [(FEW,), ()], ids=["too little traffic", "an exception"])

@@ -22,7 +22,7 @@ from driftwatch.detect.proposals import marked, propose
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
-from driftwatch.pipeline.replay import replay
+from driftwatch.service.replay import replay
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 

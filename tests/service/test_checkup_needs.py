@@ -24,8 +24,8 @@ from driftwatch.doctor.needs import can_be_true
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
-from driftwatch.pipeline.replay import replay
 from driftwatch.rulebook.rules import Rule
+from driftwatch.service.replay import replay
 
 KEY = TargetKey("a:1", "0")
 WHOLE = replace(COMPLETE, gpus_per_replica=None)

@@ -22,6 +22,7 @@ from driftwatch.model import TargetKey
 from driftwatch.pipeline.departures import MOVED
 from driftwatch.pipeline.roster import UNCONFIGURED, Sources
 from driftwatch.pipeline.tick import evaluate
+from driftwatch.store.store import Store
 
 PLAN = one_pool(shipped_plan())
 
@@ -55,6 +56,8 @@ def test_a_page_that_is_taken_out_of_the_configuration_is_let_go() -> None:
         Sources(names=("fleet",), configured=frozenset({"fleet"}), fixed=frozenset({"fleet"})),
         Sources(names=("other",), configured=frozenset({"other"})),
     ):
-        after, outcome = evaluate(state, [collected], BEGIN + timedelta(minutes=11), PLAN, told_of)
+        after, outcome = evaluate(
+            state, [collected], BEGIN + timedelta(minutes=11), PLAN, Store.in_memory(), told_of
+        )
         assert outcome.retired == {TargetKey("s0:8000", "0"): UNCONFIGURED}
         assert list(after.targets) == [TargetKey("s1:8000", "0")]

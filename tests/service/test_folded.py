@@ -13,7 +13,7 @@ from service_cases import shipped_plan
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.evidence import DETECTED
-from driftwatch.pipeline.replay import detected_until, replay
+from driftwatch.service.replay import detected_until, replay
 
 
 def test_the_detectors_say_in_explain_what_they_said_in_the_replay(shared_data: Path) -> None:

@@ -21,10 +21,9 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.notify.explanation import explained_json, render_explained
 from driftwatch.pipeline.explain import Window, explain, measured_reference
 from driftwatch.pipeline.plan import Plan, Pool
-from driftwatch.pipeline.replay import replay
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import resumed, state_from
-from driftwatch.pipeline.tick import tick
+from driftwatch.service.replay import Ticks, replay
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
 from tests.replayed_rows import evidence_only
@@ -87,11 +86,9 @@ def plan(gpus: float | None = None) -> Plan:
 def live(
     source: GpuSource, nows: Sequence[datetime], state: State, known: Plan
 ) -> tuple[State, list[Outcome]]:
-    outcomes = []
-    for now in nows:
-        state, outcome = tick([source], state, now, known)
-        outcomes.append(outcome)
-    return state, outcomes
+    ticks = Ticks([source], known, Store.in_memory(), source.span[0])
+    ticks.state = state
+    return ticks.state, [ticks.tick(now) for now in nows]
 
 
 def rows_of(outcomes: Sequence[Outcome]) -> pl.DataFrame:

@@ -29,13 +29,11 @@ from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored_state import advice_rows
-from driftwatch.pipeline.tick import tick
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice
+from driftwatch.service.replay import Ticks
 from driftwatch.signals.minutes import minutes
-from driftwatch.store import Store, TickRecord
-from driftwatch.store.minute_columns import stored_rows
+from driftwatch.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +60,8 @@ def told(
 ) -> list[Outcome]:
     """Every outcome of the recording, cut after these minutes."""
     first, last = _span(source)
-    plan = shipped_plan(simulations)
-    state = State(collected_until={source.name: first})
-    outcomes = []
-    for now in [*(first + timedelta(minutes=m) for m in cuts), last]:
-        state, outcome = tick([source], state, now, plan, store)
-        outcomes.append(outcome)
-        if store is not None:
-            store.commit_tick(
-                TickRecord(
-                    incidents=state.incidents.values(),
-                    transitions=outcome.transitions,
-                    since=first,
-                    until=now,
-                    minutes=stored_rows(outcome.rows),
-                    advices=advice_rows(outcome.advices),
-                )
-            )
-            assert state.recent.height <= outcome.rows.height
-    return outcomes
+    ticks = Ticks([source], shipped_plan(simulations), store or Store.in_memory(), first)
+    return [ticks.tick(now) for now in [*(first + timedelta(minutes=m) for m in cuts), last]]
 
 
 def evaluated(

@@ -41,7 +41,7 @@ def watched(shared_data: Path) -> tuple[Collected, State, pl.DataFrame]:
     source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
     since, until = source.span()
     collected = source.collect(since, until)
-    state, outcome = evaluate(State(), [collected], until, PLAN)
+    state, outcome = evaluate(State(), [collected], until, PLAN, Store.in_memory())
     return collected, state, outcome.rows
 
 
@@ -57,7 +57,9 @@ def test_it_is_the_evidence_of_the_window(
     collected, _, rows = watched
     end = until(rows, 11)  # under full load, before the restart
     before = collected.scrapes.filter(pl.col("time") < end)
-    state, _ = evaluate(State(), [Collected(before, collected.targets)], end, PLAN)
+    state, _ = evaluate(
+        State(), [Collected(before, collected.targets)], end, PLAN, Store.in_memory()
+    )
     inside = (pl.col("end") > end - TEN) & (pl.col("end") <= end)
     stored = stored_rows(rows).with_columns(seconds=pl.lit(60.0)).filter(inside)
     (target,) = state.targets.values()

@@ -12,10 +12,10 @@ import pytest
 from driftwatch.cli.options import plan_from
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.recordings.compact import CompactRecordingSource, write_manifest, write_part
-from driftwatch.pipeline.replay import (
+from driftwatch.pipeline.tick import CATCH_UP
+from driftwatch.service.replay import (
     replay,
 )
-from driftwatch.pipeline.tick import CATCH_UP
 
 ROUNDS, APART = 15, timedelta(minutes=31)  # 7.8 h: more than a live service catches up
 

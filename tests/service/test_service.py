@@ -18,8 +18,8 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.errors import DeliveryError
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.replay import replay
 from driftwatch.receivers.sender import Message
+from driftwatch.service.replay import replay
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
 from driftwatch.testing.exposition_server import ReplayedExposition, read_pages

@@ -17,10 +17,9 @@ from target_metric_cases import evidence_rows
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.state import State
-from driftwatch.pipeline.tick import tick
 from driftwatch.service import target_metrics
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.replay import Ticks
 from driftwatch.service.target_metrics import (
     DEPARTING,
     EVERY_TARGET,
@@ -32,6 +31,7 @@ from driftwatch.service.target_metrics import (
     TARGET_COLUMNS,
     TargetMetrics,
 )
+from driftwatch.store.store import Store
 
 END = T0 + timedelta(minutes=1)
 
@@ -176,8 +176,9 @@ def test_columns_of_rules_give_way_first(more: int, monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="prometheus is not installed")
 def test_a_recorded_server_in_the_eyes_of_promtool(shared_data: Path) -> None:
     source = RecordingSource(shared_data / "vllm-0.32/run_main")
-    _, end = source.span()
-    state, outcome = tick([source], State(), end, shipped_plan())
+    first, end = source.span()
+    ticks = Ticks([source], shipped_plan(), Store.in_memory(), first)
+    outcome, state = ticks.tick(end), ticks.state
     own = OwnMetrics(lambda: end)
     own.note_minute(outcome, state, shipped_plan().enabled)
     (row,) = outcome.rows.filter(pl.col("end") == outcome.rows["end"].max()).to_dicts()

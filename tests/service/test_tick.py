@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.pipeline.state import State
-from driftwatch.pipeline.tick import tick
+from driftwatch.service.replay import Ticks
+from driftwatch.store.store import Store
 from tests.replayed_rows import evidence_only
 
 PLAN = shipped_plan()
@@ -38,16 +40,16 @@ def _span(source: FrameSource) -> tuple[datetime, datetime]:
 
 
 def _live(
-    source: FrameSource, nows: Sequence[datetime], state: State | None = None
+    source: FrameSource, nows: Sequence[datetime]
 ) -> tuple[State, list[dict[str, Any]], pl.DataFrame]:
-    state = state or State(collected_until={source.name: _span(source)[0]})
+    ticks = Ticks([source], PLAN, Store.in_memory(), _span(source)[0])
     told, rows = [], []
     for now in nows:
-        state, outcome = tick([source], state, now, PLAN)
+        outcome = ticks.tick(now)
         told += [dict(t.incident.page or {}) for t in outcome.transitions]
         if len(outcome.rows):
             rows.append(evidence_only(outcome.rows))
-    return state, told, pl.concat(rows)
+    return ticks.state, told, pl.concat(rows)
 
 
 @pytest.mark.slow
@@ -141,10 +143,9 @@ def test_slow_scrapes_do_not_depend_on_the_split(cap: FrameSource) -> None:
 
 def test_after_a_long_stop_the_last_six_hours_are_caught_up(cap: FrameSource) -> None:
     first, _ = _span(cap)
-    stopped = State(
-        collected_until={"frame": first}, evaluated_until=first.replace(second=0, microsecond=0)
-    )
+    ticks = Ticks([cap], PLAN, Store.in_memory(), first)
+    ticks.state = replace(ticks.state, evaluated_until=first.replace(second=0, microsecond=0))
     now = first.replace(second=0, microsecond=0) + timedelta(hours=10)
-    _, outcome = tick([cap], stopped, now, PLAN)
+    outcome = ticks.tick(now)
     assert outcome.rows["start"].min() == now - timedelta(hours=6)
     assert outcome.rows["end"].max() == now

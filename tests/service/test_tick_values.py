@@ -17,6 +17,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.isolation import Judge, isolated
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
+from driftwatch.store.store import Store
 
 T0 = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
 EVERY = timedelta(seconds=15)
@@ -63,7 +64,7 @@ def _listed(frame: pl.DataFrame) -> dict[TargetKey, Target]:
 
 def _ticks(pages: Mapping[str, Sequence[str]]) -> list[Outcome]:
     """A tick every 30 s over these servers' pages."""
-    parser, state, found = PageParser(), State(), []
+    parser, state, store, found = PageParser(), State(), Store.in_memory(), []
     for first in range(0, SCRAPES, 2):
         batch = parser.batch()
         for scrape in range(first, min(first + 2, SCRAPES)):
@@ -72,7 +73,7 @@ def _ticks(pages: Mapping[str, Sequence[str]]) -> list[Outcome]:
         came = batch.finish()
         until = _time(min(first + 2, SCRAPES))
         brought = Collected(came.frame, _listed(came.frame), came.problems)
-        state, outcome = evaluate(state, [brought], until, PLAN)
+        state, outcome = evaluate(state, [brought], until, PLAN, store)
         found.append(outcome)
     return found
 

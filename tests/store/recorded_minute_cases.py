@@ -13,6 +13,7 @@ from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
+from driftwatch.store.store import Store
 
 
 @cache
@@ -21,7 +22,7 @@ def evaluated(folder: Path) -> tuple[Collected, State, pl.DataFrame]:
     source = RecordingSource(folder)
     since, until = source.span()
     collected = source.collect(since, until)
-    state, outcome = evaluate(State(), [collected], until, plan_of_rules(()))
+    state, outcome = evaluate(State(), [collected], until, plan_of_rules(()), Store.in_memory())
     return collected, state, outcome.rows
 
 

@@ -57,7 +57,9 @@ def material_of(history: History) -> Material:
     Raises ConfigError: the configuration or the file of pins has problems; StoreError: the
     database does not serve; NoVerdict: there is no minute yet.
     """
-    from driftwatch.baselines.material import material_of_recording, material_of_store
+    from driftwatch.baselines.material import material_of_replayed, material_of_store
+    from driftwatch.service.replay import replay
+    from driftwatch.store.store import Store
 
     if history.is_stored:
         with replace(history, since=None, until=None).store() as store:
@@ -74,13 +76,18 @@ def material_of(history: History) -> Material:
         with source.sources(progress) as sources:
             start, end = reach_of(sources)
             # a slow stretch is no baseline: where there is none yet, its own past says so
-            material = material_of_recording(
-                sources,
-                (start, end),
-                with_proposals(source.plan),
-                pins_of_new_file(source),
-                lambda now: progress((now - start).total_seconds(), (end - start).total_seconds()),
-            )
+            plan = with_proposals(source.plan)
+            with Store.in_memory() as store:
+                for _ in replay(
+                    sources,
+                    (start, end),
+                    plan,
+                    store=store,
+                    baselines=pins_of_new_file(source),
+                    progress=lambda now: progress((now - start) / (end - start), 1.0),
+                ):
+                    pass
+                material = material_of_replayed(store, plan)
     if material.until is None:
         raise NoVerdict("the recording holds no whole minute")
     return material

@@ -164,7 +164,7 @@ def _play_recorded(fast: bool) -> None:
     from driftwatch.cli.options import plan_from
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
-    from driftwatch.pipeline.replay import replay
+    from driftwatch.service.replay import replay
 
     pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
     proposals, stride = TakenProposals(), timedelta(minutes=3)

@@ -143,9 +143,9 @@ def play_scenario(
     from driftwatch.collect.recordings import open_recording
     from driftwatch.fleet.generate import generate_compact
     from driftwatch.fleet.truth import CONFIGURATION, Fired, fired_incident, write_truth
-    from driftwatch.pipeline.replay import replay
     from driftwatch.receivers.sender import message_of
     from driftwatch.receivers.stdout import StdoutSender
+    from driftwatch.service.replay import replay
 
     _print_story(scenario, seed)
     sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()

@@ -141,8 +141,8 @@ def _of_recording(rule: Rule, history: History, plan: Plan) -> tuple[pl.DataFram
     import polars as pl
 
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
-    from driftwatch.pipeline.replay import replay
     from driftwatch.pipeline.rule_history import slim
+    from driftwatch.service.replay import replay
 
     plan = replace(with_proposals(plan), simulations=0)
     progress, proposals = Progress("replaying"), TakenProposals()

@@ -1,13 +1,16 @@
-"""History through the whole pipeline, at its own times."""
+"""History through the whole pipeline, at its own times, into a store as the service writes it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
+from driftwatch.baselines.rows import row_of
 from driftwatch.baselines.windows import Acceptance, baselines_of, measured, with_more
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
@@ -15,9 +18,12 @@ from driftwatch.detect.reference import no_reference, swings, with_swings
 from driftwatch.model import Target
 from driftwatch.pipeline.explain import Window, measured_reference
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.tick import CATCH_UP, tick
+from driftwatch.pipeline.tick import CATCH_UP
+from driftwatch.service.watch import Brought, Deciding, Watch
 from driftwatch.signals.one_process import of_one_process
+from driftwatch.store.store import Store
 
 _KEY = list(KEY_COLUMNS)
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
@@ -59,6 +65,7 @@ def replay(
     span: tuple[datetime, datetime],
     plan: Plan,
     *,
+    store: Store | None = None,
     baseline: Window | None = None,
     baselines: Baselines | None = None,
     reference: pl.DataFrame | None = None,
@@ -68,8 +75,11 @@ def replay(
     """Outcomes of every whole minute in the span, in order.
 
     Args:
+        store: an empty one, in which minutes, incidents, advice and verifications are written;
+            None = one in memory.
         baseline: window whose lengths, rates and speed are the reference: it holds where
             the others say nothing of a target.
+        baselines: in force in all of the span, whenever they were accepted.
         reference: measured reference rows, instead of those of a baseline.
         stride: how much is collected and evaluated at once; None = by how many targets there are.
 
@@ -77,66 +87,105 @@ def replay(
         UsageError: the baseline holds no two scrapes.
     """
     start, end = span
-    state = first_state(
-        sources, start, plan, baseline=baseline, baselines=baselines, reference=reference
-    )
-    for now, _, outcome in replayed(sources, state, start, end, plan, stride=stride):
-        if progress is not None:
-            progress(now)
-        yield outcome
+    every = baselines or Baselines()
+    if baseline is not None:
+        reference, measured_baselines = baseline_of(sources, baseline, plan)
+        every = with_more(measured_baselines, every)
+    with ExitStack() as opened:
+        kept = opened.enter_context(Store.in_memory()) if store is None else store
+        if every.every:
+            early = (replace(b, accepted_at=min(b.accepted_at, start)) for b in every.every)
+            kept.add_baselines([row_of(one) for one in early])
+        ticks = Ticks(sources, plan, kept, start, reference)
+        for now, outcome in ticks.over(start, end, stride):
+            if progress is not None:
+                progress(now)
+            yield outcome
 
 
-def first_state(
-    sources: Sequence[Source],
-    start: datetime,
-    plan: Plan,
-    *,
-    baseline: Window | None = None,
-    baselines: Baselines | None = None,
-    reference: pl.DataFrame | None = None,
-) -> State:
-    """The state in which a replay begins; arguments and errors as of :func:`replay`."""
-    state = State(
-        collected_until={source.name: start for source in sources},
-        baselines=baselines or Baselines(),
-        reference=no_reference() if reference is None else reference,
-    )
-    if baseline is None:
-        return state
-    rows, measured_baselines = baseline_of(sources, baseline, plan)
-    return replace(state, reference=rows, baselines=with_more(measured_baselines, state.baselines))
-
-
-def replayed(
-    sources: Sequence[Source],
-    state: State,
-    start: datetime,
-    end: datetime,
-    plan: Plan,
-    *,
-    stride: timedelta | None = None,
-) -> Iterator[tuple[datetime, State, Outcome]]:
-    """How far it is, the state there and the outcome of each stretch from ``start`` to ``end``.
-
-    A stretch ends with the UTC day, so that a state of midnight can be gone on with.
+class Ticks:
+    """Ticks over sources, each as the service makes it, but that nobody is sent anything.
 
     Args:
-        stride: how much is collected and evaluated at once; None = by how much there is of it.
+        start: sources are asked for what comes after it.
+        reference: measured reference rows beside those of baselines.
+        simulates: how far back from a tick questions are simulated; None = all are.
     """
-    # a tick has one set of labels: where they change, another one begins
-    labels = _relabelled(sources)
-    settled = timedelta(seconds=max(s.settle_seconds for s in sources))
-    now, empty = start, SHORTEST
-    while now < end:
-        ahead = stride or (stride_of(state, sources) if state.targets else empty)
-        empty = min(2 * empty, LONGEST_EMPTY)
-        here = _skipped(sources, now)
-        if here >= end:
-            return
-        now = min(here + ahead, midnight(here) + DAY, end, *(at for at in labels if at > here))
-        since = max(here - AWAY, midnight(here))
-        state, outcome = tick(sources, state, now + settled, plan, since=since)
-        yield now, state, outcome
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        plan: Plan,
+        store: Store,
+        start: datetime,
+        reference: pl.DataFrame | None = None,
+        simulates: timedelta | None = None,
+    ) -> None:
+        self._sources, self._store = sources, store
+        self._deciding = Deciding(plan, (), simulates=simulates)
+        self.watch = Watch(store, plan, start, threading.Lock(), goes_on=False)
+        until = {source.name: start for source in sources} | dict(self.state.collected_until)
+        self.state = replace(
+            self.state,
+            collected_until=until,
+            reference=no_reference() if reference is None else reference,
+        )
+
+    @property
+    def state(self) -> State:
+        """What the next tick goes on from."""
+        return self.watch.state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.watch.state = state
+
+    def tick(self, now: datetime, since: datetime | None = None) -> Outcome:
+        """Collect up to ``now``, evaluate what has become complete, commit it.
+
+        Args:
+            since: minutes before it stay without a verdict; None = those before the last six hours.
+        """
+        collected: list[Collected] = []
+        names: list[str] = []
+        until = dict(self.state.collected_until)
+        for source in self._sources:
+            begins = until[source.name]
+            edge = now - timedelta(seconds=source.settle_seconds)
+            if edge <= begins:
+                continue
+            collected.append(source.collect(begins, edge))
+            names.append(source.name)
+            until[source.name] = edge
+        complete = min((until[s.name] for s in self._sources), default=now)
+        listing = Sources.of(self._sources, names)
+        brought = Brought(collected, until, complete, listing, since)
+        return self.watch.tick(brought, now, self._deciding).outcome
+
+    def over(
+        self, start: datetime, end: datetime, stride: timedelta | None = None
+    ) -> Iterator[tuple[datetime, Outcome]]:
+        """How far it is, and the outcome of each stretch from ``start`` to ``end``.
+
+        A stretch ends with the UTC day, so that a state of midnight can be gone on with.
+
+        Args:
+            stride: how much is collected and evaluated at once; None = by how much there is of it.
+        """
+        sources = self._sources
+        # a tick has one set of labels: where they change, another one begins
+        labels = _relabelled(sources)
+        settled = timedelta(seconds=max(s.settle_seconds for s in sources))
+        now, empty = start, SHORTEST
+        while now < end:
+            state = self.state
+            ahead = stride or (stride_of(state, sources) if state.targets else empty)
+            empty = min(2 * empty, LONGEST_EMPTY)
+            here = _skipped(sources, now)
+            if here >= end:
+                return
+            now = min(here + ahead, midnight(here) + DAY, end, *(at for at in labels if at > here))
+            yield now, self.tick(now + settled, max(here - AWAY, midnight(here)))
 
 
 def midnight(at: datetime) -> datetime:
