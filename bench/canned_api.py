@@ -3,8 +3,8 @@
     python bench/canned_api.py PAGE FOLDER
 
 It says its port on standard output and serves on the loopback. ``POST /prepare`` (JSON: instances,
-grid, scraped_at, scrape) writes the answers of one interval into FOLDER; ``/api/v1/query_range``
-then sends them from there, over connections that are kept. What a tick pays for is fetching and
+scraped_at, scrape) writes the answers of one interval into FOLDER; ``/api/v1/query`` then
+sends them from there, over connections that are kept. What a tick pays for is fetching and
 reading, not making the answers.
 """
 
@@ -23,7 +23,7 @@ import orjson
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from driftwatch.collect.prometheus.query import matchers, queries, select
+from driftwatch.collect.prometheus.query import matchers, questions, select
 
 JOB = {"job": "vllm"}
 _COUNTING = ("_total", "_sum", "_count", "_bucket")
@@ -42,26 +42,25 @@ class CannedAnswers:
     def __init__(self, page: str, folder: Path) -> None:
         self._folder = folder
         samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
-        up = select(("up",), matchers(JOB))
-        self._up, self._timestamp = up, f"timestamp({up})"
+        self._up = select(("up",), matchers(JOB))
         self._names: dict[str, list[list[Sample]]] = {}
-        for query in queries(JOB):
-            ours = [s for s in samples if s.name in query.ranks]
+        for question in questions():
+            ours = [s for s in samples if s.name in question.names]
             names = sorted({s.name for s in ours})
             # the API sorts series by name, then by instance, for engine is the same everywhere
-            self._names[query.text] = [
+            self._names[select(question.names, matchers(JOB))] = [
                 sorted((s for s in ours if s.name == n), key=lambda s: sorted(s.labels.items()))
                 for n in names
             ]
 
     def path(self, query: str) -> Path:
-        """Where the answer to this query lies."""
+        """Where the answer to this query lies, whatever its range."""
+        query = query.partition("[")[0]
         return self._folder / hashlib.sha256(query.encode()).hexdigest()
 
     def prepare(
         self,
         instances: Sequence[str],
-        grid: Sequence[float],
         scraped_at: Sequence[float],
         scrape: int,
     ) -> dict[str, int]:
@@ -73,18 +72,19 @@ class CannedAnswers:
                 {**labels, **JOB, "instance": _INSTANCE.decode()},
                 option=orjson.OPT_SORT_KEYS,
             )
-            points = ",".join(f'[{at:.3f},"{text}"]' for at, text in zip(grid, texts, strict=True))
+            points = ",".join(
+                f'[{at:.3f},"{text}"]' for at, text in zip(scraped_at, texts, strict=True)
+            )
             return b'{"metric":' + head + b',"values":[' + points.encode() + b"]}"
 
         def value(sample: Sample) -> list[str]:
             grows = sample.name.endswith(_COUNTING)
-            numbers = range(scrape, scrape + len(grid))
+            numbers = range(scrape, scrape + len(scraped_at))
             at = [grown(sample.value, n) if grows else sample.value for n in numbers]
             return [repr(float(v)).removesuffix(".0") for v in at]
 
         answers = {
-            self._up: [series({"__name__": "up"}, ["1"] * len(grid))],
-            self._timestamp: [series({}, [f"{at:.3f}" for at in scraped_at])],
+            self._up: [series({"__name__": "up"}, ["1"] * len(scraped_at))],
         }
         for text, names in self._names.items():
             answers[text] = [
@@ -120,7 +120,7 @@ def serve(answers: CannedAnswers, announce: Callable[[int], None]) -> None:
             if self.path == "/prepare":
                 told = answers.prepare(**json.loads(body))
                 self._send(200, orjson.dumps(told))
-            elif urlsplit(self.path).path == "/api/v1/query_range":
+            elif urlsplit(self.path).path == "/api/v1/query":
                 (query,) = parse_qs(body.decode())["query"]
                 self._send_file(answers.path(query))
             else:

@@ -62,7 +62,6 @@ class Json:
         self._source = PrometheusSource(
             PrometheusAsker(self._url, timeout_seconds=60.0),
             selector=JOB,
-            step_seconds=SCRAPE_SECONDS,
             budget_seconds=300.0,
             name="bench",
         )
@@ -71,7 +70,6 @@ class Json:
         at = [scraped_at(n).timestamp() for n in range(scrape, scrape + scrapes)]
         asked = {
             "instances": list(names),
-            "grid": [t + SCRAPE_SECONDS - 0.001 for t in at],
             "scraped_at": at,
             "scrape": scrape,
         }

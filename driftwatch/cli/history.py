@@ -37,7 +37,6 @@ class History:
         recordings: to read; without them and ``prometheus`` the database.
         prometheus: address of an API.
         selector: LABEL=VALUE of its series.
-        step_seconds: its scrape interval.
         since, until: what to read of it.
         at: the moment to look at; None = the newest scrape.
         baseline: window whose lengths, rates and speed are the reference.
@@ -48,7 +47,6 @@ class History:
     recordings: tuple[Path, ...] = ()
     prometheus: str | None = None
     selector: tuple[str, ...] = ()
-    step_seconds: float = 15.0
     since: datetime | None = None
     until: datetime | None = None
     at: datetime | None = None
@@ -136,9 +134,7 @@ class History:
         from driftwatch.collect.prometheus.source import PrometheusSource
         from driftwatch.collect.recordings.history import RetryingSource
 
-        servers = PrometheusSource(
-            PrometheusAsker(self.prometheus), selector=selector, step_seconds=self.step_seconds
-        )
+        servers = PrometheusSource(PrometheusAsker(self.prometheus), selector=selector)
         return [
             RetryingSource(servers, help_text=what_to_check(self.prometheus)),
             DcgmPrometheusSource(PrometheusAsker(self.prometheus)),

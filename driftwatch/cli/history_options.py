@@ -89,14 +89,6 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
             help="With --prometheus: only series with this label value; repeat it with the same "
             "label for several values.",
         ),
-        click.option(
-            "--step",
-            "step_seconds",
-            type=click.FloatRange(min=1),
-            default=15.0,
-            show_default=True,
-            help="With --prometheus: its scrape interval in seconds; above it scrapes are skipped.",
-        ),
     ),
     "span": (
         click.option(

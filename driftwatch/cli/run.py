@@ -177,7 +177,7 @@ def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
     commands = []
     for source in settings.sources:
         if isinstance(source, PrometheusSource):
-            words = ["--prometheus", source.prometheus, "--step", f"{source.step:g}"]
+            words = ["--prometheus", source.prometheus]
             for label, value in source.match.items():
                 words += ["--match", f"{label}={value}"]
             for option, at in (("--from", now - _PROPOSED_FROM), ("--to", now)):

@@ -25,7 +25,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.guarded_connection import GuardedConnection
-from driftwatch.collect.pages.series import MAX_PAGE_BYTES
+from driftwatch.collect.pages.text import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
 
 

@@ -29,8 +29,6 @@ class SourceAnswer:
     setting: tuple[str | int, ...] = ()  # its place in the configuration; empty where there is none
     instances: frozenset[str] = frozenset()  # whom it brought
     settle_seconds: float = 0.0  # how old a scrape is before the source has it
-    # distance of the points asked for; None where it scrapes itself
-    step_seconds: float | None = None
     every_seconds: float | None = None  # how often it scrapes, where it does that itself
     # instance → true time between two scrapes, where the source can tell
     intervals: Mapping[str, float] = field(default_factory=dict)
@@ -50,7 +48,7 @@ class SourceAnswer:
 
     def is_stale(self, key: TargetKey, age: float) -> bool:
         """Whether there should have been another scrape by now."""
-        spacing = self.every(key) or self.step_seconds or _BLIND_SECONDS
+        spacing = self.every(key) or _BLIND_SECONDS
         return age > self.settle_seconds + 3 * spacing
 
 
@@ -181,12 +179,8 @@ def fresh(key: TargetKey, newest: datetime, source: SourceAnswer, now: datetime)
 
 def often(key: TargetKey, source: SourceAnswer) -> Iterator[TargetCheck]:
     """Whether there are scrapes enough for minutes and for shares of ten minutes."""
-    own, step = source.intervals.get(key.instance), source.step_seconds
-    every = max((s for s in (source.every(key), step) if s is not None), default=0.0)
-    fix, setting = (
-        "scrape_interval: 15s of its job, and step of the source",
-        (*source.setting, "step"),
-    )
+    every = source.every(key) or 0.0
+    fix, setting = "scrape_interval: 15s of its job", source.setting
     if source.every_seconds is not None:
         fix, setting = "interval: 15s", ("interval",)
     if every > _BLIND_SECONDS:
@@ -198,18 +192,6 @@ def often(key: TargetKey, source: SourceAnswer) -> Iterator[TargetCheck]:
         what = f"a scrape every {every:g} s: shares of 10 min stand on {600 / every:.0f} scrapes"
         costs = ("the ten-minute shares are coarse: a limit that is full shortly is not seen",)
         yield TargetCheck(key, "WARNING", what, costs, fix, setting, kind="coarse", weight=every)
-    if own is not None and step is not None and step > own * 1.05:
-        yield TargetCheck(
-            key,
-            "WARNING",
-            f"scraped every {own:g} s, asked for every {step:g} s: {1 - own / step:.0%} of its "
-            "scrapes are not read",
-            ("gauges and shares stand on fewer scrapes than there are",),
-            f"step: {own:g}s",
-            (*source.setting, "step"),
-            kind=f"step {step:g} of {own:g}",
-            weight=step,
-        )
 
 
 def uneven(sources: Sequence[SourceAnswer], targets: Mapping[TargetKey, Target]) -> Iterator[Check]:

@@ -10,7 +10,6 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.dcgm.prometheus import STEP_SECONDS
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.http import Bounds, Endpoint
@@ -92,11 +91,8 @@ def _answer_of(source: Source, settings: Settings, clock: Clock) -> tuple[Source
     collected = source.collect(*(span() if span is not None else (until - _BACK, until)))
     seconds: float | None = time.monotonic() - began
     if isinstance(source, ServersOfApi | GpusOfApi):
-        span_seconds = settings.interval
-        if isinstance(source, GpusOfApi):  # or, in most ticks, there is nothing to ask for
-            span_seconds = max(span_seconds, STEP_SECONDS)
         began = time.monotonic()
-        source.collect(until - timedelta(seconds=span_seconds), until)
+        source.collect(until - timedelta(seconds=settings.interval), until)
         seconds = time.monotonic() - began
     elif span is not None:
         seconds = None  # a file is not asked again and again
@@ -131,7 +127,7 @@ def _named(
         answer = replace(answer, budget_seconds=source.budget)
         if answer.kind == "dcgm":
             return answer
-        answer = replace(answer, kind="prometheus", step_seconds=source.step)
+        answer = replace(answer, kind="prometheus")
         verify: bool | str = True if source.ca_file is None else str(source.ca_file)
         ahead = clock_offset(source.prometheus, clock, verify=verify)
         intervals, listed, problem = _intervals(source, clock)

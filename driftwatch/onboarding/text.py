@@ -130,21 +130,17 @@ def _api_source(
     if not intervals:
         of = ", ".join(f"{k}={_short(v)}" for k, v in sorted(match.items())) or "everything"
         missing.append(
-            f"sources[].step of {of}: the scrape interval could not be measured, 15 s is "
-            "assumed: give the one of your scrape configuration"
+            f"the scrape interval of {of} could not be measured: at least one scrape every "
+            "30 s is needed"
         )
     if len(intervals) > 1:
         listed = ", ".join(_duration(seconds) for seconds in intervals)
         missing.append(
-            f"servers are scraped at different intervals ({listed}): step is the shortest; "
-            "scrape all of a pool alike"
+            f"servers are scraped at different intervals ({listed}): scrape all of a pool alike"
         )
     return {
         "match": match,
         "note": note,
-        "step": _duration(intervals[0]) if intervals else None,
-        "measured": len(measured),
-        "servers": len(servers),
     }
 
 

@@ -239,7 +239,6 @@ def _prometheus(source: kinds.PrometheusSource, names: Container[str]) -> list[S
         PrometheusSource(
             asker,
             selector=dict(source.match),
-            step_seconds=source.step,
             budget_seconds=source.budget,
             name=name,
         )

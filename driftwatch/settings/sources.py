@@ -45,7 +45,6 @@ class PrometheusSource(Part):
 
     prometheus: Url = Field(description="base URL of the API")
     match: Labels = Field(default_factory=dict, description="labels that a vLLM series must carry")
-    step: Seconds = Field(15.0, description="the scrape interval")
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")
     tenant: HeaderText | None = Field(

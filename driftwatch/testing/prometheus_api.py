@@ -1,7 +1,7 @@
 """A stand-in for a Prometheus API: recorded answers, evaluated on any grid, and faults on demand.
 
-It knows the two forms that driftwatch asks over time, a selector and ``timestamp(selector)``, and
-the list of a label's values.
+It knows the forms that driftwatch asks: a selector, ``selector[5000ms]``, ``timestamp(selector)``,
+and the list of a label's values.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ LOOKBACK_SECONDS = 300.0
 
 _PATHS = ("/api/v1/query_range", "/api/v1/query")
 _JSON = {"Content-Type": "application/json"}
+_RANGE = re.compile(r"(.*)\[(\d+)ms\]", re.DOTALL)
 _SELECTOR = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?(?:\{(?P<inside>.*)\})?", re.DOTALL)
 _MATCHER = re.compile(r'([a-zA-Z_]\w*)(=~|=)"((?:[^"\\\n]|\\.)*)"(,|$)', re.DOTALL)
 _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
@@ -113,7 +114,34 @@ class PrometheusApi(LoopbackServer):
         answer = {"status": "success", "data": values}
         return Answer(200, json.dumps(answer), _JSON)
 
+    def _raw(self, selector: str, seconds: float, params: Mapping[str, str]) -> Answer:
+        """The samples of a selector in the seconds up to a time."""
+        wanted, last = _wanted(selector), float(params["time"])
+        if wanted is None:
+            return refused(f"invalid parameter 'query': parse error: {selector}")
+        result = []
+        for series in self._series:
+            if _fits(series, wanted):
+                values = [
+                    [round(at, 3), value]
+                    for at, value in series.points
+                    if last - seconds <= round(at, 3) <= last
+                ]
+                if values:
+                    result.append({"metric": dict(series.labels), "values": values})
+        return self._good("matrix", result)
+
+    def _good(self, kind: str, result: list[dict[str, Any]]) -> Answer:
+        answer: dict[str, Any] = {"status": "success"}
+        answer["data"] = {"resultType": kind, "result": result}
+        if self.warnings:
+            answer["warnings"] = self.warnings
+        # to the byte as Prometheus writes it
+        return Answer(200, json.dumps(answer, separators=(",", ":")), _JSON)
+
     def _evaluate(self, params: Mapping[str, str]) -> Answer:
+        if raw := _RANGE.fullmatch(params["query"]):
+            return self._raw(raw[1], int(raw[2]) / 1000, params)
         instant = "start" not in params
         if instant:
             params = {**params, "start": params["time"], "end": params["time"], "step": "1"}
@@ -142,12 +170,7 @@ class PrometheusApi(LoopbackServer):
                     labels = {k: v for k, v in series.labels.items() if k not in drop}
                     one = {"value": values[-1]} if instant else {"values": values}
                     result.append({"metric": labels, **one})
-        answer: dict[str, Any] = {"status": "success"}
-        answer["data"] = {"resultType": "vector" if instant else "matrix", "result": result}
-        if self.warnings:
-            answer["warnings"] = self.warnings
-        # to the byte as Prometheus writes it
-        return Answer(200, json.dumps(answer, separators=(",", ":")), _JSON)
+        return self._good("vector" if instant else "matrix", result)
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         if not self.drip:

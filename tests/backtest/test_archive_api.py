@@ -72,7 +72,7 @@ class Ending:
 
 def ending(url: str, at: datetime | None = None) -> tuple[RetryingSource, Ending]:
     selector = {"job": ["vllm"]}
-    source = Ending(PrometheusSource(PrometheusAsker(url), selector=selector, step_seconds=5), at)
+    source = Ending(PrometheusSource(PrometheusAsker(url), selector=selector), at)
     return RetryingSource(source, pause=lambda _: None), source
 
 

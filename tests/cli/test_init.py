@@ -127,7 +127,7 @@ def test_a_fleet_becomes_pools_that_load(
     settings = read(tmp_path, out)
     (source,) = settings.sources
     assert isinstance(source, PrometheusSource)
-    assert (source.prometheus, source.match, source.step) == (url, {"job": "vllm"}, 30.0)
+    assert (source.prometheus, source.match) == (url, {"job": "vllm"})
     pools = {pool.name: pool for pool in settings.pools}
     assert list(pools) == ["other-8b", "tiny-llama-h100", "tiny-llama-l4"]
     rag = pools["tiny-llama-l4"]

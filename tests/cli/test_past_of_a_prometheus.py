@@ -61,7 +61,7 @@ def api() -> Iterator[PrometheusApi]:
 def test_replay_takes_several_matches(api: PrometheusApi) -> None:
     with replayed_rows() as rows:
         result = call(
-            *("replay", "--prometheus", api.address, "--step", "60", *span(0, 30)),
+            *("replay", "--prometheus", api.address, *span(0, 30)),
             *("--match", "job=vllm-0", "--match", "job=vllm-1"),
         )
     assert result.exit_code == 0, result.output
@@ -82,9 +82,7 @@ def test_a_database_that_disappears_is_no_servers_fault(
 
     monkeypatch.setattr(PrometheusSource, "collect", dying)
     with replayed_rows() as rows:
-        result = call(
-            *("replay", "--prometheus", api.address, "--step", "60", *span(0, 240), "--json")
-        )
+        result = call(*("replay", "--prometheus", api.address, *span(0, 240), "--json"))
     assert result.exit_code == 1
     assert "does not answer from " in result.stderr
     assert "kept: what was replayed until then: no page\n" in result.stderr
@@ -103,18 +101,14 @@ def test_a_database_that_is_back_after_a_pause_costs_nothing(api: PrometheusApi)
         pauses.append(seconds)
         api.faults = []
 
-    source = RetryingSource(
-        PrometheusSource(PrometheusAsker(api.address), selector={}, step_seconds=60), pause
-    )
+    source = RetryingSource(PrometheusSource(PrometheusAsker(api.address), selector={}), pause)
     first = source.collect(T0, T0 + timedelta(minutes=5))
     api.faults = [("", Answer(503, ""))]
     again = source.collect(T0, T0 + timedelta(minutes=5))
     assert pauses == [2.0]
     assert again.scrapes.equals(first.scrapes)
     api.faults = [("", Answer(503, ""))]
-    stays_away = RetryingSource(
-        PrometheusSource(PrometheusAsker(api.address), selector={}, step_seconds=60), pause
-    )
+    stays_away = RetryingSource(PrometheusSource(PrometheusAsker(api.address), selector={}), pause)
     with pytest.raises(Unavailable, match="does not answer from 2026-01-01T00:00:00Z on"):
         stays_away.collect(T0, T0 + timedelta(minutes=5))
     assert pauses == [2.0]  # an address that never answered is not asked again
@@ -151,7 +145,7 @@ def test_a_past_is_explained_and_advised_as_its_recording(
     victoria: tuple[str, Path, tuple[str, ...]],
 ) -> None:
     url, recording, whole = victoria
-    api = ("--prometheus", url, "--match", "job=vllm", "--step", "5", *whole)
+    api = ("--prometheus", url, "--match", "job=vllm", *whole)
     for verb in ("explain", "recommend"):
         found = []
         for source in (("--recording", str(recording)), api):
@@ -171,7 +165,7 @@ def test_a_baseline_is_proposed_and_pinned_from_a_past(
     victoria: tuple[str, Path, tuple[str, ...]], tmp_path: Path
 ) -> None:
     url, _, whole = victoria
-    api = ("--prometheus", url, "--match", "job=vllm", "--step", "5")
+    api = ("--prometheus", url, "--match", "job=vllm")
     result = call("baseline", "propose", "--json", *api, *whole)
     (offer,) = json.loads(result.stdout)["proposals"]
     assert offer["finished_requests" if offer["id"] else "reason"], result.output
@@ -194,7 +188,7 @@ def test_replay_writes_the_pins_of_its_baseline(
 ) -> None:
     url, _, whole = victoria
     pins = tmp_path / "pins.json"
-    api = ("--prometheus", url, "--match", "job=vllm", "--step", "5")
+    api = ("--prometheus", url, "--match", "job=vllm")
     first = datetime.fromisoformat(whole[1])
     window = f"{first.isoformat()}..{(first + timedelta(minutes=12)).isoformat()}"
     result = call("replay", "--json", *api, *whole, "--baseline", window, "--write-pins", str(pins))
@@ -214,7 +208,6 @@ def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> Non
         "sources:\n"
         "  - prometheus: http://prometheus:9090\n"
         "    match: {job: vllm rag}\n"
-        "    step: 30s\n"
         "  - pages: [http://a:8000/metrics]\n"
         "database: d.db\n"
     )
@@ -222,5 +215,4 @@ def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> Non
     words = shlex.split(said)
     assert words[:3] == ["driftwatch", "baseline", "propose"]
     assert words[words.index("--match") + 1] == "job=vllm rag"
-    assert words[words.index("--step") + 1] == "30"
     assert words[-4:] == ["--from", "2025-12-30T00:00Z", "--to", "2026-01-01T00:00Z"]

@@ -21,10 +21,10 @@ def collect() -> Iterator[Callable[..., Collected]]:
     """Serve these series and collect one minute of them."""
     with ExitStack() as stack:
 
-        def run(*held: Series, seconds: float = 60, step: float = 10, **options: Any) -> Collected:
+        def run(*held: Series, seconds: float = 60, **options: Any) -> Collected:
             api = stack.enter_context(PrometheusApi(held, times=options.pop("times", True)))
             options.setdefault("selector", JOB)
-            source = PrometheusSource(PrometheusAsker(api.address), step_seconds=step, **options)
+            source = PrometheusSource(PrometheusAsker(api.address), **options)
             stack.callback(source.close)
             return source.collect(T0, T0 + timedelta(seconds=seconds))
 

@@ -23,7 +23,7 @@ def series(name: str, first: float = 0.0) -> Series:
 
 def source_of(api: PrometheusApi, **options: float) -> PrometheusSource:
     asker = PrometheusAsker(api.address, timeout_seconds=options.pop("timeout_seconds", 5))
-    return PrometheusSource(asker, selector=JOB, step_seconds=10, **options)
+    return PrometheusSource(asker, selector=JOB, **options)
 
 
 def collected(api: PrometheusApi, **options: float) -> Collected:

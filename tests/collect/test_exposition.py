@@ -161,18 +161,32 @@ def test_several_models_on_one_engine_are_not_added() -> None:
     assert row["reason"] == problem
 
 
+def test_replicas_on_one_page_are_servers_of_their_own() -> None:
+    """As Ray's node agent shows them: all replicas of a node at one address."""
+    parsed = read(
+        'vllm:generation_tokens_total{ReplicaId="a"} 10\n'
+        'vllm:generation_tokens_total{ReplicaId="b"} 5\n'
+        "process_start_time_seconds 7\n"
+    )
+    assert parsed.problems == ()
+    assert [(row["instance"], row["generation_tokens_total"]) for row in parsed.rows] == [
+        ("a/h:8000", 10.0),
+        ("b/h:8000", 5.0),
+    ]
+    assert {row["process_start_time_seconds"] for row in parsed.rows} == {7.0}
+
+
 def test_a_label_of_unknown_meaning_is_not_added_over() -> None:
     row, problem = only(
         read(
-            'vllm:generation_tokens_total{replica="a"} 10\n'
-            'vllm:generation_tokens_total{replica="b"} 5\n'
+            "vllm:num_requests_running 1\n"
+            'vllm:preemptions_of_a_fork{kind="a"} 10\n'
+            'vllm:num_preemptions_total{kind="a"} 10\n'
+            'vllm:num_preemptions_total{kind="b"} 5\n'
         )
     )
-    assert row["generation_tokens_total"] is None
-    assert problem == (
-        "vllm:generation_tokens_total has several series that differ in replica: "
-        "it is not known whether they may be added"
-    )
+    assert row["preemptions_total"] is None
+    assert "is there twice at one time, as 5 and 10" in problem
 
 
 def test_cache_config_is_sorted_and_without_its_engine() -> None:
@@ -180,5 +194,7 @@ def test_cache_config_is_sorted_and_without_its_engine() -> None:
     assert one(line)["cache_config"] == '{"block_size":"16","num_gpu_blocks":"7"}'
     row, problem = only(read(line + line.replace('"7"', '"8"')))
     assert row["cache_config"] == '{"block_size":"16","num_gpu_blocks":"8"}'
-    assert problem == ("vllm:cache_config_info has 2 series with different labels: read the last")
+    assert problem == (
+        "vllm:cache_config_info has several series with different labels: read the last"
+    )
     assert read(line + line).problems == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.collect.pages.parser import PageParser
-from driftwatch.collect.pages.series import SeriesCache, read_line
+from driftwatch.collect.pages.text import SeriesCache, read_line
 from driftwatch.collect.registry import BY_COLUMN, COUNTERS, GAUGES, HISTOGRAMS
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)

@@ -87,9 +87,7 @@ def test_an_api_is_asked_what_a_target_without_vllm_series_is_once(
     names: tuple[str, ...], said: str
 ) -> None:
     with _api(*names) as api:
-        source = PrometheusSource(
-            PrometheusAsker(api.address), selector={"job": "llm"}, step_seconds=10
-        )
+        source = PrometheusSource(PrometheusAsker(api.address), selector={"job": "llm"})
         found = [
             source.collect(T0 + timedelta(seconds=at), T0 + timedelta(seconds=at + 20))
             for at in (0, 20)

@@ -46,9 +46,7 @@ def images(*held: Series, at: tuple[float, ...] = (120,)) -> list[str | None]:
     """The image label of the server after each of these collections."""
     found: list[str | None] = []
     with PrometheusApi(held) as api:
-        source = PrometheusSource(
-            PrometheusAsker(api.address), selector={"job": "vllm"}, step_seconds=10
-        )
+        source = PrometheusSource(PrometheusAsker(api.address), selector={"job": "vllm"})
         before = 0.0
         for until in at:
             span = (T0 + timedelta(seconds=before), T0 + timedelta(seconds=until))
@@ -97,9 +95,7 @@ def test_whose_image_it_is(
 def test_it_is_asked_for_once_a_minute_and_not_at_all_where_nobody_has_a_pod() -> None:
     for labels, wanted in ((POD, 3), ({}, 0)):
         with PrometheusApi([*server(**labels), info(OLD)]) as api:
-            source = PrometheusSource(
-                PrometheusAsker(api.address), selector={"job": "vllm"}, step_seconds=10
-            )
+            source = PrometheusSource(PrometheusAsker(api.address), selector={"job": "vllm"})
             for minute in range(6):  # every 30 s
                 since = T0 + timedelta(seconds=30 * minute)
                 source.collect(since, since + timedelta(seconds=30))
@@ -110,9 +106,7 @@ def test_it_is_asked_for_once_a_minute_and_not_at_all_where_nobody_has_a_pod() -
 
 def test_a_refused_question_is_a_problem_and_what_was_known_stays() -> None:
     with PrometheusApi([*server(**POD), info(OLD)]) as api:
-        source = PrometheusSource(
-            PrometheusAsker(api.address), selector={"job": "vllm"}, step_seconds=10
-        )
+        source = PrometheusSource(PrometheusAsker(api.address), selector={"job": "vllm"})
         first = source.collect(T0, T0 + timedelta(seconds=100))
         api.faults.append(("kube_pod", Answer(503, "busy")))
         second = source.collect(T0 + timedelta(seconds=100), T0 + timedelta(seconds=200))

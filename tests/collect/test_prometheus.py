@@ -31,29 +31,13 @@ def test_one_row_a_scrape_in_the_published_schema(collect: Callable[..., Collect
     assert target.labels == {"instance": "a:1", "engine": "0", "model_name": "m", **JOB}
 
 
-def test_a_grid_finer_than_the_scrapes_gives_no_scrape_twice(
-    collect: Callable[..., Collected],
-) -> None:
-    found = collect(UP, RUNNING, step=1)
-    assert seconds(found) == [0, 10, 20, 30, 40, 50]
-    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-
-
-def test_without_times_of_scrapes_the_grid_time_is_the_time(
-    collect: Callable[..., Collected],
-) -> None:
-    found = collect(UP, RUNNING, times=False)
-    assert seconds(found) == [9.999, 19.999, 29.999, 39.999, 49.999, 59.999]
-    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-
-
 def test_looking_back_brings_no_scrape_of_the_interval_before() -> None:
     up, running = (
         series("up", [1] * 7, first=-8),
         series("vllm:num_requests_running", range(7), first=-8, engine="0"),
     )
     with PrometheusApi([up, running]) as api:
-        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=5)
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB)
         minute = timedelta(seconds=20)
         one = source.collect(T0 - minute, T0)
         two = source.collect(T0, T0 + minute)
@@ -107,15 +91,23 @@ def test_an_api_without_up_takes_samples_as_their_own_proof(
     assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_server_whose_up_carries_other_labels_is_named(
+def test_a_server_whose_up_carries_other_labels_is_read(
     collect: Callable[..., Collected],
 ) -> None:
     other = Series({**RUNNING.labels, "instance": "b:1"}, RUNNING.points, 10)
     found = collect(UP, RUNNING, other)
-    assert found.scrapes["instance"].unique().to_list() == ["a:1"]
-    (problem,) = found.problems
-    assert problem.where == "b:1"
-    assert "no up series" in problem.reason
+    assert found.scrapes["instance"].unique().sort().to_list() == ["a:1", "b:1"]
+    assert found.scrapes["ok"].all()
+    assert found.problems == ()
+
+
+def test_samples_with_times_of_their_own_are_no_failed_scrapes(
+    collect: Callable[..., Collected],
+) -> None:
+    moved = Series(RUNNING.labels, [(at - 1, value) for at, value in RUNNING.points[1:]], 10)
+    found = collect(UP, moved)
+    assert seconds(found) == [9, 19, 29, 39, 49]
+    assert found.scrapes["ok"].all()
 
 
 def test_old_names_fill_the_column_and_the_new_name_wins(

@@ -1,4 +1,4 @@
-"""Single questions to a Prometheus API, and ranges within a budget."""
+"""Single questions to a Prometheus API, and raw samples within a budget."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from driftwatch.collect.prometheus.client import PrometheusAsker, RangeAsker
-from driftwatch.collect.prometheus.query import Grid
+from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker
 from driftwatch.errors import BadPage, BadQuery, Partial, Unavailable, UsageError
 from driftwatch.testing.loopback import Answer
 from driftwatch.testing.prometheus_api import PrometheusApi, Series
@@ -60,8 +59,7 @@ def test_the_values_of_a_label(asker: PrometheusAsker) -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (Answer(200, '{"status":"success","data":{"resultType":"matrix","result":[]}}'), BadPage),
-        (Answer(200, '{"status":"success","data":{"resultType":"scalar","result":[]}}'), BadPage),
+        (Answer(200, '{"status":"success","data":{"resultType":"scalar","result":[0]}}'), BadPage),
         (
             Answer(
                 200,
@@ -81,17 +79,19 @@ def test_an_instant_that_fails_says_how(
         asker.instant("up", T0)
 
 
-def test_a_range_comes_with_what_went_wrong(api: PrometheusApi, asker: PrometheusAsker) -> None:
+def test_samples_come_as_they_were_scraped(api: PrometheusApi, asker: PrometheusAsker) -> None:
     start = round(T0.timestamp() * 1000)
-    ranges = RangeAsker(asker, budget_seconds=5)
-    found, errors = ranges.range("up", Grid(start, start + 50_000, 10_000))
+    raw = RawAsker(asker, budget_seconds=5)
+    found, errors = raw.all("up", start + 10_000, start + 59_999)
     assert errors == []
-    assert found.value.reshape(-1).tolist() == [0, 1, 2, 3, 4, 5] * 2
+    assert found.value.tolist() == [1, 2, 3, 4, 5] * 2
+    assert found.series.tolist() == [0] * 5 + [1] * 5
+    assert (found.time[:5] // 1000 - start).tolist() == [10_000, 20_000, 30_000, 40_000, 50_000]
     assert [labels["instance"] for labels in found.labels] == ["a:1", "b:1"]
     api.warnings = ["store-1 did not answer"]
-    found, errors = ranges.range("up", Grid(start, start, 1))
+    found, errors = raw.all("up", start, start)
     assert [type(e) for e in errors] == [Partial]
-    assert found.value.reshape(-1).tolist() == [0, 0]
+    assert found.value.tolist() == [0, 0]
 
 
 def test_options_that_cannot_be() -> None:

@@ -66,18 +66,18 @@ FAULTS = [
 def test_a_query_that_fails_loses_its_column_only(
     api: PrometheusApi, answer: Answer, kind: type[SourceError], words: str
 ) -> None:
-    api.faults = [("vllm:generation_tokens_total", answer)]
+    api.faults = [("time_to_first_token", answer)]
     found = collected(api)
     rows = found.scrapes
     assert rows["ok"].to_list() == [True] * 6
     assert rows["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-    assert rows["generation_tokens_total"].null_count() == 6
+    assert rows["ttft_seconds_count"].null_count() == 6
     (problem,) = found.problems
-    assert problem.where == 'vllm:generation_tokens_total{job="vllm"}'
+    assert problem.where == "vllm:time_to_first_token_seconds_bucket"
     assert problem.reason.startswith(f"{kind.__name__}: ")
     assert words in problem.reason
     (reason,) = rows["reason"].unique()
-    assert reason == f"generation_tokens_total not read ({problem.reason})"
+    assert reason == f"ttft_seconds not read ({problem.reason})"
 
 
 @pytest.mark.parametrize(("answer", "kind", "words"), FAULTS[::4])
@@ -113,7 +113,7 @@ def test_when_all_metrics_fail_no_server_is_said_to_have_its_stats_disabled(
 
 
 def test_a_malformed_series_is_a_bad_page(api: PrometheusApi) -> None:
-    api.faults = [("vllm:generation_tokens_total", Answer(200, MALFORMED))]
+    api.faults = [("time_to_first_token", Answer(200, MALFORMED))]
     found = collected(api)
     assert found.scrapes["running_requests"].null_count() == 0
     assert [p.reason for p in found.problems] == [
@@ -140,7 +140,7 @@ def test_an_answer_that_drips_is_ended(api: PrometheusApi, drip: str) -> None:
 
 
 def test_an_answer_that_never_comes_is_ended_and_the_rest_is_asked(api: PrometheusApi) -> None:
-    api.faults = [("vllm:generation_tokens_total", Answer(0, hang=True))]
+    api.faults = [("time_to_first_token", Answer(0, hang=True))]
     found = collected(api, timeout_seconds=0.3)
     assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
     (problem,) = found.problems
@@ -173,8 +173,10 @@ def test_what_is_too_much_at_once_is_asked_in_halves(api: PrometheusApi) -> None
         def judge(self, request: object) -> Answer:
             answer = api.judge(request)  # type: ignore[arg-type]
             asked = api.queries[-1]
-            points = (float(asked["end"]) - float(asked["start"])) / float(asked["step"]) + 1
-            return answer if points < 2.5 else refused("exceeded maximum resolution of 2 points")
+            seconds = int(asked["query"].rpartition("[")[2][:-3]) / 1000
+            return (
+                answer if seconds < 25 else refused("query processing would load too many samples")
+            )
 
     with Small([]) as small:
         found = collected(small)
@@ -185,10 +187,10 @@ def test_what_is_too_much_at_once_is_asked_in_halves(api: PrometheusApi) -> None
 def test_parameters_of_a_post_are_in_its_body_only(api: PrometheusApi) -> None:
     collected(api)
     assert {r.method for r in api.requests} == {"POST"}
-    assert {r.path for r in api.requests} == {"/api/v1/query_range"}
+    assert {r.path for r in api.requests} == {"/api/v1/query"}
     first = api.queries[0]
-    assert first["query"] == 'up{job="vllm"}'
-    assert float(first["end"]) == T0.timestamp() + 59.999
+    assert first["query"] == 'up{job="vllm"}[60000ms]'
+    assert float(first["time"]) == T0.timestamp() + 59.999
     assert first["timeout"] == "5000ms"
 
 

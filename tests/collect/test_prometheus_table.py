@@ -48,7 +48,7 @@ def test_the_order_of_the_series_never_shows(held: list[Series], random: Random)
     answers: list[Collected] = []
     for series in (held, shuffled):
         with PrometheusApi(series) as api:
-            source = PrometheusSource(PrometheusAsker(api.address), selector=JOB, step_seconds=10)
+            source = PrometheusSource(PrometheusAsker(api.address), selector=JOB)
             answers.append(source.collect(T0, T0 + MINUTE))
             source.close()
     one, other = answers

@@ -148,7 +148,7 @@ def test_two_restarts_behind_prometheus(
     )
     with replayed_rows() as kept:
         result = run(
-            *("replay", "--prometheus", restarts.address, "--step", 5, "--json"),
+            *("replay", "--prometheus", restarts.address, "--json"),
             *("--from", answers["start"], "--to", answers["end"]),
         )
     assert result.exit_code in (0, 1), result.output

@@ -255,9 +255,7 @@ Tell = Callable[..., Told]
 def source_of(api: PrometheusApi, name: str = "prometheus 0") -> PrometheusSource:
     """The servers of an API; with the name that a configuration gives its first source."""
     asker = PrometheusAsker(api.address, timeout_seconds=20.0)
-    return PrometheusSource(
-        asker, selector={"job": "vllm"}, step_seconds=SCRAPE_SECONDS, settle_seconds=0.0, name=name
-    )
+    return PrometheusSource(asker, selector={"job": "vllm"}, settle_seconds=0.0, name=name)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm.pages import DcgmBatch
-from driftwatch.collect.pages.series import SeriesCache
+from driftwatch.collect.pages.text import SeriesCache
 from driftwatch.fleet.gpus import BOARDS, GpuLoad, board, dcgm_text, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.testing.dcgm_pages import FakeGpu, workload

@@ -42,7 +42,7 @@ def pages(shared_data: Path) -> list[Page]:
 def collected(url: str, pages: list[Page]) -> list[Collected]:
     """The same minutes of either, in two intervals."""
     since = datetime.fromtimestamp(pages[0][0] // 60 * 60, UTC)
-    source = PrometheusSource(PrometheusAsker(url), selector=JOB, step_seconds=1)
+    source = PrometheusSource(PrometheusAsker(url), selector=JOB)
     middle = since + timedelta(minutes=4)
     found = [source.collect(since, middle), source.collect(middle, since + timedelta(minutes=9))]
     source.close()

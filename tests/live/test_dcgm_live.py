@@ -47,15 +47,13 @@ def wait_for(server: PrometheusServer, text: str, count: int) -> None:
 
 
 def soon() -> tuple[datetime, datetime]:
-    """An interval with one time of a grid of seconds, at which all that is seen now is seen."""
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
-    return at, at + timedelta(milliseconds=500)
+    """The last two scrapes or so."""
+    at = datetime.now(UTC)
+    return at - timedelta(seconds=2), at
 
 
 def source_of(server: PrometheusServer, job: str) -> DcgmPrometheusSource:
-    return DcgmPrometheusSource(
-        PrometheusAsker(server.url), selector={"job": job}, step_seconds=1, name=job
-    )
+    return DcgmPrometheusSource(PrometheusAsker(server.url), selector={"job": job}, name=job)
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +94,13 @@ def test_each_label_scheme_gives_the_page(
     source.close()
     assert found.problems == ()
     assert found.scrapes.is_empty()
-    assert found.gpus.select("uuid", "namespace", "pod", "container").rows() == ROWS
+    rows = found.gpus.select("uuid", "namespace", "pod", "container").unique(maintain_order=True)
+    assert rows.rows() == ROWS
     page = DcgmPagesSource([exporter.url], ManualClock(since))
     truth = page.collect(since, until).gpus
     page.close()
-    assert found.gpus.equals(truth)
+    once = found.gpus.unique("uuid", maintain_order=True).drop("time")
+    assert once.equals(truth.drop("time"))
 
 
 def test_a_gpu_is_given_to_a_pod_and_the_exporter_goes(real_prometheus: None) -> None:
@@ -118,16 +118,18 @@ def test_a_gpu_is_given_to_a_pod_and_the_exporter_goes(real_prometheus: None) ->
             def pods() -> list[str | None]:
                 found = source.collect(*soon())
                 assert found.problems == ()
-                return found.gpus["pod"].to_list()
+                return found.gpus["pod"].tail(len(found.gpus["uuid"].unique())).to_list()
 
             assert pods() == [None]
             held = FakeGpu(1, "GPU-b", workload=workload("prod", "vllm-7"))
             exporter.page = dcgm_page([held])
             wait_for(server, 'DCGM_FI_DEV_SM_CLOCK{exported_pod="vllm-7"}', 1)
             wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 1)
+            time.sleep(2.5)
             assert pods() == ["vllm-7"]
             exporter.page = ""
             wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 0)
+            time.sleep(2.5)
             gone = source.collect(*soon())
             source.close()
     assert gone.gpus.is_empty()
@@ -164,7 +166,6 @@ def test_a_server_and_its_gpus_from_one_history(shared_data: Path, tmp_path: Pat
     assert pods == [("prod", "vllm-0")]
     assert readings.gpus.filter(uuid="GPU-b")["pod"].unique().to_list() == [None]
     times = readings.gpus["time"].unique()
-    assert {at.second % 30 for at in times} == {0}
     assert first <= times.min() <= times.max() < last  # type: ignore[operator]
     (watts,) = readings.gpus["power_watts"].unique()
     assert watts == 512.25

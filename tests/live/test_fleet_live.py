@@ -52,9 +52,7 @@ def test_promtool_takes_it_and_prometheus_says_the_same(made: Scenario, tmp_path
     since, until = recording.span()
     truth = recording.collect(since, until).scrapes.filter("ok")
     with PrometheusServer(blocks=tmp_path / "data") as server:
-        source = PrometheusSource(
-            PrometheusAsker(server.url), selector={"job": "vllm"}, step_seconds=1
-        )
+        source = PrometheusSource(PrometheusAsker(server.url), selector={"job": "vllm"})
         found = source.collect(since, until)
         source.close()
     assert found.problems == ()

@@ -45,9 +45,7 @@ def test_history_of_a_real_prometheus_is_the_recording(run_main: Path, history: 
     recording = RecordingSource(run_main, instance="host:8000")
     since, until = recording.span()
     with PrometheusServer(blocks=history) as server:
-        source = PrometheusSource(
-            PrometheusAsker(server.url), selector={"job": "vllm"}, step_seconds=1
-        )
+        source = PrometheusSource(PrometheusAsker(server.url), selector={"job": "vllm"})
         # in two intervals: what lies between them comes once
         middle = since + (until - since) / 2
         found = [source.collect(since, middle), source.collect(middle, until)]
@@ -69,9 +67,7 @@ def test_a_selector_value_reaches_prometheus_as_it_is(pages: list[Page], history
     since = datetime.fromtimestamp(pages[0][0], UTC)
     with PrometheusServer(blocks=history) as server:
         for pool, rows in ((NASTY, True), (NASTY.replace('"', "'"), False)):
-            source = PrometheusSource(
-                PrometheusAsker(server.url), selector={"pool": pool}, step_seconds=5
-            )
+            source = PrometheusSource(PrometheusAsker(server.url), selector={"pool": pool})
             found = source.collect(since, since + timedelta(minutes=1))
             source.close()
             assert found.problems == ()
@@ -85,9 +81,7 @@ def test_more_than_eleven_thousand_points_are_asked_in_pieces(
     # most of it lies before the recording: empty points cost nothing
     until = datetime.fromtimestamp(pages[0][0] + 12, UTC)
     with PrometheusServer(blocks=history) as server:
-        source = PrometheusSource(
-            PrometheusAsker(server.url), selector={"job": "vllm"}, step_seconds=0.01
-        )
+        source = PrometheusSource(PrometheusAsker(server.url), selector={"job": "vllm"})
         found = source.collect(until - timedelta(minutes=2), until)
         source.close()
     assert found.problems == ()
@@ -103,9 +97,7 @@ def test_a_live_prometheus_scraping_a_replay(pages: list[Page]) -> None:
     with ReplayedExposition(held, clock=lambda: moment[0], when_down="drop") as vllm:
         config = scrape_config({"vllm": [vllm.instance, "127.0.0.1:1"]}, interval="1s")
         with PrometheusServer(config) as server:
-            source = PrometheusSource(
-                PrometheusAsker(server.url), selector={"job": "vllm"}, step_seconds=0.5
-            )
+            source = PrometheusSource(PrometheusAsker(server.url), selector={"job": "vllm"})
             began = datetime.now(UTC)
             target = f'instance="{vllm.instance}"'
             _wait(server, f"up{{{target}}} == 1 and on(instance) vllm:num_requests_running")

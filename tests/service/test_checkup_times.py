@@ -21,7 +21,6 @@ def _source(**more: object) -> SourceAnswer:
         "setting": ("sources", 0),
         "instances": frozenset({"a:1", "b:1"}),
         "settle_seconds": 15.0,
-        "step_seconds": 15.0,
         "intervals": {"a:1": 15.0, "b:1": 15.0},
     }
     return SourceAnswer(**{**said, **more})  # type: ignore[arg-type]
@@ -100,22 +99,16 @@ def test_scrapes_of_the_future(shared_data: Path) -> None:
     ],
 )
 def test_how_often(shared_data: Path, every: float, status: str | None, words: str) -> None:
-    seen = _source(intervals={"a:1": every, "b:1": every}, step_seconds=15.0)
+    seen = _source(intervals={"a:1": every, "b:1": every})
     found = trouble(_checked(shared_data, seen))
     assert [c.status for c in found] == ([status] if status else [])
     assert all(words in c.what for c in found)
 
 
 def test_pages_are_asked_at_the_interval_of_the_configuration(shared_data: Path) -> None:
-    seen = _source(kind="pages", step_seconds=None, intervals={}, every_seconds=90.0)
+    seen = _source(kind="pages", intervals={}, every_seconds=90.0)
     check = _only(_checked(shared_data, seen))
     assert (check.status, check.setting, check.fix) == ("MISSING", ("interval",), "interval: 15s")
-
-
-def test_a_step_a_fifth_longer_samples_and_one_within_rounding_does_not(shared_data: Path) -> None:
-    check = _only(_checked(shared_data, _source(step_seconds=18.0)))
-    assert "scraped every 15 s, asked for every 18 s: 17% of its scrapes are not read" in check.what
-    assert trouble(_checked(shared_data, _source(step_seconds=15.5))) == []
 
 
 def test_two_intervals_in_one_pool(shared_data: Path) -> None:

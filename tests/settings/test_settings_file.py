@@ -26,7 +26,6 @@ receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]
 FULL = """\
 sources:
   - prometheus: https://prometheus:9090/prefix
-    step: 30s
     basic_auth: {username: watch, password_file: password}
   - {prometheus: "http://p2:9090", bearer_token_file: /etc/token}
   - {pages: ["http://a:8000/metrics", "http://b:8000/metrics"], labels: {pool: x}}
@@ -83,7 +82,7 @@ def test_the_smallest_file(tmp_path: Path) -> None:
     settings = load(tmp_path, SMALLEST)
     (source,) = settings.sources
     assert isinstance(source, PrometheusSource)
-    assert (source.prometheus, source.step) == ("http://prometheus:9090", 15.0)
+    assert source.prometheus == "http://prometheus:9090"
     (pool,) = settings.pools
     assert (pool.name, pool.match, pool.gpus_per_replica) == ("rag-8b", {"job": "vllm-rag"}, 1)
     assert (pool.serving.max_num_seqs, pool.serving.max_num_batched_tokens) == (256, 512)
@@ -103,7 +102,7 @@ def test_every_setting(tmp_path: Path) -> None:
     settings = load(tmp_path, FULL)
     first, second, pages, recording = settings.sources
     assert isinstance(first, PrometheusSource) and first.basic_auth is not None
-    assert (first.step, first.basic_auth.username) == (30.0, "watch")
+    assert first.basic_auth.username == "watch"
     assert isinstance(second, PrometheusSource)
     assert second.bearer_token_file == Path("/etc/token")
     assert isinstance(pages, PagesSource) and len(pages.pages) == 2

@@ -118,10 +118,7 @@ def _next_commands(scenario: Scenario, folder: Path, recording: str, form: str) 
     )
     end = scenario.start + timedelta(seconds=scenario.duration)
     span = f"--from {utc_text(scenario.start)} --to {utc_text(end)}"
-    yield (
-        f"      driftwatch replay --prometheus {PROMETHEUS} --match job={JOB} "
-        f"--step {scenario.scrape.interval:g} {span} {words}"
-    )
+    yield (f"      driftwatch replay --prometheus {PROMETHEUS} --match job={JOB} {span} {words}")
 
 
 def play_scenario(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LONGEST = timedelta(hours=1)
 _EVIDENCE = timedelta(minutes=10)  # as ``explain`` looks back
 _SHORTEST = timedelta(minutes=1)
-_NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "step_seconds", "since", "until")
+_NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "since", "until")
 
 
 @click.command(name="recommend")

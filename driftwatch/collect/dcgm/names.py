@@ -43,6 +43,33 @@ _CONTAINER = ("container", "container_name")
 _EXPORTED = ("exported_pod", "exported_namespace", "exported_container")
 
 
+# Agents of managed clusters write names, labels and UUIDs in lower case (dcgm-exporter#577).
+_AS_WRITTEN: Mapping[str, str] = {
+    "uuid": "UUID",
+    "modelname": "modelName",
+    "gpu_i_profile": "GPU_I_PROFILE",
+    "gpu_i_id": "GPU_I_ID",
+}
+
+
+def canonical(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a series with DCGM's own as dcgm-exporter writes them.
+
+    >>> canonical({"__name__": "dcgm_fi_dev_gpu_util", "uuid": "gpu-1f"})
+    {'__name__': 'DCGM_FI_DEV_GPU_UTIL', 'UUID': 'GPU-1f'}
+    """
+    name = labels.get("__name__", "")
+    if not name.islower():
+        return dict(labels)
+    total = "_total" if name.endswith("_total") else ""
+    own = {_AS_WRITTEN.get(label, label): value for label, value in labels.items()}
+    own["__name__"] = name.removesuffix(total).upper() + total
+    for kind in ("gpu-", "mig-"):
+        if own.get("UUID", "").startswith(kind):
+            own["UUID"] = kind.upper() + own["UUID"].removeprefix(kind)
+    return own
+
+
 class Gpu(NamedTuple):
     """Who a row of the GPU table is of; columns of that name."""
 

@@ -8,12 +8,12 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, Roster, gpu_of
+from driftwatch.collect.cells import short_name
+from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, Roster, canonical, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
 from driftwatch.collect.http import Bounds, Gets
-from driftwatch.collect.pages.layout import short_name
-from driftwatch.collect.pages.parser import folded
-from driftwatch.collect.pages.series import Series, SeriesCache, page_samples, same
+from driftwatch.collect.pages.text import Series, SeriesCache, page_samples, same
+from driftwatch.collect.problems import folded
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 
 NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
@@ -21,7 +21,7 @@ NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is 
 
 def is_dcgm_page(body: bytes) -> bool:
     """Whether a page has any series of DCGM."""
-    return body.startswith(b"DCGM_FI_") or b"\nDCGM_FI_" in body
+    return body[:8].upper() == b"DCGM_FI_" or b"\nDCGM_FI_" in body or b"\ndcgm_fi_" in body
 
 
 class DcgmBatch:
@@ -49,13 +49,14 @@ class DcgmBatch:
         first: dict[tuple[int, int], tuple[float, Series]] = {}
         any_field = False
         for series, value in zip(samples.series, samples.values, strict=True):
-            name = DCGM_NAME_INDEX.get(series.name)
+            labels = canonical({"__name__": series.name, **series.labels})
+            name = DCGM_NAME_INDEX.get(labels.pop("__name__"))
             if name is None:
                 continue
             any_field = True
-            gpu = gpu_of(series.labels, exporter)
+            gpu = gpu_of(labels, exporter)
             if isinstance(gpu, str):
-                self.problem(exporter, f"{short_name(series)}: {gpu}", time)
+                self.problem(exporter, f"{_name(series)}: {gpu}", time)
                 continue
             code = self._roster.number(gpu)
             before = first.get((code, name))
@@ -64,7 +65,7 @@ class DcgmBatch:
                 self._rows.append((code, moment, name, value))
             elif not same(before[0], value):
                 twice = f"is on the page twice, as {before[0]:g} and {value:g}: the first is taken"
-                self.problem(exporter, f"{short_name(before[1])} {twice}", time)
+                self.problem(exporter, f"{_name(before[1])} {twice}", time)
         if not any_field:
             self.problem(exporter, NOT_DCGM, time)
         return bool(first)
@@ -77,6 +78,10 @@ class DcgmBatch:
         """The GPU table and the problems, repeats folded."""
         samples: GpuSamples = rows_as_samples(self._rows)
         return gpu_table(self._roster.gpus, list(self._moments), samples), folded(self._problems)
+
+
+def _name(series: Series) -> str:
+    return short_name({"__name__": series.name, **series.labels})
 
 
 class DcgmPagesSource:

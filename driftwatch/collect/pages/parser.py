@@ -1,52 +1,47 @@
-"""Pages of Prometheus text → scrape table, one row per engine and page.
-
-A page whose series are those of the instance's page before (the usual case) costs a split, a
-comparison and the conversion of its numbers; see :mod:`driftwatch.collect.pages.layout`.
-"""
+"""Pages of Prometheus text → scrape rows, one per engine and page."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import orjson
 import polars as pl
 
-from driftwatch.collect.pages.layout import Layout, lay_out, short_name
-from driftwatch.collect.pages.series import (
-    Series,
-    SeriesCache,
-    is_cut,
-    line_samples,
-    named,
-    no_samples,
-    page_lines,
-    same,
-)
-from driftwatch.collect.pages.table import Row, table
-from driftwatch.collect.schema import (
-    SourceProblem,
-    empty_scrapes,
-    scrape_frame,
-)
+from driftwatch.collect.cells import OWN_LABELS, Slot, slots_of
+from driftwatch.collect.identity import Identity, identity_of
+from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
+from driftwatch.collect.pages.text import Series, SeriesCache, page_samples
+from driftwatch.collect.problems import folded
+from driftwatch.collect.rows import NONE, Attempt, Known, Samples
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 from driftwatch.model import Target, TargetKey
 
-_ROWS_PER_FLUSH = 512  # vectors held before they become columns: about 2.5 MB of numbers
-_LAYOUT_BYTES = 4 * 2**20  # a page above this is not remembered
-_INSTANCES = 4096  # instances whose last page is remembered
-_LAYOUTS = 256  # layouts shared by instances with the same series
+_LAYOUTS = 256  # shared by instances with the same series
+_PAGES_PER_FLUSH = 512  # numbers held before they become rows: about 4 MB
+# One page of vLLM shows the engines of one data-parallel deployment; each is a target to judge.
+MAX_ENGINES = 256
+# Names of targets: they stand in every row, page and file name.
+MAX_NAME_CHARACTERS = 256
+_SHOWN_CHARACTERS = 160
+# each engine has one series of them, with the labels that tell servers of one page apart
+_LABELLED = frozenset(
+    ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total")
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPage:
-    """What a page brought."""
+    """What pages brought."""
 
     frame: pl.DataFrame  # scrape table, a row per engine
     problems: tuple[SourceProblem, ...]  # what could not be read of it
+    targets: dict[TargetKey, Target] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -54,41 +49,39 @@ class ParsedPage:
         return self.frame.to_dicts()
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A page that was read: its layout, a number per sample, and what is wrong with its lines."""
-
-    layout: Layout
-    values: list[float]
-    doubts: tuple[str, ...]
+Place = tuple[Identity, str | None, str | None]  # server beside its address, engine, model
 
 
 @dataclass(frozen=True, slots=True)
-class _Remembered:
-    """An instance's last plain page.
+class Layout:
+    """What driftwatch reads of a page with these series, worked out once per list of series."""
 
-    ``texts`` is every line up to its last space; ``bare`` the lines without one (blank lines,
-    ``#``), whose text must be checked by itself; ``samples`` the lines that hold a sample.
-    """
+    series: tuple[Series, ...]  # every sample's, in page order
+    take: npt.NDArray[np.intp]  # indexes of the samples that are read
+    slots: tuple[npt.NDArray[np.int32], ...]  # of each of them, -1 where it has no (further) one
+    places: tuple[Place, ...]
+    place: npt.NDArray[np.int32]  # of each of them, index into the places
+    configs: tuple[tuple[Place, str], ...]  # labels of cache_config_info, sorted JSON
+    refused: str | None  # why it is none of a vLLM server's; None where it may be
 
-    texts: tuple[bytes, ...]
-    bare: tuple[int, ...]
-    samples: tuple[int, ...]
-    layout: Layout
+    def text(self, index: int) -> str:
+        """A sample that is read, as problems name it."""
+        text: str = self.series[int(self.take[index])].text
+        return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
 class PageParser:
-    """Reads pages of any number of instances; remembers series, layouts and engines between them.
+    """Reads pages of any number of instances; remembers series and engines between them.
 
     Not for use from several threads at once.
     """
 
     def __init__(self, cache: SeriesCache | None = None) -> None:
         self._cache = cache or SeriesCache()
-        self._last: OrderedDict[str, _Remembered] = OrderedDict()
+        self.known = Known()
         self._layouts: OrderedDict[tuple[Series, ...], Layout] = OrderedDict()
-        self._engines: dict[str, tuple[str, ...]] = {}
-        self._models: dict[tuple[str, str], str] = {}
+        self._telling: frozenset[str] = frozenset()
+        self._slots: dict[Slot, int] = {}
 
     def parse(self, instance: str, time: datetime, body: bytes) -> ParsedPage:
         """One page → its rows; a page that cannot be read gives rows with ``ok`` False."""
@@ -105,69 +98,61 @@ class PageParser:
         """An empty batch, for pages that come one by one."""
         return Batch(self)
 
-    def engines(self, instance: str) -> tuple[str, ...]:
-        """Engines the instance was last seen with; ("0",) where none was seen."""
-        return self._engines.get(instance, ("0",))
-
-    def target(self, instance: str, engine: str, labels: Mapping[str, str]) -> Target:
-        """An engine with its labels, and the model that it was last seen with."""
-        own = {**labels, "instance": instance, "engine": engine}
-        model = self._models.get((instance, engine))
-        if model is not None:
-            own["model_name"] = model
-        return Target(TargetKey(instance, engine), own)
-
-    def _page_of(self, instance: str, body: bytes) -> _Page | str:
-        """The page, or why it is none."""
-        lines = page_lines(body)
-        if isinstance(lines, str):
-            return lines
-        cut = is_cut(lines)
-        page = None if cut else self._page_as_before(instance, lines)
-        if page is None:
-            page = self._new_page(None if cut else instance, lines)
-        why = no_samples(body, lines, bool(page.layout.series), page.doubts)
-        if why is not None:
-            return why
-        return page if page.layout.engines else page.layout.why_no_engine
-
-    def _page_as_before(self, instance: str, lines: list[bytes]) -> _Page | None:
-        """The page, if its series are those of the instance's page before."""
-        last = self._last.get(instance)
-        if last is None or len(lines) != len(last.texts):
-            return None
-        texts, _, tails = zip(*[line.rpartition(b" ") for line in lines], strict=True)
-        if texts != last.texts or not all(_silent(tails[i]) for i in last.bare):
-            return None
-        numbers = [tails[i] for i in last.samples]
-        if b"_" in b" ".join(numbers):  # 1_000 is a number to Python only
-            return None
-        try:
-            return _Page(last.layout, list(map(float, numbers)), ())
-        except ValueError:
-            return None
-
-    def _new_page(self, instance: str | None, lines: list[bytes]) -> _Page:
-        """The page, line by line; remembered for ``instance`` if all of its lines are plain."""
-        samples = line_samples(lines, self._cache)
-        plain = samples.plain and instance is not None
-        layout = self._laid_out(tuple(samples.series))
-        if instance is not None:
-            self._last.pop(instance, None)
-            if plain and not samples.doubts and sum(map(len, lines)) <= _LAYOUT_BYTES:
-                texts = tuple(self._cache.text(line.rpartition(b" ")[0]) for line in lines)
-                bare = tuple(i for i, text in enumerate(texts) if not text)
-                self._last[instance] = _Remembered(texts, bare, tuple(samples.lines), layout)
-                if len(self._last) > _INSTANCES:
-                    self._last.popitem(last=False)
-        return _Page(layout, samples.values, named(samples.doubts))
-
-    def _laid_out(self, series: tuple[Series, ...]) -> Layout:
-        layout = self._layouts.pop(series, None) or lay_out(series)
+    def layout(self, series: tuple[Series, ...]) -> Layout:
+        """The layout of a page with these series."""
+        layout = self._layouts.pop(series, None)
+        if layout is None:
+            named = {name for one in series if one.name in _LABELLED for name in one.labels}
+            if not named - OWN_LABELS <= self._telling:
+                self._telling |= named - OWN_LABELS
+                self._layouts.clear()
+            layout = self._lay_out(series)
         self._layouts[series] = layout
         if len(self._layouts) > _LAYOUTS:
             self._layouts.popitem(last=False)
         return layout
+
+    def _lay_out(self, series: tuple[Series, ...]) -> Layout:
+        take, place, slots = [], [], []
+        places: dict[Place, int] = {}
+        configs = []
+        for index, one in enumerate(series):
+            of = slots_of(one.name, one.labels)
+            if not of:
+                continue
+            where = (self._server(one), one.labels.get("engine"), one.labels.get("model_name"))
+            if of[0].part == "labels":
+                apart = {"engine", *self._telling}
+                ours = {k: v for k, v in one.labels.items() if k not in apart}
+                text = orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
+                configs.append((where, text))
+                continue
+            take.append(index)
+            place.append(places.setdefault(where, len(places)))
+            slots.append([self._slots.setdefault(slot, len(self._slots)) for slot in of])
+        deepest = max(map(len, slots), default=0)
+        return Layout(
+            series,
+            np.array(take, np.intp),
+            tuple(
+                np.array([each[i] if i < len(each) else NONE for each in slots], np.int32)
+                for i in range(deepest)
+            ),
+            tuple(places),
+            np.array(place, np.int32),
+            tuple(configs),
+            _refused(series),
+        )
+
+    def _server(self, series: Series) -> Identity:
+        labels = series.labels
+        # a page of several servers may call them so; the address that it was read from is another
+        own = {
+            "exported_instance" if name == "instance" else name: labels[name]
+            for name in self._telling
+            if labels.get(name)
+        }
+        return identity_of(own, ())
 
 
 class Batch:
@@ -175,44 +160,62 @@ class Batch:
 
     def __init__(self, parser: PageParser) -> None:
         self._parser = parser
-        self._before = dict(parser._engines)
-        self._rows: list[Row] = []
-        self._frames = [empty_scrapes()]
+        self._samples = Samples(parser._slots)
+        self._attempts: list[Attempt] = []
+        self._failed: list[Attempt] = []
+        self._brought: list[Collected] = []
         self._problems: list[SourceProblem] = []
-        self._failed: list[tuple[str, datetime, str]] = []
-        self._engines_by_time: dict[str, list[tuple[datetime, tuple[str, ...]]]] = {}
 
     def add(self, instance: str, time: datetime, body: bytes) -> None:
         """A page that was answered."""
-        parser = self._parser
-        page = parser._page_of(instance, body)
-        if isinstance(page, str):
-            self.fail(instance, time, page)
+        samples = page_samples(body, self._parser._cache)
+        if isinstance(samples, str):
+            self.fail(instance, time, samples)
             return
-        values = np.array(page.values)
-        for doubt in page.doubts:
-            self._problems.append(SourceProblem(instance, doubt, time))
-        for engine in page.layout.engines:
-            twice = {
-                slot: f"{short_name(page.layout.series[other])} is on the page twice, as "
-                f"{values[engine.take[slot]]:g} and {values[other]:g}"
-                for slot, other in engine.repeats
-                if not same(float(values[engine.take[slot]]), float(values[other]))
-            }
-            self._rows.append(
-                Row(instance, time, page.layout, engine, values[engine.take], twice, page.doubts)
-            )
-            if engine.model_name is not None:
-                parser._models[instance, engine.engine] = engine.model_name
-        engines = tuple(engine.engine for engine in page.layout.engines)
-        parser._engines[instance] = engines
-        self._engines_by_time.setdefault(instance, []).append((time, engines))
-        if len(self._rows) >= _ROWS_PER_FLUSH:
+        layout = self._parser.layout(tuple(samples.series))
+        if layout.refused is not None:
+            self.fail(instance, time, layout.refused)
+            return
+        micros = _micros(time)
+        scrape: Identity = (("instance", instance),)
+        self.add_numbers(instance, layout, np.array([micros]), np.array([samples.values]))
+        for doubt in samples.doubts:
+            self._samples.doubt(scrape, micros, doubt)
+        self._attempts.append(Attempt(scrape, micros, None))
+        if len(self._attempts) >= _PAGES_PER_FLUSH:
             self._flush()
+
+    def add_numbers(
+        self,
+        instance: str,
+        layout: Layout,
+        micros: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.float64],
+    ) -> None:
+        """Pages with the same series: (pages,) unix microseconds and (pages, samples)."""
+
+        def unit(place: Place) -> int:
+            server, engine, model = place
+            own = tuple(sorted((("instance", instance), *server)))
+            return self._samples.unit(own, engine, model)
+
+        for place, text in layout.configs:
+            self._samples.add_config(unit(place), micros.tolist(), text)
+        if len(layout.take):
+            units = np.array([unit(place) for place in layout.places], np.int32)
+            count, width = len(micros), len(layout.take)
+            self._samples.add(
+                np.tile(np.arange(width, dtype=np.int32), count),
+                np.repeat(micros, width),
+                numbers[:, layout.take].reshape(-1),
+                unit=units[layout.place],
+                slots=layout.slots,
+                text=layout.text,
+            )
 
     def fail(self, instance: str, time: datetime, reason: str) -> None:
         """A scrape that brought no page: a row for each engine, with the reason."""
-        self._failed.append((instance, time, reason))
+        self._failed.append(Attempt((("instance", instance),), _micros(time), reason))
 
     def problem(self, where: str, reason: str, time: datetime | None) -> None:
         """Something outside a page that could not be read."""
@@ -221,53 +224,39 @@ class Batch:
     def finish(self) -> ParsedPage:
         """All rows, sorted by instance, engine and time, and the problems, repeats folded."""
         self._flush()
-        failed = [
-            {"instance": instance, "engine": engine, "time": time, "ok": False, "reason": reason}
-            for instance, time, reason in self._failed
-            for engine in self._engines_at(instance, time)
-        ]
-        if failed:
-            self._frames.append(scrape_frame(failed))
-        frame = pl.concat(self._frames).sort("instance", "engine", "time", maintain_order=True)
-        return ParsedPage(frame.rechunk(), folded(self._problems))
+        self._attempts = self._failed
+        self._flush()
+        frame = pl.concat([empty_scrapes(), *(one.scrapes for one in self._brought)])
+        frame = frame.sort("instance", "engine", "time", maintain_order=True)
+        targets = {key: t for one in self._brought for key, t in one.targets.items()}
+        return ParsedPage(frame.rechunk(), folded(self._problems), targets)
 
     def _flush(self) -> None:
-        if not self._rows:
+        if not self._attempts and not self._samples.any:
             return
-        frame, wrong = table(self._rows)
-        self._frames.append(frame)
-        self._problems += [SourceProblem(row.instance, text, row.time) for row, text in wrong]
-        self._rows = []
-
-    def _engines_at(self, instance: str, time: datetime) -> tuple[str, ...]:
-        """Engines on the last good page up to ``time``, else on the first one after it."""
-        pages = sorted(self._engines_by_time.get(instance, ()))
-        at = bisect_right(pages, time, key=lambda s: s[0])
-        if at:
-            return pages[at - 1][1]
-        if instance in self._before:
-            return self._before[instance]
-        return pages[0][1] if pages else ("0",)
+        brought = self._samples.rows(self._attempts, self._parser.known, whole=False)
+        self._brought.append(brought)
+        self._problems += brought.problems
+        self._samples, self._attempts = Samples(self._parser._slots), []
 
 
-def folded(problems: Iterable[SourceProblem]) -> tuple[SourceProblem, ...]:
-    """The same problem of the same place once, at its first time, with how often it was met."""
-    times: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], SourceProblem] = {}
-    for problem in problems:
-        key = (problem.where, problem.reason)
-        times[key] += 1
-        earlier = first.get(key)
-        if earlier is None or (problem.time and earlier.time and problem.time < earlier.time):
-            first[key] = problem
-    counted = [
-        replace(p, reason=f"{p.reason} ({times[key]} times)") if times[key] > 1 else p
-        for key, p in first.items()
-    ]
-    return tuple(sorted(counted, key=lambda p: (p.where, str(p.time or ""), p.reason)))
+def _micros(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
 
 
-def _silent(tail: bytes) -> bool:
-    """A line without a space that holds no sample: blank, or a comment."""
-    bare = tail.strip()
-    return not bare or bare.startswith(b"#")
+def _refused(series: Iterable[Series]) -> str | None:
+    """Why a page is none of a vLLM server; None where it may be."""
+    vllm = [one for one in series if one.name.startswith("vllm:")]
+    if not vllm:
+        return without_vllm(one.name for one in series)
+    if not ROUTER_NAMES.isdisjoint(one.name for one in vllm):
+        return NOT_AN_ENGINE
+    engines = {one.labels.get("engine", "") for one in vllm} - {""}
+    if len(engines) > MAX_ENGINES:
+        return f"page refused: {len(engines)} engines, more than {MAX_ENGINES}"
+    for label in ("engine", "model_name"):
+        longest = max((len(one.labels.get(label, "")) for one in vllm), default=0)
+        if longest > MAX_NAME_CHARACTERS:
+            what = f"a label {label} of {longest} characters, more than {MAX_NAME_CHARACTERS}"
+            return f"page refused: {what}"
+    return None

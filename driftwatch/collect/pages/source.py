@@ -12,7 +12,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import Target
 
 
 class PagesSource:
@@ -52,7 +52,11 @@ class PagesSource:
             else:
                 batch.add(instance, answer.time, answer.body)
         page = batch.finish()
-        return Collected(page.frame, self._targets(), page.problems)
+        targets = {
+            key: Target(key, {**self._labels[target.labels["instance"]], **target.labels})
+            for key, target in page.targets.items()
+        }
+        return Collected(page.frame, targets, page.problems)
 
     def version(self) -> dict[str, str | None]:
         """vLLM's version by instance, from ``/version``; None where it does not say.
@@ -83,14 +87,6 @@ class PagesSource:
     def close(self) -> None:
         """End what is under way and give back the connections."""
         self._gets.close()
-
-    def _targets(self) -> dict[TargetKey, Target]:
-        targets = (
-            self._parser.target(instance, engine, self._labels[instance])
-            for instance in sorted(self._labels)
-            for engine in self._parser.engines(instance)
-        )
-        return {target.key: target for target in targets}
 
     def _ask(self, path: str) -> dict[str, Any]:
         """JSON answer by instance, None where there was none; a server's word is kept."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import base64
+import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+import numpy as np
 import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
+from driftwatch.collect.cells import short_name
 from driftwatch.collect.http import without_secrets
-from driftwatch.collect.prometheus.answer import LastSeries, Points
-from driftwatch.collect.prometheus.numbers import RangeAnswer, numbered
-from driftwatch.collect.prometheus.query import Grid, labels_of, short_name, time_of
+from driftwatch.collect.prometheus.answer import RawSamples, raw_samples
 from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
     AuthFailed,
@@ -96,33 +98,40 @@ class PrometheusAsker:
         Raises SourceError: the API did not answer, or not with a vector; see
         :meth:`PrometheusSession.request`.
         """
-        params = {"time": _seconds(round(at.timestamp() * 1000)), "timeout": self._patience}
-        result = self._answer(lambda: self._api.custom_query(text, params=params))
+        result = self._query(text, round(at.timestamp() * 1000), "vector")
         try:
             return [(dict(one["metric"]), float(one["value"][1])) for one in result]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
 
-    def matrix(self, text: str, times: Grid, last_series: LastSeries | None = None) -> Points:
-        """The answer of a range query; its grid must be one that the API answers at once.
+    def raw(self, selector: str, first_ms: int, last_ms: int) -> RawSamples:
+        """The samples of a selector as they were scraped, ``first_ms`` to ``last_ms``, both in.
 
-        ``text``: PromQL whose answer is a vector at each time; ``last_series``: series whose labels
-        need not be brought.
         Raises SourceError: as :meth:`instant`.
         """
-        params = {
-            # the client rounds times to seconds; its own arguments come first, so these count
-            "start": _seconds(times.first),
-            "end": _seconds(times.last),
-            "timeout": self._patience,
-        }
-        first, last = time_of(times.first), time_of(times.last)
-        self._session.last_series = last_series
-        result: Points = self._answer(
-            lambda: self._api.custom_query_range(
-                text, first, last, _seconds(times.step), params=params
-            )
+        # whether a range holds its first moment is another thing in Prometheus 2 and 3
+        text = f"{selector}[{last_ms - first_ms + 1}ms]"
+        with _without_looking_for_cycles():
+            return raw_samples(self._query(text, last_ms, "matrix"), first_ms)
+
+    def days(self, text: str, first: datetime, last: datetime) -> list[datetime]:
+        """The days (every 24 h from ``first``) at which an expression has a value.
+
+        Raises SourceError: as :meth:`instant`.
+        """
+        params = {"timeout": self._patience}
+        result = self._answer(
+            lambda: self._api.custom_query_range(text, first, last, "86400", params=params)
         )
+        times = {float(at) for one in result for at, _ in one.get("values") or ()}
+        return [datetime.fromtimestamp(at, first.tzinfo) for at in sorted(times)]
+
+    def _query(self, text: str, at_ms: int, wanted: str) -> list[Any]:
+        params = {"time": _seconds(at_ms), "timeout": self._patience}
+        result: list[Any] = self._answer(lambda: self._api.custom_query(text, params=params))
+        kind = self._session.result_type
+        if kind != wanted:
+            raise BadPage(self._redacted(f"resultType {kind!r} instead of {wanted!r}"))
         return result
 
     def label_values(self, name: str, selectors: Sequence[str] = ()) -> list[str]:
@@ -183,10 +192,28 @@ class PrometheusAsker:
         return text
 
 
-class RangeAsker:
-    """Range queries over a grid of any length, within a budget for all of them together.
+@contextmanager
+def _without_looking_for_cycles() -> Iterator[None]:
+    """An answer is millions of small lists for a moment: Python would look through them again and
+    again, which takes longer than to parse them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
-    ``budget_seconds``: for all queries since :meth:`begin`; those beyond it are not asked.
+
+# What one answer holds of samples: they take about 150 bytes each while they are read.
+PIECE_SAMPLES = 1_000_000
+PIECE_MS = 600_000  # what is asked for before it is known how much there is
+
+
+class RawAsker:
+    """Raw samples of any span, in pieces, within a budget for all of them together.
+
+    ``budget_seconds``: for all questions since :meth:`begin`; those beyond it are not asked.
     """
 
     def __init__(self, asker: PrometheusAsker, *, budget_seconds: float = 60.0) -> None:
@@ -198,56 +225,72 @@ class RangeAsker:
         """Start the budget anew."""
         self._deadline = time.monotonic() + self._budget_seconds
 
-    def range(
-        self,
-        text: str | Sequence[str],
-        times: Grid,
-        last_series: LastSeries | None = None,
-    ) -> tuple[RangeAnswer, list[SourceError]]:
-        """One query over the grid, in pieces; one that is too much is asked in halves.
+    def pieces(
+        self, selectors: Sequence[str], first_ms: int, last_ms: int, errors: list[SourceError]
+    ) -> Iterator[RawSamples]:
+        """The samples of selectors that name different series, both moments in.
 
-        ``text``: PromQL whose answer is a vector at each time; several are one question in parts,
-        each about other series; ``last_series``: series whose labels need not be brought.
-        Returns: What came, and what went wrong: :class:`Partial` where an answer came with a
-        warning, any other error where some of the grid has none.
+        ``errors``: what went wrong is added: :class:`Partial` where an answer came with a warning,
+        any other error where some of the span has none.
         """
-        chunks: list[Points] = []
-        errors: list[SourceError] = []
-        texts = [text] if isinstance(text, str) else text
-        todo = [(one, piece) for one in texts for piece in times.chunks()][::-1]
-        while todo:
-            part, piece = todo.pop()
-            try:
-                if time.monotonic() > self._deadline:
-                    raise Unavailable(
-                        f"not asked: the {self._budget_seconds:g} s for all queries are used up"
-                    )
-                points = self._asker.matrix(part, piece, last_series)
-                chunks.append(points)
-                errors += _native(points.native)
-            except TooExpensive as error:
-                if piece.points == 1:
+        for selector in selectors:
+            start, length = first_ms, PIECE_MS
+            while start <= last_ms:
+                end = min(start + length - 1, last_ms)
+                try:
+                    if time.monotonic() > self._deadline:
+                        used = f"the {self._budget_seconds:g} s for all queries are used up"
+                        raise Unavailable(f"not asked: {used}")
+                    answer = self._asker.raw(selector, start, end)
+                except TooExpensive as error:
+                    if end - start < 1000:
+                        errors.append(error)
+                        return
+                    length = (end - start + 1) // 2
+                    continue
+                except (Unavailable, AuthFailed) as error:
                     errors.append(error)
-                    break
-                half = piece.points // 2
-                todo += [(part, each) for each in piece.chunks(piece.points - half)][::-1]
-                continue
-            except (Unavailable, AuthFailed) as error:
-                errors.append(error)
-                break  # the other pieces would fare no better
-            except SourceError as error:
-                errors.append(error)
-            else:
+                    return  # the other pieces would fare no better
+                except SourceError as error:
+                    errors.append(error)
+                    start = end + 1
+                    continue
                 errors += [Partial(warning) for warning in self._asker.warnings]
-        return numbered(chunks, last_series), errors
+                errors += _native(answer.native)
+                yield answer
+                dense = len(answer.series) / (end - start + 1)
+                length = round(PIECE_SAMPLES / dense) if dense else last_ms
+                start = end + 1
+
+    def all(
+        self, selector: str, first_ms: int, last_ms: int
+    ) -> tuple[RawSamples, list[SourceError]]:
+        """As :meth:`pieces`, put together; for what is small."""
+        errors: list[SourceError] = []
+        found = list(self.pieces([selector], first_ms, last_ms, errors))
+        if len(found) == 1:
+            return found[0], errors
+        starts = np.cumsum([0, *(len(one.labels) for one in found)])
+        whole = RawSamples(
+            [labels for one in found for labels in one.labels],
+            np.concatenate(
+                [
+                    np.empty(0, np.int32),
+                    *(o.series + n for o, n in zip(found, starts, strict=False)),
+                ]
+            ).astype(np.int32),
+            np.concatenate([np.empty(0, np.int64), *(one.time for one in found)]),
+            np.concatenate([np.empty(0), *(one.value for one in found)]),
+        )
+        return whole, errors
 
 
-def _native(heads: Sequence[bytes]) -> list[BadPage]:
+def _native(series: Sequence[Mapping[str, str]]) -> list[BadPage]:
     """That series are not read whose samples are whole histograms, not numbers."""
-    if not heads:
+    if not series:
         return []
-    many = f", and {len(heads) - 1} more," if len(heads) > 1 else ""
-    first = short_name(labels_of(min(heads)))
+    many = f", and {len(series) - 1} more," if len(series) > 1 else ""
+    first = min(map(short_name, series))
     return [BadPage(f"{first}{many} in the form of a native histogram: not read")]
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from driftwatch.collect.prometheus.query import Grid, Labels
+from driftwatch.collect.cells import Labels
 from driftwatch.model import Target, TargetKey
 
 METRIC = "kube_pod_container_info"
@@ -21,7 +21,7 @@ IMAGE_LABEL = "kube_image"
 _VLLM = "vllm"
 _EVERY_MS = 60_000  # an image changes with a pod, and a pod takes longer than that to come
 
-Ask = Callable[[str, Grid], Sequence[Labels]]
+Ask = Callable[[str], Sequence[Labels]]
 Pod = tuple[str, str]  # namespace, pod
 
 
@@ -42,13 +42,13 @@ class PodImages:
     ) -> dict[TargetKey, Target]:
         """The targets with :data:`IMAGE_LABEL` where the image of their container is known.
 
-        ``at_ms``: unix ms of the moment; ``ask``: labels of the series that a range query brings.
+        ``at_ms``: unix ms of the moment; ``ask``: labels of the series that a query brings.
         """
         pods = frozenset(pod for one in targets.values() if (pod := _pod(one.labels)) is not None)
         due = self._asked_ms is None or not 0 <= at_ms - self._asked_ms < _EVERY_MS
         if pods and (due or not pods <= self._pods):
             self._asked_ms, self._pods = at_ms, pods
-            self._learn(targets.values(), ask(_query(pods), Grid(at_ms, at_ms, 1000)))
+            self._learn(targets.values(), ask(_query(pods)))
         return {key: self._with_image(one) for key, one in targets.items()}
 
     def _learn(self, targets: Iterable[Target], series: Iterable[Labels]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from driftwatch.collect.prometheus.query import Labels, Selector, matchers
+from driftwatch.collect.cells import Labels
+from driftwatch.collect.prometheus.query import Selector, matchers
 
 # VictoriaMetrics refuses a question of more than 16 KiB.
 MOST_BYTES = 12_000

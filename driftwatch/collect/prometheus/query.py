@@ -1,28 +1,17 @@
-"""What is asked of a Prometheus API: selectors, one query per metric, and the grid in time."""
+"""What is asked of a Prometheus API: label matchers and the names of vLLM's series."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
-
-import numpy as np
-import numpy.typing as npt
-import orjson
 
 from driftwatch.collect.registry import REGISTRY, Metric
 from driftwatch.errors import UsageError
 
-MAX_POINTS = 10_000  # per series and query; Prometheus refuses more than 11,000
-
-Labels = Mapping[str, str]
-Numbers = npt.NDArray[np.int64]
-_SHOWN_CHARACTERS = 200
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _PARTS = ("_bucket", "_sum", "_count")
-
 
 # Label → its value, or the values of which it has one.
 Selector = Mapping[str, str | Sequence[str]]
@@ -47,10 +36,10 @@ def _matcher(name: str, value: str | Sequence[str]) -> str:
         return f"{name}={_quoted(name, value)}"
     if len(value) == 1:
         return f"{name}={_quoted(name, value[0])}"
-    return f"{name}=~{_quoted(name, '|'.join(map(_literally, value)))}"
+    return f"{name}=~{_quoted(name, '|'.join(map(literally, value)))}"
 
 
-def _literally(value: str) -> str:
+def literally(value: str) -> str:
     """As a regular expression of RE2, which refuses needless escapes (of a blank)."""
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value)
 
@@ -70,110 +59,63 @@ def _quoted(name: str, value: str) -> str:
     return f'"{escaped}"'
 
 
-def select(names: tuple[str, ...], matching: str) -> str:
+def select(names: Sequence[str], matching: str, any_case: bool = False) -> str:
     """A selector for series of any of these metric names."""
-    if len(names) == 1:
+    if len(names) == 1 and not any_case:
         return f"{names[0]}{{{matching}}}" if matching else names[0]
-    either = "|".join(re.escape(name) for name in names).replace("\\", "\\\\")
+    either = "|".join(map(literally, names)).replace("\\", "\\\\")
+    either = f"(?i:{either})" if any_case else either
     inside = f'__name__=~"{either}"' + (f",{matching}" if matching else "")
     return f"{{{inside}}}"
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """One query and the columns that it feeds."""
+class Question:
+    """Series that are asked for together."""
 
-    text: str  # PromQL
-    metrics: tuple[Metric, ...]  # what is read from its answer; all of one wire name
-    # sample name → (0 for the current wire name, 1 for the newest old one …, suffix)
-    ranks: Mapping[str, tuple[int, str]]
+    names: tuple[str, ...]  # of samples, as on the wire
+    columns: tuple[str, ...]  # of the registry, fed by them
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Registry columns fed by it."""
-        return tuple(metric.column for metric in self.metrics)
+    def title(self) -> str:
+        """How problems name it."""
+        more = len(self.columns) - 1
+        return self.names[0] if more <= 0 else f"{self.names[0]} and {more} more metrics"
 
 
-def queries(selector: Selector) -> tuple[Query, ...]:
-    """One query for each wire name of the registry, its old names in the same query."""
-    matching = matchers(selector)
-    result: list[Query] = []
-    ordered = sorted(REGISTRY, key=lambda metric: metric.wire_name)
-    for wire_name, group in groupby(ordered, key=lambda metric: metric.wire_name):
-        metrics = tuple(group)
-        old = (o.wire_name for metric in metrics for o in metric.old_names)
-        families = tuple(dict.fromkeys((wire_name, *old)))
-        suffixes = _PARTS if metrics[0].type == "histogram" else ("",)
-        ranks = {
-            family + suffix: (rank, suffix)
-            for rank, family in enumerate(families)
-            for suffix in suffixes
-        }
-        result.append(Query(select(tuple(ranks), matching), metrics, ranks))
-    return tuple(result)
+def questions() -> Iterator[Question]:
+    """Numbers first, for most verdicts hang on them, then each histogram, with its old names."""
+    single = [metric for metric in REGISTRY if metric.type != "histogram" and _of_engine(metric)]
+    yield _question(single)
+    yield _question([metric for metric in REGISTRY if not _of_engine(metric)])
+    for metric in REGISTRY:
+        if metric.type == "histogram":
+            yield _question([metric])
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Evaluation times of a range query: ``first``, ``first + step`` … ``last``, in unix ms."""
-
-    first: int
-    last: int
-    step: int
-
-    @property
-    def points(self) -> int:
-        """How many times there are."""
-        return (self.last - self.first) // self.step + 1
-
-    @property
-    def all(self) -> npt.NDArray[np.int64]:
-        """Each of them."""
-        return np.arange(self.first, self.last + 1, self.step)
-
-    def chunks(self, points: int = MAX_POINTS) -> Iterator[Grid]:
-        """The same times in pieces of at most ``points``, none of them twice."""
-        for start in range(self.first, self.last + 1, self.step * points):
-            end = min(start + self.step * (points - 1), self.last)
-            yield Grid(start, end, self.step)
+def _of_engine(metric: Metric) -> bool:
+    return metric.wire_name.startswith("vllm:")
 
 
-def grid(since: datetime, until: datetime, step_seconds: float) -> Grid | None:
-    """The grid of the half-open interval [since, until), None where it is empty.
-
-    It ends 1 ms before ``until`` (a query at ``until`` itself would bring a sample of the next
-    interval) and goes back in whole steps, so that the last scrape of an interval is never lost
-    between two intervals.
-    """
-    first, end = unix_ms(since), unix_ms(until)
-    step = max(1, round(step_seconds * 1000))
-    last = end - 1
-    if last < first:
-        return None
-    return Grid(last - (last - first) // step * step, last, step)
+def _question(metrics: Iterable[Metric]) -> Question:
+    names: dict[str, None] = {}
+    columns = []
+    for metric in metrics:
+        families = (metric.wire_name, *(old.wire_name for old in metric.old_names))
+        parts = _PARTS if metric.type == "histogram" else ("",)
+        names |= {family + part: None for family in families for part in parts}
+        columns.append(metric.column)
+    return Question(tuple(names), tuple(columns))
 
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_of(unix_ms: int) -> datetime:
-    """The moment of a grid time."""
-    return EPOCH + timedelta(milliseconds=unix_ms)
+    """The moment of a unix time in ms."""
+    return _EPOCH + timedelta(milliseconds=unix_ms)
 
 
 def unix_ms(moment: datetime) -> int:
     """Unix ms, rounded up: the first ms that is not before ``moment``."""
     return -(-round(moment.timestamp() * 1_000_000) // 1000)
-
-
-def labels_of(head: bytes) -> dict[str, str]:
-    """The labels that a head holds."""
-    labels: dict[str, str] = orjson.loads(head)
-    return labels
-
-
-def short_name(labels: Labels) -> str:
-    """A series as problems name it, shortened."""
-    rest = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if k != "__name__")
-    text = f"{labels.get('__name__', '')}{{{rest}}}"
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

@@ -20,7 +20,6 @@ from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, Missin
 from urllib3.exceptions import HTTPError
 
 from driftwatch.collect.http import EndableSession, why_failed
-from driftwatch.collect.prometheus.answer import LastSeries, Points, Scan
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -35,15 +34,13 @@ MAX_BODY_BYTES = 256 * 2**20
 
 _CHUNK_BYTES = 2**20
 _ERROR_BODY_BYTES = 64 * 1024  # of an error answer: enough for its message
-_TOLD_CHARACTERS = 300
+_TOLD_CHARACTERS = 500
 
 UNSENDABLE = "the address, the credentials or a header cannot be sent as they are"
 
 _NOT_SENT = (InvalidHeader, InvalidSchema, InvalidURL, MissingSchema, UnicodeError)
 
-# endpoint → what its answer must be; the others answer with ``data`` of their own
-_RANGE = "query_range"
-_RESULT_TYPES = {_RANGE: "matrix", "query": "vector"}
+_QUERIES = ("query_range", "query")  # the other endpoints answer with ``data`` of their own
 
 # Prometheus, Thanos and Mimir say in words that a question is too large
 _TOO_MUCH = (
@@ -61,10 +58,9 @@ _TOO_MUCH = (
 
 
 class CheckedResponse(requests.Response):
-    """A response whose JSON was parsed once, and checked; its series only when looked into."""
+    """A response whose JSON was parsed once, and checked."""
 
     parsed: Mapping[str, Any]
-    scan: Scan | None
 
     def json(self, **kwargs: Any) -> Any:
         """The parsed answer."""
@@ -75,8 +71,7 @@ class PrometheusSession(EndableSession):
     """One API server: bounded requests, no redirects, no retries, nothing from the environment.
 
     One request at a time. ``warnings`` holds what the last answer warned of; ``date`` the server's
-    time of it, None where it did not say; ``last_series`` series whose labels the next range answer
-    need not bring again.
+    time of it, None where it did not say; ``result_type`` what kind of result a query had.
 
     ``total_seconds``: for one request from its start to the last byte, however it drips;
     ``body_bytes``: largest answer that is read, unpacked; ``verify``: check TLS certificates: True,
@@ -96,7 +91,7 @@ class PrometheusSession(EndableSession):
         self.headers["Accept"] = "application/json"
         self.warnings: tuple[str, ...] = ()
         self.date: datetime | None = None
-        self.last_series: LastSeries | None = None
+        self.result_type: object = None
         self._connect_seconds = min(connect_seconds, total_seconds)
         self._total_seconds = total_seconds
         self._body_bytes = body_bytes
@@ -149,9 +144,7 @@ class PrometheusSession(EndableSession):
                 answer = CheckedResponse()
                 answer.__dict__.update(response.__dict__)
                 ok = response.status_code == 200
-                answer.scan = Scan(self.last_series) if ok and _endpoint(url) == _RANGE else None
-                limit = self._body_bytes if ok else None
-                answer._content = self._body(response, limit, answer.scan)
+                answer._content = self._body(response, self._body_bytes if ok else None)
         except _NOT_SENT:  # their texts hold the header or the address, secrets and all
             raise Unavailable(UNSENDABLE) from None
         except (requests.RequestException, HTTPError, OSError) as error:
@@ -165,11 +158,8 @@ class PrometheusSession(EndableSession):
             raise Unavailable(f"no complete answer within {self._total_seconds:g} s")
         return answer
 
-    def _body(self, response: requests.Response, limit: int | None, scan: Scan | None) -> bytes:
-        """The body up to ``limit`` bytes; None: the start of an error's, whatever follows.
-
-        With a ``scan`` it goes there piece by piece, and only its start comes back.
-        """
+    def _body(self, response: requests.Response, limit: int | None) -> bytes:
+        """The body up to ``limit`` bytes; None: the start of an error's, whatever follows."""
         length = response.headers.get("Content-Length", "")
         if limit is not None and length.isdecimal() and len(length) < 20 and int(length) > limit:
             raise TooExpensive(f"the answer has {length} bytes, more than {limit}")
@@ -177,15 +167,12 @@ class PrometheusSession(EndableSession):
         size = 0
         for piece in response.iter_content(_CHUNK_BYTES):
             size += len(piece)
-            if scan is None:
-                pieces.append(piece)
+            pieces.append(piece)
             if limit is None and size >= _ERROR_BODY_BYTES:
                 break
             if limit is not None and size > limit:
                 raise TooExpensive(f"the answer is larger than {limit} bytes")
-            if scan is not None:
-                scan.feed(piece)
-        return b"".join(pieces) if scan is None else scan.start
+        return b"".join(pieces)
 
     def _checked(self, answer: CheckedResponse, url: str) -> CheckedResponse:
         status = answer.status_code
@@ -193,23 +180,22 @@ class PrometheusSession(EndableSession):
             to = answer.headers.get("Location", "nowhere")
             raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
         self.date = _date(answer.headers.get("Date"))
-        parsed = _json(answer.content) if answer.scan is None else answer.scan.finish()
+        parsed = _json(answer.content)
         if status != 200:
-            raise _refusal(status, parsed)
+            raise _refusal(status, parsed, answer.content)
         if not isinstance(parsed, dict):
             start = answer.content[:60].decode("utf-8", "replace")
             raise BadPage(f"no JSON from Prometheus, or cut off: it starts with {start!r}")
         if parsed.get("status") != "success":
             raise BadQuery(_error_text(parsed) or "answers without status success")
         data = parsed.get("data")
-        wanted = _RESULT_TYPES.get(_endpoint(url))
-        if wanted is None:
+        if _endpoint(url) not in _QUERIES:
             if data is None:
                 raise BadPage("JSON, but not a Prometheus answer: it has no data")
-        elif not isinstance(data, dict) or not isinstance(data.get("result"), list | Points):
+        elif not isinstance(data, dict) or not isinstance(data.get("result"), list):
             raise BadPage("JSON, but not a query answer: it has no data.result")
-        elif data.get("resultType") != wanted:
-            raise BadPage(f"resultType {data.get('resultType')!r} instead of {wanted!r}")
+        else:
+            self.result_type = data.get("resultType")
         warnings = parsed.get("warnings") or []
         listed = warnings if isinstance(warnings, list) else [warnings]
         if parsed.get("isPartial") is True:  # as VictoriaMetrics says it
@@ -227,9 +213,11 @@ def _date(text: str | None) -> datetime | None:
         return None
 
 
-def _refusal(status: int, parsed: object) -> SourceError:
-    """The error that an answer without 200 stands for."""
+def _refusal(status: int, parsed: object, body: bytes) -> SourceError:
+    """The error that an answer without 200 stands for, with what its body says."""
     error = _error_text(parsed)
+    if not error and 400 <= status < 500 and not body.lstrip().startswith(b"<"):
+        error = " ".join(body.decode("utf-8", "replace").split())[:_TOLD_CHARACTERS]
     text = f"answers {status}" + (f": {error}" if error else "")
     if status in (401, 403):
         return AuthFailed(text)

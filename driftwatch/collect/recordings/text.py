@@ -23,10 +23,10 @@ import polars as pl
 
 from driftwatch.collect.dcgm.pages import DcgmBatch, is_dcgm_page
 from driftwatch.collect.pages.parser import PageParser, ParsedPage
-from driftwatch.collect.pages.series import SeriesCache
+from driftwatch.collect.pages.text import SeriesCache
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import Target
 
 Progress = Callable[[int, int], None]
 
@@ -105,10 +105,13 @@ class RecordingSource:
         recorded = self._recorded()
         inside = pl.col("time").is_between(since, until, closed="left")
         problems = tuple(p for p in recorded.problems if p.time is None or since <= p.time < until)
-        frame = recorded.page.frame
-        return Collected(
-            frame.filter(inside), self._targets(frame), problems, gpus=recorded.gpus.filter(inside)
-        )
+        targets = {
+            # what a target is known by cannot be renamed from outside
+            key: Target(key, {**self._labels, **target.labels})
+            for key, target in recorded.page.targets.items()
+        }
+        scrapes, gpus = recorded.page.frame.filter(inside), recorded.gpus.filter(inside)
+        return Collected(scrapes, targets, problems, gpus=gpus)
 
     def identity(self) -> dict[str, object]:
         """What tells this recording from another, or from what it was before.
@@ -136,11 +139,6 @@ class RecordingSource:
                 _file(self._location), self._instance, self._parser, self._progress
             )
         return self._tables
-
-    def _targets(self, frame: pl.DataFrame) -> dict[TargetKey, Target]:
-        engines = frame.select("instance", "engine").unique().sort(pl.all()).rows()
-        targets = (self._parser.target(i, engine, self._labels) for i, engine in engines)
-        return {target.key: target for target in targets}
 
 
 def file_identity(path: Path) -> dict[str, object]:

@@ -1,35 +1,17 @@
-"""The lines of a page: its samples, which series each is, and what driftwatch reads from it."""
+"""The text of a page: its lines, its samples, and why it is none."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from prometheus_client.parser import text_string_to_metric_families
-
-from driftwatch.collect.registry import Metric, wire_names
-
-Part = Literal["value", "sum", "count", "bucket", "labels"]
 
 # The maintained parser is quadratic in the quotes of one line: 16 KB of them take it 42 ms. vLLM's
 # longest line, cache_config_info, has 1.5 KB and 74 quotes.
 MAX_LINE_BYTES = 16 * 1024
 MAX_LINE_QUOTES = 512
-
-_SUFFIXES: Mapping[str, Part] = {"_sum": "sum", "_count": "count", "_bucket": "bucket"}
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What the registry reads from a series."""
-
-    metric: Metric  # the metric it belongs to
-    rank: int  # 0 for the current wire name, 1 for the newest old name, and so on
-    part: Part  # the value itself, or the part of a histogram, or the labels of an info metric
-    # upper edge of a bucket (NaN where ``le`` is no number), None for other parts
-    edge: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +21,6 @@ class Series:
     text: str  # name and labels as on the page
     name: str  # sample name, suffix included
     labels: Mapping[str, str]  # label name → value, unescaped
-    readings: tuple[Reading, ...]  # what is read from it; empty for series that nothing reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +32,6 @@ class Line:
     # the line is exactly "series, one space, value", so that the series text can be looked up next
     # time; not so with a timestamp, tabs or an exemplar
     plain: bool
-
-
-def _sample_names() -> dict[str, tuple[Reading, ...]]:
-    readings: dict[str, tuple[Reading, ...]] = {}
-    for wire, metrics in wire_names().items():
-        for metric in metrics:
-            ranks = (metric.wire_name, *(old.wire_name for old in metric.old_names))
-            rank = ranks.index(wire)
-            parts: Mapping[str, Part] = {"": "labels" if metric.type == "info" else "value"}
-            for suffix, part in (_SUFFIXES if metric.type == "histogram" else parts).items():
-                reading = Reading(metric, rank, part)
-                readings[wire + suffix] = (*readings.get(wire + suffix, ()), reading)
-    return readings
-
-
-_READINGS: Mapping[str, tuple[Reading, ...]] = _sample_names()
-
-
-def _edge(labels: Mapping[str, str]) -> float:
-    try:
-        return float(labels["le"])
-    except (KeyError, ValueError):
-        return math.nan
-
-
-def _readings(name: str, labels: Mapping[str, str]) -> tuple[Reading, ...]:
-    return tuple(
-        Reading(r.metric, r.rank, r.part, _edge(labels)) if r.part == "bucket" else r
-        for r in _READINGS.get(name, ())
-        if all(labels.get(label) == value for label, value in r.metric.labels)
-    )
 
 
 def read_line(line: bytes) -> Line | str | None:
@@ -115,8 +65,7 @@ def read_line(line: bytes) -> Line | str | None:
     head, _, tail = line.rpartition(b" ")
     plain = sample.timestamp is None and bool(head) and same(number(tail), value)
     text = head.decode("utf-8").strip() if plain else text
-    readings = _readings(sample.name, sample.labels)
-    return Line(Series(text, sample.name, dict(sample.labels), readings), value, plain)
+    return Line(Series(text, sample.name, dict(sample.labels)), value, plain)
 
 
 def number(token: bytes) -> float | None:
@@ -144,7 +93,6 @@ class SeriesCache:
         self.max_entries = max_entries
         self.max_bytes = max_bytes
         self._series: dict[bytes, Series] = {}
-        self._texts: dict[bytes, bytes] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -163,12 +111,6 @@ class SeriesCache:
             self._series = dict(list(self._series.items())[len(self._series) // 2 :])
             self._bytes = sum(map(len, self._series))
 
-    def text(self, text: bytes) -> bytes:
-        """The same bytes as one shared object: a fleet's pages differ in a few lines only."""
-        if len(self._texts) > self.max_entries:
-            self._texts = {}
-        return self._texts.setdefault(text, text)
-
 
 # Recorded pages have up to 450 lines and 38 KB an engine: room for 250 engines on one page. Reading
 # a page for the first time costs 30 µs a line, so that one of these bounds costs a tick 3 s.
@@ -184,10 +126,8 @@ class Samples:
 
     series: list[Series] = field(default_factory=list)  # of each sample
     values: list[float] = field(default_factory=list)  # of each sample; may be NaN or infinite
-    lines: list[int] = field(default_factory=list)  # number of the line that each is on, from 0
     # lines that are no samples, with their number from 1 and why
     doubts: list[str] = field(default_factory=list)
-    plain: bool = True  # every sample line is exactly "series, one space, value"
 
 
 def page_samples(body: bytes, cache: SeriesCache) -> Samples | str:
@@ -253,10 +193,8 @@ def line_samples(lines: list[bytes], cache: SeriesCache) -> Samples:
             series, value = parsed.series, parsed.value
             if parsed.plain:
                 cache.add(text, series)
-            samples.plain = samples.plain and parsed.plain
         samples.series.append(series)
         samples.values.append(value)
-        samples.lines.append(i)
     return samples
 
 

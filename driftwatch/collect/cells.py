@@ -1,0 +1,99 @@
+"""Which cell of the scrape table a series fills, by its name and labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from driftwatch.collect.registry import BY_COLUMN, Metric, wire_names
+
+Labels = Mapping[str, str]
+Part = Literal["value", "bucket", "sum", "count", "labels"]
+
+_PARTS: Mapping[str, Part] = {"_bucket": "bucket", "_sum": "sum", "_count": "count"}
+_SHOWN_CHARACTERS = 200
+
+
+class Slot(NamedTuple):
+    """One number of a scrape row, or a summand of one."""
+
+    column: str  # of the registry
+    rank: int  # 0 for the current wire name, 1 for the newest old name, and so on
+    part: Part
+    edge: float = 0.0  # upper edge of a bucket, NaN where ``le`` is no number
+    summand: str = ""  # value of the label that is summed away
+
+    @property
+    def metric(self) -> Metric:
+        """The quantity that it is of."""
+        return BY_COLUMN[self.column]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    metric: Metric
+    rank: int
+    part: Part
+
+
+def _readings() -> dict[str, tuple[_Reading, ...]]:
+    readings: dict[str, tuple[_Reading, ...]] = {}
+    for wire, metrics in wire_names().items():
+        for metric in metrics:
+            rank = (metric.wire_name, *(old.wire_name for old in metric.old_names)).index(wire)
+            parts: Mapping[str, Part] = {"": "labels" if metric.type == "info" else "value"}
+            for suffix, part in (_PARTS if metric.type == "histogram" else parts).items():
+                one = _Reading(metric, rank, part)
+                readings[wire + suffix] = (*readings.get(wire + suffix, ()), one)
+    return readings
+
+
+_READINGS = _readings()
+SAMPLE_NAMES = frozenset(_READINGS)
+# Labels that tell series of one engine apart; any other label says which server a series is of.
+CHOOSING = tuple(
+    sorted(
+        {name for metric in BY_COLUMN.values() for name, _ in metric.labels}
+        | {name for metric in BY_COLUMN.values() for name in metric.sum_over}
+    )
+)
+# Names of samples that such a label is read of.
+CHOSEN_NAMES = frozenset(
+    name for name, of in _READINGS.items() if any(o.metric.labels or o.metric.sum_over for o in of)
+)
+OWN_LABELS = frozenset({"__name__", "le", "engine", "model_name", *CHOOSING})
+
+
+def slots_of(name: str, labels: Labels) -> tuple[Slot, ...]:
+    """The cells that a series fills; none where nothing reads it.
+
+    >>> [slot.column for slot in slots_of("vllm:num_requests_running", {})]
+    ['running_requests']
+    """
+    return tuple(
+        Slot(
+            one.metric.column,
+            one.rank,
+            one.part,
+            _edge(labels) if one.part == "bucket" else 0.0,
+            "\x00".join(labels.get(label) or "" for label in one.metric.sum_over),
+        )
+        for one in _READINGS.get(name, ())
+        if all(labels.get(label) == value for label, value in one.metric.labels)
+    )
+
+
+def _edge(labels: Labels) -> float:
+    try:
+        return float(labels["le"])
+    except (KeyError, ValueError):
+        return math.nan
+
+
+def short_name(labels: Labels) -> str:
+    """A series as problems name it, shortened."""
+    rest = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if k != "__name__")
+    text = f"{labels.get('__name__', '')}{{{rest}}}"
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
