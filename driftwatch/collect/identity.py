@@ -99,6 +99,9 @@ _OF_THE_SCRAPER = frozenset(
     )
 )
 
+# Labels of which a process has one value each, whoever scraped it.
+_OF_THE_PROCESS = ("pod", "namespace", "cluster", "node")
+
 Span = tuple[int, int]  # first and last sample, unix microseconds
 
 
@@ -137,9 +140,18 @@ def doubles(
         for other in others:
             if other == first or other in read:
                 continue
-            if kind == "place" or count_alike(first, other):
+            if kind == "place" or (not _apart(first, other) and count_alike(first, other)):
                 read[other] = read.get(first, first)
     return {other: one for other, one in read.items() if other != one}
+
+
+def _apart(one: Identity, other: Identity) -> bool:
+    """The labels say that these cannot be one process."""
+    ours, theirs = dict(one), dict(other)
+    return any(
+        ours.get(name) and theirs.get(name) and ours[name] != theirs[name]
+        for name in _OF_THE_PROCESS
+    )
 
 
 def successors(spans: Mapping[Identity, Span]) -> dict[Identity, Identity]:

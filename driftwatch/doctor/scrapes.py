@@ -10,6 +10,7 @@ from driftwatch.doctor.checks import Check, Status, TargetCheck
 from driftwatch.model import Target, TargetKey
 
 _COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
+_USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is not known
 _BLIND_SECONDS = 60.0  # a minute without two scrapes has no rates
 _SKEW_SECONDS = 5.0
 _WRONG_SKEW_SECONDS = 60.0
@@ -48,7 +49,8 @@ class SourceAnswer:
 
     def is_stale(self, key: TargetKey, age: float) -> bool:
         """Whether there should have been another scrape by now."""
-        spacing = self.every(key) or _BLIND_SECONDS
+        usual = _USUAL_SECONDS if self.kind == "prometheus" else _BLIND_SECONDS
+        spacing = self.every(key) or usual
         return age > self.settle_seconds + 3 * spacing
 
 

@@ -203,7 +203,8 @@ def test_scrapes_that_stopped_are_missing(run: Run, shared_data: Path, tmp_path:
     blocks = tmp_path / "blocks"
     page = _page(shared_data)
     now = time.time() - 130
-    old: list[Page] = [(now - 15 * n, page) for n in range(50, -1, -1)]
+    other = re.sub(r"(vllm:generation_tokens_created\{.*\}) .*", r"\1 1.7e9", page)
+    old: list[Page] = [(now - 15 * n, other) for n in range(50, -1, -1)]
     backfill(old, {"job": "vllm", "instance": "old:8000"}, blocks)
     _history(blocks, page, {"new:8000": "n"})
     with PrometheusServer(blocks=blocks) as server:
@@ -229,7 +230,7 @@ def test_what_an_api_does_not_answer_is_a_finding(run: Run) -> None:
         for name, more in names.items()
     ]
     with PrometheusApi(series) as api:
-        api.faults.append(("vllm:num_preemptions_total", refused("shard 3", 503, "unavailable")))
+        api.faults.append(("time_to_first_token", refused("shard 3", 503, "unavailable")))
         api.warnings.append("shard 4 is down")
         Path("driftwatch.yaml").write_text(f"sources: [{{prometheus: '{api.address}'}}]\n")
         code, out, _ = run("doctor", "--json")
@@ -237,7 +238,7 @@ def test_what_an_api_does_not_answer_is_a_finding(run: Run) -> None:
         document = json.loads(out)
         name = f"prometheus {api.address.removeprefix('http://')}"
         source = next(s for s in document["sources"] if s["name"] == name)
-        assert any("shard 3" in p and "num_preemptions" in p for p in source["problems"])
+        assert any("shard 3" in p and "time_to_first_token" in p for p in source["problems"])
         assert any(p.startswith("Partial: shard 4 is down") for p in source["problems"])
         # this API answers range queries only
         assert any(p.startswith("scrape intervals: ") for p in source["problems"])

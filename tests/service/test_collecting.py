@@ -13,8 +13,7 @@ import pytest
 from pool_cases import BEGIN, FleetSource, Server, one_pool
 from service_cases import shipped_plan
 
-from driftwatch.clock import ManualClock, SystemClock
-from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+from driftwatch.clock import SystemClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
@@ -167,29 +166,3 @@ def test_a_stop_does_not_wait_for_a_prometheus_that_drips(tmp_path: Path) -> Non
         stopping.join(60)
         assert not stopping.is_alive()
         waited(lambda: service._collecting.free("slow"))
-
-
-def test_a_tick_without_a_question_says_no_time_and_leaves_the_gauge(tmp_path: Path) -> None:
-    """GPUs are asked for at full and half minutes; most ticks of 15 s meet none."""
-    with PrometheusApi([]) as api, Store.open(tmp_path / "d.db") as store:
-        source = DcgmPrometheusSource(
-            PrometheusAsker(api.address), settle_seconds=0.0, name="gpus of the api"
-        )
-        clock = ManualClock(BEGIN.replace(minute=0, second=0, microsecond=0))
-        service = Service([source], PLAN, store, [], clock)
-        labels = {"source": source.name}
-        read = service.metrics.registry.get_sample_value
-        told, asked = [], []
-        for _ in range(4):
-            clock.advance(timedelta(seconds=10))
-            service.tick_once()
-            told.append(read("driftwatch_source_answer_seconds", labels))
-            asked.append(len(api.queries))
-            assert read("driftwatch_source_failures_total", labels) == 0
-        until = read("driftwatch_source_collected_until_timestamp_seconds", labels)
-        assert until == clock.now().timestamp()
-        service.stop()
-    # since six hours ago; then :10 to :30 without a question; then :30
-    assert 0 < asked[0] == asked[1] == asked[2] < asked[3]
-    assert told[0] == told[1] == told[2] != told[3]
-    assert all(seconds for seconds in told)
