@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -64,6 +64,60 @@ CHOSEN_NAMES = frozenset(
     name for name, of in _READINGS.items() if any(o.metric.labels or o.metric.sum_over for o in of)
 )
 OWN_LABELS = frozenset({"__name__", "le", "engine", "model_name", *CHOOSING})
+
+
+# What an engine of vLLM always has; three of them under one prefix are no other program's.
+_SHAPE = tuple(
+    name.removeprefix("vllm:")
+    for name in (
+        *("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total"),
+        *("vllm:prompt_tokens_total", "vllm:request_success_total", "vllm:num_preemptions_total"),
+        *("vllm:iteration_tokens_total_count", "vllm:time_to_first_token_seconds_count"),
+        *("vllm:e2e_request_latency_seconds_count", "vllm:inter_token_latency_seconds_count"),
+    )
+)
+SHAPE_PATTERN = f".+[:_]({'|'.join(_SHAPE)})"
+_LEAST = 3
+VLLM = "vllm:"
+# Engines that took over some of vLLM's names.
+_OTHERS = ("sglang:", "tgi_", "trtllm:", "trtllm_", "lmdeploy:", "llamacpp:", "dynamo_", "nv_")
+
+
+def prefixes_of(names: Iterable[str]) -> frozenset[str]:
+    """What stands before vLLM's names, judged by the names that follow: ``vllm:``, ``ray_vllm_``.
+
+    >>> core = ["num_requests_running", "num_requests_waiting", "generation_tokens_total"]
+    >>> sorted(prefixes_of([f"kserve_vllm:{name}" for name in core] + ["node_load1"]))
+    ['kserve_vllm:']
+    """
+    found: dict[str, set[str]] = {}
+    for name in names:
+        for suffix in _SHAPE:
+            if name.endswith(suffix) and name[: -len(suffix)].endswith((":", "_")):
+                found.setdefault(name[: -len(suffix)], set()).add(suffix)
+    return frozenset(
+        prefix
+        for prefix, suffixes in found.items()
+        if prefix == VLLM or (len(suffixes) >= _LEAST and not prefix.startswith(_OTHERS))
+    )
+
+
+def written_as(name: str, prefix: str) -> str:
+    """A name of the registry as a server writes it that has this prefix.
+
+    >>> written_as("vllm:num_requests_running", "ray_vllm_")
+    'ray_vllm_num_requests_running'
+    >>> written_as("process_start_time_seconds", "kserve_vllm:")
+    'kserve_process_start_time_seconds'
+    """
+    if name.startswith(VLLM):
+        return prefix + name.removeprefix(VLLM)
+    return prefix.removesuffix(VLLM) + name
+
+
+def wire_names_of(prefixes: Iterable[str]) -> dict[str, str]:
+    """A sample's name as it is written with one of the prefixes → its name in the registry."""
+    return {written_as(name, prefix): name for prefix in (*prefixes, VLLM) for name in SAMPLE_NAMES}
 
 
 def slots_of(name: str, labels: Labels) -> tuple[Slot, ...]:

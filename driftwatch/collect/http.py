@@ -176,11 +176,12 @@ def without_secrets(url: str) -> str:
 class Endpoint:
     """One server: its address and the connection to it. One GET at a time.
 
-    ``url``: address of its metrics page; ``host:port`` means ``http://host:port/metrics``.
+    ``url``: address of its metrics page; ``host:port`` means ``http://host:port/metrics``;
+    ``verify``: check TLS certificates: True, or a file of authorities.
     Raises UsageError: not an http or https address.
     """
 
-    def __init__(self, url: str, bounds: Bounds) -> None:
+    def __init__(self, url: str, bounds: Bounds, verify: bool | str = True) -> None:
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
@@ -198,6 +199,7 @@ class Endpoint:
         self.bounds = bounds
         self.started: float | None = None
         self._session = EndableSession()
+        self._session.verify = verify
         self._session.headers["Accept"] = "text/plain"
         # vLLM's server closes idle connections after 5 s, before the next scrape
         self._session.headers["Connection"] = "close"
@@ -286,7 +288,8 @@ class Gets:
     """GETs of many servers at once, at most one per server; an answer or a reason for every one.
 
     ``urls``: addresses, each with the name of its instance, or None for ``host:port``; ``clock``:
-    gives each GET its time, taken when it starts; ``workers``: GETs under way at once.
+    gives each GET its time, taken when it starts; ``workers``: GETs under way at once; ``verify``:
+    address → file of authorities, where it is not the system's.
     Raises UsageError: no address, not an address, or two with the same instance name.
     """
 
@@ -296,13 +299,14 @@ class Gets:
         clock: Clock | None = None,
         bounds: Bounds | None = None,
         workers: int = 32,
+        verify: Mapping[str, str] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._bounds = bounds or Bounds()
         self._under_way: dict[str, Future[Response]] = {}
         self._endpoints: dict[str, Endpoint] = {}
         for url, name in urls:
-            endpoint = Endpoint(url, self._bounds)
+            endpoint = Endpoint(url, self._bounds, (verify or {}).get(url, True))
             instance = name or endpoint.instance
             if instance in self._endpoints:
                 raise UsageError(

@@ -84,9 +84,10 @@ def counting(key: TargetKey, row: Row, configured: float | None) -> Iterator[Tar
         yield TargetCheck(
             key,
             "WARNING",
-            "several API servers: each engine step is counted once per server",
-            ("requests_per_forward_pass and tokens_per_forward_pass are lower bounds",),
-            "serving.api_server_count, or vLLM's --api-server-count 1",
+            "no process_start_time_seconds and no _created: several API servers, each of which "
+            "counts every engine step, or a relabelling rule that drops them",
+            ("requests_per_forward_pass and tokens_per_forward_pass may be too low",),
+            "serving.api_server_count: 1 if there is one; else their number",
             ("serving", "api_server_count"),
         )
 

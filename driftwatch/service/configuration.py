@@ -161,12 +161,15 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
 
     sources: list[Source] = []
     pages: dict[str, dict[str, str]] = {}
+    verify: dict[str, str] = {}
     exporters: list[str] = []
     for source in settings.sources:
         if isinstance(source, kinds.PrometheusSource):
             sources += _prometheus(source, {one.name for one in sources})
         elif isinstance(source, kinds.PagesSource):
             pages |= {url: dict(source.labels) for url in source.pages}
+            if source.ca_file is not None:
+                verify |= dict.fromkeys(source.pages, str(source.ca_file))
         elif isinstance(source, kinds.RecordingSource):
             from driftwatch.collect.recordings import open_recording
 
@@ -180,7 +183,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
     if pages:
         from driftwatch.collect.pages.source import PagesSource
 
-        sources.append(PagesSource(pages, clock=clock, bounds=_bounds(settings)))
+        sources.append(PagesSource(pages, clock, _bounds(settings), verify=verify))
     if exporters:
         from driftwatch.collect.dcgm.pages import DcgmPagesSource
 
@@ -214,6 +217,7 @@ def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:
         "timeout_seconds": source.query_timeout,
         "headers": {} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
         "verify": True if source.ca_file is None else str(source.ca_file),
+        "params": source.params,
         # said at the start if it cannot be read; then read anew for each query, as tokens rotate
         "bearer_token": source.read_bearer_token if source.read_bearer_token() else None,
         "basic_auth": None if auth is None else (auth.username, auth.read_password()),

@@ -45,6 +45,9 @@ class PrometheusSource(Part):
 
     prometheus: Url = Field(description="base URL of the API")
     match: Labels = Field(default_factory=dict, description="labels that a vLLM series must carry")
+    params: dict[str, str] = Field(
+        default_factory=dict, description="parameters in the URL of each question"
+    )
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")
     tenant: HeaderText | None = Field(
@@ -76,6 +79,7 @@ class PagesSource(Part):
 
     pages: tuple[Url, ...] = Field(min_length=1, description="URLs of /metrics pages")
     labels: Labels = Field(default_factory=dict, description="labels their targets get")
+    ca_file: File | None = Field(None, description="authorities in PEM that check certificates")
 
 
 class DcgmSource(Part):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,14 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
-from driftwatch.collect.cells import OWN_LABELS, Slot, slots_of
+from driftwatch.collect.cells import (
+    OWN_LABELS,
+    VLLM,
+    Slot,
+    prefixes_of,
+    slots_of,
+    wire_names_of,
+)
 from driftwatch.collect.identity import Identity, identity_of
 from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
 from driftwatch.collect.pages.text import Series, SeriesCache, page_samples
@@ -30,9 +37,7 @@ MAX_ENGINES = 256
 MAX_NAME_CHARACTERS = 256
 _SHOWN_CHARACTERS = 160
 # each engine has one series of them, with the labels that tell servers of one page apart
-_LABELLED = frozenset(
-    ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total")
-)
+_LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class PageParser:
         """The layout of a page with these series."""
         layout = self._layouts.pop(series, None)
         if layout is None:
-            named = {name for one in series if one.name in _LABELLED for name in one.labels}
+            named = {name for one in series if one.name.endswith(_LABELLED) for name in one.labels}
             if not named - OWN_LABELS <= self._telling:
                 self._telling |= named - OWN_LABELS
                 self._layouts.clear()
@@ -116,8 +121,12 @@ class PageParser:
         take, place, slots = [], [], []
         places: dict[Place, int] = {}
         configs = []
-        for index, one in enumerate(series):
-            of = slots_of(one.name, one.labels)
+        names = [one.name for one in series]
+        if not any(name.startswith(VLLM) for name in names):
+            wire = wire_names_of(prefixes_of(names))
+            names = [wire.get(name, name) for name in names]
+        for index, (name, one) in enumerate(zip(names, series, strict=True)):
+            of = slots_of(name, one.labels)
             if not of:
                 continue
             where = (self._server(one), one.labels.get("engine"), one.labels.get("model_name"))
@@ -141,7 +150,7 @@ class PageParser:
             tuple(places),
             np.array(place, np.int32),
             tuple(configs),
-            _refused(series),
+            _refused(names, series),
         )
 
     def _server(self, series: Series) -> Identity:
@@ -244,12 +253,15 @@ def _micros(time: datetime) -> int:
     return round(time.timestamp() * 1_000_000)
 
 
-def _refused(series: Iterable[Series]) -> str | None:
-    """Why a page is none of a vLLM server; None where it may be."""
-    vllm = [one for one in series if one.name.startswith("vllm:")]
+def _refused(names: Sequence[str], series: Sequence[Series]) -> str | None:
+    """Why a page is none of a vLLM server; None where it may be.
+
+    ``names``: of the series, in the registry's words where they have another prefix.
+    """
+    vllm = [one for name, one in zip(names, series, strict=True) if name.startswith(VLLM)]
     if not vllm:
-        return without_vllm(one.name for one in series)
-    if not ROUTER_NAMES.isdisjoint(one.name for one in vllm):
+        return without_vllm(names)
+    if not ROUTER_NAMES.isdisjoint(names):
         return NOT_AN_ENGINE
     engines = {one.labels.get("engine", "") for one in vllm} - {""}
     if len(engines) > MAX_ENGINES:

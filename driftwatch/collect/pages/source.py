@@ -20,7 +20,8 @@ class PagesSource:
 
     ``urls``: addresses, or address → labels for its targets. A label ``instance`` replaces
     ``host:port`` as the instance's name (two servers behind one gateway need it); ``clock``: gives
-    each scrape its time, taken when the scrape starts.
+    each scrape its time, taken when the scrape starts; ``verify``: address → file of authorities
+    that check its certificate, where it is not the system's.
     Raises UsageError: no address, not an address, or two with the same instance name.
     """
 
@@ -30,6 +31,7 @@ class PagesSource:
         clock: Clock | None = None,
         bounds: Bounds | None = None,
         workers: int = 32,
+        verify: Mapping[str, str] | None = None,
     ) -> None:
         self.name = "pages"
         self.settle_seconds = 0.0
@@ -37,7 +39,7 @@ class PagesSource:
         self._json: dict[tuple[str, str], Any] = {}
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
         names = ((url, labels.get("instance")) for url, labels in labelled.items())
-        self._gets = Gets(names, clock, bounds, workers)
+        self._gets = Gets(names, clock, bounds, workers, verify)
         self._labels = dict(zip(self._gets.addresses, labelled.values(), strict=True))
 
     def collect(self, since: datetime, until: datetime) -> Collected:

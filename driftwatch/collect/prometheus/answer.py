@@ -20,6 +20,7 @@ from driftwatch.collect.cells import (
     Labels,
     short_name,
     slots_of,
+    wire_names_of,
 )
 from driftwatch.collect.identity import identity_of
 from driftwatch.collect.rows import NONE, Attempt, Samples
@@ -71,9 +72,13 @@ def raw_samples(result: Sequence[Any], first_ms: int) -> RawSamples:
 
 
 class Reader:
-    """Puts the series of answers where they belong."""
+    """Puts the series of answers where they belong.
 
-    def __init__(self) -> None:
+    ``prefixes``: what stands before vLLM's names, beside ``vllm:``.
+    """
+
+    def __init__(self, prefixes: Iterable[str] = ()) -> None:
+        self._wire_names = wire_names_of(prefixes)
         self.samples = Samples()
         self.telling: frozenset[str] = frozenset()  # labels that tell servers apart
         self.nameless: list[Labels] = []  # series without an instance
@@ -94,7 +99,8 @@ class Reader:
         if not len(answer.series):
             return
         every = answer.labels
-        names = [(labels.pop("__name__", ""), labels.pop("le", None)) for labels in every]
+        wire = self._wire_names
+        names = [(wire.get(o.pop("__name__", ""), ""), o.pop("le", None)) for o in every]
         kinds: list[tuple[str | None, ...]] = list(names)
         for index, (name, edge) in enumerate(names):
             if name in CHOSEN_NAMES:

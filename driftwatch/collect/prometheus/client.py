@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import numpy as np
 import requests
@@ -42,7 +42,8 @@ class PrometheusAsker:
     question, from its start to its last byte; ``headers``: sent with each question (a tenant, for
     example); ``bearer_token``: sent as ``Authorization: Bearer``; a callable is asked before each
     question, so that a token that was exchanged is used at once; ``verify``: check TLS
-    certificates: True, or a file of authorities.
+    certificates: True, or a file of authorities; ``params``: parameters that stand in the URL of
+    each question, beside those that the address has.
     ``host``: host:port of the address; ``address``: all of it, without secrets; ``tenant``: whose
     data is asked for, None = nobody's in particular; ``warnings``: of the last answer; with any,
     some of what was asked for is missing.
@@ -59,8 +60,11 @@ class PrometheusAsker:
         bearer_token: str | Callable[[], str | None] | None = None,
         basic_auth: tuple[str, str] | None = None,
         verify: bool | str = True,
+        params: Mapping[str, str] | None = None,
     ) -> None:
         self.host = _host(url)
+        # OpenShift's tenancy port, for example, wants ?namespace=ml with every question
+        url, _, query = url.partition("?")
         self.address = without_secrets(url.rstrip("/"))
         self.tenant = (headers or {}).get("X-Scope-OrgID")
         if not timeout_seconds >= 0.001:
@@ -72,6 +76,7 @@ class PrometheusAsker:
         self._token: str | None = None
         self._timeout_seconds = timeout_seconds
         self._session = PrometheusSession(total_seconds=timeout_seconds, verify=verify)
+        self._session.params = dict(parse_qsl(query)) | dict(params or {})
         self._api = PrometheusConnect(
             url=url.rstrip("/"),
             headers=dict(headers or {}),
@@ -134,12 +139,21 @@ class PrometheusAsker:
             raise BadPage(self._redacted(f"resultType {kind!r} instead of {wanted!r}"))
         return result
 
-    def label_values(self, name: str, selectors: Sequence[str] = ()) -> list[str]:
+    def label_values(
+        self,
+        name: str,
+        selectors: Sequence[str] = (),
+        span_ms: tuple[int, int] | None = None,
+    ) -> list[str]:
         """Values of one label, in order; of any series, or of those that a selector matches.
 
+        ``span_ms``: of series that have samples between these times; None: as the API thinks right.
         Raises SourceError: as :meth:`instant`.
         """
-        values = self.read(f"label/{quote(name, safe='')}/values", **{"match[]": list(selectors)})
+        params: dict[str, Any] = {"match[]": list(selectors)}
+        if span_ms is not None:
+            params |= {"start": _seconds(span_ms[0]), "end": _seconds(span_ms[1])}
+        values = self.read(f"label/{quote(name, safe='')}/values", **params)
         if not isinstance(values, list):
             raise BadPage("the list of label values is none")
         return [str(one) for one in values]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from driftwatch.collect.cells import written_as
 from driftwatch.collect.registry import REGISTRY, Metric
 from driftwatch.errors import UsageError
 
@@ -75,6 +76,10 @@ class Question:
 
     names: tuple[str, ...]  # of samples, as on the wire
     columns: tuple[str, ...]  # of the registry, fed by them
+
+    def written(self, prefixes: Iterable[str]) -> tuple[str, ...]:
+        """The names as servers write them that have one of these prefixes."""
+        return tuple(dict.fromkeys(written_as(n, p) for p in prefixes for n in self.names))
 
     @property
     def title(self) -> str:

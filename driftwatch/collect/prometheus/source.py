@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.cells import Labels, short_name
+from driftwatch.collect.cells import SHAPE_PATTERN, VLLM, Labels, prefixes_of, short_name
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.problems import folded
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
@@ -35,7 +35,8 @@ _DAY = timedelta(days=1)
 
 # each engine has one series of it: who is there, and with which labels
 _ENGINES = "vllm:num_requests_running"
-_LABELLED = (_ENGINES, "vllm:num_requests_waiting", "vllm:generation_tokens_total")
+_LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
+_LOOK_MS = 600_000  # how often it is looked for names with another prefix
 # a query and its errors → the one of them because of which there is no answer
 Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
 
@@ -87,6 +88,8 @@ class PrometheusSource:
         self._up = select(("up",), self._matching)
         self._targets: dict[TargetKey, Target] = {}
         self._known = Known()
+        self._prefixes: frozenset[str] = frozenset((VLLM,))  # of vLLM's names
+        self._looked_ms: int | None = None  # when they were looked for
         self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
         self._images = PodImages()
 
@@ -119,6 +122,7 @@ class PrometheusSource:
             return self._lost(failure, at, problems)
         asking = _Asking(first, last, failed)
         attempts = attempts_of(up)
+        self._look_for_prefixes(first, last)
         if own is None:
             collected = self._scrapes(asking, [self._matching], attempts, whole=doubt is None)
         else:
@@ -152,6 +156,19 @@ class PrometheusSource:
         targets = {**collected.targets, **self._targets}
         return Collected(scrapes, targets, folded(problems), silent=doubt, looks=collected.looks)
 
+    def _look_for_prefixes(self, first_ms: int, last_ms: int) -> None:
+        """What stands before vLLM's names there: relabelling, Ray and KServe write others."""
+        if self._looked_ms is not None and 0 <= last_ms - self._looked_ms < _LOOK_MS:
+            return
+        inside = f'__name__=~"{SHAPE_PATTERN}"' + (f",{self._matching}" if self._matching else "")
+        text = f"{{{inside}}}"
+        try:
+            names = self._asker.label_values("__name__", [text], (first_ms, last_ms))
+        except SourceError:
+            return  # asked again; what is asked for next says what is wrong
+        self._looked_ms = last_ms
+        self._prefixes = prefixes_of(names) | {VLLM}
+
     def identity(self) -> dict[str, object]:
         """What is asked of whom; no secret is in it."""
         return {
@@ -165,10 +182,13 @@ class PrometheusSource:
 
         Looked for in the :data:`REACH_DAYS` before ``now``.
         """
-        series = select((_ENGINES,), self._matching)
-        text = f"count(count_over_time({series}[1d]))"
+        first = now - REACH_DAYS * _DAY
+        self._look_for_prefixes(unix_ms(first), unix_ms(now))
+        self._looked_ms = None
+        names = Question((_ENGINES,), ()).written(sorted(self._prefixes))
+        text = f"count(count_over_time({select(names, self._matching)}[1d]))"
         try:
-            days = self._asker.days(text, now - REACH_DAYS * _DAY, now)
+            days = self._asker.days(text, first, now)
         except SourceError:
             return None
         return (days[0] - _DAY, days[-1]) if days else None
@@ -178,7 +198,7 @@ class PrometheusSource:
     ) -> Collected | str:
         """Every target, without a row; or why none can be told."""
         question = Question((_ENGINES,), ())
-        reader = Reader()
+        reader = Reader(self._prefixes)
         failure = self._read(reader, asking, question, [self._matching])
         if failure is not None and reader.is_empty:
             return failure
@@ -220,7 +240,7 @@ class PrometheusSource:
         whole: bool,
     ) -> Collected | str:
         """The scrapes of the targets that are matched; or why none can be read."""
-        reader = Reader()
+        reader = Reader(self._prefixes)
         failures = []
         for question in questions():
             failure = self._read(reader, asking, question, matching)
@@ -244,12 +264,13 @@ class PrometheusSource:
     ) -> str | None:
         """Read one question's answer; why not all of it came, None where all did."""
         errors: list[SourceError] = []
-        texts = [select(question.names, one) for one in matching]
+        names = question.written(sorted(self._prefixes))
+        texts = [select(names, one) for one in matching]
         pieces = self._ranges.pieces(texts, asking.first_ms, asking.last_ms, errors)
         if not reader.telling:
             pieces = iter(held := list(pieces))
             every = [labels for piece in held for labels in piece.labels]
-            best = [one for one in every if one.get("__name__") in _LABELLED]
+            best = [one for one in every if one.get("__name__", "").endswith(_LABELLED)]
             reader.learn(best or every)
         for piece in pieces:
             reader.add(piece)

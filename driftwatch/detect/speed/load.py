@@ -60,7 +60,8 @@ WHY_NOT = (
     _absent("iteration_tokens"),
     Unknown(
         "overcounted",
-        "several API servers count each forward pass once each: set api_server_count",
+        "perhaps several API servers, which count each forward pass once each: no process start is "
+        "exported; set api_server_count",
     ),
     Unknown("idle", "idle: fewer than 100 generated tokens in the minute"),
     Unknown(
