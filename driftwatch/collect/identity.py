@@ -166,7 +166,8 @@ def successors(spans: Mapping[Identity, Span]) -> dict[Identity, Identity]:
     later: dict[Identity, Identity] = {}
     by_instance: dict[str, list[Identity]] = {}
     for one in spans:
-        by_instance.setdefault(_instance(one), []).append(one)
+        if instance := dict(one).get("instance"):
+            by_instance.setdefault(instance, []).append(one)
     for several in by_instance.values():
         chains: list[Identity] = []  # the newest of each chain
         for one in sorted(several, key=lambda each: (spans[each], each)):

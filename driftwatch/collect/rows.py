@@ -272,7 +272,7 @@ class _Table:
         for other, read in sorted(twice.items()):
             differ = sorted({k for k, _ in set(other) ^ set(read)})
             both = " and ".join(
-                ", ".join(f'{k}="{dict(one).get(k, "")}"' for k in differ) for one in (read, other)
+                ", ".join(f'{k}="{v}"' for k, v in one if k in differ) for one in (read, other)
             )
             why = f"one process that is scraped more than once, as {both}: read once"
             self._problems.append(SourceProblem(dict(read).get("instance", ""), why))

@@ -72,7 +72,7 @@ class Arguments:
             for workload, one in self._by_workload.get(namespace, ())
             if re.fullmatch(rf"{re.escape(workload)}(-[a-z0-9]+){{1,2}}", pod)
         ]
-        host, _, port = server.instance.rpartition(":")
+        host, _, port = server.labels.get("instance", server.instance).rpartition(":")
         here = [one for one in self._by_host.get(host, ()) if _port(one.text) in (port, None)]
         # without a port two servers of a host cannot be told apart
         lines += here if len(here) == 1 else [one for one in here if _port(one.text) == port]

@@ -288,21 +288,21 @@ def _beside_pools(inventory: Inventory, discovery: Discovery) -> list[str]:
 
 
 def _merged(inventory: Inventory) -> list[str]:
-    """Instances that are more than one server, by what their series differ in."""
-    differing: dict[tuple[str, tuple[str, str]], list[str]] = {}
-    for server in inventory.servers:
-        if server.several:
-            words = [f"{k} {_first(values)}" for k, values in server.several.items()]
-            name, values = next(iter(server.several.items()))
-            value = next(value for value in values if value)
-            what = ("; ".join(words), (name, value))
-            differing.setdefault(what, []).append(server.instance)
-    return [
-        f"{_first(instances)}: series of one instance differ ({words}), and would be taken for one "
-        f"server: select one by match ({_key(name)}: {quoted(_short(value))}), and watch the "
-        "others with a configuration of their own"
-        for (words, (name, value)), instances in differing.items()
+    """Servers that are scraped twice, and names that are not vLLM's own."""
+    twice = [server for server in inventory.servers if server.also]
+    notes = []
+    if twice:
+        one = twice[0]
+        many = _count(sum(len(server.also) for server in twice), "scrape")
+        notes.append(
+            f"{many} of a server that is scraped already: {_first([s.instance for s in twice])} is "
+            f"also scraped as {_short(one.also[0])}, read once; drop one of the jobs"
+        )
+    notes += [
+        f"vLLM's metrics under the prefix {prefix} are read as vllm:"
+        for prefix in sorted(inventory.prefixes)
     ]
+    return notes
 
 
 def _first(names: Sequence[str]) -> str:

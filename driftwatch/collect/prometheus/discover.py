@@ -6,17 +6,29 @@ A few instant queries for the whole fleet, none of them for a histogram's bucket
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
+from driftwatch.collect.cells import (
+    OWN_LABELS,
+    SHAPE_PATTERN,
+    VLLM,
+    Labels,
+    prefixes_of,
+    wire_names_of,
+    written_as,
+)
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.pages.foreign import STATS_DISABLED, is_known, without_vllm
+from driftwatch.collect.identity import Identity, doubles, identity_of
+from driftwatch.collect.identity import names as names_of
+from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
-from driftwatch.collect.prometheus.query import matchers, select
+from driftwatch.collect.prometheus.query import matchers, select, unix_ms
+from driftwatch.collect.prometheus.what_they_are import what_they_are
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.errors import SourceError
@@ -25,6 +37,7 @@ from driftwatch.model import Serving
 # one series per engine each: who is there
 _ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
 _CACHE_SERIES = "vllm:cache_config_info"
+_CREATED = "vllm:generation_tokens_created"
 _WINDOWS = ("5m", "1m", "10s")  # a target that is younger than one is measured over the next
 _MANY = 20  # jobs or namespaces that are asked for one by one
 
@@ -42,16 +55,14 @@ _SAYS_VLLM = re.compile(_OF_VLLM)
 class Server:
     """One vLLM server."""
 
-    instance: str  # host:port as scraped
+    instance: str  # what it is called: see driftwatch.collect.identity
     labels: Mapping[str, str]  # those that all its series share, instance among them
     engines: tuple[str, ...]  # its engine labels, sorted
     # labels of ``vllm:cache_config_info``, one set for each engine that has one
     caches: tuple[Mapping[str, str], ...] = ()
     interval_seconds: float | None = None  # true time between two of its scrapes; None = not known
     serving: Serving = field(default_factory=Serving)  # settings that the server itself answered
-    # labels in which its series differ, and their values: more than one server, or one that is
-    # scraped twice
-    several: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    also: tuple[str, ...] = ()  # labels under which the same process is scraped once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,7 @@ class Inventory:
     hints: tuple[Hint, ...] = ()  # command lines, annotations
     gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU table of the last minutes
     problems: tuple[SourceProblem, ...] = ()  # what could not be asked
+    prefixes: frozenset[str] = frozenset()  # of vLLM's names, other than ``vllm:``
 
 
 def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Inventory:
@@ -96,37 +108,57 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
     """
     matching = matchers(match)
     asking = _Questions(asker, at)
-    engines = [labels for labels, _ in asker.instant(select(_ENGINE_SERIES, matching), at)]
+    try:
+        prefixes = look_for_prefixes(asker, matching, at)
+    except SourceError:
+        prefixes = frozenset((VLLM,))  # what is asked for next says what is wrong
+
+    def written(*names: str) -> str:
+        return select(
+            tuple(dict.fromkeys(written_as(n, p) for p in prefixes for n in names)), matching
+        )
+
+    engines = [labels for labels, _ in asker.instant(written(*_ENGINE_SERIES), at)]
     asking.warned("list of engines")
-    names = sorted(name for name in _sample_names() if name.startswith("vllm:"))
-    counted = f"count by (__name__) ({select(tuple(names), matching)})"
-    served = {labels.get("__name__", "") for labels, _ in asking.instant(counted)}
-    caches: dict[str, list[Mapping[str, str]]] = {}
-    for labels, _ in asking.instant(select((_CACHE_SERIES,), matching)):
-        caches.setdefault(labels.get("instance", ""), []).append(labels)
-    by_instance: dict[str, list[dict[str, str]]] = {}
-    for labels in engines:
-        by_instance.setdefault(labels.get("instance", ""), []).append(labels)
-    by_instance.pop("", None)
+    wire = wire_names_of(prefixes)
+    names = sorted(name for name in _sample_names() if name.startswith(VLLM))
+    counted = asking.instant(f"count by (__name__) ({written(*names)})")
+    served = {wire.get(labels.get("__name__", ""), "") for labels, _ in counted}
+    telling = frozenset(name for labels in engines for name in labels) - OWN_LABELS
+    of = _of_servers(engines, telling)
+    twice = _twice(asking, written(_CREATED), of, telling)
+    called = names_of([one for one in of if one not in twice], {})
+    caches = _of_servers([labels for labels, _ in asking.instant(written(_CACHE_SERIES))], telling)
     ups = _ups(asking, match, engines)
-    servers, silent = [], []
-    for instance, series in sorted(by_instance.items()):
-        instance_ups = [s for s in ups.get(instance, ()) if s.up] or ups.get(instance, [])
+    servers = []
+    for server, series in sorted(of.items(), key=lambda one: called.get(one[0], "")):
+        if server in twice:
+            continue
+        instance = dict(server)["instance"]
+        own_ups = [
+            one for one in ups.get(instance, ()) if one.labels.items() <= dict(server).items()
+        ]
+        own_ups = own_ups or ups.get(instance, [])
+        own_ups = [s for s in own_ups if s.up] or own_ups
         servers.append(
             Server(
-                instance,
+                called[server],
                 _shared(series),
                 tuple(sorted({labels.get("engine", "0") for labels in series})),
-                tuple(sorted(caches.get(instance, ()), key=lambda c: c.get("engine", "0"))),
-                min((s.interval_seconds for s in instance_ups if s.interval_seconds), default=None),
-                several=_several(series),
+                tuple(sorted(caches.get(server, ()), key=lambda c: c.get("engine", "0"))),
+                min((s.interval_seconds for s in own_ups if s.interval_seconds), default=None),
+                also=tuple(
+                    _differing(other, server) for other, one in twice.items() if one == server
+                ),
             )
         )
+    here = {dict(server)["instance"] for server in of}
     others = {
         instance: max(instance_ups, key=lambda one: one.up)
         for instance, instance_ups in sorted(ups.items())
-        if instance not in by_instance
+        if instance not in here
     }
+    silent = []
     what = dict(what_they_are(asker, [name for name, one in others.items() if one.up]))
     for instance, best in others.items():
         reason = what.get(instance, STATS_DISABLED) if best.up else _NOT_UP
@@ -138,16 +170,59 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
         frozenset(served & _sample_names().keys()),
         tuple(_hints(asking, namespaces)) if servers else (),
         problems=tuple(asking.problems),
+        prefixes=prefixes - {VLLM},
     )
 
 
+def look_for_prefixes(
+    asker: PrometheusAsker, matching: str, at: datetime, back: timedelta = timedelta(minutes=5)
+) -> frozenset[str]:
+    """What stands before vLLM's names there, ``vllm:`` always among it: relabelling, Ray and KServe
+    write others.
+
+    Raises SourceError: the API does not list names.
+    """
+    inside = f'__name__=~"{SHAPE_PATTERN}"' + (f",{matching}" if matching else "")
+    span = (unix_ms(at - back), unix_ms(at))
+    return prefixes_of(asker.label_values("__name__", [f"{{{inside}}}"], span)) | {VLLM}
+
+
+def _of_servers(
+    series: Iterable[Labels], telling: Collection[str]
+) -> dict[Identity, list[Mapping[str, str]]]:
+    """The series of each server; those without an instance are left out."""
+    found: dict[Identity, list[Mapping[str, str]]] = {}
+    for labels in series:
+        if labels.get("instance"):
+            server = identity_of({k: v for k, v in labels.items() if k in telling}, ())
+            found.setdefault(server, []).append(labels)
+    return found
+
+
+def _twice(
+    asking: _Questions, created: str, of: Collection[Identity], telling: Collection[str]
+) -> dict[Identity, Identity]:
+    """Servers that are another one's process, scraped once more → that one."""
+    began: dict[Identity, list[tuple[str, float]]] = {}
+    for labels, value in asking.instant(created):
+        server = identity_of({k: v for k, v in labels.items() if k in telling}, ())
+        began.setdefault(server, []).append((labels.get("engine", "0"), value))
+    spans = {one: (number, number) for number, one in enumerate(sorted(of))}
+    started = {one: tuple(sorted(began[one])) for one in of if one in began}
+    return doubles(spans, started, {}, lambda one, other: True)
+
+
+def _differing(other: Identity, server: Identity) -> str:
+    return ", ".join(f'{k}="{v}"' for k, v in other if (k, v) not in server)
+
+
 def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
-    """How many instances have a series of vLLM, whatever their labels.
+    """How many servers have a series of vLLM, whatever their labels.
 
     Raises SourceError: the API does not answer.
     """
     series = asker.instant(select(_ENGINE_SERIES, ""), at)
-    return len({labels.get("instance", "") for labels, _ in series})
+    return len({identity_of(labels, OWN_LABELS) for labels, _ in series})
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,47 +359,9 @@ def _shared(series: Sequence[Mapping[str, str]]) -> dict[str, str]:
     }
 
 
-# the labels that tell one server from another, beside its instance
-_WHOSE = (
-    *("cluster", "job", "namespace", "kubernetes_namespace", "pod", "kubernetes_pod_name"),
-    "model_name",
-)
-
-
-def _several(series: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Labels of :data:`_WHOSE` in which series of one instance differ."""
-    values = {name: {labels.get(name, "") for labels in series} for name in _WHOSE}
-    return {name: tuple(sorted(distinct)) for name, distinct in values.items() if len(distinct) > 1}
-
-
 def _sample_names() -> dict[str, str]:
     """Sample name that shows whether a metric is there → family."""
     return {
         f"{name}_count" if metrics[0].type == "histogram" else name: name
         for name, metrics in wire_names().items()
     }
-
-
-MOST = 20  # targets that are asked about at a time
-# what Prometheus itself adds to a target
-_ITS_OWN = ("scrape_", "ALERTS")
-
-
-def what_they_are(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Instance → why nothing of vLLM is there; up to :data:`MOST`, those that are answered.
-
-    ``instances``: with ``up`` 1 and no ``vllm:`` series now.
-    """
-    for instance in sorted(instances)[:MOST]:
-        try:
-            names = asker.label_values("__name__", [f"{{{matchers({'instance': instance})}}}"])
-        except SourceError:
-            continue  # what the rows say without it stays true
-        yield instance, _of(names)
-
-
-def _of(names: Iterable[str]) -> str:
-    """As :func:`without_vllm`, of names that other times and recording rules left behind."""
-    own = [n for n in names if n != "up" and not n.startswith((*_ITS_OWN, "vllm:"))]
-    exporters = [n for n in own if ":" not in n]  # level:metric:operations is a rule's name
-    return without_vllm(own if is_known(own) else exporters)

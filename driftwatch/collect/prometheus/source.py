@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.cells import SHAPE_PATTERN, VLLM, Labels, prefixes_of, short_name
+from driftwatch.collect.cells import VLLM, Labels, short_name
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.problems import folded
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
-from driftwatch.collect.prometheus.discover import what_they_are
+from driftwatch.collect.prometheus.discover import look_for_prefixes
 from driftwatch.collect.prometheus.images import PodImages
 from driftwatch.collect.prometheus.own_series import narrowed
 from driftwatch.collect.prometheus.query import (
@@ -25,6 +25,7 @@ from driftwatch.collect.prometheus.query import (
     time_of,
     unix_ms,
 )
+from driftwatch.collect.prometheus.what_they_are import what_they_are
 from driftwatch.collect.rows import Attempt, Known
 from driftwatch.collect.schema import Collected, Own, SourceProblem, empty_scrapes, scrape_frame
 from driftwatch.errors import Partial, SourceError
@@ -160,14 +161,12 @@ class PrometheusSource:
         """What stands before vLLM's names there: relabelling, Ray and KServe write others."""
         if self._looked_ms is not None and 0 <= last_ms - self._looked_ms < _LOOK_MS:
             return
-        inside = f'__name__=~"{SHAPE_PATTERN}"' + (f",{self._matching}" if self._matching else "")
-        text = f"{{{inside}}}"
+        at, back = time_of(last_ms), timedelta(milliseconds=last_ms - first_ms)
         try:
-            names = self._asker.label_values("__name__", [text], (first_ms, last_ms))
+            self._prefixes = look_for_prefixes(self._asker, self._matching, at, back)
         except SourceError:
             return  # asked again; what is asked for next says what is wrong
         self._looked_ms = last_ms
-        self._prefixes = prefixes_of(names) | {VLLM}
 
     def identity(self) -> dict[str, object]:
         """What is asked of whom; no secret is in it."""
