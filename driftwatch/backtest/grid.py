@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from driftwatch.backtest.archive import Archive
 from driftwatch.backtest.outcome import Backtest, backtest
+from driftwatch.backtest.stored import StoredDays
 from driftwatch.condition import parse_condition
 from driftwatch.durations import parse_duration
 from driftwatch.errors import ConditionError, UsageError
@@ -153,7 +153,7 @@ def _with_number(match: re.Match[str], value: str) -> str:
 
 
 def grid(
-    archive: Archive,
+    days: StoredDays,
     plan: Plan,
     axes: Sequence[Axis],
     *,
@@ -179,7 +179,7 @@ def grid(
             if progress is not None:
                 progress(number + done / total, len(combinations))
 
-        result = backtest(archive, varied, with_pages=False, progress=report)
+        result = backtest(days, varied, with_pages=False, progress=report)
         cells.append(Cell(values, result, varied.rules == plan.rules))
     return cells
 

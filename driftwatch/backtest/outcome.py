@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.backtest.archive import Archive
-from driftwatch.backtest.evaluate import Judged, judged
-from driftwatch.backtest.pages import PageMaker, PastPage, past_pages
-from driftwatch.model import Severity, Target, TargetKey, Transition
+from driftwatch.backtest.pages import PastPage, advised_then, past_pages, with_past_pages
+from driftwatch.backtest.stored import StoredDays, columns_read
+from driftwatch.model import Incident, Severity, Target, TargetKey, Transition
+from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.state import Stretch
 
 MONTH_DAYS = 365.25 / 12
 _MINUTE = timedelta(minutes=1)
@@ -89,37 +90,93 @@ def _most_frequent(pages: Sequence[PastPage], rule: str) -> str | None:
     return min(leaves, key=lambda leaf: (-leaves[leaf], leaf)) if leaves else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """Minutes of the same targets, and what a rule set makes of them."""
+
+    stretch: Stretch
+    rows: pl.DataFrame  # the columns that the rules read
+    verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
+    happened: tuple[Transition, ...]  # what fired and what ended, in order
+    is_last: bool  # of its day
+
+
+def judged(days: StoredDays, plan: Plan, *, with_pages: bool = False) -> Iterator[Judged]:
+    """Every stretch of the minutes in order, incidents carried from one to the next.
+
+    Args:
+        plan: with the rules to judge by.
+        with_pages: transitions have their pages.
+    """
+    incidents: Mapping[str, Incident] = {}
+    targets: Mapping[TargetKey, Target] = {}
+    columns = columns_read(plan.enabled)
+    for day in days.days:
+        rows, verdicts = days.rows(day, columns), days.verdicts(day, plan.enabled)
+        stretches = days.stretches(day, rows)
+        for stretch in stretches:
+            inside = pl.col("end").is_between(stretch.first, stretch.last, closed="right")
+            here = rows.select(inside).to_series()
+            part, of_rules = rows.filter(here), verdicts.filter(here)
+            before = incidents
+            incidents, happened = _advanced(plan, before, stretch, part, of_rules, targets)
+            if with_pages:
+                happened, incidents = with_past_pages(
+                    days, plan, stretch, before, happened, incidents
+                )
+            targets = stretch.staying
+            yield Judged(stretch, part, of_rules, happened, stretch is stretches[-1])
+
+
 def backtest(
-    archive: Archive,
+    days: StoredDays,
     plan: Plan,
     *,
     with_pages: bool = True,
-    advice: bool = True,
     progress: Report | None = None,
     each: Callable[[Judged], None] | None = None,
 ) -> Backtest:
-    """The pages of a rule set over kept evidence.
+    """The pages of a rule set over the minutes of a store.
 
     Args:
-        with_pages: leaf, advice and line 1 too; else counts and times alone.
-        advice: a change is simulated; else the page says that it was not.
+        plan: with the rules to judge by.
+        with_pages: leaf and line 1 too; else counts and times alone.
         progress: told how many days of how many are done.
         each: given every stretch as it was judged.
     """
-    maker = PageMaker(archive, plan, advice=advice)
-    coverage, transitions = _Coverage(), list[Transition]()
-    days = {day: number for number, day in enumerate(archive.days)}
-    pages = maker if with_pages else None
-    for one in judged(archive, plan, capacity=maker.capacity, pages=pages):
-        coverage.add(one)
+    coverage, transitions, done = _Coverage(), list[Transition](), 0
+    for one in judged(days, plan, with_pages=with_pages):
+        coverage.add(one.stretch, one.rows, one.verdicts)
         transitions += one.happened
+        done += one.is_last
         if each is not None:
             each(one)
         if progress is not None:
-            progress(days[one.day] + 1, len(days))
-    since, until = archive.span
-    past = tuple(past_pages(transitions))
-    return Backtest(coverage.history(since, until), past, coverage.undetermined())
+            progress(done, len(days.days))
+    since, until = days.span
+    past = past_pages(transitions)
+    if with_pages:
+        past = advised_then(past, days.store.incidents(since=since, limit=100_000))
+    return Backtest(coverage.history(since, until), tuple(past), coverage.undetermined())
+
+
+def _advanced(
+    plan: Plan,
+    before: Mapping[str, Incident],
+    stretch: Stretch,
+    rows: pl.DataFrame,
+    verdicts: pl.DataFrame,
+    targets: Mapping[TargetKey, Target],
+) -> tuple[Mapping[str, Incident], tuple[Transition, ...]]:
+    """Open incidents after a stretch, and what fired and ended in it, in order."""
+    incidents, ended_before = closed_for(
+        plan.rules, before, stretch.targets, stretch.departed, stretch.first, targets
+    )
+    incidents, happened = advanced(plan.enabled, incidents, stretch.targets, rows, verdicts)
+    incidents, closed = closed_for(
+        plan.rules, incidents, stretch.staying, stretch.retired, stretch.last
+    )
+    return incidents, (*ended_before, *happened, *closed)
 
 
 class _Coverage:
@@ -132,21 +189,20 @@ class _Coverage:
         self._last: datetime | None = None
         self._staying: Mapping[TargetKey, Target] = {}
 
-    def add(self, one: Judged) -> None:
+    def add(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> None:
         """Count a stretch, and the minutes before it in which nothing at all was scraped."""
-        stretch = one.stretch
         self._instances |= {key.instance for key in stretch.targets}
         both = {key.instance for key in self._staying if key in stretch.targets}
         if self._last is not None and stretch.first > self._last:
             self._minutes += len(both) * ((stretch.first - self._last) // _MINUTE)
         self._last, self._staying = stretch.last, stretch.staying
         scraped = pl.col("scrapes") > 0
-        of_servers = one.rows.select("instance", "end", scraped=scraped)
-        if (one.rows["engine"] != "0").any():
+        of_servers = rows.select("instance", "end", scraped=scraped)
+        if (rows["engine"] != "0").any():
             of_servers = of_servers.group_by("instance", "end").agg(pl.col("scraped").any())
         self._minutes += len(of_servers)
         self._with_data += int(of_servers["scraped"].sum())
-        with_data = one.verdicts.filter(one.rows.select(scraped).to_series())
+        with_data = verdicts.filter(rows.select(scraped).to_series())
         self._scraped += len(with_data)
         for rule in with_data.columns:
             self._unknown[rule] += with_data[rule].null_count()

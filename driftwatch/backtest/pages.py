@@ -1,4 +1,4 @@
-"""The pages of a backtest: leaf, path, advice and line 1, as the live pipeline writes them."""
+"""The pages of a backtest: leaf and line 1 as the live pipeline writes them, advice as stored."""
 
 from __future__ import annotations
 
@@ -9,145 +9,118 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.backtest.answers import Answers
-from driftwatch.backtest.archive import Archive, Day
-from driftwatch.backtest.evaluate import OF_CAPACITY, Capacity, Judged, Paged
-from driftwatch.backtest.past import ArchivedMinutes, WholeRows, row_at
-from driftwatch.backtest.windows import rows_of_windows
-from driftwatch.collect.schema import KEY_COLUMNS, empty_scrapes
+from driftwatch.backtest.stored import StoredDays
+from driftwatch.collect.schema import KEY, empty_scrapes
 from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import Carried, EvidenceTable
-from driftwatch.evidence import DETECTED
 from driftwatch.model import Incident, Severity, TargetKey, Transition
 from driftwatch.notify.advice import imperatives
-from driftwatch.notify.follow_up import AGAIN
 from driftwatch.pipeline.evaluation import Evaluation, Signals
-from driftwatch.pipeline.findings import WORST_COLUMNS
-from driftwatch.pipeline.minutes import with_last_speed
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import Moment
-from driftwatch.pipeline.state import State
+from driftwatch.pipeline.state import State, Stretch
+from driftwatch.pipeline.window_evidence import TEN_MINUTES, minute_evidence, window_evidence
+from driftwatch.store.minutes import MINUTE
 
-_KEY = list(KEY_COLUMNS)
-_END = [*_KEY, "end"]
-_MINUTE = timedelta(minutes=1)
-# What pages read of the minutes of a target's whole pool.
-_OF_POOL = sorted(
-    {*DETECTED, *WORST_COLUMNS, "pool_idle_ratio", "slo_missed", "requests_per_second"}
-    - set(OF_CAPACITY)
-)
+# An incident of the service is that of a page whose times are as near.
+_NEAR = timedelta(minutes=10)
 
 
-class PageMaker:
-    """From what fired and ended to its pages; a stretch after the other, in order.
+def with_past_pages(
+    days: StoredDays,
+    plan: Plan,
+    stretch: Stretch,
+    before: Mapping[str, Incident],
+    happened: Sequence[Transition],
+    after: Mapping[str, Incident],
+) -> tuple[tuple[Transition, ...], Mapping[str, Incident]]:
+    """What happened in a stretch with its pages, and the open incidents with theirs.
 
-    Args:
-        archive: whose evidence was judged.
-        advice: what a change would bring is simulated, or read where it was before.
+    Nothing is simulated.
     """
+    if not happened:
+        return (), after
+    ends = sorted({t.at for t in happened})
+    pools = {t.incident.target.get("pool") for t in happened}
+    keys = [key for key, one in stretch.targets.items() if (one.pool or "default") in pools]
+    # the minutes that pages are made of, and the ten before each
+    stored = pl.concat(
+        days.store.past(first - TEN_MINUTES, last, keys) for first, last in _runs(ends)
+    )
+    minutes = stored.filter(pl.col("seconds") == MINUTE).drop("seconds")
+    reference = days.reference(stretch.targets)
+    rows = minute_evidence(minutes, stretch.targets, plan, reference)
+    beside = [name for name in minutes.columns if name not in rows.columns]
+    rows = rows.hstack(minutes.select(beside)).filter(pl.col("end").is_in(ends))
 
-    def __init__(self, archive: Archive, plan: Plan, *, advice: bool) -> None:
-        self._archive, self._plan = archive, plan
-        self._whole = WholeRows(archive)
-        self.answers = Answers(archive.folder, self._with_whole_row)
-        self._ask = self.answers if advice else self.answers.without_advice
-
-    @property
-    def capacity(self) -> Capacity:
-        """How the capacity columns are filled."""
-        return Capacity(self.answers, self._minutes_of)
-
-    def __call__(self, judgement: Judged) -> Paged:
-        """The transitions of a stretch with their pages, and the open incidents with theirs."""
-        waiting = any((one.page or {}).get(AGAIN) for one in judgement.before.values())
-        if not judgement.happened and not waiting:
-            return (), judgement.after
-        evaluation = self._evaluation(judgement)
-        transitions, after, _ = with_pages(evaluation, judgement.happened, judgement.after)
-        return transitions, after
-
-    def _evaluation(self, judgement: Judged) -> Evaluation:
-        self._whole.open(judgement.day)
-        stretch, plan = judgement.stretch, self._plan
-        keys = _beside(judgement)
-        rows = self._archive.rows(judgement.day, _OF_POOL, keys).filter(
-            pl.col("end").is_between(stretch.first, stretch.last, closed="right")
+    def windows(_: Evaluation, wanted: pl.DataFrame) -> pl.DataFrame:
+        """In order of the windows, each the ten minutes of a target."""
+        each = wanted.select(*KEY, window_start="start", window_end="end").unique()
+        inside = stored.join(each, on=KEY).filter(
+            pl.col("end") > pl.col("window_start"), pl.col("end") <= pl.col("window_end")
         )
-        of = pl.DataFrame([tuple(k) for k in keys], dict.fromkeys(_KEY, pl.String), orient="row")
-        places = judgement.rows.with_row_index("place").join(of, on=_KEY, how="semi")
-        places = places.sort(*_END)
-        if len(rows) != len(places):
-            raise ValueError("the evidence changed while it was judged")
-        rows = rows.hstack(places.select(*OF_CAPACITY))
-        state = State(
-            targets=stretch.targets,
-            gpus=self._archive.gpus(judgement.day),
-            incidents=judgement.before,
-        )
-        return Evaluation(
-            state,
-            plan,
-            _no_signals(plan, state),
-            stretch.first,
-            stretch.last,
-            self._with_rows_of_pools(rows, judgement),
-            judgement.verdicts[places["place"]],
-            ArchivedMinutes(self._whole),
-            windows=self._windows,
-            ask=self._ask,
+        inside = inside.sort(*KEY, "window_end", "end").drop("window_start")
+        found = window_evidence(inside, stretch.targets, plan, reference).drop("minutes")
+        ordered = wanted.select(*KEY, "end")
+        return ordered.join(found, on=[*KEY, "end"], how="left", maintain_order="left").select(
+            found.columns
         )
 
-    def _windows(self, evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:
-        keys = [TargetKey(*key) for key in windows.select(_KEY).unique().sort(_KEY).iter_rows()]
-        whole = self._whole.of(keys, windows.select(pl.min("start")).item())
-        whole = self._with_capacity(whole, evaluation.rows)
-        return rows_of_windows(whole, windows, evaluation.state.targets, self._plan)
-
-    def _with_capacity(self, whole: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        return whole.join(rows.select(*_END, *OF_CAPACITY), on=_END, how="left")
-
-    def _with_rows_of_pools(self, rows: pl.DataFrame, judgement: Judged) -> pl.DataFrame:
-        """Whole rows where a rule is per pool and fires: its page shows one of them."""
-        per_pool = {rule.id for rule in self._plan.rules if rule.per == "pool"}
-        fired = [
-            t for t in judgement.happened if t.event == "firing" and t.incident.rule in per_pool
-        ]
-        if not fired:
-            return rows
-        pools = {t.incident.target["pool"] for t in fired}
-        keys = [key for key, one in judgement.stretch.targets.items() if one.pool in pools]
-        at = [t.at for t in fired]
-        whole = self._whole.of(keys, min(at) - _MINUTE).filter(pl.col("end").is_in(at))
-        more = [name for name in whole.columns if name not in rows.columns]
-        return rows.join(whole.select(*_END, *more), on=_END, how="left", maintain_order="left")
-
-    def _with_whole_row(self, moment: Moment) -> Moment:
-        """A question as the pipeline asks it, of a row that has the reference too."""
-        whole = row_at(self._whole.of([moment.target.key], moment.at - _MINUTE), moment.at)
-        row = with_last_speed({**whole, **moment.row}, moment.minutes)
-        return replace(moment, row=row)
-
-    def _minutes_of(self, day: Day) -> ArchivedMinutes:
-        self._whole.open(day)
-        return ArchivedMinutes(self._whole)
-
-
-def _beside(judgement: Judged) -> list[TargetKey]:
-    """The targets of the pools that something happened in, or that wait for an answer."""
-    incidents = [t.incident for t in judgement.happened]
-    incidents += [one for one in judgement.before.values() if (one.page or {}).get(AGAIN)]
-    pools = {one.target.get("pool") for one in incidents}
-    targets = judgement.stretch.targets
-    return [key for key, target in targets.items() if (target.pool or "default") in pools]
-
-
-def _no_signals(plan: Plan, state: State) -> Signals:
-    """There are no scrapes any more."""
+    state = State(targets=stretch.targets, incidents=before)
+    verdicts = pl.DataFrame(
+        [rows.select(rule.verdict.alias(rule.id)).to_series() for rule in plan.enabled]
+    )
     nothing = pl.DataFrame()
     table = EvidenceTable(nothing, Carried(), pl.Series(dtype=pl.Boolean))
-    frames = plan.frames(state.targets)
-    return Signals(frames, no_reference(), empty_scrapes(), empty_scrapes(), nothing, table)
+    frames, empty = plan.frames(state.targets), empty_scrapes()
+    signals = Signals(frames, no_reference(), empty, empty, nothing, table)
+    evaluation = Evaluation(
+        state,
+        replace(plan, simulations=0),
+        signals,
+        stretch.first,
+        stretch.last,
+        rows,
+        verdicts,
+        PastMinutes(store=days.store),
+        windows=windows,
+    )
+    transitions, open_after, _ = with_pages(evaluation, happened, after)
+    return transitions, open_after
+
+
+def _runs(ends: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
+    """First and last of minutes that are near each other."""
+    runs = [(ends[0], ends[0])]
+    for end in ends[1:]:
+        first, last = runs[-1]
+        if end - last <= TEN_MINUTES:
+            runs[-1] = (first, end)
+        else:
+            runs.append((end, end))
+    return runs
+
+
+def advised_then(pages: Iterable[PastPage], incidents: Iterable[Incident]) -> list[PastPage]:
+    """Pages with the advice that the service gave on its own of the same rule and time."""
+    given: dict[tuple[str, str], list[Incident]] = {}
+    for one in incidents:
+        if one.page is not None and one.firing_at is not None:
+            given.setdefault((one.rule, PastPage.of(one).where), []).append(one)
+    advised = []
+    for page in pages:
+        near = [
+            (abs(one.firing_at - page.fired_at), one)
+            for one in given.get((page.rule, page.where), ())
+            if one.firing_at is not None
+        ]
+        apart, stored = min(near, key=lambda pair: pair[0], default=(None, None))
+        if stored is not None and apart is not None and apart <= _NEAR and stored.page is not None:
+            advice, knob = _advice_of(stored.page)
+            page = replace(page, advice=advice, knob=knob)
+        advised.append(page)
+    return advised
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +212,7 @@ def _fired(incident: Incident, page: Mapping[str, Any] | None) -> PastPage:
         leaf=(document.get("diagnosis") or {}).get("leaf"),
         advice=advice,
         knob=knob,
-        headline=document.get("summary", ""),
+        headline=document.get("summary", "").partition(". No advice:")[0],
         targets=tuple((document.get("concerned") or {}).get("first", ())),
     )
 
@@ -247,6 +220,8 @@ def _fired(incident: Incident, page: Mapping[str, Any] | None) -> PastPage:
 def _advice_of(page: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """What a page says to do, and the setting that it changes."""
     recommendation = page.get("recommendation") or {}
+    if recommendation.get("action") == "insufficient":
+        return None, None
     texts: Sequence[str] = imperatives(page)
     knob = recommendation.get("knob") if recommendation.get("action") == "change" else None
     return (texts[0] if texts else None), knob

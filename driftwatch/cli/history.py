@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.cli.database import config_here, open_store
-from driftwatch.cli.options import Progress, plan_from
+from driftwatch.cli.options import Progress, plan_from, print_warning
+from driftwatch.documents import to_json
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.cli.replay_summary import ScrapeCounts
     from driftwatch.collect.schema import Source
     from driftwatch.database_place import Place
     from driftwatch.detect.baselines import Baselines
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 # Minutes of the database are kept 35 days.
 STORED_SPAN = timedelta(days=30)
+# The past of an API is kept in the cache where it can no longer grow.
+_SETTLED = timedelta(minutes=10)
+_TOLD = 20  # problems
+_NOTES = "replay.notes"  # memory of a store that was replayed into
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class History:
         at: the moment to look at; None = the newest scrape.
         baseline: window whose lengths, rates and speed are the reference.
         pins: file of exported ones.
+        cache: a replay is kept in the user's cache for the next question.
         serving: what the command line says of every server.
     """
 
@@ -54,12 +61,19 @@ class History:
     pins: Path | None = None
     db: Place | None = None
     config: Path | None = None
+    cache: bool = True
     serving: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_stored(self) -> bool:
         """The database is read."""
         return not self.recordings and self.prometheus is None
+
+    @property
+    def names(self) -> list[str]:
+        """A name for the server of each recording, where it names none."""
+        count = len(self.recordings)
+        return ["host:8000"] if count == 1 else [f"host-{i + 1}:8000" for i in range(count)]
 
     @cached_property
     def plan(self) -> Plan:
@@ -74,17 +88,92 @@ class History:
         """The configuration that is read."""
         return self.config or (config_here() if self.is_stored else None)
 
-    def store(self) -> Store:
-        """The database.
+    @contextmanager
+    def store(self, plan: Plan | None = None) -> Iterator[Store]:
+        """The database, or one that the recordings or the API's past were replayed into.
 
-        Raises UsageError: ``--pins`` is given; StoreError: it is missing or does not serve.
+        What could not be read of them is told on stderr.
+
+        Args:
+            plan: to replay with; None = that of the configuration, which simulates no page's advice
+                and takes a proposed baseline where there is none.
+
+        Raises:
+            UsageError: options that do not go together.
+            StoreError: the database is missing or does not serve.
+            RecordingError: a recording cannot be read.
+            Unavailable: the API does not answer.
+            NoVerdict: there is no usable scrape.
         """
-        if self.pins is not None:
-            raise UsageError(
-                "--pins needs --recording: the database has its own pins",
-                help_text=f"driftwatch baseline import {self.pins}",
-            )
-        return open_store(self.db, self.config_file)
+        from driftwatch.cli.proposal_notice import with_proposals
+
+        if self.is_stored:
+            if self.pins is not None:
+                raise UsageError(
+                    "--pins needs --recording: the database has its own pins",
+                    help_text=f"driftwatch baseline import {self.pins}",
+                )
+            with open_store(self.db, self.config_file) as store:
+                yield store
+            return
+        from driftwatch.service.replay_cache import replayed_store
+
+        plan = plan or replace(with_proposals(self.plan), simulations=0)
+        made_of = self._made_of(plan)
+        with replayed_store(made_of, lambda empty: self._fill(empty, plan)) as store:
+            notes = Notes.kept(store)
+            notes.tell()
+            if not notes.usable:
+                raise NoVerdict(notes.nothing, help_text=notes.help_text)
+            yield store
+
+    def _made_of(self, plan: Plan) -> dict[str, Any] | None:
+        """What decides what a replay writes; None where it is not to be kept."""
+        from driftwatch.clock import SystemClock
+        from driftwatch.service.replay_cache import of_files, of_plan
+
+        made_of: dict[str, Any] = of_plan(plan)
+        if not self.cache:
+            return None
+        if self.prometheus is not None:
+            settled = SystemClock().now() - _SETTLED
+            if self.until is None or self.until > settled:
+                return None
+            words = (self.prometheus, *self.selector)
+            made_of["history"] = [str(one) for one in words]
+        else:
+            made_of["history"] = of_files(self.recordings)
+        made_of["names"] = self.names
+        made_of["span"] = [str(self.since), str(self.until)]
+        made_of["pins"] = [] if self.pins is None else of_files([self.pins])
+        made_of["baseline"] = str(self.baseline)
+        return made_of
+
+    def _fill(self, store: Store, plan: Plan) -> None:
+        """Replay into an empty store, and keep what is to be told of it."""
+        from driftwatch.cli.replay_summary import ScrapeCounts
+        from driftwatch.service.replay import reach_of, replay
+
+        progress, counts = Progress("reading"), ScrapeCounts()
+        with self.sources(progress) as sources:
+            first, last = span = self.span(sources)
+            whole = last
+            if self.recordings:  # no scrape follows: the last minute ends
+                minute = (last - timedelta(microseconds=1)).replace(second=0, microsecond=0)
+                whole = minute + timedelta(minutes=1)
+            progress.begin("replaying")
+            for outcome in replay(
+                sources,
+                (first, whole),
+                plan,
+                store=store,
+                baseline=self.baseline,
+                baselines=self.pins_of_file(),
+                progress=lambda now: progress((now - first) / (last - first), 1.0),
+            ):
+                counts.add(outcome)
+            reach = reach_of(sources)
+        Notes.of(counts, span, reach, self.prometheus).keep(store)
 
     def pins_of_file(self) -> Baselines | None:
         """The exported pins; None without ``--pins``.
@@ -110,12 +199,9 @@ class History:
             )
         from driftwatch.collect.recordings import open_recording
 
-        count = len(self.recordings)
-        # a name for the server of a recording that names none
-        names = ["host:8000"] if count == 1 else [f"host-{i + 1}:8000" for i in range(count)]
         opened = self._api_sources() or [
             open_recording(path, instance=name, progress=progress)
-            for path, name in zip(self.recordings, names, strict=True)
+            for path, name in zip(self.recordings, self.names, strict=True)
         ]
         try:
             yield opened
@@ -147,9 +233,12 @@ class History:
         """
         if self.prometheus is not None and (self.since is None or self.until is None):
             raise UsageError("--prometheus needs --from and --to")
+        from driftwatch.service.replay import reach_of
+
         first, last = self.since, self.until
         if first is None or last is None:
             reach = reach_of(sources)
+            assert reach is not None  # noqa: S101 - without an API there are recordings
             first, last = first or reach[0], last or reach[1]
         if first >= last:
             raise UsageError(
@@ -167,47 +256,61 @@ class History:
         last = self.until or last_scraped(store)
         return replace(self, since=self.since or last - STORED_SPAN, until=last).span(())
 
-    @contextmanager
-    def as_recording(self) -> Iterator[History]:
-        """What an API holds of the span (nothing after ``at``) as a recording; else as it is.
 
-        Raises:
-            UsageError: options that do not go together, or no span.
-            Unavailable: the API does not answer.
-            NoVerdict: it holds no scrape of the span.
-        """
-        if self.prometheus is None:
-            if self.since is not None or self.until is not None:
-                raise UsageError("--from and --to need --prometheus")
-            yield self
-            return
+@dataclass(frozen=True)
+class Notes:
+    """What is to be told of a replay with every question that is asked of its store."""
+
+    warnings: tuple[str, ...] = ()  # what could not be read
+    usable: int = 1  # scrapes
+    nothing: str = ""  # why there is none
+    help_text: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        counts: ScrapeCounts,
+        span: tuple[datetime, datetime],
+        reach: tuple[datetime, datetime] | None,
+        prometheus: str | None,
+    ) -> Notes:
+        """What was counted."""
         from driftwatch.collect.http import without_secrets
-        from driftwatch.collect.recordings.compact import MANIFEST
-        from driftwatch.collect.recordings.history import record_history
+        from driftwatch.signals.one_process import ANOTHER_SERVER
 
-        progress = Progress("reading")
-        with tempfile.TemporaryDirectory(prefix="driftwatch-") as name:
-            folder = Path(name)
-            with self.sources(progress) as sources:
-                first, last = self.span(sources)
-                if self.at is not None and self.at < last:
-                    first, last = replace(self, until=self.at).span(sources)
-                record_history(sources, (first, last + timedelta(microseconds=1)), folder, progress)
-            if not (folder / MANIFEST).exists():
-                raise NoVerdict(
-                    f"{without_secrets(self.prometheus)}: no scrape of a vLLM server between "
-                    f"{first:%Y-%m-%d %H:%M:%S} and {last:%Y-%m-%d %H:%M:%S} UTC",
-                    help_text="driftwatch doctor, or another --match, --from and --to",
-                )
-            yield replace(self, recordings=(folder,), prometheus=None, since=None, until=None)
+        where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
+        warnings = [f"{where}{p.where}: {p.reason}" for p in counts.problems[:_TOLD]]
+        if len(counts.problems) > _TOLD:
+            warnings.append(f"and {len(counts.problems) - _TOLD} more")
+        # a scrape that failed is a fact; one that another server answered is left out
+        warnings += [f"{where}{one}" for one in counts.warnings() if ANOTHER_SERVER in one]
+        between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
+        return cls(
+            tuple(warnings),
+            counts.usable,
+            f"{where}no usable scrape {between}: {counts.first_reason}",
+            "driftwatch doctor, or another --match, --from and --to"
+            if reach is None
+            else f"scrapes reach from {reach[0]:%Y-%m-%d %H:%M} to {reach[1]:%Y-%m-%d %H:%M} UTC",
+        )
 
+    def keep(self, store: Store) -> None:
+        """Write it into the store."""
+        store.remember({_NOTES: to_json(asdict(self)).encode()})
 
-def reach_of(sources: Sequence[Source]) -> tuple[datetime, datetime]:
-    """From when to when the recordings among the sources reach."""
-    from driftwatch.collect.schema import Recording
+    @classmethod
+    def kept(cls, store: Store) -> Notes:
+        """What was kept; nothing in a store of the service."""
+        stored = store.remembered(_NOTES)
+        if stored is None:
+            return cls()
+        values = json.loads(stored)
+        return cls(tuple(values.pop("warnings")), **values)
 
-    spans = [source.span() for source in sources if isinstance(source, Recording)]
-    return min(first for first, _ in spans), max(last for _, last in spans)
+    def tell(self) -> None:
+        """Print it on stderr."""
+        for warning in self.warnings:
+            print_warning(warning)
 
 
 def labels_of(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -52,6 +52,14 @@ _SERVING: tuple[Option, ...] = (
         help="Read both settings from vLLM's process N on this host.",
     ),
 )
+_CACHE = click.option(
+    "--no-cache",
+    "cache",
+    is_flag=True,
+    default=True,
+    flag_value=False,
+    help="Keep nothing of the replay for the next question (in ~/.cache/driftwatch).",
+)
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "at": (
         click.option(
@@ -68,6 +76,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
             metavar="PATH",
             help=f"{_RECORDING}.",
         ),
+        _CACHE,
     ),
     "recordings": (
         click.option(
@@ -78,6 +87,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
             metavar="PATH",
             help=f"{_RECORDING}; may be repeated.",
         ),
+        _CACHE,
     ),
     "prometheus": (
         click.option("--prometheus", metavar="URL", help="Read history from a Prometheus API."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -13,13 +13,16 @@ from driftwatch.notify.numbers import duration
 if TYPE_CHECKING:
     import polars as pl
 
+    from driftwatch.model import TargetKey
     from driftwatch.pipeline.plan import Plan
+    from driftwatch.store import Store
 
 # Measured on real client traffic: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27
 # false episodes per server-month.
 YOUNG = "with a baseline under 24 h, rules page 3 to 10 times as often as with 48 h"
 _NAMED = 3
 _PROVISIONAL = "provisional"
+_READ = ("instance", "engine", "end", "scrapes", "speed_reference")
 
 
 def with_proposals(plan: Plan) -> Plan:
@@ -68,6 +71,14 @@ class TakenProposals:
             proposal = self._proposals.get(key)
             if proposal is not None and proposal.until is None:
                 proposal.until = until
+
+    def note_stored(
+        self, store: Store, until: datetime, targets: Iterable[TargetKey] | None = None
+    ) -> TakenProposals:
+        """The minutes of a store up to a time, of these targets or of all."""
+        if (reach := store.minutes_reach()) is not None:
+            self.note(store.past(reach[0], until, targets, _READ))
+        return self
 
     def lines(self) -> Iterator[str]:
         """One line of those taken since the last call; none where none was."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -12,22 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.history import reach_of
 from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
-from driftwatch.cli.options import Progress, print_problems, print_warning
+from driftwatch.cli.options import Database, Progress, print_problems, print_warning
 from driftwatch.cli.output import print_wrapped, write_file
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from driftwatch.cli.history import History
-    from driftwatch.collect.schema import Source
+    from driftwatch.database_place import Place
     from driftwatch.detect.baselines import Baselines
-    from driftwatch.pipeline.plan import Plan
+    from driftwatch.store import Store
 
 
 @click.command(name="replay")
@@ -39,18 +36,32 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="With --baseline: write what it measured as baselines, for driftwatch baseline import.",
 )
+@click.option(
+    "--db",
+    "database",
+    type=Database(),
+    metavar="FILE",
+    help="Keep minutes, incidents and advice in this new database; explain, report and web read it "
+    "with --db.",
+)
 @click.option("--all", "whole", is_flag=True, help="Print every page whole, notices too.")
 @click.option("--json", "as_json", is_flag=True, help="Print every page as a line of JSON.")
-def command(history: History, write_pins: Path | None, whole: bool, as_json: bool) -> None:
+def command(
+    history: History,
+    write_pins: Path | None,
+    database: Place | None,
+    whole: bool,
+    as_json: bool,
+) -> None:
     """Run recorded scrapes, or a Prometheus' history, through the whole pipeline.
 
     Prints the pages as driftwatch run would have sent them, oldest first: three whole, then a line
-    for each event, notices as a count. It delivers nothing and touches no database. Exit code 0:
-    the history was read; 1: parts of it could not be; 4: none of it could.
+    for each event, notices as a count. It delivers nothing. Exit code 0: the history was read;
+    1: parts of it could not be; 4: none of it could.
     """
     from driftwatch.cli.replay_screen import ReplayScreen
     from driftwatch.receivers.stdout import StdoutSender
-    from driftwatch.service.replay import replay
+    from driftwatch.service.replay import baseline_of, replay
 
     if write_pins is not None and history.baseline is None:
         raise UsageError(
@@ -68,11 +79,18 @@ def command(history: History, write_pins: Path | None, whole: bool, as_json: boo
         span = history.span(sources)
         between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
         try:
-            reference, pins = reference_of(history, sources, plan, write_pins)
+            if write_pins is not None and history.baseline is not None:
+                _write_pins(write_pins, baseline_of(sources, history.baseline, plan))
             progress.begin("replaying")
-            done = _share_of(span, progress)
+            store = None if database is None else opened.enter_context(_new_store(database))
             for outcome in replay(
-                sources, span, plan, reference=reference, baselines=pins, progress=done
+                sources,
+                span,
+                plan,
+                store=store,
+                baseline=history.baseline,
+                baselines=history.pins_of_file(),
+                progress=_share_of(span, progress),
             ):
                 counts.add(outcome)
                 proposals.note(outcome.rows)
@@ -101,32 +119,18 @@ def _share_of(span: tuple[datetime, datetime], progress: Progress) -> Callable[[
     return lambda now: progress((now - span[0]) / (span[1] - span[0]), 1.0)
 
 
-def reference_of(
-    history: History, sources: Sequence[Source], plan: Plan, write_pins: Path | None = None
-) -> tuple[pl.DataFrame | None, Baselines | None]:
-    """Reference rows of ``--baseline``, and the pins of it and of ``--pins``.
+def _new_store(place: Place) -> Store:
+    """A database that nothing was written into yet.
 
-    Raises:
-        UsageError: the window holds no two scrapes, or the file cannot be written.
+    Raises UsageError: it has minutes.
     """
-    from driftwatch.baselines.windows import with_more
-    from driftwatch.detect.baselines import Baselines
-    from driftwatch.service.replay import baseline_of
+    from driftwatch.store.store import Store
 
-    pins = history.pins_of_file()
-    if history.baseline is None:
-        return None, pins
-    try:
-        reference, more = baseline_of(sources, history.baseline, plan)
-    except UsageError as error:
-        if not history.recordings:
-            raise
-        first, last = reach_of(sources)
-        reach = f"scrapes reach from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}"
-        raise UsageError(error.message, help_text=reach) from error
-    if write_pins is not None:
-        _write_pins(write_pins, more)
-    return reference, with_more(more, pins or Baselines())
+    store = Store.open(place, durable=False)
+    if store.minutes_reach() is not None:
+        store.close()
+        raise UsageError(f"--db {place} holds minutes already", help_text="name a new file")
+    return store
 
 
 def _write_pins(path: Path, pins: Baselines) -> None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.history import History, reach_of
+from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
-from driftwatch.cli.options import Progress, Time
+from driftwatch.cli.options import Time
 from driftwatch.cli.output import encodable
-from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -58,27 +57,46 @@ def command(
     if html == Path("-") and as_json:
         raise UsageError("one form on standard output: --html - or --json")
     chosen = None if week is None else week_named(week)
-    gather_from = _from_store if history.is_stored else _from_recordings
-    material = gather_from(history, chosen, before)
-    document = week_document(material)
+    document = week_document(_material(history, chosen, before))
     _write(document, html, as_json)
 
 
-def _from_store(history: History, chosen: Week | None, at: datetime | None) -> Material:
+def _material(history: History, chosen: Week | None, at: datetime | None) -> Material:
+    from driftwatch.cli.database import last_scraped
+    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.report.week import last_whole, week_held
     from driftwatch.service.report_material import gather
 
-    plan = history.plan
+    plan, price = history.plan, _price(history.config_file)
     now = SystemClock().now()
-    if chosen is not None and chosen.start >= now:
+    if history.is_stored and chosen is not None and chosen.start >= now:
         raise UsageError(f"--week: {chosen.name} has not begun")
-    if at is not None and at > now:
+    if history.is_stored and at is not None and at > now:
         raise UsageError("--at lies in the future")
-    price = _price(history.config_file)
-    with history.store() as store:
+    with history.store(with_proposals(plan)) as store:
         first, last = store.minutes_reach() or (now, now)
         week = chosen or (week_held(first, last) if at is None else last_whole(at))
+        if not history.is_stored:
+            now = last_scraped(store)
+            TakenProposals().note_stored(store, now).tell()
+            _tell_others(week, first, last, chosen)
+            if first >= week.end or last <= week.start:
+                reach = f"from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+                raise NoVerdict(
+                    f"no scrape of {week.name} ({week.title})", help_text=f"scrapes reach {reach}"
+                )
         return gather(store, plan, week, until=min(now, week.end), price=price)
+
+
+def _tell_others(week: Week, first: datetime, last: datetime, chosen: Week | None) -> None:
+    """Which other weeks a recording has days of."""
+    from driftwatch.report.week import weeks_held
+
+    for other, share in weeks_held(first, last):
+        if chosen is None and other != week:
+            days = f"{7 * share:.1f}".removesuffix(".0")
+            text = f"{other.name}: {days} of 7 days recorded too; --week {other.name}"
+            click.echo(text, err=True)
 
 
 def _price(config: Path | None) -> Price | None:
@@ -90,37 +108,6 @@ def _price(config: Path | None) -> Price | None:
 
     price = load_settings(config).gpu_hour_price
     return None if price is None else Price(price.amount, price.currency)
-
-
-def _from_recordings(history: History, chosen: Week | None, at: datetime | None) -> Material:
-    from driftwatch.report.week import last_whole, week_held, weeks_held
-    from driftwatch.service.history import history_of
-
-    proposals = TakenProposals()
-    with history.sources(Progress("reading")) as sources:
-        first, last = reach_of(sources)
-        week = chosen or (week_held(first, last) if at is None else last_whole(at))
-        for other, share in weeks_held(first, last):
-            if chosen is None and other != week:
-                days = f"{7 * share:.1f}".removesuffix(".0")
-                text = f"{other.name}: {days} of 7 days recorded too; --week {other.name}"
-                click.echo(text, err=True)
-        if first >= week.end or last <= week.start:
-            raise NoVerdict(
-                f"no scrape of {week.name} ({week.title})",
-                help_text=f"scrapes reach from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC",
-            )
-        material = history_of(
-            sources,
-            (first, min(last, week.end)),
-            with_proposals(history.plan),
-            week,
-            baselines=history.pins_of_file(),
-            price=_price(history.config),
-            note=lambda outcome: proposals.note(outcome.rows),
-        )
-    proposals.tell()
-    return material
 
 
 def _write(document: Mapping[str, Any], html: Path | None, as_json: bool) -> None:

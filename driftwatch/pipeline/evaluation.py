@@ -54,7 +54,7 @@ def signals_of(
     }
     unseen = unseen_rows(absent, listing, late, (first, last))
     scrapes = together([state.scrapes, unseen]) if len(unseen) else state.scrapes
-    reference = combined(combined(state.reference, state.in_force.reference), frames.declared)
+    reference = combined(state.in_force.reference, frames.declared)
     table = evidence_table(
         scrapes,
         minute_windows(frames.serving, first, last),

@@ -1,4 +1,4 @@
-"""What is known of a target in one window: evidence, reference, path, limits, advice."""
+"""What a store knows of a target in one window: evidence, reference, path, limits, advice."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS, TIME, Collected
-from driftwatch.detect.reference import baseline, combined, no_reference
-from driftwatch.diagnose.evidence_table import (
-    WINDOW_SCHEMA,
-    Carried,
-    evidence_table,
-    minute_windows,
-)
+from driftwatch.baselines.in_force import in_force
+from driftwatch.baselines.rows import baselines_from_store
+from driftwatch.collect.schema import TIME
+from driftwatch.detect.reference import combined
+from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.evidence import BY_NAME
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.pipeline.advice import explained
-from driftwatch.pipeline.findings import as_detected, finding_of
+from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.window_evidence import in_window, window_evidence
 from driftwatch.rulebook.book import shipped_trees
+from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.store.minutes import MINUTE
+from driftwatch.store.store import Store
 
-_KEY = list(KEY_COLUMNS)
 DEFAULT_TREE = "batch-size-drift"
 # What a person sees first → the tree that begins there; all of them end in the same causes.
 SYMPTOMS: Mapping[str, str] = {
@@ -88,69 +89,114 @@ def _listing(targets: Sequence[Target], limit: int | None) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def measured_reference(history: Collected, window: Window | None, plan: Plan) -> pl.DataFrame:
-    """Reference rows measured in a baseline window; none without a window.
-
-    Raises:
-        UsageError: the window holds no usable scrape of any target.
-    """
-    if window is None:
-        return no_reference()
-    rows = _rows(history, window, plan, no_reference(), Carried())
-    rows = rows.filter(pl.col("duration_seconds") > 0)
-    if rows.is_empty():
-        raise UsageError(
-            f"the baseline {window.start:%Y-%m-%dT%H:%M:%SZ}..{window.end:%Y-%m-%dT%H:%M:%SZ} "
-            "holds no two scrapes",
-            help_text=_span_help(history.scrapes, None, exact=True),
-        )
-    return baseline(rows)
-
-
 # Rates of less than two usual scrape intervals (15 s) are one difference of two scrapes.
 OBSERVED_SECONDS = 30.0
 
 
 def explain(
-    history: Collected,
+    store: Store,
     target: Target,
     window: Window,
     plan: Plan,
-    measured: pl.DataFrame,
+    reference: pl.DataFrame,
     *,
     source: str | None = None,
     today: date | None = None,
-    detected: pl.DataFrame | None = None,
     tree: str = DEFAULT_TREE,
-) -> Finding:
+) -> tuple[Finding, Window]:
     """Evidence of one window of one target, with the walk through the tree.
 
     Args:
-        history: everything known up to the window's end (what came earlier settles an inferred
-            max_num_seqs and how long nothing was seen), and every target.
+        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, measured.
         source: name of the source that listed the target last; None = not known.
-        detected: the evidence row of the window's last whole minute, for what detectors with a
-            past say of it; None or empty = not known.
+        today: whose times are printed without a date.
+
+    Returns:
+        The finding, and the window that it is about: whole rows, the nearest to what was asked.
 
     Raises:
-        NoVerdict: no usable scrape of the target lies in the window.
+        NoVerdict: no minute of the target in the window is in the store, or none has a scrape.
     """
-    upto = replace(history, scrapes=history.scrapes.filter(pl.col("time") <= window.end))
-    reference = combined(measured, plan.declared_reference(history.targets.values()))
-    rows = _rows(upto, window, plan, reference, _carried_until(upto, window, plan, reference))
-    rows = rows.filter(
-        (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
-    )
-    if rows["scrapes"][0] == 0:
-        silent = last_seen(history.scrapes, target.key, window.end, source)
-        why = "no usable scrape in the window" if silent is None else silent.text(today)
-        raise NoVerdict(f"{target.key.text}: {why}", help_text=_span_help(history.scrapes, today))
-    if detected is not None and len(detected):
-        rows = as_detected(rows, detected.with_columns(end=pl.lit(rows["end"][0], dtype=TIME)))
+    around = timedelta(minutes=10)
+    rows = store.past(window.start - around, window.end + around, [target.key])
+    rows = in_window(rows, window.start, window.end)
+    if rows.is_empty() or not (rows["scrapes"] > 0).any():
+        why, reach = _nothing(store, target.key, window, source, today)
+        raise NoVerdict(why, help_text=reach)
+    last = rows["end"][-1]
+    of_window = rows.with_columns(window_end=pl.lit(last, dtype=TIME))
+    known = combined(reference, plan.declared_reference([target]))
+    row = window_evidence(of_window, {target.key: target}, plan, known).drop("minutes")
     plan = with_shipped_trees(plan)
-    row, diagnosis = rows.row(0, named=True), walk(plan.trees[tree], rows)[0]
-    finding = explained(finding_of("explain", target, row, diagnosis), row, plan)
-    return _with_enough_observed(finding, window)
+    diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
+    finding = explained(finding_of("explain", target, values, diagnosis), values, plan)
+    reasons = {**finding.reasons, **_of_longer_rows(row, rows)}
+    explained_window = Window(row["start"][0], last)
+    finding = _with_enough_observed(replace(finding, reasons=reasons), explained_window)
+    return finding, explained_window
+
+
+def _nothing(
+    store: Store, key: TargetKey, window: Window, source: str | None, today: date | None
+) -> tuple[str, str]:
+    """What is said of a window without a scrape, and what there would be."""
+    silent = last_seen(store, key, window.end, source)
+    span = f"from {moment(window.start, today)} to {moment(window.end, today)}"
+    why = f"no minute with a usable scrape {span}" if silent is None else silent.text(today)
+    stored = store.minutes_span(key)
+    if stored is None:
+        return f"{key.text}: {why}", "nothing of this target is stored"
+    first, last = (moment(at, today) for at in stored)
+    return f"{key.text}: {why}", f"its minutes reach from {first} to {last}"
+
+
+def _of_longer_rows(row: pl.DataFrame, rows: pl.DataFrame) -> dict[str, str]:
+    """Columns that are unknown because the minutes became longer rows → that reason."""
+    if rows["seconds"].max() == MINUTE:
+        return {}
+    why = "minutes of that time are kept ten by ten"
+    return {name: why for name in BY_NAME if "_2m" in name and row[name][0] is None}
+
+
+def reference_of(
+    store: Store,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    baseline: Window | None = None,
+    gpus: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Measured reference rows: of a baseline window where one is named, then of those in force.
+
+    Raises:
+        UsageError: the store has no minute with a scrape in the window.
+    """
+    of_baselines = in_force(baselines_from_store(store), targets, plan, gpus).reference
+    if baseline is None:
+        return of_baselines
+    rows = in_window(store.past(baseline.start, baseline.end, targets), *whole_minutes(baseline))
+    if not (rows["scrapes"] > 0).any():
+        raise no_baseline(baseline, store.minutes_reach())
+    measured = baseline_of_minutes(rows.select(*MINUTE_SCHEMA))
+    return combined(measured, of_baselines)
+
+
+def no_baseline(window: Window, reach: tuple[datetime, datetime] | None) -> UsageError:
+    """That a baseline window holds nothing, and what there would be."""
+    form = "%Y-%m-%dT%H:%M:%SZ"
+    return UsageError(
+        f"the baseline {window.start:{form}}..{window.end:{form}} holds no minute with a scrape",
+        help_text="there are no scrapes at all"
+        if reach is None
+        else f"scrapes reach from {reach[0]:{form}} to {reach[1]:{form}}",
+    )
+
+
+def whole_minutes(window: Window) -> tuple[datetime, datetime]:
+    """The whole minutes inside a window; where there is none the nearest one."""
+    start, end = (at.replace(second=0, microsecond=0) for at in (window.start, window.end))
+    if start < window.start:
+        start += timedelta(minutes=1)
+    return (start, end) if start < end else (end, end + timedelta(minutes=1))
 
 
 def _with_enough_observed(finding: Finding, window: Window) -> Finding:
@@ -174,78 +220,22 @@ def _with_enough_observed(finding: Finding, window: Window) -> Finding:
     return replace(finding, diagnosis=unknown, reasons={**finding.reasons, "duration_seconds": why})
 
 
-def _carried_until(
-    history: Collected, window: Window, plan: Plan, reference: pl.DataFrame
-) -> Carried:
-    """What the minutes before the window's end teach."""
-    first = history.scrapes["time"].min()
-    last = window.end.replace(second=0, microsecond=0)
-    if not isinstance(first, datetime) or first >= last:
-        return Carried()
-    keys = [tuple(key) for key in sorted(history.targets)]
-    return evidence_table(
-        history.scrapes,
-        minute_windows(
-            pl.DataFrame(keys, schema=_KEY, orient="row"),
-            first.replace(second=0, microsecond=0),
-            last,
-        ),
-        kind="chained",
-        cut=False,
-        serving=plan.serving_frame(history.targets.values()),
-        reference=reference,
-        inputs=plan.inputs,
-    ).carried
-
-
-def _rows(
-    history: Collected, window: Window, plan: Plan, reference: pl.DataFrame, carried: Carried
-) -> pl.DataFrame:
-    targets = history.targets
-    windows = pl.DataFrame(
-        [(*key, window.start, window.end) for key in sorted(targets)],
-        schema=WINDOW_SCHEMA,
-        orient="row",
-    )
-    return evidence_table(
-        history.scrapes,
-        windows,
-        kind="whole",
-        cut=True,
-        serving=plan.serving_frame(targets.values()),
-        reference=reference,
-        inputs=plan.inputs,
-        carried=carried,
-        gpus=history.gpus,
-        gpu_targets=plan.gpu_targets(targets.values()),
-    ).rows
-
-
-def _span_help(scrapes: pl.DataFrame, today: date | None, *, exact: bool = False) -> str:
-    first, last = scrapes["time"].min(), scrapes["time"].max()
-    if not isinstance(first, datetime) or not isinstance(last, datetime):
-        return "there are no scrapes at all"
-    if exact:  # as --baseline is written
-        return f"scrapes reach from {first:%Y-%m-%dT%H:%M:%SZ} to {last:%Y-%m-%dT%H:%M:%SZ}"
-    return f"scrapes reach from {moment(first, today)} to {moment(last, today)}"
-
-
 def window_ending(at: datetime, length: timedelta) -> Window:
     """The window of ``length`` that ends at ``at``."""
     return Window(at - length, at)
 
 
-# two scrapes that do not come are no accident; sooner than this nobody is told
-_LATE_SCRAPES = 2
-_SOONEST = timedelta(seconds=90)
+# a minute without a scrape may be one that came late; sooner than this nobody is told
+_LATE = timedelta(minutes=2)
+_LOOKS_BACK = timedelta(hours=25)
 
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
     """A target of which nothing is known at some time."""
 
-    at: datetime | None  # its newest usable scrape; None = there is none
-    since: datetime | None  # the scrapes reach back to here; None = there are none of anybody
+    at: datetime | None  # end of its newest minute with a usable scrape; None = there is none
+    since: datetime | None  # the store reaches back to here; None = it has no minute of anybody
     reason: str
 
     def text(self, today: date | None) -> str:
@@ -253,59 +243,37 @@ class LastSeen:
         if self.at is not None:
             text = f"last seen {moment(self.at, today)}"
         elif self.since is not None:
-            text = f"not seen since {moment(self.since, today)}, where the scrapes begin"
+            text = f"not seen since {moment(self.since, today)}, where the minutes begin"
         else:
             text = "never seen"
         return f"{text}; {clean(self.reason)}"
 
 
 def last_seen(
-    scrapes: pl.DataFrame, key: TargetKey, at: datetime, source: str | None = None
+    store: Store, key: TargetKey, at: datetime, source: str | None = None
 ) -> LastSeen | None:
     """What is said of a target that is silent at ``at``; None where it is not.
 
-    Silent is one whose newest scrape failed, or is older than two of its scrape intervals (at
-    least 90 s).
+    Silent is one whose newest minute has no usable scrape, or is older than two minutes.
 
     Args:
-        scrapes: of everybody; later ones than ``at`` are left out.
         source: name of the source that listed it last; None = not known.
     """
-    upto = scrapes.filter(pl.col("time") <= at)
-    # a page that does not answer fails for all engines behind it
-    mine = (pl.col("engine") == key.engine) | ~pl.col("ok")
-    own = upto.filter((pl.col("instance") == key.instance) & mine).unique("time").sort("time")
-    good, begin, newest = (_time(t) for t in (own.filter("ok")["time"].max(), *_ends(upto)))
-    last = _time(own["time"].max())
-    if last is None or good is None:
-        failed = None if last is None else _failed(own, good)
-        return LastSeen(good, begin, failed or _not_scraped(source))
-    patience = max(_SOONEST, _LATE_SCRAPES * _interval(own))
-    if at - last > patience:
-        alone = newest is not None and newest - last > patience
-        return LastSeen(good, begin, _not_scraped(source) if alone else "nothing is scraped since")
-    return LastSeen(good, begin, _failed(own, good)) if good < last else None
-
-
-def _failed(own: pl.DataFrame, good: datetime | None) -> str:
-    """How many scrapes failed since the last good one, and the newest reason."""
-    since = own if good is None else own.filter(pl.col("time") > good)
-    many = "the scrape since failed" if len(since) == 1 else f"{len(since)} scrapes since failed"
-    return f"{many}: {since['reason'][-1]}"
-
-
-def _not_scraped(source: str | None) -> str:
-    return "not scraped since" if source is None else f"not scraped by {source} since"
-
-
-def _interval(own: pl.DataFrame) -> timedelta:
-    usual = own["time"].diff().median()
-    return usual if isinstance(usual, timedelta) else timedelta(0)
-
-
-def _ends(scrapes: pl.DataFrame) -> tuple[object, object]:
-    return scrapes["time"].min(), scrapes["time"].max()
-
-
-def _time(value: object) -> datetime | None:
-    return value if isinstance(value, datetime) else None
+    reach = store.minutes_reach()
+    rows = store.past(at - _LOOKS_BACK, at, [key])
+    good = rows.filter(pl.col("scrapes") > 0)["end"].max()
+    seen = good if isinstance(good, datetime) else None
+    since = rows.filter(pl.col("scrapes") == 0)
+    since = since if seen is None else since.filter(pl.col("end") > seen)
+    if seen is not None and since.is_empty() and at - seen < _LATE:
+        return None
+    why = since["scrape_error"].drop_nulls()
+    begin = None if reach is None else reach[0]
+    if len(why):
+        text = why[-1]
+        alone = text.startswith(("not listed", "not scraped"))
+        return LastSeen(seen, begin, f"{text} since" if alone else f"scrapes fail: {text}")
+    if reach is not None and at - reach[1] >= _LATE:
+        return LastSeen(seen, begin, "nothing is scraped since")
+    by = "" if source is None else f" by {source}"
+    return LastSeen(seen, begin, f"not scraped{by} since")

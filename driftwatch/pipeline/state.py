@@ -12,7 +12,6 @@ from driftwatch.baselines.in_force import InForce, no_releases
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, scrapes_once
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.reference import no_reference
 from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import HISTORY, Carried
 from driftwatch.model import Incident, Target, TargetKey, Transition
@@ -69,8 +68,6 @@ class State:
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     # who came from where, and what silent targets carried
     departures: Departures = field(default_factory=Departures)
-    # measured reference rows; declared ones are added from the plan
-    reference: pl.DataFrame = field(default_factory=no_reference)
     baselines: Baselines = field(default_factory=Baselines)  # in force
     detection: Memory = field(default_factory=Memory)  # the memory of the detectors
     # the baselines beside the targets, made anew when one of both changes

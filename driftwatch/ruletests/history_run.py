@@ -47,7 +47,7 @@ def recording_played(test: RuleTest, folder: Path, book: Rulebook) -> Timeline:
     Raises:
         ConfigError: its configuration has problems.
         RecordingError: it cannot be read.
-        UsageError: the baseline holds no two scrapes.
+        UsageError: the baseline holds no minute with a scrape.
     """
     base = plan_of_rules(()) if test.config is None else plan_of(folder / test.config)
     source = open_recording(recording_path(test.recording or "", folder))

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
 from driftwatch.baselines.rows import row_of
-from driftwatch.baselines.windows import Acceptance, baselines_of, measured, with_more
+from driftwatch.baselines.windows import Acceptance, baselines_of, measured
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.reference import no_reference, swings, with_swings
-from driftwatch.model import Target
-from driftwatch.pipeline.explain import Window, measured_reference
+from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.explain import Window, no_baseline, whole_minutes
+from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
+from driftwatch.service.requested_verifications import asked_now
+from driftwatch.service.stored_verifications import verification_rows
 from driftwatch.service.watch import Brought, Deciding, Watch
 from driftwatch.signals.one_process import of_one_process
 from driftwatch.store.store import Store
+from driftwatch.verify.verification import VERIFICATION
 
 _KEY = list(KEY_COLUMNS)
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
@@ -37,8 +40,6 @@ LONGEST_OF_API = timedelta(hours=4)
 LONGEST_EMPTY = timedelta(hours=1)
 # Of the time without a scrape before the first one that comes back, so much has verdicts.
 AWAY = timedelta(hours=2)
-# A server-month takes half a minute: for one moment so much of its past is replayed.
-SERVER_DAYS, AT_LEAST = 40.0, timedelta(days=1)
 DAY = timedelta(days=1)
 
 
@@ -47,7 +48,7 @@ def stride_of(state: State, sources: Sequence[Source]) -> timedelta:
     interval = _interval(state.scrapes)
     if not state.targets or interval is None:
         return SHORTEST
-    recorded = all(isinstance(source, Recording | HeldSource) for source in sources)
+    recorded = all(isinstance(source, Recording) for source in sources)
     most = interval * MOST_SCRAPES / len(state.targets)
     stride = max(SHORTEST, min(LONGEST if recorded else LONGEST_OF_API, most))
     return timedelta(minutes=stride // timedelta(minutes=1))
@@ -68,7 +69,6 @@ def replay(
     store: Store | None = None,
     baseline: Window | None = None,
     baselines: Baselines | None = None,
-    reference: pl.DataFrame | None = None,
     stride: timedelta | None = None,
     progress: Callable[[datetime], None] | None = None,
 ) -> Iterator[Outcome]:
@@ -80,27 +80,41 @@ def replay(
         baseline: window whose lengths, rates and speed are the reference: it holds where
             the others say nothing of a target.
         baselines: in force in all of the span, whenever they were accepted.
-        reference: measured reference rows, instead of those of a baseline.
         stride: how much is collected and evaluated at once; None = by how many targets there are.
 
     Raises:
-        UsageError: the baseline holds no two scrapes.
+        UsageError: the baseline holds no minute with a scrape.
     """
     start, end = span
-    every = baselines or Baselines()
+    every = (baselines or Baselines()).every
     if baseline is not None:
-        reference, measured_baselines = baseline_of(sources, baseline, plan)
-        every = with_more(measured_baselines, every)
+        every = (*baseline_of(sources, baseline, plan).every, *every)
     with ExitStack() as opened:
         kept = opened.enter_context(Store.in_memory()) if store is None else store
-        if every.every:
-            early = (replace(b, accepted_at=min(b.accepted_at, start)) for b in every.every)
+        early = [replace(b, accepted_at=min(b.accepted_at, start)) for b in every]
+        if early:
             kept.add_baselines([row_of(one) for one in early])
-        ticks = Ticks(sources, plan, kept, start, reference)
+        ticks = Ticks(sources, plan, kept, start)
+        targets: dict[TargetKey, Target] = {}
         for now, outcome in ticks.over(start, end, stride):
+            targets |= outcome.targets
             if progress is not None:
                 progress(now)
             yield outcome
+        _judge_open(kept, plan, targets)
+
+
+def _judge_open(store: Store, plan: Plan, targets: Mapping[TargetKey, Target]) -> None:
+    """No minute follows: what is open gets the verdict that all there is allows, or none."""
+    reach, judged = store.minutes_reach(), []
+    for stored in store.open_verifications() if reach is not None else ():
+        assert reach is not None  # noqa: S101 - for mypy
+        target = targets[TargetKey(stored.instance, stored.engine)]
+        opened = VERIFICATION.value(stored.document)
+        past = PastMinutes(store=store)
+        judged.append(asked_now(opened, past, reach[1], plan.slo_of(target)))
+    for one in verification_rows(judged):
+        store.write_verification(one)
 
 
 class Ticks:
@@ -108,7 +122,6 @@ class Ticks:
 
     Args:
         start: sources are asked for what comes after it.
-        reference: measured reference rows beside those of baselines.
         simulates: how far back from a tick questions are simulated; None = all are.
     """
 
@@ -118,18 +131,13 @@ class Ticks:
         plan: Plan,
         store: Store,
         start: datetime,
-        reference: pl.DataFrame | None = None,
         simulates: timedelta | None = None,
     ) -> None:
         self._sources, self._store = sources, store
         self._deciding = Deciding(plan, (), simulates=simulates)
         self.watch = Watch(store, plan, start, threading.Lock(), goes_on=False)
         until = {source.name: start for source in sources} | dict(self.state.collected_until)
-        self.state = replace(
-            self.state,
-            collected_until=until,
-            reference=no_reference() if reference is None else reference,
-        )
+        self.state = replace(self.state, collected_until=until)
 
     @property
     def state(self) -> State:
@@ -211,101 +219,28 @@ def _skipped(sources: Sequence[Source], now: datetime) -> datetime:
     return min(upcoming)
 
 
-def baseline_of(
-    sources: Sequence[Source], window: Window, plan: Plan
-) -> tuple[pl.DataFrame, Baselines]:
-    """What a baseline window measured, read from the sources: reference rows and baselines.
+def baseline_of(sources: Sequence[Source], window: Window, plan: Plan) -> Baselines:
+    """What the whole minutes of a window measured, read from the sources.
 
     Raises:
-        UsageError: the window holds no two scrapes.
+        UsageError: they hold no scrape.
     """
-    collected = [s.collect(window.start, window.end + timedelta(seconds=1)) for s in sources]
+    whole = Window(*whole_minutes(window))
+    # the first minute counts on from the scrape before it
+    before = whole.start - timedelta(minutes=1)
+    collected = [s.collect(before, whole.end + timedelta(seconds=1)) for s in sources]
     targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
     scrapes = of_one_process(in_order(pl.concat(c.scrapes for c in collected)))
     gpus = pl.concat(c.gpus for c in collected)
-    return of_baseline(Collected(scrapes, targets, gpus=gpus), window, plan)
+    baseline = measured(scrapes, whole, targets, plan, gpus)
+    accepted = Acceptance("--baseline", whole.end, "named on the command line")
+    found = baselines_of(baseline, whole, targets.values(), accepted)
+    if not found.every:
+        raise no_baseline(window, reach_of(sources))
+    return found
 
 
-def of_baseline(history: Collected, window: Window, plan: Plan) -> tuple[pl.DataFrame, Baselines]:
-    """The same of scrapes that are at hand; errors as of :func:`baseline_of`."""
-    targets = history.targets
-    rows = measured_reference(history, window, plan)
-    baseline = measured(history.scrapes, window, targets, plan, history.gpus)
-    rows = with_swings(rows, swings(baseline.minutes))
-    accepted = Acceptance("--baseline", window.end, "named on the command line")
-    return rows, baselines_of(baseline, window, targets.values(), accepted)
-
-
-@dataclass(slots=True)
-class HeldSource:
-    """Scrapes and GPU readings that are already there, handed out by time."""
-
-    history: Collected
-    name: str = "held"
-    settle_seconds: float = 0.0
-
-    def collect(self, since: datetime, until: datetime) -> Collected:
-        """Those with since <= time < until."""
-        inside = pl.col("time").is_between(since, until, closed="left")
-        scrapes, gpus = self.history.scrapes.filter(inside), self.history.gpus.filter(inside)
-        return Collected(scrapes, self.history.targets, gpus=gpus)
-
-    def close(self) -> None:
-        """There is nothing to give back."""
-
-
-def detected_until(
-    history: Collected,
-    target: Target,
-    plan: Plan,
-    at: datetime,
-    *,
-    baselines: Baselines | None = None,
-    reference: pl.DataFrame | None = None,
-    progress: Callable[[float, float], None] | None = None,
-    on_rows: Callable[[pl.DataFrame], None] | None = None,
-) -> pl.DataFrame:
-    """The last whole minute before ``at`` of a target, with the detectors' columns.
-
-    The tick itself goes over what is there of the target's pool: all of it, or at least
-    :data:`AT_LEAST` and :data:`SERVER_DAYS` in all where that is less.
-
-    Args:
-        progress: told how many seconds of how many are done.
-        on_rows: given the evidence rows of the target's pool, minute by minute in order.
-
-    Returns:
-        One evidence row; none where no whole minute lies before ``at``.
-    """
-    pool = {key: one for key, one in history.targets.items() if one.pool == target.pool}
-    keys = pl.DataFrame(
-        [tuple(k) for k in pool], schema=dict.fromkeys(_KEY, pl.String), orient="row"
-    )
-    mine = history.scrapes.filter(pl.col("time") < at).join(
-        keys, on=_KEY, how="semi", maintain_order="left"
-    )
-    first = mine["time"].min()
-    end = at.replace(second=0, microsecond=0)
-    if not isinstance(first, datetime):
-        return pl.DataFrame()
-    back = max(AT_LEAST, timedelta(days=SERVER_DAYS / len(pool)))
-    start = max(first.replace(second=0, microsecond=0), end - back)
-    if start >= end:
-        return pl.DataFrame()
-    whole = (end - start).total_seconds()
-
-    def on_minute(now: datetime) -> None:
-        if progress is not None:
-            progress((now - start).total_seconds(), whole)
-
-    scrapes = mine.filter(pl.col("time") >= start)
-    source = HeldSource(Collected(scrapes, pool, gpus=history.gpus))
-    own = (pl.col("instance") == target.key.instance) & (pl.col("engine") == target.key.engine)
-    last: Outcome | None = None
-    for outcome in replay(
-        [source], (start, end), plan, baselines=baselines, reference=reference, progress=on_minute
-    ):
-        last = outcome if len(outcome.rows) else last
-        if on_rows is not None and len(outcome.rows):
-            on_rows(outcome.rows)
-    return pl.DataFrame() if last is None else last.rows.filter(own).tail(1)
+def reach_of(sources: Sequence[Source]) -> tuple[datetime, datetime] | None:
+    """From when to when the recordings among the sources reach; None without one."""
+    spans = [source.span() for source in sources if isinstance(source, Recording)]
+    return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None

@@ -17,6 +17,7 @@ import orjson
 import polars as pl
 
 from driftwatch.baselines.rows import baselines_from_store
+from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.trend.days import finished_days
 from driftwatch.model import TargetKey, Transition
@@ -155,8 +156,9 @@ class Watch:
             until=now,
             deliveries=planned_changes(news.changes, receivers, plan.external_url, now),
             scrapes=outcome.scrapes if self._goes_on else None,
-            gpus=outcome.gpus if first else None,  # every shard is brought all of them
-            minutes=stored_rows(outcome.rows),
+            # every shard is brought all of them
+            gpus=None if not first else outcome.gpus if self._goes_on else _named(outcome.gpus),
+            minutes=stored_rows(outcome.rows, _failed(before, outcome)),
             checkpoint=checkpoint,
             advices=advice_rows(outcome.advices),
             verifications=verification_rows(news.verifications),
@@ -251,6 +253,18 @@ class Watch:
             "tick_seconds": round(took_seconds, 3),
         }
         return {PROGRESS: orjson.dumps(progress, option=orjson.OPT_SORT_KEYS)}
+
+
+def _failed(before: State, outcome: Outcome) -> pl.DataFrame:
+    """Scrapes that brought nothing, in order of time; those that were made up among them."""
+    scrapes = [before.scrapes, outcome.scrapes, outcome.unseen]
+    names = ("instance", "time", "reason")
+    return pl.concat(one.filter(~pl.col("ok")).select(names) for one in scrapes).sort("time")
+
+
+def _named(gpus: pl.DataFrame) -> pl.DataFrame:
+    """The last reading of each GPU: its name."""
+    return gpus.unique([c for c in GPU_KEY if c != "time"], keep="last", maintain_order=True)
 
 
 def progress_by_shard(store: Store) -> dict[int, Mapping[str, Any]]:

@@ -44,14 +44,16 @@ def require_place(place: Place, *, file_too: bool) -> None:
         require_file(place.path, file_too=file_too)
 
 
-def open_engine(place: Place, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
+def open_engine(
+    place: Place, *, busy_seconds: float = BUSY_SECONDS, durable: bool = True
+) -> Engine:
     """An engine for one database; connects to nothing yet.
 
     Raises StoreError: ``unsupported`` where the driver is not installed.
     """
     if isinstance(place, PostgresPlace):
         return postgres_engine(place, busy_seconds)
-    return sqlite_engine(place.path, busy_seconds)
+    return sqlite_engine(place.path, busy_seconds, durable=durable)
 
 
 @contextmanager

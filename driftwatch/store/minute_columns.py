@@ -6,7 +6,7 @@ from functools import cache
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED
 from driftwatch.signals.minutes import BUCKETED, COUNTED, FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
 
@@ -22,6 +22,11 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     "gpus_lost_names": pl.String,
     "kv_block_tokens": pl.Float64,
     "binding_requests": pl.Float64,
+    # first of the last ten minutes' scrapes of which a share is told
+    "binding_since": TIME,
+    "deferred_since": TIME,
+    # why a minute without a usable scrape has none: a failed one's reason, or who did not scrape
+    "scrape_error": pl.String,
 }
 # What a row says of its last minute, and does not add up or average.
 LAST: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -51,13 +56,20 @@ SIGNIFICANT_BITS: dict[str, int] = {
 }
 
 
-def stored_rows(rows: pl.DataFrame) -> pl.DataFrame:
+def stored_rows(rows: pl.DataFrame, failed: pl.DataFrame | None = None) -> pl.DataFrame:
     """Evidence rows of the minute grid → what is stored of them, row for row.
 
-    ``rows``: as a tick's outcome has them; without a column where no minute was evaluated.
+    ``rows``: as a tick's outcome has them; without a column where no minute was evaluated;
+    ``failed``: scrapes of these minutes that brought nothing.
     """
     if rows.width == 0:
         return _NO_ROWS.clone()
+    if failed is not None and len(failed) and not (rows["scrapes"] > 0).all():
+        # a page that does not answer fails for all engines behind it
+        end = pl.col("time").dt.truncate("1m").dt.offset_by("1m").cast(rows.schema["end"])
+        whys = failed.group_by("instance", end=end).agg(scrape_error=pl.col("reason").last())
+        rows = rows.join(whys, on=["instance", "end"], how="left", maintain_order="left")
+        rows = rows.with_columns(scrape_error=pl.when(scrapes=0).then("scrape_error"))
     return minutes(rows).hstack(
         rows.select(
             (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)

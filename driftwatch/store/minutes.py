@@ -6,7 +6,7 @@ so that one target's past is a few batches even in a large fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -27,6 +27,8 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 _KEY = [*KEY_COLUMNS, "end"]
 # Rows of one batch of a tick: what is packed together is 60 of them, and must fit into memory.
 _PART_ROWS = 1000
+# Of a whole day: all of them are read for one target.
+_DAY_ROWS = 4096
 # A smaller batch takes the next tick's rows in, as it would be mostly a list of its columns.
 _GROWING_BYTES = 24 * 1024
 _NAMED_IN_A_QUERY = 200
@@ -49,15 +51,21 @@ class Minutes(Database):
         return rows.filter(pl.col("seconds") == MINUTE).select(*MINUTE_SCHEMA)
 
     def past(
-        self, since: datetime, until: datetime, targets: Iterable[TargetKey] | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        targets: Iterable[TargetKey] | None = None,
+        columns: Collection[str] | None = None,
     ) -> pl.DataFrame:
-        """The same with roll-ups where minutes are not stored any more.
+        """The same with roll-ups where minutes are not stored any more; only these ``columns``
+        are read, the others are NULL.
 
         Returns :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds`` (Float64: how
         long the row is, 60 or a roll-up's), by instance, engine and end.
         """
         with self._reading() as connection:
-            return _rows(connection, since, until, targets, self._own_rows(minute_batches))
+            own = self._own_rows(minute_batches)
+            return _rows(connection, since, until, targets, own, columns)
 
     def minutes_reach(self) -> tuple[datetime, datetime] | None:
         """Start of the first stored row of any target and end of the last; None without any."""
@@ -90,6 +98,13 @@ class Minutes(Database):
 def write_minutes(connection: Connection, rows: pl.DataFrame, shard: int | None = None) -> None:
     """Add the minutes of one tick (:data:`STORED_SCHEMA`)."""
     if rows.is_empty():
+        return
+    first, last = span(rows)
+    if last - first > 6 * HOUR:  # more than a service catches up: replayed, by day as it is packed
+        day = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1d")
+        for part in rows.with_columns(day=day).partition_by("day", include_key=False):
+            for some in parts(once(part), _DAY_ROWS):
+                insert_batch(connection, some, encode(some), PACKED, MINUTE, shard)
         return
     hours = rows.with_columns(
         hour=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1h")
@@ -172,8 +187,11 @@ def _rows(
     until: datetime,
     targets: Iterable[TargetKey] | None,
     own: ColumnElement[bool],
+    columns: Collection[str] | None = None,
 ) -> pl.DataFrame:
-    table = minute_batches
+    table, schema = minute_batches, STORED_SCHEMA
+    if columns is not None:
+        schema = {name: dtype for name, dtype in STORED_SCHEMA.items() if name in columns}
     query = select(table.c.seconds, table.c.frame).where(
         own, table.c.until > since, table.c.since < until
     )
@@ -191,16 +209,20 @@ def _rows(
                 *(and_(table.c.first_instance <= b, table.c.last_instance >= a) for a, b in spans),
             )
         )
-    frames = [pl.DataFrame(schema={**STORED_SCHEMA, "seconds": pl.Float64})]
+    frames = [pl.DataFrame(schema={**schema, "seconds": pl.Float64})]
     # longer rows first: where a minute is still there, it is what counts
     ordered = query.order_by(table.c.seconds.desc(), table.c.packed.desc(), table.c.id)
     for seconds, frame in connection.execute(ordered):
-        rows = decode(frame, STORED_SCHEMA)
+        rows = decode(frame, schema)
         rows = rows.filter((pl.col("end") > since) & (pl.col("end") <= until))
         if wanted is not None:
             rows = rows.join(wanted, on=KEY_COLUMNS, how="semi", maintain_order="left")
         frames.append(rows.with_columns(seconds=pl.lit(float(seconds))))
-    return _each_span_once(pl.concat(frames))
+    rows = pl.concat(frames)
+    missing = [pl.lit(None, dtype=t).alias(n) for n, t in STORED_SCHEMA.items() if n not in schema]
+    if missing:
+        rows = rows.with_columns(missing).select(*STORED_SCHEMA, "seconds")
+    return _each_span_once(rows)
 
 
 def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:

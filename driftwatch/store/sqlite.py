@@ -81,14 +81,15 @@ def make_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def sqlite_engine(path: Path, busy_seconds: float) -> Engine:
+def sqlite_engine(path: Path, busy_seconds: float, *, durable: bool = True) -> Engine:
     """An engine for one file; connects to nothing yet."""
     return _set_up(
         create_engine(
             URL.create("sqlite", database=os.fspath(path)),
             connect_args={"timeout": busy_seconds, "check_same_thread": False},
             hide_parameters=True,
-        )
+        ),
+        durable=durable,
     )
 
 
@@ -104,17 +105,18 @@ def memory_engine(busy_seconds: float) -> tuple[Engine, sqlite3.Connection]:
         return sqlite3.connect(name, timeout=busy_seconds, check_same_thread=False, uri=True)
 
     return _set_up(
-        create_engine("sqlite://", creator=connect, poolclass=QueuePool, hide_parameters=True)
+        create_engine("sqlite://", creator=connect, poolclass=QueuePool, hide_parameters=True),
+        durable=False,
     ), connect()
 
 
-def _set_up(engine: Engine) -> Engine:
+def _set_up(engine: Engine, *, durable: bool) -> Engine:
     @event.listens_for(engine, "connect")
     def _connected(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # BEGIN is ours, below
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         cursor.close()
 
     @event.listens_for(engine, "begin")

@@ -110,18 +110,20 @@ class Store(
         *,
         migrate: bool = True,
         busy_seconds: float = BUSY_SECONDS,
+        durable: bool = True,
     ) -> Self:
         """Open a database.
 
         ``database``: path of the SQLite file, or a URL as :func:`place_of` takes it; ``migrate``:
         make the file and bring the schema to this version; without it the database has to be there
-        and to be of this version; ``busy_seconds``: how long to wait for another writer.
+        and to be of this version; ``busy_seconds``: how long to wait for another writer;
+        ``durable``: a commit of a SQLite file outlives a power cut, which a replay need not.
 
         Raises StoreError: missing, foreign, corrupt, of another version, or it does not serve.
         """
         place = place_of(database)
         require_place(place, file_too=not migrate)
-        engine = open_engine(place, busy_seconds=busy_seconds)
+        engine = open_engine(place, busy_seconds=busy_seconds, durable=durable)
         try:
             with named_failures(place):
                 if migrate:
@@ -189,6 +191,11 @@ class Store(
             query = select(memory_table.c.value).where(memory_table.c.name == name)
             value = connection.execute(query).scalar()
             return None if value is None else bytes(value)
+
+    def remember(self, memory: Mapping[str, bytes]) -> None:
+        """Keep these in place of what is kept under the same names."""
+        with self._writing() as connection:
+            write_memory(connection, {f"{self._prefix}{n}": v for n, v in memory.items()})
 
     def remembered_by_shard(self, name: str) -> dict[int | None, bytes]:
         """The same of each shard; of none (None) where no shard keeps it."""

@@ -15,8 +15,7 @@ from driftwatch.notify.explanation import fact_texts, target_text, verdict_text,
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.path import limit_texts
 from driftwatch.notify.todo import todo
-from driftwatch.pipeline.explain import Window, window_ending
-from driftwatch.pipeline.past_windows import explain_past
+from driftwatch.pipeline.explain import Window, explain, window_ending
 from driftwatch.pipeline.plan import Plan
 from driftwatch.web.database import WebStore
 from driftwatch.web.incident_view import Line
@@ -44,9 +43,7 @@ def target_answer(store: WebStore, target: Target, plan: Plan, end: datetime) ->
     baseline = every.baselines.of_target(target.key.instance, target.key.engine, pool)
     window = window_ending(end, LENGTH)
     try:
-        finding, window = explain_past(
-            store, target, window, plan, every.reference, today=end.date()
-        )
+        finding, window = explain(store, target, window, plan, every.reference, today=end.date())
     except NoVerdict as error:
         why = f"{error.message}; {error.help_text}" if error.help_text else error.message
         return TargetAnswer(None, window, baseline, clean(why))

@@ -73,7 +73,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """`run("--recording", path)` in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def typed(*words: object, terminal: bool = False) -> tuple[int, str, str]:
         line = ["driftwatch", "rules", "backtest", *map(str, words)]

@@ -23,16 +23,10 @@ groups:
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Evidence and answers of the recordings, kept from test to test."""
-    return tmp_path_factory.mktemp("kept")
-
-
 @pytest.fixture
-def words(shared_data: Path, folder: Path) -> list[object]:
+def words(shared_data: Path) -> list[object]:
     recording = shared_data / "vllm-0.32" / "run_cap"
-    return ["--recording", recording, "--max-num-seqs", 8, "--keep", folder]
+    return ["--recording", recording, "--max-num-seqs", 8]
 
 
 @pytest.fixture
@@ -112,50 +106,39 @@ def test_a_grid_counts_what_its_own_rule_sends(run: Run, words: list[object], ot
 def test_a_range_before_any_data(run: Run, words: list[object]) -> None:
     code, out, err = run(*words, "--from", "2020-01-01T00:00Z", "--to", "2020-01-01T06:00Z")
     assert code == 4
-    assert "no usable scrape between 2020-01-01 00:00 and 2020-01-01 06:00 UTC" in out
+    assert "no usable scrape between 2020-01-01 00:00:00 and 2020-01-01 06:00:00" in out
     assert "help: scrapes reach from " in err
 
 
-def test_another_rule_set_computes_no_evidence(run: Run, words: list[object], other: Path) -> None:
-    assert run(*words)[0] == 0
-    folder = Path(str(words[-1]))
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")}
-    assert run(other, *words)[0] == 0
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")} == before
-
-
-@pytest.mark.parametrize(
-    ("ends", "code", "last"),
-    [
-        (KeyboardInterrupt(), 130, "the same command goes on with the next day\n\ninterrupted\n"),
-        (
-            Unavailable("prometheus p:9090 does not answer; 3 days are kept"),
-            4,
-            "help: the same command goes on with the next day\n",
-        ),
-    ],
-)
-def test_how_to_go_on(
-    ends: BaseException,
-    code: int,
-    last: str,
-    run: Run,
-    words: list[object],
-    monkeypatch: pytest.MonkeyPatch,
+def test_another_rule_set_replays_nothing(
+    run: Run, words: list[object], other: Path, cache_home: Path
 ) -> None:
-    def keep(*_: object, **__: object) -> None:
-        raise ends
+    def kept() -> dict[Path, int]:
+        return {path: path.stat().st_ino for path in cache_home.rglob("*.db")}
 
-    monkeypatch.setattr("driftwatch.backtest.archive_writer.keep", keep)
-    ended, out, err = run(*words)
-    assert ended == code
-    assert err.endswith(last)
-    assert ("3 days are kept" in out) is (code == 4)
+    assert run(*words)[0] == 0
+    before = kept()
+    assert before
+    assert run(other, *words)[0] == 0
+    assert kept() == before
+
+
+def test_an_api_that_stops_answering(
+    run: Run, words: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replay(*_: object, **__: object) -> None:
+        raise Unavailable("prometheus p:9090 does not answer", help_text="is it there?")
+
+    monkeypatch.setattr("driftwatch.service.replay.replay", replay)
+    code, out, err = run(*words, "--no-cache")
+    assert code == 4
+    assert "prometheus p:9090 does not answer" in out
+    assert err.endswith("help: is it there?\n")
 
 
 def test_minutes_without_data_do_not_thin_a_rate(run: Run, words: list[object]) -> None:
     """A page in half an hour is no page in ten days."""
-    wide = ("--from", "2026-11-21T08:18Z", "--to", "2026-11-22T08:18Z", "--no-advice")
+    wide = ("--from", "2026-11-21T08:18Z", "--to", "2026-11-22T08:18Z")
     code, out, _ = run(*words, *wide)
     assert code == 0
     assert "BatchLimitBinding\t1\t1,460\n" in out

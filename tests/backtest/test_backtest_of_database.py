@@ -9,18 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filled import fill
 
 from driftwatch.cli.options import plan_from
 from driftwatch.collect.recordings import open_recording
 from driftwatch.installation import shipped
-from driftwatch.model import Incident
-from driftwatch.service.history import keep_history
-from driftwatch.service.replay import replay
-from driftwatch.store import Store, TickRecord
+from driftwatch.store import Store
 
 Run = Callable[..., tuple[int, str, str]]
 SPAN = ("--from", "2026-11-21T08:00Z", "--to", "2026-11-21T09:00Z")
-WORDS = ("--max-num-seqs", 8, "--no-advice", "--keep", "kept", *SPAN)
+WORDS = ("--max-num-seqs", 8, *SPAN)
 
 
 @pytest.fixture
@@ -28,15 +26,10 @@ def database(run: Run, shared_data: Path) -> Path:
     """./driftwatch.db with the minutes of a real server and the incident that it had, marked."""
     source = open_recording(shared_data / "vllm-0.32" / "run_cap")
     plan = replace(plan_from(None, max_num_seqs=8), simulations=0)
-    incidents: dict[str, Incident] = {}
-    for outcome in replay([source], source.span(), plan):
-        incidents |= {t.incident.id: t.incident for t in outcome.transitions}
     with Store.open(Path("driftwatch.db")) as store:
-        keep_history(store, [source], source.span(), plan.without_rules())
-        since, until = source.span()
-        store.commit_tick(TickRecord(incidents=tuple(incidents.values()), since=since, until=until))
-        (page,) = incidents
-        store.mark(page, "useful", by="ana", at=until)
+        fill(store, [source], source.span(), plan)
+        (page,) = [one.id for one in store.incidents() if one.rule == "BatchLimitBinding"]
+        store.mark(page, "useful", by="ana", at=source.span()[1])
     return Path("driftwatch.db")
 
 

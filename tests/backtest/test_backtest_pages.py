@@ -1,22 +1,23 @@
-"""The pages of a backtest are those of a replay: leaf, advice and line 1."""
+"""The pages of a backtest are those of a replay: leaf and line 1, and the advice that was given."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from filled import filled
 
-from driftwatch.backtest.archive import Archive
-from driftwatch.backtest.archive_writer import keep
-from driftwatch.backtest.evaluate import judged
-from driftwatch.backtest.pages import PageMaker, PastPage, past_pages
+from driftwatch.backtest.outcome import backtest
+from driftwatch.backtest.pages import PastPage, past_pages
+from driftwatch.backtest.stored import StoredDays
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings import open_recording
-from driftwatch.model import Transition
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.replay import replay
+from driftwatch.store.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -24,42 +25,36 @@ def plan() -> Plan:
     return with_proposals(plan_from(None))
 
 
-def archive_of(recording: Path, plan: Plan, folder: Path) -> Archive:
-    source = open_recording(recording)
-    return keep([source], source.span(), plan, folder)
-
-
-def pages_of(archive: Archive, plan: Plan, *, advice: bool = True) -> tuple[list[PastPage], int]:
-    """The pages, and how many questions were simulated for them."""
-    maker = PageMaker(archive, plan, advice=advice)
-    transitions: list[Transition] = []
-    for one in judged(archive, plan, capacity=maker.capacity, pages=maker):
-        transitions += one.happened
-    return past_pages(transitions), maker.answers.simulations
-
-
-def replayed(recording: Path, plan: Plan) -> Sequence[PastPage]:
-    source = open_recording(recording)
-    outcomes = replay([source], source.span(), plan)
-    return past_pages(t for one in outcomes for t in one.transitions)
+def pages_of(store: Store, plan: Plan, folder: Path) -> tuple[PastPage, ...]:
+    reach = store.minutes_reach()
+    assert reach is not None
+    return backtest(StoredDays(store, reach, plan, plan.enabled, folder), plan).pages
 
 
 @pytest.mark.parametrize("name", ["run_cap", pytest.param("run_slow", marks=pytest.mark.slow)])
 def test_real_servers(name: str, shared_data: Path, plan: Plan, tmp_path: Path) -> None:
-    recording = shared_data / "vllm-0.32" / name
-    expected = replayed(recording, plan)
+    source = open_recording(shared_data / "vllm-0.32" / name)
+    with Store.in_memory() as store:
+        outcomes = list(replay([source], source.span(), plan, store=store))
+        expected = past_pages(t for one in outcomes for t in one.transitions)
+        pages = pages_of(store, plan, tmp_path)
     assert expected
-    pages, _ = pages_of(archive_of(recording, plan, tmp_path), plan)
-    assert pages == expected
+    for one, other in zip(pages, expected, strict=True):
+        # nothing is simulated: line 1 has what was seen, and not what to do
+        assert other.headline.startswith(one.headline.partition(". ")[0])
+        # of the minute of a restart a store does not know what was before and what after it
+        assert one.resolved_at is not None
+        assert other.resolved_at is not None
+        assert abs(one.resolved_at - other.resolved_at) <= timedelta(minutes=2)
+        assert replace(one, headline="", resolved_at=None) == replace(
+            other, headline="", resolved_at=None
+        )
 
 
-def test_answers_are_kept(shared_data: Path, plan: Plan, tmp_path: Path) -> None:
-    archive = archive_of(shared_data / "vllm-0.32" / "run_cap", plan, tmp_path)
-    first, simulated = pages_of(archive, plan)
-    assert simulated == 1
-    assert first[0].knob == "max_num_seqs"
-    assert pages_of(archive, plan) == (first, 0)
-    # a run that was killed while it wrote
-    (answers,) = archive.folder.glob("answers-*.jsonl")
-    answers.write_bytes(answers.read_bytes()[:-40])
-    assert pages_of(archive, plan) == (first, 1)
+def test_without_an_incident_of_the_service_there_is_no_advice(
+    shared_data: Path, plan: Plan, tmp_path: Path
+) -> None:
+    with filled(shared_data / "vllm-0.32" / "run_cap", plan.without_rules()) as store:
+        (page,) = pages_of(store, plan, tmp_path)
+    assert (page.rule, page.leaf) == ("BatchLimitBinding", "concurrency_cap_binding")
+    assert page.knob is None

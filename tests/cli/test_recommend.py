@@ -184,37 +184,37 @@ def test_every_wrong_what_if_is_named_at_once(run: Run) -> None:
         assert said in err
 
 
-def test_of_a_pool_the_server_with_the_longest_queue_is_asked(shared_data: Path) -> None:
-    import re
-
+def test_of_a_pool_the_server_with_the_longest_queue_is_asked() -> None:
     import polars as pl
 
     from driftwatch.cli.target_window import chosen_target
-    from driftwatch.collect.pages.parser import PageParser
     from driftwatch.errors import UsageError
     from driftwatch.model import Target, TargetKey
+    from driftwatch.store import TickRecord
+    from driftwatch.store.minute_columns import STORED_SCHEMA
 
-    page = (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
-    queues = {"a:1": 3, "b:1": 40, "c:1": 7}
-    scrapes = pl.concat(
-        PageParser()
-        .parse(
-            instance,
-            BOUND - timedelta(minutes=age),
-            re.sub(
-                r"(?m)^(vllm:num_requests_waiting\{.*\}) .*$", rf"\g<1> {queue}.0", page
-            ).encode(),
-        )
-        .frame
-        for instance, queue in queues.items()
+    queues = {"a:1": 3.0, "b:1": 40.0, "c:1": 7.0}
+    end = BOUND.replace(second=0, microsecond=0)
+    made = [
+        {
+            "instance": instance,
+            "engine": "0",
+            "end": end - timedelta(minutes=age),
+            "scrapes": 4.0,
+            "waiting_requests": queue,
+        }
+        for instance, now in queues.items()
         # the longest queue of all was long ago
-        for age, queue in ((60, 99 if instance == "c:1" else 0), (2, queue))
-    )
+        for age, queue in ((60, 99.0 if instance == "c:1" else 0.0), (2, now))
+    ]
     keys = [TargetKey(instance, "0") for instance in queues]
     targets = {key: Target(key, {}, "chat") for key in keys}
-    assert chosen_target("chat", targets, scrapes, BOUND).key.instance == "b:1"
-    assert chosen_target("c:1", targets, scrapes, BOUND).key.instance == "c:1"
-    with pytest.raises(UsageError, match="name one target"):
-        chosen_target(None, targets, scrapes, BOUND)
-    with pytest.raises(UsageError, match="names 3 targets"):
-        chosen_target("chat", targets, scrapes.clear(), BOUND)
+    with Store.in_memory() as store:
+        with pytest.raises(UsageError, match="names 3 targets"):
+            chosen_target("chat", targets, store, end)
+        minutes = pl.DataFrame(made, schema=STORED_SCHEMA)
+        store.commit_tick(TickRecord(since=end, until=end, minutes=minutes))
+        assert chosen_target("chat", targets, store, end).key.instance == "b:1"
+        assert chosen_target("c:1", targets, store, end).key.instance == "c:1"
+        with pytest.raises(UsageError, match="name one target"):
+            chosen_target(None, targets, store, end)

@@ -76,7 +76,7 @@ def test_a_baseline_outside_the_recording(run: Run, page: str) -> None:
     write([(200, page)] * 20)
     code, _, err = run("replay", "r.jsonl", "--baseline", "2020-01-01T00:00Z..2020-01-01T01:00Z")
     assert code == 2
-    assert "holds no two scrapes" in err
+    assert "holds no minute with a scrape" in err
     assert "help: scrapes reach from 2026-09-21T14:13:20Z to 2026-09-21T14:14:55Z" in err
 
 

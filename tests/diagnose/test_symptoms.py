@@ -9,14 +9,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from filled import filled
 from test_walk import LEAVES
 from walk_cases import KNOWN, SCHEMA, frame
 
-from driftwatch.cli.history import History
-from driftwatch.cli.target_window import recorded
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
-from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, measured_reference
+from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, reference_of
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.rulebook.book import load_rulebook
 
 DEMO = Path(__file__).parents[2] / "driftwatch" / "_demo"
@@ -79,15 +79,17 @@ def test_every_leaf_of_their_own_is_walked_to() -> None:
 def test_a_real_server_at_its_cap_whatever_was_seen_first() -> None:
     """run_cap: max_num_seqs 8 binds; whatever was seen first, it ends there."""
     plan = Plan(rules=(), trees={})
-    data = recorded(History(recordings=(DEMO / "run_cap.jsonl.gz",)))
-    (target,) = data.collected.targets.values()
-    first = Window(data.first, data.first + timedelta(minutes=3))
-    measured = measured_reference(data.collected, first, plan)
+    first = datetime(2026, 11, 21, 8, 17, 17, tzinfo=UTC)
+    baseline = Window(first, first + timedelta(minutes=3))
     bound = Window(BOUND_UNTIL - timedelta(minutes=5), BOUND_UNTIL)
-    said = {
-        name: explain(data.collected, target, bound, plan, measured, tree=tree).diagnosis
-        for name, tree in SYMPTOMS.items()
-    }
+    with filled(DEMO / "run_cap.jsonl.gz", plan, baseline=baseline) as store:
+        targets = plan.assign(stored_targets(store))
+        (target,) = targets.values()
+        reference = reference_of(store, targets, plan)
+        said = {
+            name: explain(store, target, bound, plan, reference, tree=tree)[0].diagnosis
+            for name, tree in SYMPTOMS.items()
+        }
     leaves = {name: None if found is None else found.leaf for name, found in said.items()}
     assert set(leaves.values()) == {"concurrency_cap_binding"}, leaves
     for name, found in said.items():

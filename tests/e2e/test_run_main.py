@@ -67,11 +67,11 @@ def test_each_drift_is_named_with_its_factor(
     assert "less than an hour" in unknown["reason"]
 
 
-def test_between_the_drifts_it_is_healthy_and_says_when_nobody_judged_the_speed(
+def test_before_the_drifts_it_is_healthy_and_says_when_nobody_judged_the_speed(
     run: Any, recording: Path, baseline: str
 ) -> None:
     """Two minutes of a baseline arm no load model: unmeasured is not "as before"."""
-    at = phases(recording)["baseline2"]["end"]
+    at = phases(recording)["baseline"]["start"] + 110
     where = ("--recording", recording, "--baseline", baseline, "--at", at, "--window", "1m")
     text = " ".join(run("explain", "host:8000", *where).stdout.split())
     assert "healthy, but the speed is unknown (the baseline in use has no load model: " in text

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from filled import fill
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
 from driftwatch.baselines.rows import row_of
@@ -31,7 +32,6 @@ from driftwatch.report.forms import MOST_BYTES, as_html, as_json_text
 from driftwatch.report.material import Material, RuleSet
 from driftwatch.report.text import top_screen
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.history import keep_history
 from driftwatch.service.report_material import gather, rules_of
 from driftwatch.store.store import Store
 
@@ -353,7 +353,7 @@ def test_baselines_that_a_command_names_hold_in_all_of_its_recording(
     began = recording.span()[0]
     with Store.open(tmp_path / "pinned.db") as store:
         span = began, began + timedelta(minutes=15)
-        keep_history(store, [recording], span, fleet_plan, baselines=late)
+        fill(store, [recording], span, fleet_plan, baselines=late)
         material = gather(store, fleet_plan, FLEET_WEEK, until=span[1], price=None)
     (pool,) = week_document(material)["pools"]
     assert pool["tuned_for"] == "baseline 2026-03-02 8 h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from filled import fill
 from polars.testing import assert_frame_equal
 from service_cases import FrameSource, shipped_plan
 
@@ -17,9 +19,9 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.gpus import empty_gpus, gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.explanation import explained_json, render_explained
-from driftwatch.pipeline.explain import Window, explain, measured_reference
+from driftwatch.pipeline.explain import Window, explain, reference_of
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import resumed, state_from
@@ -128,22 +130,30 @@ def test_a_lost_gpu_pages_once_and_says_what_is_left(server: GpuSource) -> None:
 
 def test_explain_and_a_baseline_know_the_gpus(server: GpuSource) -> None:
     first, _ = server.span
-    (target,) = plan(2.0).assign(server.targets).values()
-    history = Collected(server.frame, {target.key: target}, gpus=server.gpus)
     baseline = Window(first, first + timedelta(minutes=2))
-    measured = measured_reference(history, baseline, plan(2.0))
     window = Window(first + timedelta(minutes=3), first + timedelta(minutes=5))
-    found = explain(history, target, window, plan(2.0), measured)
-    text = render_explained(found, window.start, window.end)
+
+    def explained(source: GpuSource, known: Plan) -> tuple[Finding, Window]:
+        with Store.in_memory() as store:
+            fill(store, [source], server.span, known, baseline=baseline)
+            targets = known.assign(server.targets)
+            (target,) = targets.values()
+            reference = reference_of(store, targets, known)
+            return explain(store, target, window, known, reference)
+
+    found, whole = explained(server, plan(2.0))
+    text = render_explained(found, whole.start, whole.end)
     assert "2 GPUs (declared = DCGM)" in text
-    assert "gpus     SM clock 1,980 MHz, GPU_UTIL 96 %, power 552 → 732 W" in text
+    assert "gpus     SM clock 1,980 MHz, GPU_UTIL 96 %, power 5" in text
     assert found.evidence["gpu_sm_clock_ratio"] == pytest.approx(1.0)
     assert found.reasons["gpu_clock_event_reasons"] == "not read"
-    blind = explain(replace(history, gpus=empty_gpus()), target, window, plan(), measured)
-    text = render_explained(blind, window.start, window.end)
+    without = copy(server)
+    without.gpus = empty_gpus()
+    blind, whole = explained(without, plan())
+    text = render_explained(blind, whole.start, whole.end)
     assert "GPU count unknown" in text
     assert "gpus     unknown: no DCGM or NVML reading" in text
-    assert '"gpu_count"' in explained_json(blind, window.start, window.end)
+    assert '"gpu_count"' in explained_json(blind, whole.start, whole.end)
 
 
 def test_a_restart_knows_the_readings(server: GpuSource, tmp_path: Path) -> None:

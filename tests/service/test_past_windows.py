@@ -14,16 +14,16 @@ from service_cases import FrameSource, shipped_plan
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import Collected
+from driftwatch.collect.schema import TIME, Collected
 from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target
-from driftwatch.pipeline.explain import Window
-from driftwatch.pipeline.past_windows import explain_past, is_past, past_row
+from driftwatch.pipeline.explain import Window, explain
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
+from driftwatch.pipeline.window_evidence import window_evidence
 from driftwatch.service.run import Service
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import rolled_up, stored_rows
@@ -51,6 +51,11 @@ def until(rows: pl.DataFrame, minutes: int) -> datetime:
     return first + timedelta(minutes=minutes)
 
 
+def _row(stored: pl.DataFrame, target: Target) -> pl.DataFrame:
+    rows = stored.with_columns(window_end=pl.lit(stored["end"][-1], dtype=TIME))
+    return window_evidence(rows, {target.key: target}, PLAN, no_reference())
+
+
 def test_it_is_the_evidence_of_the_window(
     watched: tuple[Collected, State, pl.DataFrame],
 ) -> None:
@@ -63,7 +68,7 @@ def test_it_is_the_evidence_of_the_window(
     inside = (pl.col("end") > end - TEN) & (pl.col("end") <= end)
     stored = stored_rows(rows).with_columns(seconds=pl.lit(60.0)).filter(inside)
     (target,) = state.targets.values()
-    found = past_row(stored, target, PLAN, no_reference()).row(0, named=True)
+    found = _row(stored, target).row(0, named=True)
     window = pl.DataFrame([(*target.key, end - TEN, end)], schema=WINDOW_SCHEMA, orient="row")
     frames = PLAN.frames(state.targets)
     expected = evidence_table(
@@ -95,14 +100,14 @@ def test_what_came_before_a_restart_is_not_in_it(
     stored = stored_rows(rows).with_columns(seconds=pl.lit(60.0))
     restart = stored.filter("restarted")["end"][0]
     inside = (pl.col("end") > restart - TEN / 2) & (pl.col("end") <= restart + TEN / 2)
-    row = past_row(stored.filter(inside), target, PLAN, no_reference()).row(0, named=True)
+    row = _row(stored.filter(inside), target).row(0, named=True)
     after = stored.filter((pl.col("end") > restart) & (pl.col("end") <= restart + TEN / 2))
     assert row["restarted"]
     assert row["duration_seconds"] == pytest.approx(after["duration_seconds"].sum())
     assert row["finished_requests"] == after["prompt_tokens_count"].sum()
 
 
-def test_explain_answers_from_minutes_once_scrapes_are_gone(
+def test_explain_answers_from_minutes(
     watched: tuple[Collected, State, pl.DataFrame], tmp_path: Path
 ) -> None:
     collected, state, rows = watched
@@ -113,18 +118,10 @@ def test_explain_answers_from_minutes_once_scrapes_are_gone(
     assert isinstance(first, datetime)
     with Store.open(path) as store:
         clock = ManualClock(first)
-        service = Service([source], PLAN, store, [], clock, retention=timedelta(minutes=1))
+        service = Service([source], PLAN, store, [], clock)
         for _ in range(6):
             clock.advance(TEN / 2)
             service.tick_once()
-        window = Window(end - TEN, end)
-        whole = store.scrapes(first, clock.now())
-        assert not is_past(store, whole, known, window)
-        service.prune()
-        service.tasks.finish()
-        left = store.scrapes(first, clock.now())
-        assert 0 < len(left) < len(whole)
-        assert is_past(store, left, known, window)
         service.stop()
     asked = ["explain", known.text, "--db", str(path), "--json", "--at", end.isoformat()]
     result = CliRunner().invoke(cli, asked)
@@ -134,7 +131,7 @@ def test_explain_answers_from_minutes_once_scrapes_are_gone(
     assert told["evidence"]["binding_limit"]["value"] == "max_num_seqs"
     with Store.open(path) as store, pytest.raises(NoVerdict) as caught:
         before = Window(first - 9 * TEN, first - 8 * TEN)
-        explain_past(store, Target(known, {}), before, PLAN, no_reference())
+        explain(store, Target(known, {}), before, PLAN, no_reference())
     assert "its minutes reach from" in (caught.value.help_text or "")
 
 
@@ -144,7 +141,7 @@ def test_ten_minute_rows_say_what_they_cannot(
     _, state, rows = watched
     (target,) = state.targets.values()
     ten = rolled_up(stored_rows(rows), 600).with_columns(seconds=pl.lit(600.0))
-    row = past_row(ten.head(2).tail(1), target, PLAN, no_reference()).row(0, named=True)
+    row = _row(ten.head(2).tail(1), target).row(0, named=True)
     assert row["finished_requests"] == ten["prompt_tokens_count"][1]
     assert row["finished_requests_2m"] is None
     assert row["end"] - row["start"] == TEN

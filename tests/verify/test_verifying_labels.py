@@ -6,12 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from filled import filled
+from verify_cases import verifications_of
 
-from driftwatch.collect.recordings import open_recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.history import recorded
 
 UPGRADE = {
     "name": "upgrade",
@@ -34,10 +34,9 @@ UPGRADE = {
 def test_a_release_that_only_labels_tell_opens_a_verification(tmp_path: Path) -> None:
     scenario = Scenario.model_validate(UPGRADE)
     generate_compact(scenario, 3, tmp_path)
-    source = open_recording(tmp_path)
     plan = plan_of_rules(())
     # all of it is one tick unless ticks end where labels change
-    (found,) = recorded([source], source.span(), plan).verifications
+    (found,) = verifications_of(filled(tmp_path, plan))
     assert found.change.kind == "release"
     assert found.change.what == {"vllm": ("0.32.0", "0.33.0")}
     begun = scenario.start + timedelta(minutes=25)

@@ -12,6 +12,8 @@ from verify_cases import restart_of, run
 
 from driftwatch.model import Fingerprint, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
+from driftwatch.pipeline.stored_state import stored_targets
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import (
     verification_memory,
@@ -33,7 +35,10 @@ def _recordings(shared_data: Path) -> None:
 
 @pytest.fixture
 def rows() -> pl.DataFrame:
-    return run("run_cap").rows
+    store = run("run_cap")
+    reach = store.minutes_reach()
+    assert reach is not None
+    return store.past(*reach).drop("seconds")
 
 
 def _around(rows: pl.DataFrame, advice: Sequence[PastAdvice] = ()) -> Surroundings:
@@ -41,7 +46,7 @@ def _around(rows: pl.DataFrame, advice: Sequence[PastAdvice] = ()) -> Surroundin
         return [one for one in advice if since <= one.at < until]
 
     past = PastMinutes(rows.select(*MINUTE_SCHEMA))
-    targets = run("run_cap").targets
+    targets = plan_of_rules(()).assign(stored_targets(run("run_cap")))
     return Surroundings(past, asked, targets, lambda _: Fingerprint(), lambda _: None)
 
 

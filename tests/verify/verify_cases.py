@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 import polars as pl
+from filled import filled
 
-from driftwatch.collect.recordings import open_recording
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.history import Recorded, recorded
-from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.store.store import Store
 from driftwatch.verify.matching import comparable, with_traffic
-from driftwatch.verify.verification import Change, Verification
+from driftwatch.verify.verification import VERIFICATION, Change, Verification
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "vllm-0.32"
 
 
 @cache
-def run(name: str) -> Recorded:
-    """A recording through the pipeline, its minutes alone."""
-    source = open_recording(DATA / name)
-    return recorded([source], source.span(), plan_of_rules(()), advise=False)
+def run(name: str) -> Store:
+    """A store with a recording, its minutes alone."""
+    return filled(DATA / name, replace(plan_of_rules(()), rules=()))
 
 
 def minutes_of(name: str) -> pl.DataFrame:
     """Its one target's minutes."""
-    return run(name).rows.select(*MINUTE_SCHEMA)
+    store = run(name)
+    reach = store.minutes_reach()
+    assert reach is not None
+    return store.minutes(*reach)
+
+
+def verifications_of(store: Store) -> list[Verification]:
+    """All of them."""
+    first, last = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+    return [VERIFICATION.value(one.document) for one in store.verifications(first, last)]
 
 
 def between(minutes: pl.DataFrame, first: float, last: float) -> pl.DataFrame:

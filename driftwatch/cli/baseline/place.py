@@ -7,9 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from driftwatch.cli.history import History, reach_of
-from driftwatch.cli.options import Progress
-from driftwatch.cli.proposal_notice import with_proposals
+from driftwatch.cli.history import History
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
@@ -58,8 +56,6 @@ def material_of(history: History) -> Material:
     database does not serve; NoVerdict: there is no minute yet.
     """
     from driftwatch.baselines.material import material_of_replayed, material_of_store
-    from driftwatch.service.replay import replay
-    from driftwatch.store.store import Store
 
     if history.is_stored:
         with replace(history, since=None, until=None).store() as store:
@@ -69,25 +65,12 @@ def material_of(history: History) -> Material:
                 "the database holds no minute yet", help_text="driftwatch run -c driftwatch.yaml"
             )
         return material
+    pins = history.pins if history.pins is not None and history.pins.exists() else None
     if history.recordings:
         history = replace(history, since=None, until=None)
-    with history.as_recording() as source:
-        progress = Progress("reading")
-        with source.sources(progress) as sources:
-            start, end = reach_of(sources)
-            # a slow stretch is no baseline: where there is none yet, its own past says so
-            plan = with_proposals(source.plan)
-            with Store.in_memory() as store:
-                for _ in replay(
-                    sources,
-                    (start, end),
-                    plan,
-                    store=store,
-                    baselines=pins_of_new_file(source),
-                    progress=lambda now: progress((now - start) / (end - start), 1.0),
-                ):
-                    pass
-                material = material_of_replayed(store, plan)
+    # a slow stretch is no baseline: where there is none yet, its own past says so
+    with replace(history, pins=pins).store() as store:
+        material = material_of_replayed(store, history.plan)
     if material.until is None:
         raise NoVerdict("the recording holds no whole minute")
     return material

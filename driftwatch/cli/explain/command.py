@@ -52,49 +52,38 @@ def command(
     longest queue. It reads --recording, else --prometheus, else the database of driftwatch run.
     Exit code 0: answered; 4: no verdict, and the output names what is missing.
     """
-    with history.as_recording() as source:
-        _explain(target, length, source, symptom, as_json)
-
-
-def _explain(
-    target: str | None, length: timedelta, history: History, symptom: str, as_json: bool
-) -> None:
     from driftwatch.clock import SystemClock
-    from driftwatch.diagnose.tree import UNDETERMINED
-    from driftwatch.pipeline.advice import explained
     from driftwatch.pipeline.explain import SYMPTOMS
 
-    today = SystemClock().now().date()
-    scope = target_window(
-        target, history, length, traffic=_TRAFFIC, tree=SYMPTOMS[symptom], today=today
-    )
-    firing = [] if history.at is not None else list(_firing(scope.data.incidents, scope.target))
+    today, tree = SystemClock().now().date(), SYMPTOMS[symptom]
+    with target_window(target, history, length, traffic=_TRAFFIC, tree=tree, today=today) as scope:
+        _explain(scope, as_json)
+
+
+def _explain(scope: TargetWindow, as_json: bool) -> None:
+    from driftwatch.diagnose.tree import UNDETERMINED
+    from driftwatch.pipeline.advice import explained
+
+    history = scope.history
+    firing = [] if history.at is not None else list(_firing(scope.incidents, scope.target))
     if not as_json:  # above "no verdict" as well
-        _print_firing(firing, scope.target, today)
+        _print_firing(firing, scope.target, scope.today)
     evaluated = scope.evaluated()
     assert evaluated.finding is not None  # noqa: S101 - evaluated() raises without one
-    moment, window = evaluated.moment(scope), evaluated.window
-    finding = explained(evaluated.finding, evaluated.row, scope.history.plan, moment)
+    window = evaluated.window
+    finding = explained(evaluated.finding, evaluated.row, history.plan, evaluated.moment)
     if as_json:
         from driftwatch.notify.explanation import explained_json
 
         click.echo(explained_json(finding, window.start, window.end))
     else:
-        _print_silence(scope, window.end)
+        if (silent := scope.silence) is not None:
+            print_wrapped(f"NO DATA {scope.target.key.text}: {silent.text(scope.today)}")
         at = history.at or (None if history.is_stored else window.end)
         _print_page(scope, finding, window, firing, at)
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == UNDETERMINED
     click.get_current_context().exit(EXIT_NO_VERDICT if undetermined else 0)
-
-
-def _print_silence(scope: TargetWindow, end: datetime) -> None:
-    """``NO DATA host:8000: …`` where the target was not scraped at the end."""
-    from driftwatch.pipeline.explain import last_seen
-
-    key = scope.target.key
-    if (silent := last_seen(scope.data.collected.scrapes, key, end, scope.source)) is not None:
-        print_wrapped(f"NO DATA {key.text}: {silent.text(scope.today)}")
 
 
 def _print_page(

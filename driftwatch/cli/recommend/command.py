@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,11 +55,10 @@ def command(
     from driftwatch.simulate.hardware import with_hardware
 
     values = parse_what_ifs(what_if)
-    with history.as_recording() as source:
-        scope = _target_window(target, length, source, with_log=rest["log"] is not None)
+    with _target_window(target, length, history, with_log=rest["log"] is not None) as scope:
         evaluated = scope.evaluated(finding_needed=False)
-        question = _question(scope, evaluated, length, values, rest)
-        advice = advise(question, hardware=with_hardware(hardware))
+        question = _question(evaluated, length, values, rest)
+    advice = advise(question, hardware=with_hardware(hardware))
     if as_json:
         _print_json(advice, scope)
     else:
@@ -66,9 +67,10 @@ def command(
     click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
 
 
+@contextmanager
 def _target_window(
     target: str | None, length: timedelta | None, history: History, *, with_log: bool
-) -> TargetWindow:
+) -> Iterator[TargetWindow]:
     from driftwatch.cli.target_window import target_window
     from driftwatch.clock import SystemClock
     from driftwatch.pipeline.explain import DEFAULT_TREE
@@ -78,7 +80,7 @@ def _target_window(
             f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"
         )
     try:
-        return target_window(
+        with target_window(
             target,
             history,
             _EVIDENCE,
@@ -86,7 +88,8 @@ def _target_window(
             tree=DEFAULT_TREE,
             today=SystemClock().now().date(),
             until_last=True,
-        )
+        ) as scope:
+            yield scope
     except StoreError as error:
         if not with_log:
             raise
@@ -98,7 +101,6 @@ def _target_window(
 
 
 def _question(
-    scope: TargetWindow,
     evaluated: Evaluated,
     length: timedelta | None,
     what_if: dict[str, float],
@@ -112,7 +114,7 @@ def _question(
     stated = Options(window=length, what_if=what_if, log=requests, **options)
     diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
     leaf = None if diagnosis is None else diagnosis.leaf
-    return question_for(evaluated.moment(scope), scope.history.plan, leaf, stated)
+    return question_for(evaluated.moment, evaluated.scope.history.plan, leaf, stated)
 
 
 def _print_json(advice: Advice, scope: TargetWindow) -> None:

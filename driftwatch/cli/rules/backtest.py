@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,21 +15,21 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
-from driftwatch.cli.options import Progress, print_note, print_problems
+from driftwatch.cli.options import Progress, print_note
 from driftwatch.cli.output import encodable, print_json
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.backtest.archive import Archive
     from driftwatch.backtest.grid import Axis
     from driftwatch.backtest.outcome import Backtest
     from driftwatch.backtest.report import Against, BacktestReport
     from driftwatch.backtest.score import Marked, Score, Truth
+    from driftwatch.backtest.stored import StoredDays
     from driftwatch.model import Severity
     from driftwatch.pipeline.plan import Plan
+    from driftwatch.store import Store
 
 FORMATS = ("text", "json")
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,6 @@ class Wanted:
     truth: Path | None
     severities: tuple[Severity, ...]
     axes: tuple[str, ...]
-    advice: bool
-    folder: Path | None
 
 
 @click.command("backtest")
@@ -58,7 +58,6 @@ class Wanted:
 )
 @click.option("--list", "with_list", is_flag=True, help="List every page.")
 @click.option("--notices", is_flag=True, help="Count notices too.")
-@click.option("--no-advice", is_flag=True, help="Simulate no change: faster, pages without advice.")
 @click.option(
     "--truth",
     type=click.Path(path_type=Path),
@@ -73,13 +72,6 @@ class Wanted:
     help="Try values of a rule's for, keep_firing_for or threshold: SlowerAtEqualLoad.for=0s,5m or "
     "BatchDrift.capacity_ratio=0.8,0.9; at most twice.",
 )
-@click.option(
-    "--keep",
-    "folder",
-    type=_FOLDER,
-    metavar="FOLDER",
-    help="Keep evidence here; default: beside the database, else the user's cache.",
-)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
 @history_options("recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
 def command(
@@ -87,19 +79,17 @@ def command(
     against: str | None,
     with_list: bool,
     notices: bool,
-    no_advice: bool,
     truth: Path | None,
     axes: tuple[str, ...],
-    folder: Path | None,
     form: str,
     history: History,
 ) -> None:
     """Count and list the pages that rules would have sent over a history.
 
     RULES are files, folders or globs; without any the configuration's, else the shipped ones.
-    The history is a Prometheus, recordings, or the database. The evidence is computed once and
-    kept: another rule set over it takes seconds. Exit: 0 answered, 2 usage or configuration, 4 no
-    data or no answer.
+    The history is a Prometheus, recordings, or the database. Nothing is simulated: pages have the
+    advice that the service gave. Exit: 0 answered, 2 usage or configuration, 4 no data or no
+    answer.
     """
     from driftwatch.backtest.report import document
     from driftwatch.backtest.text import text_lines
@@ -111,8 +101,6 @@ def command(
         truth=truth,
         severities=(*severities, "notice") if notices else severities,
         axes=axes,
-        advice=not no_advice,
-        folder=folder,
     )
     report = report_of(history, wanted)
     if form == "json":
@@ -132,6 +120,7 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
     """
     from driftwatch.backtest.grid import axis_of
     from driftwatch.backtest.score import read_truth
+    from driftwatch.backtest.stored import NOTE, StoredDays
 
     plan = _plan(history, wanted.rules)
     axes = tuple(axis_of(text, plan.rules) for text in wanted.axes)
@@ -141,21 +130,42 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
     truth = None if wanted.truth is None else read_truth(wanted.truth)
     marks = _marks(history)
     progress = Progress("reading")
-    with _how_to_go_on():
-        archive = _archive(history, plan, wanted.folder, progress)
-    print_problems(archive.problems)
-    for note in archive.notes:
-        print_note(note)
-    if truth is not None:
-        truth = truth.within(archive.span)
-    if axes:
-        return _of_grid(archive, plan, axes, wanted, truth, progress)
-    return _of_rules(archive, plan, wanted, truth, marks, progress)
+    with (
+        _versions(plan, wanted) as other,
+        _how_to_go_on(),
+        # what rules decide is decided here: the store needs the evidence alone
+        history.store(plan.without_rules()) as store,
+        tempfile.TemporaryDirectory(prefix="driftwatch-backtest-") as folder,
+    ):
+        rules = [*plan.enabled, *(() if other is None else other.enabled)]
+        rules += [
+            axis.applied(r, v)
+            for axis in axes
+            for r in plan.rules
+            if r.id == axis.rule
+            for v in axis.values
+        ]
+        span = _span(history, store)
+        days = StoredDays(store, span, plan, rules, Path(folder))
+        if history.is_stored:
+            print_note(NOTE)
+        if truth is not None:
+            truth = truth.within(days.span)
+        if axes:
+            return _of_grid(days, plan, axes, wanted, truth, progress)
+        return _of_rules(days, plan, other, wanted, truth, marks, progress)
+
+
+def _span(history: History, store: Store) -> tuple[datetime, datetime]:
+    """Of a replay all of it: nothing else was replayed."""
+    reach = store.minutes_reach()
+    return history.stored_span(store) if history.is_stored or reach is None else reach
 
 
 def _of_rules(
-    archive: Archive,
+    days: StoredDays,
     plan: Plan,
+    other: Plan | None,
     wanted: Wanted,
     truth: Truth | None,
     marks: Sequence[Marked],
@@ -169,22 +179,18 @@ def _of_rules(
     silent = SilentRules(plan.enabled)
     progress.begin("judging")
     result = backtest(
-        archive,
-        plan,
-        advice=wanted.advice,
-        progress=progress,
-        each=lambda one: silent.note(one.rows, one.verdicts),
+        days, plan, progress=progress, each=lambda one: silent.note(one.rows, one.verdicts)
     )
     result = _of_severities(result, wanted.severities)
     against = None
-    if wanted.against is not None:
-        against = _against(archive, plan, wanted, result, marks, progress)
+    if other is not None:
+        against = _against(days, plan, other, wanted, result, marks, progress)
     progress.close()
     scores = {}
     if truth is not None and wanted.truth is not None:
         scores[wanted.truth.name] = score_of_truth(result.pages, truth, wanted.severities)
-    if due := marks_within(marks, archive.span):
-        until = archive.span[1]
+    if due := marks_within(marks, days.span):
+        until = days.span[1]
         scores["marks"] = score_of_marks(result.pages, due, plan.rules, until)
     return BacktestReport(
         result,
@@ -195,9 +201,24 @@ def _of_rules(
     )
 
 
+@contextmanager
+def _versions(plan: Plan, wanted: Wanted) -> Iterator[Plan | None]:
+    """The plan with the rules that are compared with; None where none are."""
+    from driftwatch.backtest.versions import rulebook_of
+    from driftwatch.installation import shipped
+
+    if wanted.against is None:
+        yield None
+        return
+    paths = sorted({Path(rule.path) for rule in plan.rules}) or [shipped("rules")]
+    with rulebook_of(wanted.against, wanted.rules or _parents(paths)) as book:
+        yield replace(plan, rules=book.rules, trees=book.trees)
+
+
 def _against(
-    archive: Archive,
+    days: StoredDays,
     plan: Plan,
+    other: Plan,
     wanted: Wanted,
     result: Backtest,
     marks: Sequence[Marked],
@@ -207,17 +228,11 @@ def _against(
     from driftwatch.backtest.outcome import backtest
     from driftwatch.backtest.report import Against
     from driftwatch.backtest.score import useful_lost
-    from driftwatch.backtest.versions import rulebook_of
-    from driftwatch.installation import shipped
 
     name = wanted.against or ""
-    paths = sorted({Path(rule.path) for rule in plan.rules}) or [shipped("rules")]
-    with rulebook_of(name, wanted.rules or _parents(paths)) as book:
-        other = replace(plan, rules=book.rules, trees=book.trees)
-        progress.begin(f"judging {name}")
-        before = backtest(archive, other, advice=wanted.advice, progress=progress)
-    before = _of_severities(before, wanted.severities)
-    rules, until = [*plan.rules, *other.rules], archive.span[1]
+    progress.begin(f"judging {name}")
+    before = _of_severities(backtest(days, other, progress=progress), wanted.severities)
+    rules, until = [*plan.rules, *other.rules], days.span[1]
     comparison = compare(before.pages, result.pages, rules, until)
     lost = tuple(useful_lost(comparison.dropped, marks, rules, until))
     return Against(_heading(name, wanted.rules), before, comparison, lost)
@@ -234,7 +249,7 @@ def _heading(version: str, rules: Sequence[Path]) -> str:
 
 
 def _of_grid(
-    archive: Archive,
+    days: StoredDays,
     plan: Plan,
     axes: Sequence[Axis],
     wanted: Wanted,
@@ -246,7 +261,7 @@ def _of_grid(
     from driftwatch.backtest.score import score_of_truth
 
     progress.begin("judging")
-    cells = tuple(grid(archive, plan, axes, progress=progress))
+    cells = tuple(grid(days, plan, axes, progress=progress))
     progress.close()
     scores: tuple[Score, ...] = ()
     if truth is not None:
@@ -283,55 +298,14 @@ def _marks(history: History) -> list[Marked]:
 
     if history.db is None and not history.is_stored:
         return []
-    with replace(history, pins=None).store() as store:
+    with replace(history, pins=None, recordings=(), prometheus=None).store() as store:
         incidents = store.incidents(limit=1_000_000)
         return marked_pages(incidents, store.marks([one.id for one in incidents]))
-
-
-def _archive(history: History, plan: Plan, folder: Path | None, progress: Progress) -> Archive:
-    from driftwatch.backtest.archive import default_folder
-    from driftwatch.backtest.archive_writer import keep
-    from driftwatch.cli.replay import reference_of
-
-    if history.is_stored:
-        return _of_store(history, plan, folder, progress)
-    folder = folder or default_folder(history.db)
-    with history.sources(progress) as sources:
-        reference, baselines = reference_of(history, sources, plan)
-        return keep(
-            sources,
-            history.span(sources),
-            plan,
-            folder,
-            baselines=baselines,
-            reference=reference,
-            progress=progress,
-        )
-
-
-def _of_store(history: History, plan: Plan, folder: Path | None, progress: Progress) -> Archive:
-    from driftwatch.backtest.archive import default_folder
-    from driftwatch.backtest.stored_archive import keep_stored
-    from driftwatch.cli.database import database_of
-
-    database = database_of(history.db, history.config_file)
-    with history.store() as store:
-        span = history.stored_span(store)
-        place = folder or default_folder(database)
-        return keep_stored(store, span, plan, place, progress=progress)
-
-
-_GO_ON = "the same command goes on with the next day"
 
 
 @contextmanager
 def _how_to_go_on() -> Iterator[None]:
     try:
         yield
-    except KeyboardInterrupt:
-        click.echo(f"stopped: the days that are whole are kept; {_GO_ON}", err=True)
-        raise
     except Unavailable as error:
-        why = error.help_text or ""
-        help_text = why if "the same command" in why else "; ".join(filter(None, (why, _GO_ON)))
-        raise NoVerdict(error.message, help_text=help_text) from error
+        raise NoVerdict(error.message, help_text=error.help_text) from error

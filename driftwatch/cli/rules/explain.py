@@ -14,7 +14,7 @@ from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.options import Progress
 from driftwatch.cli.output import print_json, print_wrapped
-from driftwatch.errors import DriftwatchError, NoVerdict, UsageError
+from driftwatch.errors import DriftwatchError, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,7 +55,7 @@ def command(name: str, files: tuple[Path, ...], as_json: bool, history: History)
         raise UsageError(error.message, help_text=help_text) from error
     why, rows, fired = None, None, 0
     try:
-        rows, fired = (_of_store if history.is_stored else _of_recording)(rule, history, plan)
+        rows, fired = _evidence(rule, history, plan)
     except DriftwatchError as error:
         if not history.is_stored or isinstance(error, UsageError):
             raise
@@ -104,65 +104,35 @@ def _no_such_rule(name: str, rules: Sequence[Rule]) -> UsageError:
     return UsageError(f"there is no rule {name}", help_text=help_text or listed)
 
 
-def _of_store(rule: Rule, history: History, plan: Plan) -> tuple[pl.DataFrame, int]:
-    """The rule's columns of a week, and how many incidents fired in it."""
+def _evidence(rule: Rule, history: History, plan: Plan) -> tuple[pl.DataFrame, int]:
+    """The rule's columns of a week, or of all of a recording, and how many incidents fired."""
     import polars as pl
 
-    from driftwatch.baselines.in_force import in_force
-    from driftwatch.baselines.rows import baselines_from_store
     from driftwatch.cli.database import last_scraped
-    from driftwatch.pipeline.past_evidence import past_evidence
+    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
+    from driftwatch.pipeline.explain import reference_of
     from driftwatch.pipeline.rule_history import slim
     from driftwatch.pipeline.stored_state import stored_targets
+    from driftwatch.pipeline.window_evidence import TEN_MINUTES, by_clock, window_evidence
 
-    progress = Progress("reading")
-    with history.store() as store:
+    with history.store(replace(with_proposals(plan), simulations=0)) as store:
         until = last_scraped(store)
         since = until - _WEEK
+        if not history.is_stored and (reach := store.minutes_reach()) is not None:
+            since = reach[0]
+            TakenProposals().note_stored(store, until).tell()
         targets = plan.assign(stored_targets(store))
         gpus = store.gpus(until - timedelta(hours=1), until)
-        reference = in_force(baselines_from_store(store), targets, plan, gpus).reference
-        keys, parts = sorted(targets), []
+        reference = reference_of(store, targets, plan, gpus=gpus)
+        keys, parts, progress = sorted(targets), [], Progress("reading")
         for first in range(0, len(keys), _AT_ONCE):
             some = {key: targets[key] for key in keys[first : first + _AT_ONCE]}
-            evidence = past_evidence(store, some, since, until, plan, reference)
-            if len(evidence):
-                parts.append(slim(rule, evidence))
+            rows = by_clock(store.past(since, until, some), TEN_MINUTES)
+            if len(rows):
+                parts.append(slim(rule, window_evidence(rows, some, plan, reference)))
             progress(first + len(some), len(keys))
         progress.close()
         incidents = store.incidents(since=since, limit=100_000)
     fired = [i for i in incidents if i.rule == rule.id and i.firing_at is not None]
     rows = pl.concat(parts) if parts else pl.DataFrame()
     return rows, sum(1 for i in fired if i.firing_at is not None and i.firing_at >= since)
-
-
-def _of_recording(rule: Rule, history: History, plan: Plan) -> tuple[pl.DataFrame, int]:
-    """The same of a recording, through the pipeline, minute by minute."""
-    import polars as pl
-
-    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
-    from driftwatch.pipeline.rule_history import slim
-    from driftwatch.service.replay import replay
-
-    plan = replace(with_proposals(plan), simulations=0)
-    progress, proposals = Progress("replaying"), TakenProposals()
-    parts, fired = [], 0
-    with history.sources(progress) as sources:
-        since, until = span = history.span(sources)
-        for outcome in replay(
-            sources,
-            span,
-            plan,
-            progress=lambda at: progress(
-                (at - since).total_seconds(), (until - since).total_seconds()
-            ),
-        ):
-            proposals.note(outcome.rows)
-            if len(outcome.rows):
-                parts.append(slim(rule, outcome.rows))
-            happened = (t for t in outcome.transitions if t.incident.rule == rule.id)
-            fired += sum(t.event == "firing" for t in happened)
-    proposals.tell()
-    if not parts:
-        raise NoVerdict("the recording holds no whole minute")
-    return pl.concat(parts), fired

@@ -30,7 +30,7 @@ def lines(
         yield from _nearest(past.nearest)
     if past.unknown:
         yield f"No verdict in {_of(past.unknown, past.judged + past.unknown)}", "  "
-    each = "one row for ten minutes" if stored else "one row a minute"
+    each = "one row for ten minutes"
     span = f"{past.since:%Y-%m-%d %H:%M} to {past.until:%Y-%m-%d %H:%M} UTC"
     where = "the database" if stored else "the recording"
     yield f"From {where}: {span}, {each}", "  "

@@ -13,7 +13,7 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import Progress, Span
+from driftwatch.cli.options import Span
 from driftwatch.cli.output import print_json
 from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
@@ -68,10 +68,7 @@ def command(
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
     options = _Options(target, before, after, history.at, slo)
-    if history.is_stored:
-        verifications = _of_store(options, record, history)
-    else:
-        verifications = _of_recording(options, history)
+    verifications = _verifications(options, record, history)
     many = target is None and before is None
     if record:
         forecasts = track_record(verifications)
@@ -128,46 +125,19 @@ def configured_slo(plan: Plan, target: Target) -> Slo | None:
     return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
 
 
-def _of_recording(options: _Options, history: History) -> list[Verification]:
-    """What a recording says."""
-    from driftwatch.cli.proposal_notice import with_proposals
-    from driftwatch.service.history import recorded
-
-    plan = history.plan
-    with history.sources(Progress("replaying")) as sources:
-        first, last = history.span(sources)
-        end = min(options.at or last, last)
-        outcome = recorded(
-            sources,
-            (first, end),
-            with_proposals(plan),
-            advise=not options.computed,
-            baselines=history.pins_of_file(),
-        )
-    if options.computed:
-        return [options.compute(outcome.targets, outcome.past, plan, outcome.rows)]
-    mine = list(outcome.verifications)
-    if options.target is not None:
-        key = options.chosen(outcome.targets, options.target).key
-        mine = [one for one in mine if (one.instance, one.engine) == key]
-    if not mine:
-        raise NoVerdict(
-            f"no setting and no release is known to have changed in {history.recordings[0]}",
-            help_text="--before FROM..TO --after FROM..TO compares two stretches",
-        )
-    return mine
-
-
-def _of_store(options: _Options, record: bool, history: History) -> list[Verification]:
+def _verifications(options: _Options, record: bool, history: History) -> list[Verification]:
     """What the store says."""
     from driftwatch.cli.database import last_scraped
+    from driftwatch.cli.proposal_notice import with_proposals
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
     from driftwatch.service.requested_verifications import asked_now
     from driftwatch.verify.verification import VERIFICATION
 
     plan = history.plan
-    with history.store() as store:
+    # what was advised is what is verified; nothing of it is read where two stretches are compared
+    replayed = None if options.computed else with_proposals(plan)
+    with history.store(replayed) as store:
         last = last_scraped(store)
         end = min(options.at or last, last)
         past, targets = PastMinutes(store=store), plan.assign(stored_targets(store))
@@ -177,13 +147,16 @@ def _of_store(options: _Options, record: bool, history: History) -> list[Verific
         since = end - (_EVER if record or key is not None else _LISTED_FOR)
         rows = store.verifications(since, end + timedelta(seconds=1), key)
         verifications = [VERIFICATION.value(one.document) for one in rows]
-        if key is None:
-            return verifications
-        if not verifications:
+        if not verifications and (key is not None or not history.is_stored):
+            where = (history.recordings or ("the history",))[0]
             raise NoVerdict(
-                f"no change of {key.text} is known",
+                f"no setting and no release is known to have changed in {where}"
+                if key is None
+                else f"no change of {key.text} is known",
                 help_text="--before FROM..TO --after FROM..TO compares two stretches",
             )
+        if key is None:
+            return verifications
         newest_one = verifications[-1]
         if newest_one.verdict == "open":
             slo = options.slo or configured_slo(plan, targets[key])
