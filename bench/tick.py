@@ -179,7 +179,6 @@ class Service:
         at = scraped_at(scrapes)
         brought = Brought([collected], {"bench": at}, at, Sources(names=("bench",)))
         outcome = self._watch.tick(brought, at, self._deciding).outcome
-        self._watch.keep_days()
         return outcome
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ from driftwatch.detect.proposals import (
     left_out_of,
     propose,
 )
-from driftwatch.detect.speed.load_model import TooLittle, fit
+from driftwatch.detect.speed.model import TooLittle, fit
 from driftwatch.model import Target
 from driftwatch.notify.numbers import duration
 from driftwatch.pipeline.explain import Window

@@ -26,7 +26,7 @@ from pydantic import (
 from driftwatch import __version__
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
-from driftwatch.detect.speed.load_model import LoadModel, model_from
+from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.documents import problems_of
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.model import Fingerprint
@@ -40,13 +40,12 @@ MAX_BYTES = 128 << 20
 _WHEN = ("since", "until", "accepted_at")
 _GROUPS = ("identity", "knobs", "release")
 _TIMES = ("since", "until")  # of a reference
+# columns that references of 0.12 and before have
+_RETIRED = ("reference_prompt_tokens_usual_ratio", "reference_generation_tokens_usual_ratio")
 _TEXT = 1000
 # JSON has no infinity, which every histogram's last edge is
 _INF = "+Inf"
 _Value = str | float | list[float | Literal["+Inf"]]
-# A wrong number does not fail, it silences: a model that divides by 0 finds nobody slow.
-# Seconds a step, or a step's part of one request or token, may take: an engine has 120 s to answer.
-_LONGEST_SECONDS = 120.0
 # Counts of stored minutes are rounded: cumulative ones may fall by so much.
 _ROUNDED = 0.01
 _KINDS = ("pin", "baseline")
@@ -79,7 +78,7 @@ class BaselineDocument(_Part):
     why: str = Field("", max_length=_TEXT)
     fingerprint: _Fingerprint = Field(default_factory=_Fingerprint)
     # "law" in exports and databases of 0.7 and before
-    load_model: dict[str, Any] | None = Field(
+    load_model: StepTimeModel | None = Field(
         None, validation_alias=AliasChoices("load_model", "law")
     )
     arming: str | None = Field(None, max_length=_TEXT)
@@ -91,13 +90,6 @@ class BaselineDocument(_Part):
         if not text.isascii() or not text.isalnum():
             raise ValueError("an id has letters and digits")
         return text
-
-    @field_validator("load_model")
-    @classmethod
-    def _check_load_model(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is not None and (wrong := _wrong_with_model(model_from(value))):
-            raise ValueError("; ".join(wrong))
-        return value
 
     @field_validator("reference")
     @classmethod
@@ -133,7 +125,7 @@ def document_of(baseline: Baseline) -> dict[str, Any]:
     return fields | {
         **{name: _iso(fields[name]) for name in _WHEN},
         "fingerprint": {name: dict(getattr(baseline.fingerprint, name)) for name in _GROUPS},
-        "load_model": None if baseline.model is None else baseline.model.document(),
+        "load_model": None if baseline.model is None else baseline.model.model_dump(mode="json"),
         "reference": _reference_document(baseline.reference),
     }
 
@@ -150,7 +142,7 @@ def from_document(document: BaselineDocument) -> Baseline:
         | {
             **{name: fields[name].astimezone(UTC) for name in _WHEN},
             "fingerprint": Fingerprint(**document.fingerprint.model_dump()),
-            "model": None if document.load_model is None else model_from(document.load_model),
+            "model": document.load_model,
             "reference": reference,
         }
     )
@@ -249,6 +241,8 @@ def _reference_of(
     row: dict[str, Any] = {"instance": instance, "engine": engine}
     for name, value in values.items():
         dtype = REFERENCE_SCHEMA.get(name)
+        if name in _RETIRED:
+            continue
         if dtype is None or name in ("instance", "engine"):
             raise ValueError(f"unknown column {name} in the reference")
         is_text = name == "kind" or name in _TIMES
@@ -267,20 +261,6 @@ def _reference_of(
 
 def _iso(time: datetime) -> str:
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _wrong_with_model(model: LoadModel) -> list[str]:
-    """What is impossible of a load model, in words; nothing of one that may be."""
-    problems = []
-    if max(model.coefficients) > _LONGEST_SECONDS:
-        problems.append(
-            f"coefficients: at most {_LONGEST_SECONDS:g} s each, not {model.coefficients}"
-        )
-    if model.requests_range[0] > model.requests_range[1]:
-        problems.append("requests_range: its end is below its beginning")
-    if not 1.0 <= model.work_ratio < inf:
-        problems.append(f"work_ratio: at least 1, not {model.work_ratio:g}")
-    return problems
 
 
 def _wrong_with_reference(row: Mapping[str, object]) -> list[str]:

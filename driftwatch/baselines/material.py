@@ -13,8 +13,8 @@ from driftwatch.baselines.windows import keys_of, what_ran
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.learn import against_themselves
 from driftwatch.detect.proposals import LONGEST, marked
-from driftwatch.detect.speed import columns as speed
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.server_reports import stored_reports
@@ -74,21 +74,17 @@ def proposal_material(store: Store, plan: Plan) -> Material:
         of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
         near = {key.instance for key in keys}
         own = [one for one in troubles if one.target.get("instance") in (None, *near)]
-        return marked(_judged(of_minutes, plan), own)
+        return marked(_judged(of_minutes), own)
 
     return Material(load, targets, plan, until)
 
 
-def _judged(rows: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+def _judged(rows: pl.DataFrame) -> pl.DataFrame:
     """Minutes with ``slower_at_equal_load``; without any baseline it is against their own past."""
-    if not rows["slower_at_equal_load"].null_count():
+    if rows.is_empty() or not rows["slower_at_equal_load"].null_count():
         return rows
-    settings = replace(plan.detection, accepts_proposals=True)
-    own = rows.select(list(MINUTE_SCHEMA))
-    speeds, _ = speed.columns(own, speed.Memory(), Baselines(), settings)
-    return rows.with_columns(
-        slower_at_equal_load=pl.coalesce("slower_at_equal_load", speeds["slower_at_equal_load"])
-    )
+    verdicts = against_themselves(rows)
+    return rows.with_columns(slower_at_equal_load=pl.coalesce("slower_at_equal_load", verdicts))
 
 
 def material_of_replayed(store: Store, plan: Plan) -> Material:

@@ -14,7 +14,7 @@ from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.fingerprints import common
 from driftwatch.detect.reference_minutes import baseline_of_minutes
-from driftwatch.detect.speed.load_model import TooLittle, fit
+from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
 from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -92,26 +92,19 @@ def what_ran(
 def baselines_of(
     measured: Measured, window: Window, targets: Iterable[Target], accepted: Acceptance
 ) -> Baselines:
-    """One for each target, or for its pool where a target has too little for a load model."""
-    alone: list[Baseline] = []
+    """One for each target, with the load model of its pool."""
     pools: dict[str, list[Target]] = {}
     for target in targets:
-        own = accepted_baseline(measured, window, (target,), accepted, "target")
-        if own is not None:
-            alone.append(own)
-            pools.setdefault(own.pool, []).append(target)
-    lacking = {one.pool for one in alone if one.model is None}
-    pooled = [
-        whole
-        for pool, members in pools.items()
-        if pool in lacking
-        and len(members) > 1
-        and (whole := accepted_baseline(measured, window, members, accepted, "pool")) is not None
-        and whole.model is not None
-    ]
-    # a target's own without a load model would stand before its pool's
-    have = {one.pool for one in pooled}
-    return Baselines((*(b for b in alone if b.model is not None or b.pool not in have), *pooled))
+        pools.setdefault(target.pool or "", []).append(target)
+    found = []
+    for members in pools.values():
+        keys = keys_of([target.key for target in members])
+        fitted = fit(measured.minutes.join(keys, on=KEY, how="semi", maintain_order="left"))
+        for target in members:
+            own = accepted_baseline(measured, window, (target,), accepted, "target", fitted)
+            if own is not None:
+                found.append(own)
+    return Baselines(tuple(found))
 
 
 def accepted_baseline(
@@ -120,10 +113,11 @@ def accepted_baseline(
     members: Sequence[Target],
     accepted: Acceptance,
     scope: str,
+    fitted: StepTimeModel | TooLittle | None = None,
 ) -> Baseline | None:
-    """The baseline of one target, or of a pool: a load model fitted on all of its targets.
+    """The baseline of one target, or of a pool; None where the window shows none of them.
 
-    None where the window shows none of them.
+    ``fitted``: the load model; None = of all of these targets.
     """
     one, of_pool = members[0], scope == "pool"
     pool = one.pool or ""
@@ -132,7 +126,7 @@ def accepted_baseline(
     rows = rows.filter(pl.col("scrapes") > 0)
     if rows.is_empty():
         return None
-    fitted = fit(rows)
+    fitted = fitted or fit(rows)
     reference = baseline_of_minutes(rows, pool if of_pool else None)
     return Baseline(
         id=baseline_id(scope, one, window),

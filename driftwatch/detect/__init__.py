@@ -1,1 +1,3 @@
-"""References and length shift against them. Pure; adds columns, never pages."""
+"""Detectors: :func:`driftwatch.detect.learn.learn` seldom, :func:`driftwatch.detect.score.score`
+each minute. Both are pure.
+"""

@@ -15,7 +15,7 @@ from typing import Literal
 import polars as pl
 
 from driftwatch.detect.reference import no_reference
-from driftwatch.detect.speed.load_model import LoadModel
+from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.model import Fingerprint as Fingerprint
 
 
@@ -34,7 +34,7 @@ class Baseline:
     accepted_at: datetime  # when
     why: str  # why this stretch is good, in words
     fingerprint: Fingerprint = field(default_factory=Fingerprint)  # of what ran
-    model: LoadModel | None = None  # the load model; None where the window cannot carry one
+    model: StepTimeModel | None = None  # the load model; None where the window cannot carry one
     arming: str | None = None  # what is missing for a model; None where there is one
     # one row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`
     reference: pl.DataFrame = field(default_factory=no_reference)

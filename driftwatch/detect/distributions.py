@@ -8,12 +8,11 @@ A cell reaches from the edge before it (exclusive) to its own (inclusive), as Pr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Floats, Indices, Integers, Texts
+from driftwatch.arrays import Floats, Indices, Integers
 from driftwatch.signals.histograms import equal_rows, matrix_of
 
 # Where lengths begin: no prompt and no generation has less than one token. vLLM's first edge is
@@ -34,7 +33,6 @@ _ROUNDING = 1e-9
 _BLOCK = 2048
 # Added where 0 ln 0 or 0/0 would be NaN; far below any share, so nothing else changes.
 _TINY = 1e-300
-_LEAST_POINTS = 1.0  # below it the mass is as before, to the point
 
 
 def counts_of(cumulative: Floats) -> Floats:
@@ -177,7 +175,6 @@ def aligned(
 STATISTICS: dict[str, type[pl.DataType]] = {
     "js_distance": pl.Float64,
     "w1_ratio": pl.Float64,
-    "moved": pl.String,
 }
 
 
@@ -193,7 +190,7 @@ def compared(
     NULL where a side is no histogram or holds fewer than ``at_least``, or few edges are common.
     """
     n = len(buckets)
-    js, w1, texts = np.full(n, np.nan), np.full(n, np.nan), np.full(n, None, dtype=object)
+    js, w1 = np.full(n, np.nan), np.full(n, np.nan)
     for rows, own, own_edges, other, other_edges in _by_layouts(
         buckets, edges, reference_buckets, reference_edges
     ):
@@ -206,12 +203,10 @@ def compared(
         few = (counts.sum(axis=1) < at_least) | (reference.sum(axis=1) < at_least)
         counts[few] = np.nan
         js[rows], w1[rows] = js_and_w1(counts, reference, common)
-        texts[rows] = moved(counts, reference, common)
     return pl.DataFrame(
         {
             "js_distance": pl.Series(js).fill_nan(None),
             "w1_ratio": pl.Series(w1).fill_nan(None),
-            "moved": pl.Series(texts.tolist(), dtype=pl.String),
         }
     )
 
@@ -243,45 +238,3 @@ def _sizes(buckets: pl.Series, edges: pl.Series) -> Integers:
     counted = buckets.list.len().fill_null(0).to_numpy().astype(np.int64)
     of_edges = edges.list.len().fill_null(0).to_numpy().astype(np.int64)
     return np.where(counted == of_edges, of_edges, 0)
-
-
-def moved(counts: Floats, reference: Floats, edges: Floats) -> Texts:
-    """The cells with the largest gain and loss of share, as texts [n]; None of an empty side.
-
-    >>> e = np.array([200.0, 1000.0, np.inf])
-    >>> print(moved(np.array([[10.0, 50.0, 40.0]]), np.array([[30.0, 50.0, 20.0]]), e)[0])
-    +20 points in >1k, -20 in ≤200
-    """
-    change = 100.0 * (shares(counts) - shares(reference))
-    is_known = np.isfinite(change.sum(axis=1))
-    change = np.where(is_known[:, None], change, 0.0)
-    rows = np.arange(len(change))
-    gained, lost = change.argmax(axis=1), change.argmin(axis=1)
-    labels = cell_labels(edges)
-    texts = np.full(len(change), None, dtype=object)
-    gains, losses = change[rows, gained], change[rows, lost]
-    for row in np.flatnonzero(is_known):
-        if gains[row] < _LEAST_POINTS and losses[row] > -_LEAST_POINTS:
-            texts[row] = "less than 1 point in every cell"
-        else:
-            points = "point" if round(gains[row]) == 1 else "points"
-            texts[row] = (
-                f"+{gains[row]:.0f} {points} in {labels[gained[row]]}, "
-                f"-{-losses[row]:.0f} in {labels[lost[row]]}"
-            )
-    return texts
-
-
-def cell_labels(edges: Floats) -> list[str]:
-    """Names of the cells: "≤200", "200–500", ">5k"."""
-    finite = [_short(edge) for edge in edges[:-1]]
-    if not finite:
-        return ["any"]
-    between = [f"{low}–{high}" for low, high in pairwise(finite)]
-    return [f"≤{finite[0]}", *between, f">{finite[-1]}"]
-
-
-def _short(edge: float) -> str:
-    if edge >= 1e6:
-        return f"{edge / 1e6:g}M"
-    return f"{edge / 1e3:g}k" if edge >= 1e3 else f"{edge:g}"

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
-from driftwatch.detect.speed.load_model import MIN_SPREAD
+from driftwatch.detect.speed.model import MIN_SPREAD
 from driftwatch.model import Incident
 
 _MINUTE = timedelta(minutes=1)

@@ -8,63 +8,15 @@ a forward pass had to do, so that a change of throughput can be taken apart.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.distributions import STATISTICS, compared
+from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
 from driftwatch.signals.histograms import quantile
-
-LENGTHS: Final = ("prompt_tokens", "generation_tokens")
-BLOCK: Final = timedelta(minutes=10)
-# A mean of fewer lengths is not compared.
-MIN_REQUESTS: Final = 100
-# An hour's: fewer say nothing about a tail.
-MIN_BLOCKS: Final = 6
-# What a server may go beyond once: ten minutes of a month of 30 days, times two lengths.
-MONTH_BLOCKS: Final = 30 * 24 * 6 * len(LENGTHS)
-# A baseline that saw this much of a day knows its nights; a shorter one answers for as long as it
-# lasted, and no longer.
-WHOLE_DAY: Final = timedelta(hours=20)
-
-
-def swings(minutes: pl.DataFrame) -> pl.DataFrame:
-    """Targets → how far a ten-minute mean of each length goes from the baseline's by itself.
-
-    ``reference_…_usual_ratio``: a factor that a mean is above, or below, about once a month; NULL
-    with fewer than :data:`MIN_BLOCKS` blocks of :data:`MIN_REQUESTS`.
-    """
-    block = (pl.col("end") - timedelta(minutes=1)).dt.truncate(BLOCK)
-    blocks = minutes.group_by(*KEY, block=block, maintain_order=True).agg(
-        pl.col(f"{name}_{part}").sum() for name in LENGTHS for part in ("sum", "count")
-    )
-    return blocks.group_by(KEY, maintain_order=True).agg(
-        _usual(name).alias(f"reference_{name}_usual_ratio") for name in LENGTHS
-    )
-
-
-def _usual(name: str) -> pl.Expr:
-    tokens, count = pl.col(f"{name}_sum"), pl.col(f"{name}_count")
-    counted = (count >= MIN_REQUESTS) & (tokens > 0)
-    mean = tokens.filter(counted).sum() / count.filter(counted).sum()
-    furthest = (tokens / count / mean).log().abs().filter(counted).max()
-    number = counted.sum()
-    beyond = math.log(MONTH_BLOCKS) / number.cast(pl.Float64).log()
-    return pl.when(number >= MIN_BLOCKS).then((furthest * beyond).exp())
-
-
-def usual_ratio(name: str) -> pl.Expr:
-    """A row's ``…_usual_ratio``: the reference's, for as long as the reference answers for it.
-
-    ``name``: of :data:`LENGTHS`.
-    """
-    length = pl.col("reference_until") - pl.col("reference_since")
-    answers = (length >= WHOLE_DAY) | (pl.col("end") <= pl.col("reference_until") + length)
-    return pl.when(answers).then(pl.col(f"reference_{name}_usual_ratio"))
 
 
 def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
@@ -139,8 +91,8 @@ _WORK: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
 _KV_USED = "kv_cache_used_tokens"
 # The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
 LOW_RATE = "requests_per_second_low"
-# How far a ten-minute mean goes by itself (driftwatch/detect/reference.py).
-USUAL = tuple(f"{name}_usual_ratio" for name in LENGTHS)
+# How far means of windows go by themselves (driftwatch/detect/lengths.py).
+SWINGS = tuple(f"{name}_swing_{end}" for name in LENGTHS for end in ("low", "high"))
 # Whose 95th percentile is remembered: targets are derived from it where nobody sets any.
 LATENCIES = ("ttft_seconds", "tpot_seconds")
 P95 = tuple(f"{name}_p95" for name in LATENCIES)
@@ -153,11 +105,8 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,  # baseline | tuned_for
     "since": TIME,
     "until": TIME,
-    **{
-        f"reference_{c}": pl.Float64
-        for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE, *USUAL, *P95)
-    },
-    **{f"reference_{c}": pl.List(pl.Float64) for c in HISTOGRAMS},
+    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE, *P95)},
+    **{f"reference_{c}": pl.List(pl.Float64) for c in (*HISTOGRAMS, *SWINGS)},
 }
 # What of it stands beside evidence rows.
 REFERENCE_COLUMNS = tuple(c for c in REFERENCE_SCHEMA if c.startswith("reference_"))
@@ -200,9 +149,9 @@ def baseline(rows: pl.DataFrame) -> pl.DataFrame:
         },
         **{f"reference_{_KV_USED}": pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")},
         # one window has no tenth of its rates, and no swings
-        **{f"reference_{c}": pl.lit(None, pl.Float64) for c in (LOW_RATE, *USUAL)},
+        **{f"reference_{c}": pl.lit(None) for c in (LOW_RATE, *SWINGS)},
         **{f"reference_{c}": pl.when(enough).then(pl.col(c)) for c in (*P95, *HISTOGRAMS)},
-    ).cast(pl.Schema(REFERENCE_SCHEMA))
+    ).select(pl.col(name).cast(dtype) for name, dtype in REFERENCE_SCHEMA.items())
 
 
 def declared(rows: list[dict[str, Any]]) -> pl.DataFrame:
@@ -228,7 +177,7 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
 
 def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
     """Reference rows with :func:`swings` of the same windows."""
-    fewer = reference.drop(f"reference_{c}" for c in USUAL)
+    fewer = reference.drop(f"reference_{c}" for c in SWINGS)
     joined = fewer.join(swings, on=KEY, how="left", maintain_order="left")
     return joined.select([*REFERENCE_SCHEMA])
 
@@ -273,7 +222,6 @@ def with_reference(
             for name in LENGTHS
             for span in ("2m", "10m")
         },
-        **{f"{name}_usual_ratio": usual_ratio(name) for name in LENGTHS},
         **{
             ratio: pl.when(pl.col(f"reference_{column}") > 0).then(
                 pl.col(column) / pl.col(f"reference_{column}")

@@ -11,14 +11,13 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY
+from driftwatch.detect.lengths import MIN_REQUESTS, swings, widest
 from driftwatch.detect.reference import (
     HISTOGRAMS,
     LATENCIES,
     LOW_RATE,
-    MIN_REQUESTS,
     P95,
     REFERENCE_SCHEMA,
-    swings,
 )
 from driftwatch.signals.histograms import quantile
 
@@ -36,7 +35,7 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
     if pool is not None:
         together = {"instance": pl.lit(pool), "engine": pl.lit("")}
         scraped = scraped.with_columns(**together)
-        swung = swung.with_columns(**together).group_by(KEY).agg(pl.all().max())
+        swung = widest(swung).with_columns(**together)
     rows = scraped.group_by(KEY, maintain_order=True).agg(
         kind=pl.lit("baseline"),
         since=pl.col("end").min() - _MINUTE,

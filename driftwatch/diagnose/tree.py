@@ -169,7 +169,6 @@ _NOT_SIZED = "no finished requests to size by"
 _WHY = {
     "slower_at_equal_load": "speed_unknown_reason",
     "speed_at_equal_load_ratio": "speed_unknown_reason",
-    "speed_at_equal_load_upper_ratio": "speed_unknown_reason",
     "release_changed_since_pin": "release_comparison",
 }
 

@@ -33,8 +33,7 @@ _PROPOSE = "driftwatch baseline propose; one under 24 h pages 3 to 10 times as o
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days of history",
-    "traffic_shifted": "one day of history (it compares the same hour of two days)",
-    "pin_lengths_moved": "a baseline and 24 h of history",
+    "pin_lengths_moved": "a baseline and two days of history",
 }
 _Truth = Literal["true", "false", "unknown"]
 _Truths = frozenset[_Truth]

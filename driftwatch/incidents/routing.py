@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any
 
 from driftwatch.model import Incident, Severity
 
@@ -20,10 +18,6 @@ REPEAT_SECONDS: Mapping[Severity, float | None] = {
     "ticket": None,
     "notice": None,
 }
-# whose past set a threshold: of a default one
-_DEFAULT_THRESHOLD = "shipped"
-# so long a server is not judged by what is usual for it
-_FIRST_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,6 @@ class Routes:
     subscriptions: tuple[Subscription, ...] = ()  # every receiver there is
     of_rules: Mapping[str, Collection[str]] = field(default_factory=dict)  # rule id → receivers
     of_pools: Mapping[str, Collection[str]] = field(default_factory=dict)  # pool → receivers
-    watched_since: datetime | None = None  # when the first minute was evaluated, None = long ago
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,9 +54,7 @@ class Routes:
         return tuple(one.receiver for one in self.subscriptions)
 
     def of(self, incident: Incident) -> Routed:
-        """Who is told of an incident; of a notice its page is read."""
-        if self._is_too_early(incident):
-            return Routed((), "no notice of the first day is sent whose thresholds are a default")
+        """Who is told of an incident."""
         severity, pool = incident.severity, incident.target.get("pool", "")
         for names, why in (
             (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),
@@ -80,14 +71,6 @@ class Routes:
             return self._routed(taking, severity, f"receivers that take {severity}s")
         return Routed((), f"no receiver takes {severity}s", reaches_nobody=True)
 
-    def _is_too_early(self, incident: Incident) -> bool:
-        return (
-            incident.severity == "notice"
-            and self.watched_since is not None
-            and (incident.firing_at or incident.started_at) < self.watched_since + _FIRST_DAY
-            and has_default_thresholds(incident.page)
-        )
-
     def _taking(self, severity: Severity) -> tuple[str, ...]:
         return tuple(one.receiver for one in self.subscriptions if severity in one.severities)
 
@@ -100,14 +83,3 @@ class Routes:
         if severity == "notice":
             names = tuple(name for name in names if name in self._taking(severity))
         return Routed(names, why, REPEAT_SECONDS[severity])
-
-
-def has_default_thresholds(page: Mapping[str, Any] | None) -> bool:
-    """Whether every threshold that the page was judged by is a shipped one, no past's."""
-    evidence = (page or {}).get("evidence") or {}
-    values = [
-        str(entry.get("value"))
-        for name, entry in evidence.items()
-        if name.endswith("_calibration") and entry.get("value") is not None
-    ]
-    return bool(values) and all(value.startswith(_DEFAULT_THRESHOLD) for value in values)

@@ -28,8 +28,8 @@ _WORDS: Mapping[str, str] = {
     "gpus": "GPUs",
 }
 _DETECTABLE: Mapping[str, str] = {
-    "prompts": "prompt_tokens_smallest_detectable_ratio",
-    "generations": "generation_tokens_smallest_detectable_ratio",
+    "prompts": "prompt_tokens_usual_ratio",
+    "generations": "generation_tokens_usual_ratio",
     "speed": "speed_smallest_detectable_loss_ratio",
 }
 
@@ -139,9 +139,6 @@ def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
         return reason_of("slower_at_equal_load", reasons)
     if slower and ratio is not None and ratio < 1:
         return f"{percent(1 - ratio)} slower at equal load"
-    demand = now.get("speed_at_equal_demand_ratio")
-    if slower and demand is not None and demand < 1:
-        return f"at least {percent(1 - demand)} slower at equal demand"
     if slower:
         return "slower at equal load"
     return "as expected" if ratio is None else f"{percent(ratio)} of what is expected at this load"

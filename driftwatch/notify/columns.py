@@ -35,10 +35,8 @@ _ALWAYS = (
     "throughput_factor_batch_ratio", "throughput_factor_load_ratio",
     "throughput_factor_speed_ratio", "throughput_factor_first_tokens_ratio",
     "throughput_factor_gpus_ratio", "slower_at_equal_load", "speed_at_equal_load_ratio",
-    "speed_at_equal_demand_ratio", "generation_tokens_per_second", "tokens_per_second_per_gpu",
-    "itl_seconds_mean", "batch_assembly_wait_10m_seconds", "prompt_tokens_moved",
-    "generation_tokens_moved", "prompt_tokens_smallest_detectable_ratio",
-    "generation_tokens_smallest_detectable_ratio", "speed_smallest_detectable_loss_ratio",
+    "generation_tokens_per_second", "tokens_per_second_per_gpu", "itl_seconds_mean",
+    "batch_assembly_wait_10m_seconds", "speed_smallest_detectable_loss_ratio",
 )  # fmt: skip
 # the groups that a rule's page names (driftwatch/rulebook/page_form.py)
 _GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -75,29 +73,13 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         "gpu_clock_event_reasons", "gpus_lost", "tokens_per_second_per_gpu_ratio",
     ),
     "speed": (
-        "slower_at_equal_load", "speed_at_equal_load_ratio", "speed_at_equal_demand_ratio",
-        "speed_reference", "speed_calibration", "speed_unknown_reason",
+        "slower_at_equal_load", "speed_at_equal_load_ratio", "speed_threshold_ratio",
+        "speed_reference", "speed_unknown_reason",
     ),
     "peers": ("slower_than_pool", "speed_against_pool_ratio", "pool_speed_at_equal_load_ratio"),
-    "drift": (
-        "prompt_tokens_drift_score", "prompt_tokens_drift_ratio", "generation_tokens_drift_score",
-        "generation_tokens_drift_ratio", "prompt_tokens_calibration",
-        "generation_tokens_calibration",
-    ),
-    "peer_lengths": (
-        "prompt_tokens_peer_score", "prompt_tokens_peer_ratio", "generation_tokens_peer_score",
-        "generation_tokens_peer_ratio", "prompt_tokens_calibration",
-        "generation_tokens_calibration",
-    ),
-    "pin": (
-        "prompt_tokens_pin_score", "prompt_tokens_pin_ratio", "generation_tokens_pin_score",
-        "generation_tokens_pin_ratio", "pin_age_seconds", "prompt_tokens_calibration",
-        "generation_tokens_calibration",
-    ),
+    "pin": ("prompt_tokens_pin_ratio", "generation_tokens_pin_ratio"),
     "trend": (
         "speed_slope_14d_ratio", "speed_slope_14d_lower_ratio", "speed_slope_14d_upper_ratio",
-        "e2e_p50_slope_14d_ratio", "e2e_p50_slope_14d_lower_ratio", "e2e_p50_slope_14d_upper_ratio",
-        "e2e_p99_slope_14d_ratio", "e2e_p99_slope_14d_lower_ratio", "e2e_p99_slope_14d_upper_ratio",
     ),
 }  # fmt: skip
 _EVERYTHING = ("lengths", "cost", "limits", "capacity", "deferred", "gpu")

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.speed.change import LEVEL_MINUTES, NOW_MINUTES
+from driftwatch.detect.speed.like_work import WINDOW
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, close, identity, step
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.inhibition import Inhibition, inhibitors_first
@@ -71,7 +71,7 @@ def advanced(
         verdicts: one Boolean column per rule id, beside ``rows``.
     """
     minutes: dict[datetime, dict[str, list[Observation]]] = {}
-    judged = rows.select(*_KEY, "pool", "ever_seen", "end", *_SINCE[:-1], _slow_seconds())
+    judged = rows.select(*_KEY, "pool", "ever_seen", "end", *_SINCE)
     with_open = {incident.rule for incident in incidents.values()}
     for rule in rules:
         if rule.id not in with_open and not verdicts[rule.id].any():
@@ -252,22 +252,10 @@ _SINCE = (
     "deferred_since",
     "seconds_since_last_token",
     "coverage_missing_seconds",
-    "slow_seconds",
 )
 
 # Columns of evidence rows that incidents read, whatever the rules read.
-READ_BY_INCIDENTS = (*_SINCE[:-1], "speed_change_ratio", "speed_change_threshold_ratio")
-
-
-def _slow_seconds() -> pl.Expr:
-    """How far back the minutes reach that made a target count as slower."""
-    sudden = pl.col("speed_change_ratio") <= pl.col("speed_change_threshold_ratio")
-    return (
-        pl.when(sudden)
-        .then(60.0 * NOW_MINUTES)
-        .otherwise(60.0 * LEVEL_MINUTES)
-        .alias("slow_seconds")
-    )
+READ_BY_INCIDENTS = _SINCE
 
 
 def _earliest(column: str) -> pl.Expr:
@@ -283,9 +271,12 @@ def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
         if share in columns:
             began: datetime | None = row[since]
             return began
-    reach = ["slow_seconds"] if not columns.isdisjoint(_OF_SPEED) else []
-    reach += [n for n in ("seconds_since_last_token", "coverage_missing_seconds") if n in columns]
-    for name in reach:
+    if not columns.isdisjoint(_OF_SPEED):
+        slow_since: datetime = row["end"] - timedelta(minutes=WINDOW)
+        return slow_since
+    for name in ("seconds_since_last_token", "coverage_missing_seconds"):
+        if name not in columns:
+            continue
         if row[name] is not None:  # of a pool: NULL in the minutes in which the rule is not true
             end: datetime = row["end"]
             return end - timedelta(seconds=row[name])

@@ -41,13 +41,13 @@ class PastMinutes:
 
     def __init__(self, frame: pl.DataFrame | None = None, store: Store | None = None) -> None:
         self.frame = _NO_RECENT_MINUTES if frame is None else frame
-        self._store = store
+        self.store = store
         self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
 
     def with_rows(self, own: pl.DataFrame, rows: pl.DataFrame) -> PastMinutes:
         """The past with minutes that are being evaluated (MINUTE_SCHEMA), and their evidence."""
         verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
-        return PastMinutes(pl.concat([self.frame, own.hstack(verdicts)]), self._store)
+        return PastMinutes(pl.concat([self.frame, own.hstack(verdicts)]), self.store)
 
     def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
         """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""
@@ -70,9 +70,9 @@ class PastMinutes:
             (pl.col(name) if name in self.frame.columns else pl.lit(None)).cast(dtype).alias(name)
             for name, dtype in RECENT_SCHEMA.items()
         )
-        if self._store is None:
+        if self.store is None:
             return own.sort("end")
-        stored = self._store.past(since, until, [key]).filter(pl.col("seconds") == MINUTE)
+        stored = self.store.past(since, until, [key]).filter(pl.col("seconds") == MINUTE)
         both = pl.concat([stored.select(*RECENT_SCHEMA), own])
         return both.unique(MINUTE_KEY, keep="last", maintain_order=True).sort("end")
 

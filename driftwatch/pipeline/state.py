@@ -12,21 +12,14 @@ from driftwatch.baselines.in_force import InForce, no_releases
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, scrapes_once
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.stage import Memory
 from driftwatch.diagnose.evidence_table import HISTORY, Carried
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.departures import Departures, no_looks
+from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.plan import TargetFrames
 from driftwatch.pipeline.question import CAPACITY, TargetAdvice
 
 __all__ = ["HISTORY", "Outcome", "State"]
-
-FORGOTTEN_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "at": TIME,  # after the minute that ends then
-}
-
 
 CAPACITY_REASON = "capacity_unknown_reason"
 CAPACITY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -42,12 +35,6 @@ CAPACITY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 def no_capacity() -> pl.DataFrame:
     """No target's capacity is known."""
     return pl.DataFrame(schema=CAPACITY_SCHEMA)
-
-
-def forgotten(keys: Iterable[TargetKey] = (), at: datetime | None = None) -> pl.DataFrame:
-    """Targets that the detectors forget after a minute; none before the first one."""
-    rows = [] if at is None else [(*key, at) for key in sorted(keys)]
-    return pl.DataFrame(rows, schema=FORGOTTEN_SCHEMA, orient="row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +56,8 @@ class State:
     # who came from where, and what silent targets carried
     departures: Departures = field(default_factory=Departures)
     baselines: Baselines = field(default_factory=Baselines)  # in force
-    detection: Memory = field(default_factory=Memory)  # the memory of the detectors
+    # minutes at hand and references of the detectors
+    detection: Detection = field(default_factory=Detection)
     # the baselines beside the targets, made anew when one of both changes
     in_force: InForce = field(default_factory=InForce)
     # the targets as frames, made anew when targets or plan change
@@ -130,8 +118,6 @@ class Outcome:
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
     # targets behind whose name another server stands now
     reborn: frozenset[TargetKey] = frozenset()
-    # :data:`FORGOTTEN_SCHEMA`, the targets that the detectors forgot
-    forgotten: pl.DataFrame = field(default_factory=forgotten)
     advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
     # :data:`JUDGED_SCHEMA`, beside ``rows``
     judged: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=JUDGED_SCHEMA))
@@ -170,7 +156,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
             inputs_seen=others(carried.inputs_seen),
         ),
         departures=replace(state.departures, last=others(state.departures.last)),
-        detection=state.detection.without(frame),
+        detection=state.detection.without(TargetKey(*row) for row in rows),
     )
 
 

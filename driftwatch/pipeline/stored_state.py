@@ -1,46 +1,38 @@
 """The tick's state in the store: what a restart must not forget.
 
-Of the detectors' memory there is a checkpoint every quarter of an hour; folding the stored minutes
-since then in again gives the very memory that the last process had, as long as it is known which
-targets were forgotten meanwhile, and when. A change of baselines begins with a checkpoint of its
-own. The stored scrapes of the last minutes are folded in too, a few minutes at a time.
+Detectors go on from the stored minutes and references. The stored scrapes of the last minutes are
+folded in, a few minutes at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import orjson
 import polars as pl
 
-from driftwatch.baselines.in_force import in_force, no_releases
+from driftwatch.baselines.in_force import no_releases
 from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.schema import KEY_COLUMNS, in_order
-from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.stage import Memory, detect, memory_from
 from driftwatch.diagnose.evidence_table import Carried
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import Departures, no_looks
-from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.question import TargetAdvice
-from driftwatch.pipeline.state import HISTORY, State, forgotten, last_scrapes, no_capacity
+from driftwatch.pipeline.state import HISTORY, State, last_scrapes, no_capacity
 from driftwatch.signals.continuity import UNREAD
 from driftwatch.signals.past import Past, joined, left_behind
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
-from driftwatch.store.history import Checkpoint
 from driftwatch.store.store import Store
 
-CHECKPOINT_EVERY = timedelta(minutes=15)
-# Folded in at once: bounded memory in a large fleet. How minutes are split changes nothing.
-_STEP = timedelta(minutes=10)
+# Folded in at once: bounded memory in a large fleet. How scrapes are split changes nothing.
 _SCRAPES_STEP = timedelta(minutes=2)
 _STATE, _SILENT, _RELEASES = "tick", "tick.silent", "tick.releases"
-_CAPACITY, _FORGOTTEN, _LOOKS = "tick.capacity", "tick.forgotten", "tick.looks"
+_CAPACITY, _LOOKS = "tick.capacity", "tick.looks"
 _DEPARTURES = ("traffic", "last")
 _CARRIED = {"plateau": "plateau", "alive": "alive", "seen": "inputs_seen"}  # frame → its field
 
@@ -94,6 +86,7 @@ def state_from(store: Store, now: datetime) -> State:
     return replace(
         _with_scrapes(state, store, since, until),
         gpus=store.gpus(since, until),
+        detection=detection_from(store, evaluated),
         incidents=incidents,
         baselines=baselines,
     )
@@ -238,82 +231,6 @@ def _text(at: datetime | None) -> str | None:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
-
-
-_BaselineNames = tuple[tuple[str, ...], frozenset[tuple[str, str, str]]]
-
-
-@dataclass(frozen=True, slots=True)
-class LastCheckpoint:
-    """What the store has of the detectors' memory."""
-
-    at: datetime | None = None
-    baselines: _BaselineNames = ((), frozenset())
-    # :data:`driftwatch.pipeline.state.FORGOTTEN_SCHEMA`, since then
-    forgotten: pl.DataFrame = field(default_factory=forgotten)
-
-    def due(self) -> LastCheckpoint:
-        """The same, of which the next tick writes one anew: it decides with other settings."""
-        return replace(self, at=None)
-
-    def memory(self) -> dict[str, bytes]:
-        """What the next process needs besides the checkpoint."""
-        return {_FORGOTTEN: to_arrow(self.forgotten)}
-
-    def after(
-        self, state: State, leaving: pl.DataFrame
-    ) -> tuple[LastCheckpoint, Checkpoint | None]:
-        """What the store is to have after a tick, with a new checkpoint where one is due."""
-        at, baselines = state.evaluated_until, self.baselines
-        if state.in_force.made_of is not None:  # else they are looked at anew with the next minute
-            baselines = _baseline_names(state.in_force.baselines)
-        due = self.at is None or (at is not None and at - self.at >= CHECKPOINT_EVERY)
-        if at is not None and (due or baselines != self.baselines):
-            return LastCheckpoint(at, baselines), Checkpoint(
-                at, {name: to_arrow(frame) for name, frame in state.detection.frames()}
-            )
-        if leaving.is_empty():
-            return self, None
-        return replace(self, forgotten=pl.concat([self.forgotten, leaving])), None
-
-
-def _baseline_names(baselines: Baselines) -> _BaselineNames:
-    return tuple(baseline.id for baseline in baselines.every), baselines.not_for
-
-
-def resumed(store: Store, state: State, plan: Plan) -> tuple[State, LastCheckpoint]:
-    """The state with the detectors' memory as it was when the last process ended."""
-    until = state.evaluated_until
-    if until is None:
-        return state, LastCheckpoint()
-    stored = (store.memory() or of_no_shard(store)).get(_FORGOTTEN)
-    leavers = forgotten() if stored is None else from_arrow(stored)
-    checkpoint, memory, at = store.checkpoint(), Memory(), None
-    if checkpoint is None and store.shard is not None:
-        checkpoint = store.whole().checkpoint()
-    if checkpoint is not None and checkpoint.at <= until:
-        frames = {name: from_arrow(data) for name, data in checkpoint.frames.items()}
-        memory, at = memory_from(frames), checkpoint.at
-        del frames
-    baselines = in_force(state.baselines, plan.assign(state.targets), plan, state.gpus).baselines
-    for first, last in _spans(at or until - CHECKPOINT_EVERY, until, leavers):
-        minutes = store.minutes(first, last)
-        if len(minutes):
-            _, memory = detect(minutes, memory, baselines, plan.detection)
-        leaving = leavers.filter(pl.col("at") == last).select("instance", "engine")
-        if len(leaving):
-            memory = memory.without(leaving)
-    return replace(state, detection=memory), LastCheckpoint(at, _baseline_names(baselines), leavers)
-
-
-def _spans(
-    since: datetime, until: datetime, leavers: pl.DataFrame
-) -> Iterable[tuple[datetime, datetime]]:
-    """(since, until] in steps that end where a target was forgotten."""
-    ends = {at for at in leavers["at"] if since < at <= until}
-    for begin, end in _steps(since, until, _STEP):
-        edges = [begin, *sorted(at for at in ends if begin < at < end), end]
-        yield from pairwise(edges)
 
 
 def _steps(

@@ -15,12 +15,12 @@ import polars as pl
 from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
 from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected, empty_scrapes
-from driftwatch.detect.stage import detect
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.capacity import with_capacity
 from driftwatch.pipeline.departures import judged, retirements, with_traffic
-from driftwatch.pipeline.evaluation import Ask, Evaluation, signals_of
+from driftwatch.pipeline.detection import detected, trimmed
+from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.isolation import isolated
 from driftwatch.pipeline.minutes import PastMinutes
@@ -34,7 +34,6 @@ from driftwatch.pipeline.state import (
     Outcome,
     State,
     Stretch,
-    forgotten,
     last_scrapes,
     together,
     without,
@@ -105,7 +104,6 @@ def _evaluated(
         plan,
         pools_changed=state.frames is not None and not plan.has_pools_of(state.frames.plan),
     )
-    forgets = [forgotten({*there.reborn, *there.departed}, state.evaluated_until)]
     state, first, closed = _arrived(state, there, scrapes, gpus, span, plan, sources)
     transitions = list(paged(closed, state, plan))
 
@@ -117,8 +115,10 @@ def _evaluated(
         if not state.targets:
             break
         before = state.targets
+        pools = {target.pool or "" for target in state.targets.values()}
+        due = state.detection.next_due(minute, sorted(pools))
         state, piece, past = _piece(
-            state, minute, min(following or last, last), plan, sources, there, past, ask
+            state, minute, min(following or last, last, due), plan, sources, there, past, ask
         )
         pieces.append(piece)
         # to come back a target must be listed now, or have been
@@ -126,6 +126,9 @@ def _evaluated(
         minute = state.evaluated_until
     if minute is not None and minute < last and pieces:
         state = replace(state, evaluated_until=last)
+    if state.evaluated_until is not None:
+        at_hand = trimmed(state.detection, state.evaluated_until)
+        state = replace(state, detection=at_hand)
     return state, Outcome(
         rows=pl.concat([p.rows for p in pieces]) if pieces else pl.DataFrame(),
         verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else pl.DataFrame(),
@@ -136,7 +139,6 @@ def _evaluated(
         retired={**there.departed, **{key: why for p in pieces for key, why in p.retired.items()}},
         reborn=there.reborn,
         gpus=gpus,
-        forgotten=pl.concat([*forgets, *(p.forgotten for p in pieces)]),
         advices=tuple(answer for p in pieces for answer in p.advices),
         targets=state.targets,
         judged=pl.concat([pl.DataFrame(schema=JUDGED_SCHEMA), *(p.judged for p in pieces)]),
@@ -232,7 +234,7 @@ def _piece(
     decided, retired = retirements(judgements)
     if decided is not None and decided < last:
         return _piece(state, first, decided, plan, sources, there, past, ask)
-    rows, past, after = _detected(state, signals.table.rows, plan, past, ask)
+    rows, past, after = _detected(state, signals, (first, last), plan, past, ask)
 
     # diagnose: verdicts, and the incidents that they make
     beside = _judged(rows, judgements).hstack([signals.table.ever_seen]).select(*JUDGED_SCHEMA)
@@ -267,7 +269,6 @@ def _piece(
         transitions=transitions,
         unseen=signals.unseen,
         retired=retired,
-        forgotten=forgotten(retired, last),
         advices=advices,
         judged=beside,
         stretches=(Stretch(first, last, state.targets, retired=retired),),
@@ -276,19 +277,28 @@ def _piece(
 
 
 def _detected(
-    state: State, rows: pl.DataFrame, plan: Plan, past: PastMinutes, ask: Ask
+    state: State,
+    signals: Signals,
+    span: tuple[datetime, datetime],
+    plan: Plan,
+    past: PastMinutes,
+    ask: Ask,
 ) -> tuple[pl.DataFrame, PastMinutes, State]:
     """Rows with what needs a past and what a simulation says of the capacity; the past with them,
     and the state with what both remember.
     """
-    rows = with_releases(rows, state.in_force.frame, state.releases)
+    rows = with_releases(signals.table.rows, state.in_force.frame, state.releases)
     own = minutes(rows)
-    detected, memory = detect(own, state.detection, state.in_force.baselines, plan.detection)
-    rows = in_schema_order(rows.with_columns(detected)) if detected.width else rows
+    columns, detection = detected(
+        *(state.detection, own, span, state.in_force.baselines, signals.reference),
+        plan.detection,
+        past.store,
+    )
+    rows = in_schema_order(rows.with_columns(columns)) if len(rows) else rows
     rows = with_refusals(rows, state.in_force.frame)
     past = past.with_rows(own, rows)
     rows, capacity = with_capacity(rows, state, past, plan, ask=ask)
-    return rows, past, replace(state, detection=memory, capacity=capacity)
+    return rows, past, replace(state, detection=detection, capacity=capacity)
 
 
 def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:

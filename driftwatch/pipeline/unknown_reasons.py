@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
-from driftwatch.detect.reference import MIN_REQUESTS
+from driftwatch.detect.lengths import MIN_REQUESTS
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
@@ -27,7 +27,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     reason_of |= reasons_of(row.get("gpu_reasons"))
     reason_of |= {name: why for name, why in _not_compared(row).items() if name in reason_of}
     if speed := row.get("speed_unknown_reason"):
-        speeds = ("speed_at_equal_load_ratio", "slower_at_equal_load", "speed_recovered")
+        speeds = ("speed_at_equal_load_ratio", "slower_at_equal_load")
         reason_of |= dict.fromkeys((name for name in speeds if name in reason_of), speed)
     if capacity := row.get("capacity_unknown_reason"):
         reason_of |= {name: capacity for name in CAPACITY if name in reason_of}
@@ -121,7 +121,7 @@ def _no_swings(row: Mapping[str, Any], name: str) -> str:
         return "no baseline"
     if kind == "tuned_for":
         return "tuned_for declares a mean; how far it swings takes a baseline"
-    if row.get(f"reference_{name}_usual_ratio") is None:
+    if not row.get(f"reference_{name}_swing_high"):
         return "the baseline has less than an hour of ten-minute means of 100 requests and more"
     return "the baseline is shorter than a day, and answers for no longer than it lasted"
 

@@ -65,7 +65,7 @@ def _nobody_watched(material: Material) -> float:
 def _servers(cells: pl.DataFrame) -> pl.DataFrame:
     """A row a server: seconds by reason, and whether a doubling of a length would not show."""
     seconds = {reason: pl.col(f"{reason.replace(' ', '_')}_seconds").sum() for reason in REASONS}
-    least = {s: pl.col(f"{s}_smallest_detectable_ratio").drop_nulls().last() for s in _STEMS}
+    least = {s: pl.col(f"{s}_usual_ratio").drop_nulls().last() for s in _STEMS}
     return (
         cells.group_by("instance", "engine")
         .agg(

@@ -21,19 +21,19 @@ CELL, CELL_LENGTH = "10m", timedelta(minutes=10)
 HOUR_SECONDS, MINUTE_SECONDS = 3600.0, 60.0
 # why a minute has no verdict on the engine's speed, in the order in which they are printed
 REASONS = (
-    "idle", "out of tuned range", "saturated", "arming", "too few minutes", "warming up",
+    "idle", "out of tuned range", "arming", "too few minutes", "warming up",
     "inputs missing", "no data",
 )  # fmt: skip
 # speed_unknown_code → which of the above; every other one is a missing input
 _OF_CODES: Mapping[str, str] = {
     "idle": "idle",
     "out_of_range": "out of tuned range",
-    "saturated": "saturated",
     "learning": "arming",
     "no_baseline": "arming",
     "other_server": "arming",
     "too_few_minutes": "too few minutes",
     "warming_up": "warming up",
+    "gap": "too few minutes",
     "not_scraped": "no data",
 }
 SUMMED = (
@@ -44,8 +44,8 @@ SUMMED = (
 )  # fmt: skip
 _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in ("low", "high"))
 _LAST = (
-    *COLUMN_KNOBS, "gpu_count", "prompt_tokens_smallest_detectable_ratio",
-    "generation_tokens_smallest_detectable_ratio", "speed_at_equal_load_ratio",
+    *COLUMN_KNOBS, "gpu_count", "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
+    "speed_at_equal_load_ratio",
 )  # fmt: skip
 _FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load", "restarted")
 _LOST = ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds", "cap_seconds")
@@ -163,13 +163,8 @@ def _mean(name: str, weight: pl.Expr) -> pl.Expr:
 def _losses() -> dict[str, pl.Expr]:
     """Seconds lost to an engine that is slower or stuck, row by row."""
     slower = (pl.col("slower_at_equal_load") | pl.col("slower_than_pool")).fill_null(False)
-    # beyond the tuned range the ratio is a bound; what its twins show is none
-    ratio = pl.coalesce(
-        pl.when("slower_at_equal_load").then(
-            pl.coalesce("speed_at_equal_demand_ratio", "speed_at_equal_load_ratio")
-        ),
-        "speed_against_pool_ratio",
-    )
+    own = pl.when("slower_at_equal_load").then("speed_at_equal_load_ratio")
+    ratio = pl.coalesce(own, "speed_against_pool_ratio")
     stuck = (pl.col("seconds_since_last_token") >= _STUCK_SECONDS) & (
         pl.col("running_requests") + pl.col("waiting_requests").fill_null(0.0) > 0
     )

@@ -1,4 +1,4 @@
-"""Days of targets: as the store keeps them, or made of a day's own rows where it does not."""
+"""Days of targets, made of their rows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,29 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.detect.trend.days import DAY_SCHEMA
 from driftwatch.store.minute_columns import rolled_up
 
 DAY_SECONDS = 86_400
 LENGTHS = ("prompt_tokens", "generation_tokens")
+DAY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "pool": pl.String,
+    "day": pl.Datetime("us", "UTC"),  # its start
+    "minutes": pl.Float64,  # with a usable scrape
+    "finished_requests": pl.Float64,
+    "prompt_tokens_mean": pl.Float64,
+    "generation_tokens_mean": pl.Float64,
+    "tokens_per_second_per_gpu": pl.Float64,
+    "requests_per_forward_pass_p50": pl.Float64,
+    "speed_at_equal_load_ratio": pl.Float64,  # median of its minutes
+    "slo_missed_ratio": pl.Float64,  # share of the minutes that could tell
+    **{
+        f"{name}_{part}": pl.List(pl.Float64)
+        for name in ("prompt_tokens", "generation_tokens", "ttft_seconds")
+        for part in ("buckets", "edges")
+    },
+}
 
 
 def no_days() -> pl.DataFrame:
@@ -19,18 +37,8 @@ def no_days() -> pl.DataFrame:
     return pl.DataFrame(schema=DAY_SCHEMA)
 
 
-def kept_days(days: pl.DataFrame) -> pl.DataFrame:
-    """Days as the store has them → what reports read of them."""
-    if not days.width:
-        return no_days()
-    return days.select(
-        (pl.col(name) if name in days.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in DAY_SCHEMA.items()
-    )
-
-
 def days_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Days made of their rows, for days that nobody has finished.
+    """Days made of their rows.
 
     The median of requests per forward pass is then of the rows that there are (ten minutes each
     once they are rolled up), every row alike.

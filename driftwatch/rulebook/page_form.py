@@ -27,7 +27,7 @@ from driftwatch.rulebook.values import RulePart
 from driftwatch.yaml_models import fault, near
 
 Family = Literal["traffic", "speed", "stuck", "retune", "none"]
-Lengths = Literal["mean", "drift", "peer", "pin"]
+Lengths = Literal["mean", "pin"]
 
 # name → what it prints; the functions are in driftwatch/notify/phrases/
 PHRASES: Mapping[str, str] = {
@@ -65,7 +65,7 @@ PHRASES: Mapping[str, str] = {
 # names of column groups, for `columns:`; what is in them: driftwatch/notify/columns.py
 GROUPS = (
     "lengths", "usual", "cost", "limits", "capacity", "deferred", "stuck", "coverage", "gpu",
-    "speed", "peers", "drift", "peer_lengths", "pin", "trend",
+    "speed", "peers", "pin", "trend",
 )  # fmt: skip
 _NAME = re.compile(r"\{([^{}]*)\}")
 
@@ -108,8 +108,7 @@ class PageForm(RulePart):
     # what to do where neither a leaf nor a recommendation says it
     advice: Template | None = None
     advice_of_many: Template | None = None  # the same where the page is about several targets
-    # which ratio of lengths the phrases compare: with the baseline's mean, with the nearest of its
-    # hours, with its peers, or of a day with the baseline
+    # which ratio of lengths the phrases compare with the baseline's mean: now, or a whole day's
     lengths: Lengths = "mean"
     # evidence that the page carries, by group or by name; empty = the usual groups
     columns: tuple[PageColumn, ...] = ()

@@ -62,7 +62,6 @@ def plan_of_settings(settings: Settings) -> Plan:
         external_url=settings.external_url,
         detection=DetectSettings(
             false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
-            holidays={day.date: day.name for day in settings.detection.holidays},
         ),
     )
 

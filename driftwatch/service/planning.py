@@ -49,9 +49,8 @@ def _commit_planned(
     from the store, where people write them; ``happened``: each incident with its page.
     Returns the open incidents as committed.
     """
-    now, reach = tick.until, store.minutes_reach()
+    now = tick.until
     routes = configured.routes_to(one.subscription for one in receivers)
-    routes = replace(routes, watched_since=now if reach is None else reach[0])
     acknowledged = store.acknowledged_incidents()
     elsewhere = store.open_elsewhere(pages=False).values() if store.shard is not None else ()
     plan = plan_deliveries(

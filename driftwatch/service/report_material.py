@@ -18,7 +18,7 @@ from driftwatch.model import Incident, Slo, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import DERIVED_TIMES
 from driftwatch.report.cells import cells_of, no_cells
-from driftwatch.report.days import days_of, kept_days, no_days
+from driftwatch.report.days import days_of, no_days
 from driftwatch.report.material import (
     AdviceGiven,
     Marked,
@@ -42,8 +42,7 @@ _DAY = timedelta(days=1)
 # A report reads so many incidents of its two weeks; a fleet that pages more has another problem.
 MOST_INCIDENTS = 10_000
 # Of a day of more targets the rows do not fit into memory at a time.
-_TARGETS_A_DAY = 200
-_PARTS = 8
+_TARGETS_AT_ONCE = 200
 # A band of a longer window says no more.
 _BASELINE_REACH = timedelta(days=2)
 
@@ -70,7 +69,7 @@ class Folded:
                 self.last = newest if self.last is None else max(self.last, newest)
 
     def add_day(self, rows: pl.DataFrame) -> None:
-        """Rows of a whole day of which nobody keeps a row."""
+        """Rows of a whole day."""
         if len(rows):
             self._days.append(days_of(rows))
 
@@ -135,13 +134,10 @@ def gather(
     slos = {**derived, **configured}
     folded = Folded(slos)
     since = _midnight(end) - MONTH
-    there = set(store.day_starts())
     for day in _days_between(week.start, end):
-        _fold_day(store, folded, day, min(day + _DAY, end), keep=day not in there)
-    # of days that nobody finished (a young database, a replay) the minutes may still be there
+        _fold_day(store, folded, day, min(day + _DAY, end))
     for day in _days_between(since, week.start):
-        if day not in there:
-            folded.add_day(store.past(day, day + _DAY))
+        folded.add_day(store.past(day, day + _DAY))
     cells = folded.cells
     if cells.is_empty():
         raise NoVerdict(
@@ -151,14 +147,13 @@ def gather(
     if end < week.end and folded.last is not None:
         # not by whose clock it is told, but by what is known: the last minute's end belongs to it
         end = min(end, folded.last + timedelta(microseconds=1))
-    stored_days = kept_days(store.days(since, end))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     first = end - timedelta(weeks=TRACK_WEEKS)
     material = Material(
         week=week,
         until=end,
         cells=cells,
-        days=pl.concat([stored_days, folded.days]).sort("day", "instance", "engine"),
+        days=folded.days,
         incidents=_incidents_until(incidents, end),
         verifications=[VERIFICATION.value(v.document) for v in store.verifications(first, end)],
         advice=_advice(store, first, end),
@@ -222,18 +217,27 @@ def _days_between(start: datetime, end: datetime) -> Iterator[datetime]:
         start += _DAY
 
 
-def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime, *, keep: bool) -> None:
-    """One day into cells; where nobody keeps a row of the day, into such a row as well."""
+def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime) -> None:
+    """One day into cells and a row of each target, so many targets at a time."""
     first = store.past(day, day + timedelta(minutes=10))
-    many = first.select("instance", "engine").unique().height > _TARGETS_A_DAY
-    step = _DAY / _PARTS if many and not keep else _DAY
-    at = day
-    while at < end:
-        rows = store.past(at, min(at + step, end))
+    last = store.past(end - timedelta(minutes=10), end)
+    keys = [
+        TargetKey(*key)
+        for key in pl.concat([first, last])
+        .select("instance", "engine")
+        .unique()
+        .sort("instance", "engine")
+        .iter_rows()
+    ]
+    if len(keys) <= _TARGETS_AT_ONCE:  # who came and left between is found as well
+        rows = store.past(day, end)
         folded.add(rows)
-        if keep:
-            folded.add_day(rows)
-        at += step
+        folded.add_day(rows)
+        return
+    for some in range(0, len(keys), _TARGETS_AT_ONCE):
+        rows = store.past(day, end, keys[some : some + _TARGETS_AT_ONCE])
+        folded.add(rows)
+        folded.add_day(rows)
 
 
 def _incidents_until(incidents: Iterable[Incident], until: datetime) -> list[Incident]:

@@ -130,8 +130,6 @@ class Service:
             with self._shards.planning:
                 self._plan, self._receivers = plan, receivers
                 self._send_to(receivers)
-            # minutes before and after were detected with other settings
-            self._shards.due()
             self.metrics.unknown.clear()
         # they wait for what is on its way, and no tick waits for them
         self._keeper.adopt(receivers)
@@ -223,7 +221,6 @@ class Service:
     def prune(self) -> None:
         """Keep finished days; have old rows forgotten, and the hours that are over packed."""
         now = self._clock.now()
-        self._shards.keep_days()
         if self._may_send():  # of several processes the one that leads
             # a restart needs the scrapes before the last evaluated minute, however long ago it was
             needed = (evaluated_until(self._store) or now) - HISTORY

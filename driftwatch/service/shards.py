@@ -18,7 +18,7 @@ from driftwatch.collect.schema import Source, empty_scrapes
 from driftwatch.errors import StoreError
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import JUDGED_SCHEMA, Outcome, State, forgotten
+from driftwatch.pipeline.state import JUDGED_SCHEMA, Outcome, State
 from driftwatch.service.membership import Membership
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.rendezvous import OwnPools, Pools, Share
@@ -138,18 +138,6 @@ class Shards:
         """What each of them goes on from."""
         return [one.state for one in self._watches.values()]
 
-    def due(self) -> None:
-        """Write every detector's memory down with the next tick."""
-        for one in self._watches.values():
-            one.due()
-
-    def keep_days(self) -> None:
-        """Write down the days that are over."""
-        with self.planning:
-            watches = list(self._watches.values())
-        for one in watches:
-            one.keep_days()
-
     def unwatched(self, now: datetime) -> list[int]:
         """Shards that nobody watches."""
         if self._membership is None:
@@ -189,7 +177,6 @@ def whole_of(ticked: Sequence[Ticked]) -> Outcome:
         unseen=pl.concat([empty_scrapes(), *(one.unseen for one in outcomes)]),
         retired={key: why for one in outcomes for key, why in one.retired.items()},
         reborn=frozenset[TargetKey]().union(*(one.reborn for one in outcomes)),
-        forgotten=pl.concat([forgotten(), *(one.forgotten for one in outcomes)]),
         advices=tuple(answer for one in outcomes for answer in one.advices),
         targets=targets,
         judged=pl.concat([pl.DataFrame(schema=JUDGED_SCHEMA), *(o.judged for o in outcomes)]),

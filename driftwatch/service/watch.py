@@ -19,7 +19,7 @@ import polars as pl
 from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import Collected
-from driftwatch.detect.trend.days import finished_days
+from driftwatch.detect.references import changes_of
 from driftwatch.model import TargetKey, Transition
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.plan import Plan
@@ -31,7 +31,6 @@ from driftwatch.pipeline.stored_state import (
     advice_rows,
     memory_of,
     of_no_shard,
-    resumed,
     state_from,
 )
 from driftwatch.pipeline.tick import evaluate
@@ -45,7 +44,6 @@ from driftwatch.store.store import Store, TickRecord
 # Of what is caught up after a stop only the last minutes' questions are simulated: a second or two
 # each, and a tick that takes long is taken for a dead one.
 SIMULATED = timedelta(minutes=10)
-_DAYS = "tick.days"  # memory of a shard: start of the last day that it wrote down
 PROGRESS = "tick.progress"
 
 
@@ -106,15 +104,10 @@ class Watch:
         self._in_force = store.baselines_in_force()
         begins = share is not None and not store.memory() and bool(of_no_shard(store))
         state = state_from(store, now)
-        state, self._checkpoint = resumed(store, state, plan)
         if share is not None and begins:
             state = _of_share(store, state, share, plan)
         self.state = state
         self._verifier = Verifier(store)
-
-    def due(self) -> None:
-        """Write the detectors' memory down with the next tick: it decides with other settings."""
-        self._checkpoint = self._checkpoint.due()
 
     def tick(
         self,
@@ -147,9 +140,7 @@ class Watch:
         )
         news = self._verifier.after(outcome, state, plan, before.scrapes)
         happened = (*outcome.transitions, *news.transitions)
-        last_checkpoint, checkpoint = self._checkpoint, None
-        if self._goes_on:
-            last_checkpoint, checkpoint = self._checkpoint.after(state, outcome.forgotten)
+        learnt, gone = changes_of(before.detection.references, state.detection.references)
         first = self.share is None or self.share.shard == 0
         record = TickRecord(
             since=min(before.collected_until.values(), default=now),
@@ -159,11 +150,11 @@ class Watch:
             # every shard is brought all of them
             gpus=None if not first else outcome.gpus if self._goes_on else _named(outcome.gpus),
             minutes=stored_rows(outcome.rows, _failed(before, outcome)),
-            checkpoint=checkpoint,
+            references=learnt,
+            references_gone=gone,
             advices=advice_rows(outcome.advices),
             verifications=verification_rows(news.verifications),
             memory=memory_of(state)
-            | last_checkpoint.memory()
             | (reports_memory(plan) if first else {})
             | self._progress(state, now, took_seconds)
             | news.memory,
@@ -176,7 +167,6 @@ class Watch:
             happened,
         )
         self._verifier.committed(news)
-        self._checkpoint = last_checkpoint
         return Ticked(outcome, happened, news.failed)
 
     def commit(
@@ -202,20 +192,6 @@ class Watch:
             return False
         self.commit(plan, receivers, TickRecord(now, now))
         return True
-
-    def keep_days(self) -> None:
-        """Write down the days that are over, once."""
-        days = finished_days(self.state.detection.trend)
-        last = self.store.remembered(_DAYS) if self.share else None
-        kept_until = None if last is None else datetime.fromisoformat(last.decode())
-        stored = set() if self.share else set(self.store.day_starts())
-        for (day,), rows in days.group_by("day", maintain_order=True):
-            if not isinstance(day, datetime) or day.astimezone(UTC) in stored:
-                continue
-            start = day.astimezone(UTC)
-            if kept_until is None or start > kept_until:
-                written = {_DAYS: start.isoformat().encode()} if self.share else {}
-                self.store.write_day(day, rows, written)
 
     def _as_pinned(self, state: State) -> State:
         """The state with the baselines in force; read anew where a person changed them."""

@@ -10,7 +10,6 @@ from pydantic import Field, field_validator, model_validator
 from driftwatch.knobs import KNOBS, refusal
 from driftwatch.settings.values import (
     Count,
-    Day,
     File,
     Labels,
     Name,
@@ -121,13 +120,6 @@ class PoolSettings(Part):
         return names
 
 
-class Holiday(Part):
-    """A day that is no ordinary day of the week."""
-
-    date: Day = Field(description="the day, UTC")
-    name: str = Field(min_length=1, max_length=63, description="its name in reports")
-
-
 class DetectionSettings(Part):
     """What a person decides about detection."""
 
@@ -138,15 +130,3 @@ class DetectionSettings(Part):
         strict=True,
         description="false episodes per server and month that thresholds may cost",
     )
-    holidays: tuple[Holiday, ...] = Field(
-        (), max_length=1000, description="days not compared with the same weekday"
-    )
-
-    @field_validator("holidays")
-    @classmethod
-    def _check_holidays(cls, days: tuple[Holiday, ...]) -> tuple[Holiday, ...]:
-        dates = [day.date for day in days]
-        twice = sorted({f"{date}" for date in dates if dates.count(date) > 1})
-        if twice:
-            raise ValueError(f"named twice: {', '.join(twice)}")
-        return days

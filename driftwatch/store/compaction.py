@@ -16,9 +16,8 @@ import polars as pl
 from sqlalchemy import Connection, delete, func, select
 
 from driftwatch.store.batches import of_shard
-from driftwatch.store.database import Database, prefix_of
+from driftwatch.store.database import Database
 from driftwatch.store.frames import decode, pack
-from driftwatch.store.history import read_checkpoint
 from driftwatch.store.minute_columns import SIGNIFICANT_BITS, STORED_SCHEMA, rolled_up
 from driftwatch.store.minutes import (
     DAY,
@@ -45,6 +44,10 @@ _GROWING_BYTES = 64 * 1024
 _TOGETHER_BYTES = 2 * 1024 * 1024
 
 
+# More than detectors have at hand.
+AS_WRITTEN_FOR = timedelta(hours=3)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Batches that become others."""
@@ -59,9 +62,9 @@ class Compaction(Database):
     def pack_minutes(self, now: datetime) -> int:
         """Pack hours that are over and roll up days that are older than two; in many transactions.
 
-        Minutes after the last checkpoint stay as they were written, to the bit: a restart folds
-        them in again. Two processes may do it at once: batches that another one replaced meanwhile
-        are left to it. Returns how many batches were replaced.
+        Minutes of the last :data:`AS_WRITTEN_FOR` stay as they were written, to the bit: a restart
+        goes on with them. Two processes may do it at once: batches that another one replaced
+        meanwhile are left to it. Returns how many batches were replaced.
         """
         with self._reading() as connection:
             shards = connection.execute(select(minute_batches.c.shard).distinct()).scalars().all()
@@ -71,8 +74,7 @@ class Compaction(Database):
         replaced = 0
         while True:
             with self._reading() as connection:
-                checkpoint = read_checkpoint(connection, prefix_of(shard))
-                settled = now if checkpoint is None else min(now, checkpoint.at)
+                settled = now - AS_WRITTEN_FOR
                 todo = jobs(connection, hour_of(settled), now, shard)
             for job in todo:
                 with self._reading() as connection:
@@ -104,7 +106,7 @@ def jobs(
     """What is to be done; jobs that these make possible come with the next call.
 
     ``connection``: of a read transaction; ``settled``: no tick writes minutes that end up to here
-    any more, and no restart folds them in again; ``now``: what time it is; ``shard``: whose
+    any more, and no restart goes on with them; ``now``: what time it is; ``shard``: whose
     batches; None: those of no shard.
     """
     table = minute_batches

@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Self
 
 import polars as pl
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, delete, insert, select
 
 from driftwatch.database_place import Place, SqliteFile, place_of
+from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
 from driftwatch.store.actions import Actions, write_planned
@@ -45,7 +46,6 @@ from driftwatch.store.deliveries import (
     prune_reports,
     write_deliveries,
 )
-from driftwatch.store.history import Checkpoint, History, prune_days, write_checkpoint, write_memory
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
 from driftwatch.store.lease import Lease
 from driftwatch.store.lock import tick_lock
@@ -53,6 +53,14 @@ from driftwatch.store.members import ShardList
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.minutes import Minutes, write_minutes
 from driftwatch.store.outbox_records import OutboxRecords
+from driftwatch.store.references import (
+    Place as ReferencePlace,
+)
+from driftwatch.store.references import (
+    StoredReferences,
+    prune_references,
+    write_references,
+)
 from driftwatch.store.silences import Silences, prune_silences
 from driftwatch.store.sqlite import memory_engine
 from driftwatch.store.tables import gpu_batches, metadata, minute_batches, scrape_batches
@@ -75,7 +83,8 @@ class TickRecord:
     scrapes: pl.DataFrame | None = None  # ``SCRAPE_SCHEMA``
     gpus: pl.DataFrame | None = None  # ``GPU_SCHEMA``
     minutes: pl.DataFrame | None = None  # ``STORED_SCHEMA``, those it evaluated
-    checkpoint: Checkpoint | None = None  # the detectors' memory, where it is to be kept now
+    references: Collection[Reference] = ()  # what detectors learnt
+    references_gone: Collection[ReferencePlace] = ()  # of whom they forgot it
     advices: Collection[AdviceRow] = ()  # what its pages advise
     verifications: Collection[VerificationRow] = ()  # those that it opened, fed or closed
     # name → bytes to keep for the next tick; other names stay
@@ -91,7 +100,7 @@ class Store(
     Batches,
     Minutes,
     Compaction,
-    History,
+    StoredReferences,
     Baselines,
     AdviceHistory,
     ShardList,
@@ -237,12 +246,11 @@ class Store(
                     write_batch(connection, kind, frame, tick.since, tick.until, self.shard)
             if tick.minutes is not None:
                 write_minutes(connection, tick.minutes, self.shard)
-            if tick.checkpoint is not None:
-                write_checkpoint(connection, tick.checkpoint, self._prefix)
+            write_references(connection, tick.references, tick.references_gone)
             write_advices(connection, tick.advices)
             write_verifications(connection, tick.verifications)
             own = {f"{self._prefix}{name}": value for name, value in tick.memory.items()}
-            write_memory(connection, own)
+            _write_memory(connection, own)
 
     def prune(
         self,
@@ -257,15 +265,15 @@ class Store(
         ``before``: scrapes and GPU readings taken before this time go; ``minutes_before``: minutes
         and roll-ups that end before this time go; None keeps them; ``incidents_before``: incidents
         resolved before this time go, with their deliveries, and silences that ended before it; None
-        keeps them all. One with a delivery that is still pending stays. Rows of days before it go
-        as well, and so do advice, verifications and reports; an open verification stays.
+        keeps them all. One with a delivery that is still pending stays. Advice, verifications,
+        reports and references of before go as well; an open verification stays.
         ``payloads_before``: the text of what was sent before this time goes; None keeps it.
         """
         if incidents_before is not None:
             with self._writing() as connection:
                 prune_incidents(connection, incidents_before)
                 prune_silences(connection, incidents_before)
-                prune_days(connection, incidents_before)
+                prune_references(connection, incidents_before)
                 prune_advice(connection, incidents_before)
                 prune_reports(connection, incidents_before)
         if payloads_before is not None:
@@ -278,6 +286,15 @@ class Store(
                 with self._writing() as connection:
                     count = connection.execute(delete(table).where(table.c.until <= end)).rowcount
         return count
+
+
+def _write_memory(connection: Connection, memory: Mapping[str, bytes]) -> None:
+    """Keep these in place of what is kept under the same names."""
+    if not memory:
+        return
+    rows = [{"name": name, "value": value} for name, value in sorted(memory.items())]
+    connection.execute(delete(memory_table).where(memory_table.c.name.in_(sorted(memory))))
+    connection.execute(insert(memory_table), rows)
 
 
 def _shard_in(name: str) -> int | None:

@@ -32,7 +32,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0012"
+SCHEMA_REVISION = "0013"
 
 metadata = MetaData(
     naming_convention={
@@ -288,21 +288,20 @@ minute_batches = Table(
 )
 Index("ix_minute_batches_until", minute_batches.c.until)
 
-day_batches = Table(
-    "day_batches",
+# what detectors have learnt, at most one of a kind per pool or target
+references = Table(
+    "references",
     metadata,
-    Column("day", UtcTime, primary_key=True),  # its start
-    Column("frame", LargeBinary, nullable=False),
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("pool", Text, nullable=False),
+    Column("instance", Text),  # NULL: of the pool
+    Column("engine", Text),
+    Column("kind", String(16), nullable=False),
+    Column("learnt_at", UtcTime, nullable=False),
+    Column("document", Text, nullable=False),  # JSON
+    CheckConstraint("(instance IS NULL) = (engine IS NULL)", name="engine"),
 )
-
-# what the detectors remembered at one time; minutes after it are folded in again
-checkpoint = Table(
-    "checkpoint",
-    metadata,
-    Column("name", String(128), primary_key=True),
-    Column("at", UtcTime, nullable=False),
-    Column("frame", LargeBinary, nullable=False),
-)
+Index("ix_references_kind", references.c.kind, references.c.pool)
 
 pins = Table(
     "pins",

@@ -127,9 +127,6 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
             ("prefix_cache_hit_ratio", 0.3),
         )
     ),
-    # slower than its noisy past lets it be paged
-    ("replica_slow", None, {"speed_at_equal_load_upper_ratio": 0.84, **GENERATIONS}),
-    ("replica_slow", None, {"speed_at_equal_load_upper_ratio": 0.84, **CAP, **MISSED}),
     ("replica_imbalance", None, {**MISSED, "pool_idle_ratio": 0.5, "waiting_requests": 3.0}),
 ]
 
@@ -216,9 +213,7 @@ def test_a_negated_comparison_that_could_not_be_asked_counts_as_true() -> None:
 
 
 def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
-    unknown = dict.fromkeys(
-        ("slower_at_equal_load", "slower_than_pool", "speed_at_equal_load_upper_ratio")
-    )
+    unknown = dict.fromkeys(("slower_at_equal_load", "slower_than_pool"))
     found = diagnosed(tree, **CAP, **MISSED, **unknown)
     assert found.leaf == "concurrency_cap_binding"
     slower = next(s for s in found.path if s.node == "engine_slower")

@@ -28,7 +28,6 @@ KNOWN: dict[str, Any] = {
     "slower_at_equal_load": False,
     "slower_than_pool": False,
     "speed_at_equal_load_ratio": 1.0,
-    "speed_at_equal_load_upper_ratio": 1.0,
     "pool_speed_at_equal_load_ratio": 1.0,
     "seconds_since_last_token": 0.0,
     "waiting_deferred_share_10m_ratio": 0.0,

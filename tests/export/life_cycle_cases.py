@@ -60,7 +60,6 @@ MINUTES = 150
 _OF_INCIDENTS = {
     **dict.fromkeys(("binding_since", "deferred_since"), pl.Datetime("us", "UTC")),
     **dict.fromkeys(("seconds_since_last_token", "coverage_missing_seconds"), pl.Float64),
-    **dict.fromkeys(("speed_change_ratio", "speed_change_threshold_ratio"), pl.Float64),
 }
 
 

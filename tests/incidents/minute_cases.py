@@ -24,7 +24,7 @@ SLOW = Rule(
     "speed",
     "page",
     when=parse_condition("slower_at_equal_load"),
-    until=parse_condition("speed_recovered"),
+    until=parse_condition("engine_asleep"),
     inhibited_by=("ReplicaSlow",),
 )
 REPLICA = Rule(
@@ -46,7 +46,7 @@ def targets(many: int) -> dict[TargetKey, Target]:
 
 def table(of: Mapping[str, Minutes], many: int, minutes: int) -> pl.DataFrame:
     """Rows of each server: column → its values; a short row goes on as it ends, else False."""
-    columns = ("slower_at_equal_load", "speed_recovered", "slower_than_pool")
+    columns = ("slower_at_equal_load", "engine_asleep", "slower_than_pool")
     made = []
     for key in sorted(targets(many)):
         said = of.get(key.instance.split(":")[0], {})
@@ -58,8 +58,7 @@ def table(of: Mapping[str, Minutes], many: int, minutes: int) -> pl.DataFrame:
             end = START + timedelta(minutes=minute + 1)
             made.append({"instance": key.instance, "engine": "0", "end": end, **row})
     since = dict.fromkeys(
-        ("seconds_since_last_token", "coverage_missing_seconds", "speed_change_ratio",
-         "speed_change_threshold_ratio"),
+        ("seconds_since_last_token", "coverage_missing_seconds"),
         pl.lit(None, pl.Float64),
     )  # fmt: skip
     never = pl.lit(None, pl.Datetime("us", "UTC"))

@@ -32,7 +32,7 @@ POOL = "SlowerAtEqualLoad@pool"
 def at(minute: int, recovered: int = 99) -> Minutes:
     """Slow from a minute on, and well again from another."""
     seen = [minute <= m < recovered for m in range(100)]
-    return {"slower_at_equal_load": seen, "speed_recovered": [not one for one in seen]}
+    return {"slower_at_equal_load": seen, "engine_asleep": [not one for one in seen]}
 
 
 def extents(happened: Sequence[Transition]) -> list[tuple[str, int, int]]:
@@ -66,7 +66,7 @@ def test_three_of_eight_and_then_all_of_them() -> None:
     assert extents(happened) == [("firing", 4, 3), ("advised", 26, 6), ("advised", 29, 8)]
     assert {t.of_targets for t in happened} == {8}
     assert len({t.incident.id for t in happened}) == 1
-    assert happened[0].incident.started_at == START - timedelta(minutes=9)  # its ten minutes
+    assert happened[0].incident.started_at == START - timedelta(minutes=7)  # its eight minutes
 
 
 def test_a_fleet_is_one_page_at_once() -> None:
@@ -166,7 +166,7 @@ def test_the_split_into_calls_changes_nothing(seed: int) -> None:
     of = {
         f"s{i}": {
             name: [chance.choice([T, T, F, U]) for _ in range(60)]
-            for name in ("slower_at_equal_load", "speed_recovered", "slower_than_pool")
+            for name in ("slower_at_equal_load", "engine_asleep", "slower_than_pool")
         }
         for i in range(chance.randint(2, 6))
     }

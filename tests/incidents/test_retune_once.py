@@ -45,8 +45,6 @@ def told(rule: Rule, stretches: Sequence[Hours]) -> list[tuple[str, int]]:
         deferred_since=never,
         seconds_since_last_token=pl.lit(None, pl.Float64),
         coverage_missing_seconds=pl.lit(None, pl.Float64),
-        speed_change_ratio=pl.lit(None, pl.Float64),
-        speed_change_threshold_ratio=pl.lit(None, pl.Float64),
     )
     incidents: dict[str, Incident] = {}
     verdicts = rows.select(rule.verdict.alias(rule.id))

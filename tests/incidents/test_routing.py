@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-
-import pytest
+from datetime import UTC, datetime
 
 from driftwatch.incidents.routing import Routed, Routes, Subscription
 from driftwatch.model import Incident, Severity
@@ -50,30 +47,3 @@ def test_a_notice_goes_to_receivers_that_ask_for_notices() -> None:
     assert routed(Routes(RECEIVERS), "notice").receivers == ("team", "log")
     named = Routes(RECEIVERS, of_rules={"X": ("oncall", "log")}, of_pools={"a": ("team",)})
     assert routed(named, "notice").receivers == ("log",)
-
-
-@pytest.mark.parametrize(
-    ("values", "is_sent"),
-    [
-        (["shipped"], False),
-        (["shipped (uncalibrated)", None], False),
-        (["shipped", "own"], True),
-        (["pool"], True),
-        ([None], True),
-        ([], True),
-    ],
-)
-def test_a_notice_waits_while_its_thresholds_are_a_default(
-    values: list[str | None], is_sent: bool
-) -> None:
-    evidence = {f"x{i}_calibration": {"value": value} for i, value in enumerate(values)}
-    page = {"evidence": {"itl_seconds_mean": {"value": 0.1}, **evidence}}
-    incident = Incident("1", "k", "X", "X", "notice", {}, "firing", NOW, NOW, page=page)
-    young = Routes(RECEIVERS, watched_since=NOW - timedelta(hours=23)).of(incident)
-    assert bool(young.receivers) is is_sent
-    assert not young.reaches_nobody
-    # own scales take five days: after the first one the default is what there is
-    old = Routes(RECEIVERS, watched_since=NOW - timedelta(hours=24)).of(incident)
-    assert old.receivers
-    page_of_first_day = replace(incident, severity="page")
-    assert Routes(RECEIVERS, watched_since=NOW).of(page_of_first_day).receivers

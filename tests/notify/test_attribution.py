@@ -44,10 +44,10 @@ NOW: dict[str, Any] = {
 def test_the_lines_of_explain_read_as_recorded(golden: Callable[[str, str], None]) -> None:
     slow = NOW | {"slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.81}
     known = {
-        "prompt_tokens_smallest_detectable_ratio": 1.3,
+        "prompt_tokens_usual_ratio": 1.3,
         "speed_smallest_detectable_loss_ratio": 0.12,
     }
-    why = {"generation_tokens_smallest_detectable_ratio": "too little of its own past"}
+    why = {"generation_tokens_usual_ratio": "too little of its own past"}
     texts = [
         *throughput_table(NOW, BEFORE, {}),
         *(f"speed    {speed_text(one, {})}" for one in (NOW, slow)),

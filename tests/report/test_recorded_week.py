@@ -22,10 +22,10 @@ from driftwatch.baselines.rows import row_of
 from driftwatch.collect.recordings import open_recording
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import REFERENCE_SCHEMA
-from driftwatch.detect.trend.days import DAY_SCHEMA
 from driftwatch.matchers import parse_matcher
 from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Plan
+from driftwatch.report.days import DAY_SCHEMA
 from driftwatch.report.document import week_document
 from driftwatch.report.drift import cost_text
 from driftwatch.report.forms import MOST_BYTES, as_html, as_json_text

@@ -108,7 +108,7 @@ def test_lengths_are_drawn_against_what_they_were_tuned_for() -> None:
 
 def test_blind_servers_are_named_with_what_would_be_missed() -> None:
     dark = cell(instance="s1:8000", verdict_seconds=0.0, no_data_seconds=600.0)
-    able = {f"{stem}_tokens_smallest_detectable_ratio": 1.2 for stem in ("prompt", "generation")}
+    able = {f"{stem}_tokens_usual_ratio": 1.2 for stem in ("prompt", "generation")}
     document = week_document(_material(cells(cell(**able), {**dark, **able})))
     (row,) = document["blind"]["by_server"]
     assert (row["server"], row["main_reason"]) == ("s1", "no data")

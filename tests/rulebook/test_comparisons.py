@@ -31,8 +31,8 @@ from driftwatch.rulebook.comparisons import Comparison, comparisons, failing, ne
         ("binding_limit NOT IN ('none')", "binding_limit is none of 'none'"),
         ("scrapes NOT BETWEEN 1 AND 5", "scrapes is outside 1 and 5 scrapes"),
         (
-            "speed_change_ratio <= speed_change_threshold_ratio",
-            "speed_change_ratio is at most speed_change_threshold_ratio",
+            "speed_at_equal_load_ratio <= speed_threshold_ratio",
+            "speed_at_equal_load_ratio is at most speed_threshold_ratio",
         ),
         ("preemptions_per_second * 60 > 3", "preemptions_per_second * 60 is above 3"),
         ("itl_seconds_mean > 0.1", "itl_seconds_mean is above 0.1 s"),

@@ -198,7 +198,8 @@ def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
     assert pool is not None
     assert pool.model is not None
     assert pin.model is not None
-    assert pool.model.minutes == 2 * pin.model.minutes
+    assert pool.model.minutes == pin.model.minutes  # the same ones, of two servers
+    assert pool.model.scrapes == 2 * pin.model.scrapes
     # what one server does, not the sum of both
     for rate in ("requests_per_second", "generation_tokens_per_second", "effective_batch_size"):
         of_pool, own = (p.reference[f"reference_{rate}"][0] for p in (pool, pin))

@@ -61,9 +61,8 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     found = _checked(_page(shared_data))
     assert _trouble(found) == []
     assert found.ready
-    later = {"SlowerAtEqualLoad", "LatencyCreep", "TrafficShift", "RetuneAdvised", *LENGTH_DRIFT}
-    later |= {*OF_BASELINES, *PHASE_MIX}
-    assert (found.learning, found.off) == (later, {"ReplicaSlow", "UnevenTraffic"})
+    later = {"SlowerAtEqualLoad", "LatencyCreep", "RetuneAdvised", *OF_BASELINES, *PHASE_MIX}
+    assert (found.learning, found.off) == (later, {"ReplicaSlow"})
     assert {rule for rule, able in found.rules.items() if not able} == found.learning | found.off
 
 
@@ -74,15 +73,13 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     found = checkup(frame, targets, plan, Inputs(waits={KEY: told}))
     later = {(c.status, c.what): c.disables for c in found.checks}
     assert later["LEARNING", told] == (
-        *LENGTH_DRIFT,
         *OF_BASELINES,
         "SlowerAtEqualLoad",
         *PHASE_MIX,
     )
     drafts = "drafts no tokens (speculative decoding)"
     assert later["OFF", drafts] == ("AcceptanceFell",)
-    peers = ("ReplicaSlow", "UnevenTraffic")
-    assert later["OFF", "has 1 server, a comparison needs 3"] == peers
+    assert later["OFF", "has 1 server, a comparison needs 3"] == ("ReplicaSlow",)
     assert later["LEARNING", "needs 7 days of history"] == ("LatencyCreep",)
     armed = checkup(frame, targets, plan, Inputs(waits={KEY: ""}))
     assert "SlowerAtEqualLoad" not in armed.learning

@@ -24,7 +24,7 @@ from driftwatch.notify.explanation import explained_json, render_explained
 from driftwatch.pipeline.explain import Window, explain, reference_of
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored_state import resumed, state_from
+from driftwatch.pipeline.stored_state import state_from
 from driftwatch.service.replay import Ticks, replay
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
@@ -167,7 +167,7 @@ def test_a_restart_knows_the_readings(server: GpuSource, tmp_path: Path) -> None
             store.gpus(first, last),
             server.gpus.filter(pl.col("time") < first + timedelta(minutes=5)).sort("uuid", "time"),
         )
-        again, _ = resumed(store, state_from(store, clock.now()), plan())
+        again = state_from(store, clock.now())
         _, after = live(server, [last], again, plan())
     begin = State(collected_until={server.name: first})
     _, straight = live(server, [first + timedelta(minutes=5), last], begin, plan())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,10 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_budget_and_holidays_reach_the_detectors(tmp_path: Path) -> None:
-    path = _file(
-        tmp_path,
-        "detection:\n"
-        "  false_episodes_per_server_month: 0.1\n"
-        "  holidays: [{date: 2026-12-25, name: Christmas}, {date: '2027-01-01', name: New Year}]\n",
-    )
+def test_the_budget_reaches_the_plan(tmp_path: Path) -> None:
+    path = _file(tmp_path, "detection:\n  false_episodes_per_server_month: 0.1\n")
     assert plan_of(path).detection == DetectSettings(
         false_episodes_per_server_month=0.1,
-        holidays={date(2026, 12, 25): "Christmas", date(2027, 1, 1): "New Year"},
         accepts_proposals=False,  # a service never does
     )
 
@@ -36,7 +29,6 @@ def test_budget_and_holidays_reach_the_detectors(tmp_path: Path) -> None:
 def test_without_the_section_the_defaults_hold(tmp_path: Path) -> None:
     path = _file(tmp_path, "")
     assert plan_of(path).detection == DetectSettings()
-    assert load_settings(path).model_dump(mode="json")["detection"]["holidays"] == []
 
 
 @pytest.mark.parametrize(
@@ -44,12 +36,6 @@ def test_without_the_section_the_defaults_hold(tmp_path: Path) -> None:
     [
         ("{false_episodes_per_server_month: 0}", "a number above 0"),
         ("{false_episodes_per_server_month: 101}", "at most 100"),
-        ("{holidays: [{date: 25.12.2026, name: x}]}", "a day is written 2026-12-25"),
-        ("{holidays: [{date: 2026-12-25}]}", "name is missing"),
-        (
-            "{holidays: [{date: 2026-12-25, name: a}, {date: 2026-12-25, name: b}]}",
-            "named twice: 2026-12-25",
-        ),
         ("{holiday: []}", "unknown key holiday"),
     ],
 )

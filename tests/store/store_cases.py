@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.schema import scrape_frame
+from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.advice import AdviceRow, VerificationRow
-from driftwatch.store.history import Checkpoint
+from driftwatch.store.references import Place
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -29,7 +30,8 @@ def committer(store: Store) -> Callable[..., None]:
         memory: dict[str, bytes] | None = None,
         gpus: pl.DataFrame | None = None,
         minutes: pl.DataFrame | None = None,
-        checkpoint: Checkpoint | None = None,
+        references: Sequence[Reference] = (),
+        references_gone: Sequence[Place] = (),
         advices: Iterable[AdviceRow] = (),
         verifications: Iterable[VerificationRow] = (),
     ) -> None:
@@ -44,7 +46,8 @@ def committer(store: Store) -> Callable[..., None]:
                 memory=memory or {},
                 gpus=gpus,
                 minutes=minutes,
-                checkpoint=checkpoint,
+                references=references,
+                references_gone=references_gone,
                 advices=advices,
                 verifications=verifications,
             )

@@ -63,6 +63,8 @@ def held(place: Place) -> dict[str, list[dict[str, Any]]]:
     with reading(engine) as connection:
         inspector = sa.inspect(connection)
         for table in metadata.sorted_tables:
+            if not inspector.has_table(table.name):
+                continue
             there = {column["name"] for column in inspector.get_columns(table.name)}
             rows = connection.execute(sa.select(*(c for c in table.c if c.name in there)))
             found[table.name] = sorted((dict(row) for row in rows.mappings()), key=repr)
@@ -116,7 +118,7 @@ def test_an_upgraded_database_has_its_rows_and_the_tables_of_a_new_one(
         if name not in ("meta", "memory"):
             assert after[name] == rows, name
     gone = {row["name"] for row in before["memory"]} - {row["name"] for row in after["memory"]}
-    assert gone == {"digest", "rules.backtest", "web.forecast.1"}
+    assert gone == {"digest", "rules.backtest", "web.forecast.1", "tick.forgotten"}
     assert sum(map(len, after.values())) > 40
     assert schema(old) == schema(new)
     with Store.open(old, migrate=False) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from recorded_minute_cases import copies, real_minutes
 from sqlalchemy import select
 from store_cases import NOW, committer
 
+from driftwatch.detect.references import Loss, PoolHour, Reference, Trend
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
-from driftwatch.store.history import Checkpoint
 from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
 from driftwatch.store.tables import minute_batches
 
@@ -87,19 +88,18 @@ def test_a_tick_that_ran_again_counts_once(store: Store, minutes: pl.DataFrame) 
     assert_frame_equal(store.past(first_of(minutes), NOW + 9999 * DAY).drop("seconds"), again)
 
 
-def test_hours_are_packed_up_to_the_checkpoint(store: Store, minutes: pl.DataFrame) -> None:
+def test_hours_are_packed_when_nobody_needs_them(store: Store, minutes: pl.DataFrame) -> None:
     hours = copies(minutes, hours=4)
     start = first_of(hours)
     ticked(store, hours, timedelta(minutes=10))
-    committer(store)(checkpoint=Checkpoint(start + 3 * HOUR, {}))
-    assert store.pack_minutes(start + 9 * HOUR) > 0
+    assert store.pack_minutes(start + 6 * HOUR) > 0
     assert batches(store) == [(60, 0), (60, 1)]  # three hours are one batch, the fourth waits
     found = store.past(start, start + 4 * HOUR).drop("seconds")
     later = pl.col("end") > start + 3 * HOUR
     assert_frame_equal(found.filter(later), hours.filter(later))
     assert_frame_equal(found.select(*KEY, *COUNTED), hours.select(*KEY, *COUNTED), rel_tol=5e-5)
     assert found.select(pl.col("^.*_count$").sum()).equals(hours.select(pl.col("^.*_count$").sum()))
-    assert store.pack_minutes(start + 9 * HOUR) == 0
+    assert store.pack_minutes(start + 6 * HOUR) == 0
 
 
 def test_days_that_are_over_are_rolled_up(store: Store, minutes: pl.DataFrame) -> None:
@@ -208,28 +208,17 @@ def test_unknown_minutes_make_a_roll_up_unknown_unobserved_ones_do_not(
     assert row["restarted"] is False
 
 
-def _day_row(instance: str, day: datetime, p95: float) -> pl.DataFrame:
-    return pl.DataFrame({"instance": [instance], "engine": ["0"], "day": [day], "p95": [p95]})
-
-
-def test_days_and_checkpoints_are_kept_as_given(store: Store, commit: Commit) -> None:
-    assert store.checkpoint() is None
-    assert store.days(NOW - DAY, NOW + DAY).is_empty()
-    frames = {"a.b": b"\0one", "c": b"other"}
-    commit(checkpoint=Checkpoint(NOW - HOUR, {"gone": frames["c"]}))
-    commit(checkpoint=Checkpoint(NOW, frames))
-    found = store.checkpoint()
-    assert found is not None
-    assert found.at == NOW
-    assert found.frames == frames
-    commit(checkpoint=Checkpoint(NOW, {}))
-    assert (kept := store.checkpoint()) is not None
-    assert kept.frames == {}
-    day = NOW.replace(hour=0)
-    for value in (1.0, 2.0):  # the second one is what counts
-        store.write_day(day, _day_row("a", day, value))
-    assert store.day_starts() == [day]
-    store.write_day(day, _day_row("b", day, 3.0))  # another shard's, which is beside it
-    assert store.days(day, day + DAY)["p95"].to_list() == [2.0, 3.0]
-    store.prune(NOW, incidents_before=day + DAY)
-    assert store.day_starts() == []
+def test_references_stand_in_the_place_of_older_ones(store: Store, commit: Commit) -> None:
+    key = TargetKey("a:8000", "0")
+    pool = Reference("hour", "chat", None, NOW, PoolHour(slower={"a:8000": Loss(before=0, loss=1)}))
+    own = Reference("trend", "chat", key, NOW, Trend(missing="1 of 7 days"))
+    commit(references=[pool, own])
+    assert store.references() == [pool, own]
+    later = replace(pool, learnt_at=NOW + HOUR, document=PoolHour())
+    commit(references=[later])
+    assert store.references() == [later, own]
+    commit(references_gone=[own.place])
+    assert store.references() == [later]
+    commit(references=[own])
+    store.prune(NOW, incidents_before=NOW + HOUR)  # of a target that is long gone
+    assert store.references() == [later]

@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from worker_process import Begin
 
 from driftwatch.service.slow_tasks import COMPACTION, compact, compaction_task
-from driftwatch.store.history import Checkpoint
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store, TickRecord
 from driftwatch.tasks.in_process import InProcess
@@ -110,9 +109,8 @@ def fill(store: Store) -> None:
         row = {"instance": "a:8000", "engine": "0", "end": end, "running_requests": float(minute)}
         empty = pl.DataFrame(schema=STORED_SCHEMA)
         rows = pl.concat([empty, pl.DataFrame([row])], how="diagonal_relaxed")
-        checkpoint = Checkpoint(end, {}) if minute == 180 else None
         rows = rows.cast(pl.Schema(STORED_SCHEMA))
-        store.commit_tick(TickRecord(START, end, minutes=rows, checkpoint=checkpoint))
+        store.commit_tick(TickRecord(START, end, minutes=rows))
 
 
 def test_a_worker_does_what_the_thread_does(own: Store, store: Store, begin: Begin) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from driftwatch.collect.registry import BY_COLUMN
@@ -20,22 +20,14 @@ from driftwatch.notify.numbers import (
 )
 from driftwatch.notify.page_values import Page, many, reference_values, value
 
-_TRENDS = (
-    ("speed", "slower at equal load", -1),
-    ("e2e_p99", "longer p99 end-to-end time at equal lengths", 1),
-    ("e2e_p50", "longer p50 end-to-end time at equal lengths", 1),
-)
 _NAMED_METRICS = 2
 
 
 def slower(page: Page) -> str:
     """``19 % slower at equal load``."""
     ratio = value(page, "speed_at_equal_load_ratio")
-    demand = value(page, "speed_at_equal_demand_ratio")
     if ratio is not None and ratio < 1:
         return f"{'up to ' if many(page) else ''}{percent(1 - ratio)} slower at equal load"
-    if demand is not None and demand < 1:
-        return f"at least {percent(1 - demand)} slower at equal demand"
     return "slower at equal load"
 
 
@@ -53,14 +45,11 @@ def step_time(page: Page) -> str | None:
     """The step now and expected, and the batch that hides it in the throughput."""
     itl, ratio = value(page, "itl_seconds_mean"), value(page, "speed_at_equal_load_ratio")
     if ratio is None:
-        bound, against = (
-            value(page, f"speed_{n}_ratio") for n in ("at_equal_demand", "against_pool")
-        )
+        against = value(page, "speed_against_pool_ratio")
+        if against is None:
+            return None
         runs = "they run" if many(page) else "it runs"
-        if bound is not None:
-            return f"{runs} at most {percent(bound)} of the expected speed"
-        peer = f"{percent(against)} of the speed of its peers in the same minutes"
-        return None if against is None else f"{runs} at {peer}"
+        return f"{runs} at {percent(against)} of the speed of its peers in the same minutes"
     if itl is None:
         return None
     text = f"a step takes {figure(itl * 1000)} ms where this load used to take "
@@ -99,27 +88,20 @@ def peers(page: Page) -> str | None:
 
 
 def drift_14d(page: Page) -> str | None:
-    """``4.2 % slower at equal load over 14 days``, the worst first."""
-    return next(_trends(page), (None,))[0]
+    """``4.2 % slower at equal load over 14 days``; None where it may as well be none."""
+    slope, high = (value(page, f"speed_slope_14d_{part}ratio") for part in ("", "upper_"))
+    if slope is None or high is None or high >= 0:
+        return None
+    return f"{tenth_percent(slope).lstrip('+-')} slower at equal load over 14 days"
 
 
 def drift_interval(page: Page) -> str | None:
     """``2.5 to 5.9 %``, of the same."""
-    return next(_trends(page), (None, None))[1]
-
-
-def _trends(page: Page) -> Iterator[tuple[str, str]]:
-    """Drifts in the bad direction whose interval excludes 0, each with its interval."""
-    for name, word, bad in _TRENDS:
-        slope, low, high = (
-            value(page, f"{name}_slope_14d_{part}ratio") for part in ("", "lower_", "upper_")
-        )
-        if slope is None or low is None or high is None or not (low > 0 if bad > 0 else high < 0):
-            continue
-        near, far = sorted((low, high), key=abs)
-        least, most = (tenth_percent(end).lstrip("+-") for end in (near, far))
-        interval = f"{least.removesuffix(' %')} to {most}"
-        yield f"{tenth_percent(slope).lstrip('+-')} {word} over 14 days", interval
+    low, high = (value(page, f"speed_slope_14d_{part}ratio") for part in ("lower_", "upper_"))
+    if low is None or high is None or high >= 0:
+        return None
+    least, most = (tenth_percent(end).lstrip("+-") for end in (high, low))
+    return f"{least.removesuffix(' %')} to {most}"
 
 
 def missing_reason(page: Page) -> str | None:

@@ -164,8 +164,8 @@ def _subject(one: Baseline) -> str:
 def _without_baseline(entries: Sequence[Entry], fleet: Fleet) -> int:
     if not fleet.rows.width:
         return len(entries)
-    ages = fleet.rows["pin_age_seconds"]
-    return sum(ages[one.at] is None for one in entries)
+    names = fleet.rows["speed_reference"]
+    return sum((names[one.at] or "provisional").startswith("provisional") for one in entries)
 
 
 # all that the texts of what is not judged are made of: servers alike in them have the same ones

@@ -1,0 +1,140 @@
+"""Score: minutes and references in, the detectors' evidence columns out. Nothing is fitted here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.lengths import LENGTHS, length_columns
+from driftwatch.detect.references import References
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.speed.grid import Grid, grid_of
+from driftwatch.detect.speed.verdicts import (
+    LOOKBACK,
+    Compared,
+    Verdicts,
+    compared_with,
+    keys_of,
+    verdicts,
+)
+from driftwatch.model import TargetKey
+
+# An hour, at whose end it is written down who is slow, and what its first minute looks back to.
+KEPT = timedelta(minutes=60 + LOOKBACK)
+
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(
+        (
+            "speed_at_equal_load_ratio",
+            "speed_threshold_ratio",
+            "speed_smallest_detectable_loss_ratio",
+            "pool_speed_at_equal_load_ratio",
+            "speed_against_pool_ratio",
+        ),
+        pl.Float64,
+    ),
+    **dict.fromkeys(("slower_at_equal_load", "slower_than_pool"), pl.Boolean),
+    **dict.fromkeys(("speed_reference", "speed_unknown_reason", "speed_unknown_code"), pl.String),
+    "speed_missing_minutes": pl.Float64,
+    **{f"{name}_usual_ratio": pl.Float64 for name in LENGTHS},
+    **{f"{name}_drift": pl.String for name in LENGTHS},  # longer, shorter or none
+    **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
+    "pin_lengths_moved": pl.Boolean,
+    **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "lower_", "upper_")},
+    "latency_creeps": pl.Boolean,
+    "trend_unknown_reason": pl.String,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The columns, and what an hour that ends here leaves."""
+
+    columns: pl.DataFrame  # SCHEMA, row for row beside the scored rows of work
+    grid: Grid
+    compared: list[Compared]  # of each target of the grid
+    verdicts: Verdicts
+
+
+def score(
+    work: pl.DataFrame,
+    references: References,
+    baselines: Baselines,
+    reference: pl.DataFrame,
+    settings: DetectSettings,
+    since: datetime,
+) -> Scored:
+    """The columns of the rows that end after ``since``, in their order.
+
+    The answer is the same however many minutes are scored at once.
+
+    Args:
+        work: :data:`driftwatch.detect.speed.load.WORK_SCHEMA`, from :data:`KEPT` before the end of
+            the last full hour on; there is a row.
+        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, what lengths are compared
+            with.
+    """
+    grid = grid_of(work)
+    first = min(max(grid.at(since) + 1, 0), grid.minutes)
+    keys = keys_of(grid)
+    pools = grid.targets["pool"].fill_null("").to_list()
+    compared = compared_with(
+        list(zip(keys, pools, strict=True)),
+        baselines,
+        references,
+        accepts=settings.accepts_proposals,
+    )
+    found = verdicts(grid, compared, references, first)
+    values: dict[str, Any] = {
+        **found.columns,
+        **length_columns(grid, reference, first),
+        **_slow_columns(keys, pools, references, grid.minutes - first),
+    }
+    rows = np.flatnonzero(grid.minute >= first)
+    target, minute = grid.target[rows], grid.minute[rows] - first
+    series = []
+    for name, dtype in SCHEMA.items():
+        own = values[name][target, minute]
+        series.append(
+            pl.Series(name, own.tolist(), dtype)
+            if dtype == pl.String
+            else pl.Series(name, own.astype(np.float64))
+        )
+    frame = pl.DataFrame(series).with_columns(pl.col(pl.Float64).fill_nan(None))
+    columns = frame.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    return Scored(columns, grid, compared, found)
+
+
+def _slow_columns(
+    keys: list[TargetKey], pools: list[str], references: References, minutes: int
+) -> Mapping[str, Any]:
+    """What days say, (target, minute) by column: the same for all minutes."""
+    trends = [references.trend(pool, key) for key, pool in zip(keys, pools, strict=True)]
+    days = [references.lengths(pool, key) for key, pool in zip(keys, pools, strict=True)]
+    few = "speed at equal load: no whole day yet"
+    missing = [(one.missing or few) if one.slope is None else None for one in trends]
+    columns: dict[str, list[Any]] = {
+        "prompt_tokens_pin_ratio": [one.prompt_tokens_ratio for one in days],
+        "generation_tokens_pin_ratio": [one.generation_tokens_ratio for one in days],
+        "pin_lengths_moved": [one.moved for one in days],
+        "speed_slope_14d_ratio": [one.slope for one in trends],
+        "speed_slope_14d_lower_ratio": [one.lower for one in trends],
+        "speed_slope_14d_upper_ratio": [one.upper for one in trends],
+        "latency_creeps": [one.creeps for one in trends],
+    }
+    numbers = {
+        name: np.array([np.nan if one is None else float(one) for one in values])
+        for name, values in columns.items()
+    }
+    texts = np.array(missing, dtype=object)
+    every = numbers | {"trend_unknown_reason": texts}
+    return {
+        name: np.broadcast_to(values[:, None], (len(keys), minutes))
+        for name, values in every.items()
+    }

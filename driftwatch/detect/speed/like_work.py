@@ -1,0 +1,221 @@
+"""Like work with like work: thresholds from a baseline's own windows that did the same.
+
+A model errs by the kind of work: short generations, idle engines, minutes of prefill. So a window
+of eight minutes is described by what it did, and how low windows that did the same lay in the
+baseline is how low this one may lie (docs/methods/speed.md).
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from driftwatch.arrays import Flags, Floats, Indices, Singles
+from driftwatch.detect.speed.grid import Grid, of_others, rolling
+
+WINDOW, KNOWN = 8, 5  # minutes of the statistic, and how many of them must be known
+LEVEL_QUANTILE = 0.9  # high, so that nearly every minute must be slow
+BEFORE, BEFORE_KNOWN = 37, 12  # minutes before the window, against which it has changed
+# Windows of a model that are kept: 32 kB.
+MOST_WINDOWS = 1000
+# As many of a thousand windows as 200 of every minute's of a day and four servers.
+NEIGHBOURS, SHARE = 50, 0.25
+LOW_QUANTILE, LOW_DEVIATIONS = 0.02, 2.054  # of the normal distribution
+DEVIATIONS = 5.0
+# Never above: a loss of 12 %, of a baseline that has not seen a whole day of 16 %; a change of 12 %
+# that leaves the engine 8 % below what is usual.
+FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
+CHANGE_FLOOR, LOW = float(np.log(0.88)), float(np.log(0.92))
+REACH = 1.0
+FOUND_DEVIATIONS = 1.645  # 95 of 100
+
+# What a window did, as medians of the logarithm: name, what is printed of it, the least of it.
+# Prompts and first tokens by the token are the requests' own: no slow engine changes them.
+KINDS = (
+    ("requests", "requests a pass", 0.01),
+    ("prompts", "prompt tokens a token", 1e-2),
+    ("first", "first tokens a token", 1e-3),
+    ("queued", "wait in the queue", 0.1),
+    ("overlap", "time between tokens a pass", 1e-2),
+)
+# of these what a slow engine has more of, at the same demand
+GROWS = np.array([name in ("requests", "queued", "overlap") for name, _, _ in KINDS])
+_LEAST_SCALE = 0.35  # a covariate that the baseline holds constant still varies by a third
+
+
+def kinds_of(grid: Grid) -> Floats:
+    """What each minute did, (target, minute, 5); NaN where it is not known."""
+    values: dict[str, Any] = dict(grid.values)
+    values["prompts"] = grid["prefill"] / np.maximum(grid["requests"], 1e-3)
+    kinds = [np.log(np.maximum(values[name], least)) for name, _, least in KINDS]
+    return np.stack(kinds, axis=-1)
+
+
+def level_of(r: Floats, start: int = 0) -> Floats:
+    """Level of the windows that end with each minute from ``start`` on; NaN is unknown."""
+    return rolling(r, WINDOW, LEVEL_QUANTILE, KNOWN, start)
+
+
+def before_of(r: Floats, start: int = 0) -> Floats:
+    """Median of the minutes before these windows."""
+    values = np.full(r.shape, np.nan)
+    values[:, WINDOW:] = r[:, :-WINDOW]
+    return rolling(values, BEFORE, 0.5, BEFORE_KNOWN, start)
+
+
+def kinds_of_windows(kinds: Floats, r: Floats, start: int = 0) -> Floats:
+    """What these windows did: medians of their known minutes, (target, minute, 5)."""
+    known = np.where(np.isfinite(r)[..., None], kinds, np.nan)
+    medians = [rolling(one, WINDOW, 0.5, KNOWN, start) for one in np.moveaxis(known, -1, 0)]
+    return np.stack(medians, axis=-1)
+
+
+def peers_of(grid: Grid, r: Floats) -> Floats:
+    """Median of ln r of the others of the pool in the same minute; NaN of fewer than two."""
+    others = np.full(r.shape, np.nan)
+    for _, rows in grid.by_pool:
+        if len(rows) >= 3:
+            others[rows] = of_others(r[rows])
+    return others
+
+
+LEVEL, AGAINST, CHANGE = range(3)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a baseline."""
+
+    kinds: Singles  # (window, 5)
+    # (window, 3): level; level against the peers, NaN of too few; change, NaN where nobody knows
+    # what was before
+    statistics: Singles
+    scale: Singles  # (5,), standard deviations of the kinds
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @cached_property
+    def most(self) -> Singles:
+        """99 % quantile of each kind."""
+        quantiles: Singles = np.quantile(self.kinds, 0.99, axis=0)
+        return quantiles
+
+    @cached_property
+    def tree(self) -> cKDTree:
+        """The kinds in standard deviations."""
+        return cKDTree(self.kinds / self.scale)
+
+    def document(self) -> str:
+        """As text: singles in base 64, the scale last."""
+        rows = np.column_stack([self.kinds, self.statistics])
+        packed = np.vstack([rows, np.concatenate([self.scale, np.zeros(3)])[None, :]])
+        return base64.b64encode(packed.astype("<f4").tobytes()).decode()
+
+
+def windows_from(document: str) -> Windows:
+    """The windows of :meth:`Windows.document`.
+
+    Raises ValueError: it is none.
+    """
+    width = len(KINDS)
+    numbers = np.frombuffer(base64.b64decode(document, validate=True), dtype="<f4")
+    if len(numbers) % (width + 3) or not len(numbers):
+        raise ValueError("windows of like work: their number is odd")
+    rows = numbers.reshape(-1, width + 3).astype(np.float32)
+    kinds, statistics, scale = rows[:-1, :width], rows[:-1, width:], rows[-1, :width]
+    finite = np.isfinite(kinds).all() and np.isfinite(statistics[:, LEVEL]).all()
+    if not finite or not (scale > 0).all():
+        raise ValueError("windows of like work: not finite")
+    return Windows(kinds, statistics, scale)
+
+
+def windows_of(grid: Grid, r: Floats) -> Windows:
+    """The windows of a baseline, thinned to :data:`MOST_WINDOWS`; what is unknown is left out.
+
+    ``r``: (target, minute), NaN of minutes that do not count.
+    """
+    level, kinds = level_of(r), kinds_of_windows(kinds_of(grid), r)
+    statistics = np.stack([level, level_of(r - peers_of(grid, r)), level - before_of(r)], axis=-1)
+    known = np.isfinite(level) & np.isfinite(kinds).all(axis=-1)
+    rows = np.column_stack([kinds[known], statistics[known]]).astype(np.float32)
+    width = len(KINDS)
+    scale = np.full(width, _LEAST_SCALE, dtype=np.float32)
+    if len(rows):
+        scale = np.maximum(rows[:, :width].std(axis=0), scale)
+    if len(rows) > MOST_WINDOWS:
+        rows = rows[np.linspace(0, len(rows) - 1, MOST_WINDOWS).round().astype(np.intp)]
+    return Windows(rows[:, :width], rows[:, width:], scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Of windows, a row each, in ln; NaN where the baseline has no like work."""
+
+    limit: Floats  # at or below it the level is too low
+    usual: Floats  # level of windows that did the same, median
+    smallest: Floats  # the smallest loss that is found in 95 of 100 cases, as a share of the speed
+    against: Floats  # the limit against the peers
+    against_usual: Floats
+    change: Floats  # at or below it a change is a loss
+    unlike: Indices  # which kind is furthest from those of the baseline, -1 where none is far
+
+
+def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
+    """The thresholds of windows of these kinds (window, 5).
+
+    ``minutes``: of the baseline; a young one has not seen what a day does.
+    """
+    count = len(windows)
+    unlike = np.full(len(kinds), -1, dtype=np.intp)
+    if count < 2 * KNOWN:
+        nothing = np.full(len(kinds), np.nan)
+        return Thresholds(nothing, nothing, nothing, nothing, nothing, nothing, unlike)
+    most = min(NEIGHBOURS, max(2 * KNOWN, int(SHARE * count)))
+    # a slow engine fills its batch and lets requests wait: that is no other work
+    where = np.minimum(kinds, np.where(GROWS, windows.most, np.inf)) / windows.scale
+    distance, index = windows.tree.query(where, k=most)
+    far = distance[:, most // 4] > REACH
+    floor = FLOOR if minutes >= YOUNG_MINUTES else YOUNG_FLOOR
+    near = windows.statistics[index]
+    limit, usual, smallest = _limits(near[..., LEVEL], floor, far)
+    against, against_usual, _ = _limits(near[..., AGAINST], floor, far)
+    # of one server nobody knows how it was against others: two wander √2 as far
+    alone = np.isnan(against)
+    against = np.where(alone, np.sqrt(2.0) * limit, against)
+    against_usual = np.where(alone, 0.0, against_usual)
+    change, _, found = _limits(near[..., CHANGE], CHANGE_FLOOR, far)
+    if far.any():
+        middle = np.median(windows.kinds[index[far]], axis=1) / windows.scale
+        unlike[far] = np.abs(where[far] - middle).argmax(axis=-1)
+    return Thresholds(
+        limit, usual, np.fmin(smallest, found), against, against_usual, change, unlike
+    )
+
+
+def _limits(near: Singles, floor: float, far: Flags) -> tuple[Floats, Floats, Floats]:
+    """Limit, usual level and smallest loss of the levels of like windows (window, neighbour)."""
+    near = np.sort(near.astype(np.float64), axis=1)  # NaN last
+    known = np.isfinite(near).sum(axis=1)
+    place = np.maximum(known - 1, 0)
+    rows = np.arange(len(near))
+    middle = 0.5 * (near[rows, place // 2] + near[rows, (place + 1) // 2])
+    at = LOW_QUANTILE * place
+    first = np.floor(at).astype(np.intp)
+    low = near[rows, first] + (near[rows, np.minimum(first + 1, place)] - near[rows, first]) * (
+        at - first
+    )
+    deviation = (middle - low) / LOW_DEVIATIONS
+    limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
+    smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))
+    out = far | (known < 2 * KNOWN)
+    return (
+        np.where(out, np.nan, limit),
+        np.where(out, np.nan, middle),
+        np.where(out, np.nan, smallest),
+    )

@@ -1,0 +1,328 @@
+"""Who is slower than like work in the baseline, and who is slower than the peers.
+
+Slower begins with the level of eight minutes below the threshold of like work, or with a change
+that no like work shows, and lasts until most of the loss is regained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from driftwatch.arrays import Flags, Floats, Indices, Texts
+from driftwatch.detect.baselines import Baseline, Baselines
+from driftwatch.detect.references import Loss, References
+from driftwatch.detect.speed.grid import Grid, quantile, rolling
+from driftwatch.detect.speed.like_work import (
+    BEFORE,
+    KINDS,
+    KNOWN,
+    LOW,
+    WINDOW,
+    Thresholds,
+    before_of,
+    kinds_of,
+    level_of,
+    peers_of,
+    thresholds,
+)
+from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT, Unknown
+from driftwatch.detect.speed.model import StepTimeModel, ln_speed
+from driftwatch.model import TargetKey
+
+# Minutes that must be fast again by their median, or fewer of which three in four are.
+BACK, BACK_KNOWN = 15, 9
+JUMP_QUANTILE = 0.25
+REGAINED = 0.6  # of the loss
+LEAST_LOSS = 0.05
+# minutes before an hour that its first minute looks back to
+LOOKBACK = WINDOW + BEFORE + 6
+PROVISIONAL = "provisional"
+LEARNING, NO_BASELINE, UNLIKE = "learning", "no_baseline", "out_of_range"
+_TOO_FEW = Unknown("too_few_minutes", f"fewer than {KNOWN} of the last {WINDOW} minutes are known")
+_PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline propose has one")
+_UNLIKE = tuple(
+    Unknown(UNLIKE, f"work that the baseline has not seen: {words}") for _, words, _ in KINDS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What one target is compared with."""
+
+    model: StepTimeModel | None  # by which peers are compared, if nothing else
+    is_own: bool = False  # the model is a reference of the target itself
+    name: str | None = None  # own baseline, pool's baseline or provisional, and when it was learnt
+    unknown: Unknown | None = None  # why there is no speed at equal load
+    missing_minutes: float | None = None
+    id: str = ""  # which model it is
+
+
+def compared_with(
+    targets: Sequence[tuple[TargetKey, str]],
+    baselines: Baselines,
+    references: References,
+    *,
+    accepts: bool,
+) -> list[Compared]:
+    """What each target (key, pool) is compared with: its baseline, else what its pool has learnt.
+
+    ``accepts``: whether what a pool has learnt is a reference without anybody's word.
+    """
+    pools = {pool: _of_pool(pool, references, accepts=accepts) for _, pool in targets}
+    return [
+        pools[pool] if (own := baselines.of_target(*key, pool)) is None else _of(own, pools[pool])
+        for key, pool in targets
+    ]
+
+
+def _of_pool(pool: str, references: References, *, accepts: bool) -> Compared:
+    learnt = references.speed(pool)
+    head = "not judged yet" if accepts else "no baseline in use yet"
+    if learnt is None:
+        return Compared(None, unknown=Unknown(LEARNING, head))
+    speed, at = learnt
+    if speed.model is None:
+        unknown = Unknown(LEARNING, f"{head}: {speed.missing}")
+        return Compared(None, unknown=unknown, missing_minutes=speed.missing_minutes)
+    if not accepts:
+        return Compared(speed.model, unknown=_PROPOSED)
+    return Compared(speed.model, is_own=True, name=_named(PROVISIONAL, at), id=PROVISIONAL)
+
+
+def _of(baseline: Baseline, learnt: Compared) -> Compared:
+    if baseline.model is None or baseline.model.like_work is None:
+        what = baseline.arming or "accept it anew"
+        why = f"the baseline in use has no load model: {what}"
+        return Compared(learnt.model, unknown=Unknown(LEARNING, why))
+    name = "own baseline" if baseline.scope == "target" else "pool's baseline"
+    if baseline.accepted_by == PROVISIONAL:
+        name = PROVISIONAL
+    return Compared(baseline.model, is_own=True, name=_named(name, baseline.until), id=baseline.id)
+
+
+def _named(name: str, learnt_at: datetime) -> str:
+    return f"{name}, learnt {learnt_at:%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Of targets, and of minutes from the first scored one on."""
+
+    columns: Mapping[str, Any]  # (target, minute) by column; NaN or None is unknown
+    slower: Sequence[Loss | None]  # of each target, after the last minute
+    slower_than_pool: Sequence[Loss | None]
+    ln_speed: Floats  # ln r, (target, minute) of the whole grid
+
+
+def verdicts(grid: Grid, every: Sequence[Compared], references: References, first: int) -> Verdicts:
+    """The verdicts of the minutes from number ``first`` on; ``every``: of each target."""
+    r = ln_speed(grid, [one.model for one in every])
+    relative = r - (others := peers_of(grid, r))
+    starts, own, peer = _starts(grid, every, references, first)
+    start = int(starts.min(initial=first))
+    kinds = kinds_of(grid)
+    level, against = level_of(r, start), level_of(relative, start)
+    is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
+    now = np.arange(start, grid.minutes)[None, :]
+    judged = now >= starts[:, None]
+    # only what is to be told, and what may be slow, is compared
+    low = np.fmin(np.where(is_own, level, np.nan), against) <= LOW
+    wanted = judged & (low | (now >= first)) & np.isfinite(level)
+    found = _thresholds(every, kinds, r, wanted, start)
+    before = _before(r, low.any(axis=1) & is_own[:, 0], start)
+    usual = np.minimum(np.nan_to_num(found.usual), 0.0)
+    with np.errstate(invalid="ignore"):
+        by_level = level <= found.limit
+        by_change = (level - before <= found.change) & (level <= usual + LOW)
+    begins = (by_level | by_change) & judged & is_own
+    from_ = np.where(by_level, usual, before)
+    ids = [one.id for one in every]
+    slower, losses = _held(begins, from_, level, r, starts, own, ids, start)
+    peers_usual = np.minimum(np.nan_to_num(found.against_usual), 0.0)
+    peers_begin = (against <= found.against) & judged
+    than_pool, peers_losses = _held(
+        peers_begin, peers_usual, against, relative, starts, peer, ids, start
+    )
+    told = slice(first - start, None)
+    columns = _own_columns(grid, every, r, level, found, slower, first, told) | {
+        "pool_speed_at_equal_load_ratio": np.exp(
+            np.where(is_own, rolling(others, WINDOW, 0.5, KNOWN, first), np.nan)
+        ),
+        "speed_against_pool_ratio": np.exp(rolling(relative, WINDOW, 0.5, KNOWN, first)),
+        "slower_than_pool": np.where(than_pool | np.isfinite(found.against), than_pool, np.nan)[
+            :, told
+        ],
+    }
+    columns["slower_than_pool"] = np.where(
+        np.isfinite(against[:, told]), columns["slower_than_pool"], np.nan
+    )
+    return Verdicts(columns, losses, peers_losses, r)
+
+
+def _starts(
+    grid: Grid, every: Sequence[Compared], references: References, first: int
+) -> tuple[Indices, list[Loss | None], list[Loss | None]]:
+    """Number of each target's first minute whose verdict is not known yet, and who was slower."""
+    count = len(every)
+    starts = np.zeros(count, dtype=np.intp)
+    own: list[Loss | None] = [None] * count
+    peer: list[Loss | None] = [None] * count
+    keys = keys_of(grid)
+    for pool, rows in grid.by_pool:
+        hour = references.hour(pool)
+        if hour is None or not 0 <= (after := grid.at(hour[1]) + 1) <= first:
+            continue
+        starts[rows] = after
+        for row in rows:
+            for held, there in ((own, hour[0].slower), (peer, hour[0].slower_than_pool)):
+                loss = there.get(keys[row].text)
+                if loss is not None and loss.compared_with == every[row].id:
+                    held[row] = loss
+    return np.minimum(starts, grid.minutes), own, peer
+
+
+def _thresholds(
+    every: Sequence[Compared], kinds: Floats, r: Floats, wanted: Flags, start: int
+) -> Thresholds:
+    """The thresholds of the wanted windows, (target, minute) each."""
+    fields = ("limit", "usual", "smallest", "against", "against_usual", "change")
+    values = {name: np.full(wanted.shape, np.nan) for name in fields}
+    unlike = np.full(wanted.shape, -1, dtype=np.intp)
+    target, minute = np.nonzero(wanted)
+    if len(target):
+        # the medians of the windows that are wanted, no others
+        at = start + minute[:, None] - np.arange(WINDOW)[None, :]
+        inside = at >= 0
+        at = np.maximum(at, 0)
+        known = np.isfinite(r[target[:, None], at]) & inside
+        own = np.where(known[..., None], kinds[target[:, None], at], np.nan)
+        medians = quantile(np.moveaxis(own, 1, -1), 0.5)
+        models = np.array([id(one.model) for one in every])[target]
+        by_id = {id(one.model): one.model for one in every}
+        order = np.argsort(models, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(models[order])) + 1):
+            model = by_id[models[rows[0]]]
+            if model is None or model.like_work is None:
+                continue
+            found = thresholds(model.like_work, medians[rows], model.minutes)
+            for name in fields:
+                values[name][target[rows], minute[rows]] = getattr(found, name)
+            unlike[target[rows], minute[rows]] = found.unlike
+    return Thresholds(**values, unlike=unlike)
+
+
+def _before(r: Floats, rows: Flags, start: int) -> Floats:
+    """Median ln r before the windows, of targets that may have changed."""
+    before = np.full((len(r), r.shape[1] - start), np.nan)
+    if rows.any():
+        before[rows] = before_of(r[rows], start)
+    return before
+
+
+def _held(
+    begins: Flags,
+    before: Floats,
+    level: Floats,
+    r: Floats,
+    starts: Indices,
+    held: Sequence[Loss | None],
+    ids: Sequence[str],
+    start: int,
+) -> tuple[Flags, list[Loss | None]]:
+    """Which minutes are slow, from a beginning until most of the loss is regained."""
+    slow = np.zeros(begins.shape, dtype=bool)
+    ends = list(held)
+    rows = [k for k, one in enumerate(held) if one is not None or begins[k].any()]
+    back = np.fmax(
+        rolling(r[rows], BACK, 0.5, BACK_KNOWN, start),
+        rolling(r[rows], WINDOW, JUMP_QUANTILE, KNOWN, start),
+    )
+    for number, row in enumerate(rows):
+        now = held[row]
+        for minute in range(max(int(starts[row]) - start, 0), begins.shape[1]):
+            if now is None and begins[row, minute]:
+                was = float(before[row, minute])
+                fell = max(was - float(level[row, minute]), LEAST_LOSS)
+                now = Loss(before=was, loss=fell, compared_with=ids[row])
+            elif now is not None and (
+                back[number, minute] >= now.before - (1.0 - REGAINED) * now.loss
+            ):
+                now = None
+            slow[row, minute] = now is not None
+        # of an engine whose speed nobody has known for an hour nothing is held
+        ends[row] = now if np.isfinite(level[row, -60:]).any() else None
+    return slow, ends
+
+
+def keys_of(grid: Grid) -> list[TargetKey]:
+    """The targets of a grid."""
+    return [TargetKey(*row) for row in grid.targets.select("instance", "engine").iter_rows()]
+
+
+def _own_columns(
+    grid: Grid,
+    every: Sequence[Compared],
+    r: Floats,
+    level: Floats,
+    found: Thresholds,
+    slower: Flags,
+    first: int,
+    told: slice,
+) -> dict[str, Any]:
+    """What targets say of themselves."""
+    is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
+    median = np.where(is_own, rolling(r, WINDOW, 0.5, KNOWN, first), np.nan)
+    is_known = np.isfinite(median)
+    has_limit = np.isfinite(found.limit[:, told])
+    verdict = np.where(slower[:, told] | has_limit, slower[:, told], np.nan)
+    verdict = np.where(is_known, verdict, np.nan)
+    why = _reasons(grid, every, found.unlike[:, told], is_known, np.isfinite(verdict), first)
+    missing = [np.nan if one.missing_minutes is None else one.missing_minutes for one in every]
+    names = np.array([one.name for one in every], dtype=object)[:, None]
+    shape = median.shape
+    there = why != None  # noqa: E711 (of objects)
+    texts, codes = np.full(shape, None, dtype=object), np.full(shape, None, dtype=object)
+    texts[there] = [one.text for one in why[there]]
+    codes[there] = [one.code for one in why[there]]
+    return {
+        "speed_at_equal_load_ratio": np.exp(median),
+        "speed_threshold_ratio": np.exp(np.where(is_own, found.limit[:, told], np.nan)),
+        "speed_smallest_detectable_loss_ratio": np.where(is_own, found.smallest[:, told], np.nan),
+        "slower_at_equal_load": verdict,
+        "speed_reference": np.broadcast_to(names, shape),
+        "speed_unknown_reason": texts,
+        "speed_unknown_code": codes,
+        "speed_missing_minutes": np.broadcast_to(np.array(missing)[:, None], shape),
+    }
+
+
+def _reasons(
+    grid: Grid,
+    every: Sequence[Compared],
+    unlike: Any,
+    is_known: Flags,
+    has_verdict: Flags,
+    first: int,
+) -> Texts:
+    """Why there is no verdict, an :class:`Unknown` each; None where there is one."""
+    why: Texts = np.full(is_known.shape, None, dtype=object)
+    codes = grid.why[:, first:]
+    known_reasons = np.array(WHY_NOT, dtype=object)
+    out = ~has_verdict & is_known
+    why[out] = np.array([*_UNLIKE, _TOO_FEW], dtype=object)[unlike[out]]
+    few = ~is_known
+    why[few] = _TOO_FEW
+    # the minute's own reason says more than that there are too few
+    own = few & (codes > 0)
+    why[own] = known_reasons[codes[own]]
+    for row, one in enumerate(every):
+        if one.unknown is not None:
+            # and where no waiting helps against it, more than what is missing for a model
+            here = ~np.isin(codes[row], FOR_GOOD)
+            why[row, here] = one.unknown
+    return why

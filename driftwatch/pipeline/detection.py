@@ -1,0 +1,125 @@
+"""The detectors' part of a tick: minutes at hand, references, and what a piece adds to both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.learn import learn, next_due
+from driftwatch.detect.references import References
+from driftwatch.detect.score import KEPT, SCHEMA, score
+from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.speed.load import VERDICTS, no_work, work_of
+from driftwatch.model import TargetKey
+from driftwatch.store.minutes import MINUTE
+from driftwatch.store.store import Store
+
+_KEY = list(KEY_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What detectors go on: it can be had from the store at any time (:func:`detection_from`)."""
+
+    # :data:`driftwatch.detect.speed.load.WORK_SCHEMA`, of the last :data:`KEPT` before a tick
+    work: pl.DataFrame = field(default_factory=no_work)
+    references: References = field(default_factory=References)
+
+    def without(self, keys: Iterable[TargetKey]) -> Detection:
+        """Less what is known of some targets."""
+        gone = list(keys)
+        if not gone:
+            return self
+        frame = pl.DataFrame(gone, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+        work = self.work.join(frame, on=_KEY, how="anti", maintain_order="left")
+        return Detection(work, self.references.without(gone))
+
+    def next_due(self, after: datetime, pools: Sequence[str]) -> datetime:
+        """The first time after a minute's end at which something is learnt: a piece ends there."""
+        return next_due(after, self.references, pools)
+
+
+def detected(
+    detection: Detection,
+    minutes: pl.DataFrame,
+    span: tuple[datetime, datetime],
+    baselines: Baselines,
+    reference: pl.DataFrame,
+    settings: DetectSettings,
+    store: Store | None,
+) -> tuple[pl.DataFrame, Detection]:
+    """The detectors' columns row for row beside minutes, and what is at hand after them.
+
+    Args:
+        minutes: MINUTE_SCHEMA, those of the span; it reaches no further than the next time at
+            which something is learnt.
+        reference: REFERENCE_SCHEMA, what lengths are compared with.
+    """
+    if minutes.is_empty():
+        return pl.DataFrame(schema=SCHEMA), detection
+    first, last = span
+    references = detection.references
+    new = work_of(minutes)
+    work = pl.concat([detection.work.filter(pl.col("end") <= first), new])
+    recent = work.filter(pl.col("end") > last - KEPT)
+    scored = score(recent, references, baselines, reference, settings, first)
+    slower = work_of_verdicts(scored.columns)
+    work = pl.concat([work.head(len(work) - len(new)), new.with_columns(slower=slower)])
+    pools = new["pool"].fill_null("").unique().to_list()
+    if next_due(first, references, pools) == last:
+
+        def older(keys: Sequence[TargetKey], since: datetime) -> pl.DataFrame:
+            return _older(work, store, keys, (since, last))
+
+        references = references.with_more(
+            learn(scored, references, baselines, reference, older, last)
+        )
+    return scored.columns, Detection(work, references)
+
+
+def work_of_verdicts(columns: pl.DataFrame) -> pl.Series:
+    """Slower by either verdict; NULL where neither is known."""
+    return columns.select(pl.any_horizontal(*VERDICTS)).to_series().alias("slower")
+
+
+def _older(
+    work: pl.DataFrame,
+    store: Store | None,
+    keys: Sequence[TargetKey],
+    span: tuple[datetime, datetime],
+) -> pl.DataFrame:
+    """Rows of work of some targets in a span: those at hand, and before them those of the store."""
+    frame = pl.DataFrame(list(keys), schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    own = work.filter(pl.col("end") > span[0]).join(frame, on=_KEY, how="semi")
+    if store is not None:
+        stored = stored_work(store, span, keys)
+        stored = stored.join(own.select(*_KEY, "end"), on=[*_KEY, "end"], how="anti")
+        own = pl.concat([stored, own])
+    return own.sort(*_KEY, "end")
+
+
+def stored_work(
+    store: Store, span: tuple[datetime, datetime], keys: Sequence[TargetKey] | None = None
+) -> pl.DataFrame:
+    """Rows of work of the stored minutes that end in a span (since, until]."""
+    rows = store.past(*span, keys).filter(pl.col("seconds") == MINUTE)
+    return work_of(rows)
+
+
+def detection_from(store: Store, until: datetime | None) -> Detection:
+    """What is at hand after the minute that ends then, as the store has it."""
+    references = References().with_more(store.references())
+    if until is None:
+        return Detection(references=references)
+    return Detection(stored_work(store, (until - KEPT, until)), references)
+
+
+def trimmed(detection: Detection, until: datetime) -> Detection:
+    """Less minutes that are no more at hand."""
+    work = detection.work.filter(pl.col("end") > until - KEPT)
+    return replace(detection, work=work)

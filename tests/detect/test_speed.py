@@ -1,0 +1,133 @@
+"""Slower than like work in the baseline, and slower than the peers."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from detector_cases import START, at, minutes_of, play, slow_spans
+
+from driftwatch.baselines.windows import Acceptance, Measured, baselines_of
+from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
+from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.explain import Window
+
+BASELINE = 1440  # minutes
+SERVERS = ("a:8000", "b:8000", "c:8000")
+
+
+def baselines(minutes: pl.DataFrame) -> Baselines:
+    window = Window(START, at(BASELINE))
+    measured = Measured(minutes.filter(pl.col("end") <= window.end))
+    targets = [Target(TargetKey(name, "0"), {}, pool="chat") for name in SERVERS]
+    return baselines_of(measured, window, targets, Acceptance("test", at(BASELINE), "good"))
+
+
+@pytest.mark.parametrize("loss", [0.15, 0.2, 0.3])
+def test_a_loss_is_found_and_told_as_it_is(loss: float) -> None:
+    minutes = minutes_of(BASELINE + 240, slow={"b:8000": [(1501, 1600, 1 / (1 - loss))]})
+    rows, _ = play(minutes, baselines=baselines(minutes))
+    first, last = slow_spans(rows)["b:8000"]
+    assert slow_spans(rows).keys() == {"b:8000"}
+    assert first - 1500 <= 9
+    assert 1600 <= last <= 1616
+    told = rows.filter(pl.col("slower_at_equal_load"))["speed_at_equal_load_ratio"]
+    assert np.median(told) == pytest.approx(1 - loss, abs=0.03)
+    peers = rows.filter(pl.col("slower_than_pool"))
+    assert peers["instance"].unique().to_list() == ["b:8000"]
+    assert peers["speed_against_pool_ratio"].median() == pytest.approx(1 - loss, abs=0.03)
+
+
+def test_nobody_is_slow_for_two_days() -> None:
+    minutes = minutes_of(BASELINE + 2880, seed=7)
+    rows, _ = play(minutes, baselines=baselines(minutes))
+    assert not rows["slower_at_equal_load"].any()
+    assert not rows["slower_than_pool"].any()
+    after = rows.filter(pl.col("end") > at(BASELINE + 15))
+    assert after["slower_at_equal_load"].null_count() < 0.2 * len(after)
+    assert after["speed_threshold_ratio"].max() <= 0.88
+    assert after["speed_smallest_detectable_loss_ratio"].drop_nulls().is_between(0.12, 0.3).all()
+
+
+def test_a_whole_pool_that_is_slower_is_slower_than_its_baseline_alone() -> None:
+    slow = {name: [(1501, 1600, 1.25)] for name in SERVERS}
+    minutes = minutes_of(BASELINE + 240, slow=slow)
+    rows, _ = play(minutes, baselines=baselines(minutes))
+    assert slow_spans(rows).keys() == set(SERVERS)
+    assert not slow_spans(rows, "slower_than_pool")
+
+
+def test_peers_need_no_baseline() -> None:
+    minutes = minutes_of(600, slow={"c:8000": [(400, 500, 1.4)]})
+    rows, _ = play(minutes, accepts=False)
+    assert slow_spans(rows, "slower_than_pool").keys() == {"c:8000"}
+    assert rows["slower_at_equal_load"].null_count() == len(rows)
+    reasons = rows.filter(pl.col("end") == at(600))["speed_unknown_reason"].unique().to_list()
+    assert reasons == ["no baseline in use yet: driftwatch baseline propose has one"]
+
+
+def test_of_two_servers_there_are_no_peers() -> None:
+    rows, _ = play(minutes_of(200, SERVERS[:2]))
+    assert rows["slower_than_pool"].null_count() == len(rows)
+    assert rows["slower_at_equal_load"].null_count() < len(rows)
+
+
+def test_work_that_the_baseline_has_not_seen_is_named() -> None:
+    minutes = minutes_of(BASELINE + 120, prompts=[(1480, 1560, 40.0)])
+    rows, _ = play(minutes, baselines=baselines(minutes))
+    there = rows.filter(pl.col("end").is_between(at(1500), at(1550)))
+    assert there["slower_at_equal_load"].null_count() == len(there)
+    assert set(there["speed_unknown_code"]) == {"out_of_range"}
+    assert set(there["speed_unknown_reason"]) == {
+        "work that the baseline has not seen: prompt tokens a token"
+    }
+
+
+def test_what_a_pool_still_lacks_is_said() -> None:
+    rows, _ = play(minutes_of(30))
+    reason = rows.filter(pl.col("end") == at(15))["speed_unknown_reason"][0]
+    assert reason == "not judged yet: 10 of 20 minutes of its pool's data"
+    assert rows.filter(pl.col("end") == at(15))["speed_missing_minutes"][0] == 10.0
+    assert rows.filter(pl.col("end") == at(30))["speed_unknown_reason"][0] is None
+
+
+def test_idle_preempting_and_restarted_minutes_say_so() -> None:
+    minutes = minutes_of(120, SERVERS[:1])
+    number = (pl.col("end") - START).dt.total_minutes()
+    tokens = pl.when(number > 110).then(50.0).otherwise("itl_seconds_count")
+    preempted = pl.when(number.is_between(90, 100)).then(3.0).otherwise("preemptions_total")
+    minutes = minutes.with_columns(
+        itl_seconds_count=tokens, preemptions_total=preempted, restarted=number == 60
+    )
+    rows, _ = play(minutes)
+    codes = dict(rows.select(number, "speed_unknown_code").iter_rows())
+    assert codes[120] == "idle"
+    assert codes[98] == "preempting"
+    assert codes[63] == "warming_up"
+    assert codes[80] is None
+
+
+def test_the_model_is_that_of_the_engine() -> None:
+    model = fit(minutes_of(BASELINE))
+    assert isinstance(model, StepTimeModel)
+    again = StepTimeModel.model_validate_json(model.model_dump_json())
+    assert again == model
+    assert model.misfit_ratio < 0.03
+    assert len(model.windows) < 50_000
+    assert model.coefficients[0] == pytest.approx(0.012, rel=0.2)
+
+
+def test_few_minutes_carry_no_model() -> None:
+    few = fit(minutes_of(12))
+    assert isinstance(few, TooLittle)
+    assert few.reason.startswith("12 of 20 minutes of data")
+    assert few.earliest == at(20)
+
+
+@pytest.mark.parametrize("wrong", ["AAAA", "not base 64", f"{'/' * 42}8="])
+def test_windows_that_are_none_are_refused(wrong: str) -> None:
+    model = fit(minutes_of(60))
+    assert isinstance(model, StepTimeModel)
+    with pytest.raises(ValueError, match="windows"):
+        StepTimeModel.model_validate(model.model_dump() | {"windows": wrong})
