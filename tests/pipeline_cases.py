@@ -14,13 +14,8 @@ import polars as pl
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import scrape_frame
-from driftwatch.diagnose.evidence_table import (
-    WINDOW_SCHEMA,
-    Carried,
-    EvidenceTable,
-    evidence_table,
-    minute_windows,
-)
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table, rows_of_scrapes
+from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.signals.rows import SERVING_SCHEMA
 
 T0 = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
@@ -92,7 +87,16 @@ def grid(frame: pl.DataFrame, minutes_after: int = 0) -> pl.DataFrame:
     assert isinstance(first, datetime)
     assert isinstance(last, datetime)
     until = floor_minute(last) + MINUTE * (1 + minutes_after)
-    return minute_windows(frame.select(KEY), floor_minute(first), until)
+    return minute_grid(frame.select(KEY), floor_minute(first), until)
+
+
+def rows_of(frame: pl.DataFrame) -> pl.DataFrame:
+    """The minute rows from the first scrape to the last."""
+    asked = grid(frame)
+    first, last = asked["start"].min(), asked["end"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    return minute_rows(frame, frame.select(KEY), first, last).rows
 
 
 def whole(frame: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
@@ -108,39 +112,23 @@ def whole(frame: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
     )
 
 
-def minute_by_minute(
+def evidence(
     frame: pl.DataFrame,
-    grid_: pl.DataFrame,
+    asked: pl.DataFrame,
     settings: pl.DataFrame,
-    *,
-    history: timedelta,
     inputs: tuple[str, ...] = (),
-    every: int = 1,
-) -> tuple[pl.DataFrame, Carried]:
-    """The grid evaluated in ticks of ``every`` minutes, as the service does.
-
-    A tick sees no scrape of the future, and of the past only ``history``.
-    """
-    carried = Carried()
-    parts: list[pl.DataFrame] = []
-    ends = grid_["end"].unique().sort().to_list()
-    for i in range(0, len(ends), every):
-        batch = ends[i : i + every]
-        since, until = batch[0] - MINUTE, batch[-1]
-        table: EvidenceTable = evidence_table(
-            frame.filter(
-                (pl.col("time") < until) & ((pl.col("time") >= since - history) | pl.lit(i == 0))
-            ),
-            grid_.filter(pl.col("end").is_in(batch)),
-            kind="chained",
-            cut=False,
-            serving=settings,
-            inputs=inputs,
-            carried=carried,
-        )
-        carried = table.carried
-        parts.append(table.rows)
-    return pl.concat(parts).sort([*KEY, "start"]), carried
+    *,
+    reach_back: bool = True,
+    **more: Any,
+) -> pl.DataFrame:
+    """Evidence rows of windows of whole minutes, from scrapes."""
+    first, since, until = frame["time"].min(), asked["start"].min(), asked["end"].max()
+    assert isinstance(since, datetime)
+    assert isinstance(until, datetime)
+    if isinstance(first, datetime):
+        since = min(since, floor_minute(first))
+    rows = rows_of_scrapes(frame, settings, since, until, inputs)
+    return evidence_table(rows, asked, serving=settings, reach_back=reach_back, **more)
 
 
 @cache

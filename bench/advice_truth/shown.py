@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 
 from advice_truth.cases import Case
-from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
 from driftwatch.fleet.generate import generate
 from driftwatch.fleet.servers import targets_of
+from driftwatch.minutes.rows import minute_grid
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.traffic.observed import Server
@@ -46,14 +47,8 @@ def _rows(
 ) -> pl.DataFrame:
     plan = plan_of_rules(())
     frames = plan.frames(targets)
-    return evidence_table(
-        scrapes,
-        minute_windows(frames.serving.select("instance", "engine", "pool"), start, end),
-        kind="chained",
-        cut=False,
-        serving=frames.serving,
-        inputs=plan.inputs,
-    ).rows
+    rows = rows_of_scrapes(scrapes, frames.serving, start, end, plan.inputs)
+    return evidence_table(rows, minute_grid(frames.serving, start, end), serving=frames.serving)
 
 
 def _server(case: Case, row: Mapping[str, Any]) -> Server:

@@ -10,12 +10,10 @@ from typing import Any
 import polars as pl
 
 from driftwatch.backtest.stored import StoredDays
-from driftwatch.collect.schema import KEY, empty_scrapes
-from driftwatch.detect.reference import no_reference
-from driftwatch.diagnose.evidence_table import Carried, EvidenceTable
+from driftwatch.collect.schema import KEY
 from driftwatch.model import Incident, Severity, TargetKey, Transition
 from driftwatch.notify.advice import imperatives
-from driftwatch.pipeline.evaluation import Evaluation, Signals
+from driftwatch.pipeline.evaluation import Evaluation, no_signals
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
@@ -71,10 +69,7 @@ def with_past_pages(
     verdicts = pl.DataFrame(
         [rows.select(rule.verdict.alias(rule.id)).to_series() for rule in plan.enabled]
     )
-    nothing = pl.DataFrame()
-    table = EvidenceTable(nothing, Carried(), pl.Series(dtype=pl.Boolean))
-    frames, empty = plan.frames(state.targets), empty_scrapes()
-    signals = Signals(frames, no_reference(), empty, empty, nothing, table)
+    signals = no_signals(plan.frames(state.targets))
     evaluation = Evaluation(
         state,
         replace(plan, simulations=0),

@@ -19,10 +19,9 @@ from driftwatch.detect.reference import combined
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import RETIRED_AFTER
 from driftwatch.pipeline.incidents import READ_BY_INCIDENTS
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import JUDGED_SCHEMA, Stretch
+from driftwatch.pipeline.state import Stretch
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.pipeline.tick import verdicts_of
 from driftwatch.pipeline.window_evidence import (
@@ -36,10 +35,7 @@ from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
 NO_MINUTES = "the server is gone (no minute of it is stored)"
-NOTE = (
-    "minutes are judged as long as they are kept as such, two days; in its last "
-    f"{RETIRED_AFTER // timedelta(minutes=1)} min without a scrape a target is missing, not lost"
-)
+NOTE = "minutes are judged as long as they are kept as such, two days"
 _DAY = timedelta(days=1)
 # Rows that are made evidence at a time: a day of 35 targets.
 _MOST_ROWS = 50_000
@@ -103,12 +99,12 @@ class StoredDays:
 
     def rows(self, day: Day, columns: Collection[str] = ()) -> pl.DataFrame:
         """Its minutes by target and end: KEY, pool, model_name, end, what judging takes besides
-        (JUDGED_SCHEMA), and these columns of evidence.
+        (``ever_seen``), and these columns of evidence.
         """
         path = self._folder / f"{day[0]:%Y%m%dT%H%M}.arrow"
         if not path.exists():
             self._write(path, day)
-        wanted = [*KEY, "pool", "model_name", "end", *JUDGED_SCHEMA, *columns]
+        wanted = [*KEY, "pool", "model_name", "end", "ever_seen", *columns]
         return pl.read_ipc(path, columns=list(dict.fromkeys(wanted)))
 
     def verdicts(self, day: Day, rules: Sequence[Rule]) -> pl.DataFrame:
@@ -133,7 +129,7 @@ class StoredDays:
 
     @property
     def _wanted(self) -> list[str]:
-        return [*KEY, "pool", "model_name", "end", *JUDGED_SCHEMA, *self._columns]
+        return [*KEY, "pool", "model_name", "end", "ever_seen", *self._columns]
 
     def _parts(self, day: Day) -> Iterator[pl.DataFrame]:
         """The minutes of a day and of those before it that its first ones reach back to."""
@@ -153,7 +149,7 @@ class StoredDays:
         reference = self.reference(targets)
         rows = minute_evidence(minutes, targets, self.plan, reference)
         beside = [name for name in self._columns if name not in rows.columns]
-        return rows.hstack(minutes.select(beside)).hstack(_judged(minutes, day[1]))
+        return rows.hstack(minutes.select(*beside, "ever_seen"))
 
     def reference(self, targets: Mapping[TargetKey, Target]) -> pl.DataFrame:
         """What is "before" of targets now."""
@@ -201,23 +197,9 @@ class StoredDays:
         return stretches
 
 
-def _judged(minutes: pl.DataFrame, end: datetime) -> pl.DataFrame:
-    """Whether a target ever answered, and whether it is missing: where its minutes end before the
-    day does, those since its last scrape.
-    """
-    scraped = pl.col("scrapes") > 0
-    next_scrape = pl.when(scraped).then(pl.col("end")).backward_fill().over(KEY)
-    leaves = pl.col("end").max().over(KEY) < end
-    last = pl.col("end") > pl.col("end").max().over(KEY) - RETIRED_AFTER
-    return minutes.select(
-        ever_seen=(scraped | pl.col("coverage_missing_seconds").is_not_null()).cum_max().over(KEY),
-        inputs_missing=(next_scrape.is_null() & leaves & last).fill_null(False),
-    )
-
-
 def _no_rows(names: Sequence[str]) -> pl.DataFrame:
     plain = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
-    types = {**STORED_SCHEMA, **JUDGED_SCHEMA, "pool": pl.String}
+    types = {**STORED_SCHEMA, "pool": pl.String}
     types |= {name: plain[BY_NAME[name].dtype] for name in names if name in BY_NAME}
     return pl.DataFrame(schema={name: types.get(name, STORED_SCHEMA["end"]) for name in names})
 

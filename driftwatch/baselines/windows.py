@@ -15,7 +15,8 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.fingerprints import common
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
-from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
+from driftwatch.minutes.rows import minute_grid
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
@@ -58,17 +59,14 @@ def measured(
     first = window.start.replace(second=0, microsecond=0)
     first += _MINUTE if first < window.start else timedelta()
     last = (window.end + timedelta(microseconds=1)).replace(second=0, microsecond=0)
+    last = max(first, last)
+    serving, on_gpus = frames.serving, (gpus, frames.gpu_targets)
     rows = evidence_table(
-        scrapes,
-        minute_windows(frames.serving.select(*KEY, "pool"), first, max(first, last)),
-        kind="chained",
-        cut=False,
-        serving=frames.serving,
+        rows_of_scrapes(scrapes, serving, first, last, plan.inputs, *on_gpus),
+        minute_grid(serving, first, last),
+        serving=serving,
         reference=frames.declared,
-        inputs=plan.inputs,
-        gpus=gpus,
-        gpu_targets=frames.gpu_targets,
-    ).rows
+    )
     return Measured(minutes(rows), what_ran(scrapes, targets, plan, gpus))
 
 

@@ -1,40 +1,34 @@
-"""The one table: scrapes and windows in, evidence rows out.
+"""The one table: minute rows and windows in, evidence rows out.
 
 A live minute, a replayed month and ``explain`` call the same function; only the windows differ.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
 import polars as pl
 
-from driftwatch.collect.schema import KEY, TIME, in_order
+from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
+from driftwatch.diagnose.carried import CARRIED, carried_on, since_last_token
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.limits import (
-    BINDING_WINDOW_SECONDS,
-    limit_columns,
-    limit_that_costs,
-    with_allowances,
-)
-from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
-from driftwatch.signals.continuity import MAX_GAP_SECONDS, READ_BUCKETS
+from driftwatch.diagnose.limits import limit_columns, limit_that_costs, with_allowances
+from driftwatch.diagnose.plateau import shown_caps
+from driftwatch.minutes.rows import minute_grid, minute_rows
+from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED
 from driftwatch.signals.coverage import coverage_columns, input_coverage
-from driftwatch.signals.engine import ALIVE_SCHEMA, engine_columns, seconds_since_last_token
-from driftwatch.signals.facts import inside
 from driftwatch.signals.gpus import gpu_columns
-from driftwatch.signals.past import JoinedScrapes, Past, joined, left_behind
+from driftwatch.signals.gpus.windows import GPU_COLUMNS, window_gpus
 from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
-from driftwatch.signals.windows import Kind, totals
+from driftwatch.signals.windows import MinuteWindows, Spans
 
-_BINDING = timedelta(seconds=BINDING_WINDOW_SECONDS)
-# The longest window, the look-back before it in which its base scrape may lie, and a minute for
-# the grid: with less, the answer would depend on how minutes are split over ticks.
-HISTORY = timedelta(seconds=BINDING_WINDOW_SECONDS + MAX_GAP_SECONDS) + timedelta(minutes=1)
-_LENGTH_WINDOW = timedelta(minutes=2)  # of LengthDrift
+_BINDING_MINUTES, _LENGTH_MINUTES = 10, 2
+# As far back as any window reaches: the rows of so long before a minute are needed beside it.
+HISTORY = timedelta(minutes=_BINDING_MINUTES)
 
 WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -42,176 +36,210 @@ WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "start": TIME,
     "end": TIME,
 }
+# What is found of a minute from the one before it, and stays with it.
+FOUND_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(CARRIED, pl.Float64),
+    "seconds_since_last_token": pl.Float64,
+    "coverage_missing_seconds": pl.Float64,
+    "coverage_missing_inputs": pl.String,
+    "pool_coverage_missing_ratio": pl.Float64,
+    "pool_coverage_missing_targets": pl.Float64,
+    "ever_seen": pl.Boolean,  # any input of the target was on its page by then
+}
+# A minute row as it is kept, and all that evidence is made of.
+ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    **MINUTE_ROW_SCHEMA,
+    **GPU_COLUMNS,
+    **FOUND_SCHEMA,
+}
+# What is read of a length, a wait or a latency over ten minutes.
+_SUMS_2M = tuple(
+    f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
+)
+_SUMS_10M = (
+    "queue_seconds_sum",
+    "queue_seconds_count",
+    "ttft_seconds_sum",
+    "ttft_seconds_count",
+    "tpot_seconds_sum",
+    "tpot_seconds_count",
+    *_SUMS_2M,
+)
+_BUCKETS_10M = ("ttft_seconds", "tpot_seconds")
+# Of the minutes before those that are evaluated this is read, and no more.
+RECENT = tuple(
+    dict.fromkeys(
+        (
+            *KEY,
+            "end",
+            "scrapes",
+            "duration_seconds",
+            "restarted",
+            "configuration_changed",
+            "several_api_servers",
+            "running_requests_max",
+            *_SUMS_10M,
+            *COUNTS,
+            *(f"{name}_{part}" for name in _BUCKETS_10M for part in ("buckets", "edges")),
+            *QUEUED,
+            *CARRIED,
+        )
+    )
+)
+
+
+def no_recent() -> pl.DataFrame:
+    """No minute before."""
+    return _NO_ROWS.select(RECENT)
+
+
+def no_rows() -> pl.DataFrame:
+    """No minute."""
+    return _NO_ROWS.clone()
+
+
+_NO_ROWS = pl.DataFrame(schema=ROW_SCHEMA)
+
+
+def no_inputs_seen() -> pl.DataFrame:
+    """Nobody has looked for any input yet."""
+    return pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What must outlive the scrapes it was learnt from, one row per target."""
+class FoundRows:
+    """New minute rows with what the rows before them tell."""
 
-    until: datetime | None = None  # end of the last evaluated minute; None before the first
-    # :data:`driftwatch.diagnose.plateau.CARRIED_SCHEMA`
-    plateau: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=CARRIED_SCHEMA))
-    # :data:`driftwatch.signals.engine.ALIVE_SCHEMA`
-    alive: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=ALIVE_SCHEMA))
-    # instance, engine, ``looked_at``, and ``seen_<input>``, ``gone_<input>`` per input
-    inputs_seen: pl.DataFrame = field(
-        default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
-    )
-    # what evaluated scrapes leave behind; not in the store, whose scrapes make it anew
-    past: Past = field(default_factory=Past)
+    rows: pl.DataFrame  # :data:`ROW_SCHEMA`, by target and end
+    recent: pl.DataFrame  # :data:`RECENT` of them and of the minutes before, by target and end
+    inputs_seen: pl.DataFrame  # for the next minutes (:func:`input_coverage`)
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceTable:
-    """Evidence rows and what the next evaluation must know."""
-
-    # one row per window, in the windows' order: the evidence columns, then columns that pages need
-    # (``allows_*``, ``binding_requests``, ``binding_since``, ``reference_*``, ``cache_config``,
-    # histograms of the lengths)
-    rows: pl.DataFrame
-    carried: Carried  # the state after the last window
-    # beside the rows, Boolean: whether any input of the target was on its page by then
-    ever_seen: pl.Series
-
-
-def minute_windows(targets: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
-    """Every whole minute of [since, until) for every target.
-
-    ``targets``: instance, engine; ``since``: start of the first minute (a whole minute); ``until``:
-    end of the last one (a whole minute).
-    """
-    minutes = pl.DataFrame(
-        {"start": pl.datetime_range(since, until, "1m", closed="left", eager=True)}
-    ).with_columns(
-        pl.col("start").cast(TIME), end=(pl.col("start") + timedelta(minutes=1)).cast(TIME)
-    )
-    return (
-        targets.select(KEY)
-        .unique(maintain_order=True)
-        .join(minutes, how="cross")
-        .sort([*KEY, "start"])
-    )
-
-
-def evidence_table(
-    scrapes: pl.DataFrame,
-    windows: pl.DataFrame,
-    *,
-    kind: Kind,
-    cut: bool,
+def with_found(
+    before: pl.DataFrame,
+    new: pl.DataFrame,
     serving: pl.DataFrame,
-    reference: pl.DataFrame | None = None,
     inputs: tuple[str, ...] = (),
-    carried: Carried | None = None,
-    gpus: pl.DataFrame | None = None,
-    gpu_targets: pl.DataFrame | None = None,
-) -> EvidenceTable:
-    """Evidence rows of windows.
+    inputs_seen: pl.DataFrame | None = None,
+) -> FoundRows:
+    """New minute rows with :data:`FOUND_SCHEMA`.
 
-    ``scrapes``: scrape table; must reach 10 minutes and one scrape further back than the windows,
-    or as far as the last scrape that the carried past knows of. A whole window takes nothing from
-    the past; ``windows``: :data:`WINDOW_SCHEMA`, ascending ``end`` within a target; ``kind``:
-    ``chained`` for the minute grid, ``whole`` for a window a person asked for. The ``_10m`` and
-    ``_2m`` columns of a whole window do not reach outside it; ``cut``: leave out what lies before
-    the last restart or knob change in the window; a minute of the grid adds up both sides instead,
-    so that no request is lost; ``serving``: :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row
-    per target, as configured; ``reference``: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`;
-    ``inputs``: registry columns whose loss counts as lost coverage; ``carried``: state from the
-    evaluation before; ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`);
-    ``gpu_targets``: :data:`driftwatch.signals.gpus.GPU_TARGET_SCHEMA`.
+    ``before``: :data:`RECENT`, of the last :data:`HISTORY`; ``new``: minute rows with
+    :data:`driftwatch.signals.gpus.GPU_COLUMNS`, the same minutes of every target, by target and
+    end; ``serving``: :data:`driftwatch.signals.rows.SERVING_SCHEMA`; ``inputs``: registry columns
+    whose loss counts.
     """
-    before = carried or Carried()
-    scrapes = in_order(scrapes)
-    scraped = joined(scrapes, before.past if kind == "chained" else Past())
-    numbered = scraped.numbered(windows)
-    own = totals(
-        scraped.scrapes,
-        numbered,
-        kind=kind,
-        cut=cut,
-        values=scraped.values,
-        histograms=READ_BUCKETS,
+    seen = input_coverage(new, no_inputs_seen() if inputs_seen is None else inputs_seen, inputs)
+    names = [name for name in RECENT if name in new.columns]
+    recent = pl.concat([before.select(names), new.select(names)]).sort([*KEY, "end"])
+    caps = shown_caps(recent, new, serving)
+    last = before.select(*KEY, *CARRIED).unique(KEY, keep="last", maintain_order=True)
+    carried = carried_on(new, caps, last)
+    found = new.hstack(coverage_columns(seen, serving).drop(*KEY, "end")).with_columns(
+        carried, ever_seen=_ever_seen(seen), seconds_since_last_token=since_last_token(new, carried)
     )
-    binding_windows = _reaching_back(numbered, _BINDING, kind)
-    last_10m = _cut(scraped, binding_windows, kind, _SUMS_10M, ("ttft_seconds", "tpot_seconds"))
-    last_2m = _cut(scraped, _reaching_back(numbered, _LENGTH_WINDOW, kind), kind, _SUMS_2M)
-    settings, plateau, limits = _settings_and_limits(
-        scraped, windows, binding_windows, serving, own, before
-    )
-    on_gpus = gpu_columns(windows, gpus, gpu_targets)
-    # GPUs of this engine: declared, else found; whatever divides by them reads this column
-    settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
-    stuck = seconds_since_last_token(scraped.alive(), numbered, scraped.numbered(before.alive))
-    inputs_seen = input_coverage(scrapes, windows, before.inputs_seen, inputs)
-
-    rows = base_columns(own, settings).with_columns(on_gpus)
-    rows = rows.with_columns(
-        *stuck.select("seconds_since_last_token"),
-        *engine_columns(scraped.epochs, numbered),
-        *slo_columns(last_10m, settings),
-        *coverage_columns(inputs_seen, serving).drop([*KEY, "end"]),
-        *ten_minute_columns(last_10m),
-    )
-    rows = _only_when_fresh(_with_limits(rows, limits))
-    known_before = no_reference() if reference is None else reference
-    rows = with_reference(rows, last_2m, last_10m, known_before)
-    rows = _with_idle_peers(with_allowances(rows))
-    return EvidenceTable(
-        in_schema_order(rows),
-        _carried(windows, plateau, stuck, inputs_seen, _past(scraped, windows, kind, cut)),
-        _ever_seen(inputs_seen),
-    )
+    rows = found.select(pl.col(name).cast(dtype) for name, dtype in ROW_SCHEMA.items())
+    both = pl.concat([before.select(RECENT), rows.select(RECENT)]).sort([*KEY, "end"])
+    return FoundRows(rows, both, seen.group_by(KEY, maintain_order=True).last().drop("end"))
 
 
-def _ever_seen(inputs_seen: pl.DataFrame) -> pl.Series:
-    inputs = [pl.col(c).is_not_null() for c in inputs_seen.columns if c.startswith("seen_")]
-    return inputs_seen.select(
+def _ever_seen(seen: pl.DataFrame) -> pl.Series:
+    inputs = [pl.col(c).is_not_null() for c in seen.columns if c.startswith("seen_")]
+    return seen.select(
         ever_seen=pl.any_horizontal(pl.repeat(False, pl.len(), dtype=pl.Boolean), *inputs)
     ).to_series()
 
 
-def _cut(
-    scraped: JoinedScrapes,
-    windows: pl.DataFrame,
-    kind: Kind,
-    sums: tuple[str, ...],
-    histograms: tuple[str, ...] = (),
-) -> pl.DataFrame:
-    """Totals of windows that reach back, without what lies before a restart or a knob change."""
-    return totals(
-        scraped.scrapes,
-        windows,
-        kind=kind,
-        cut=True,
-        values=scraped.values,
-        sums=sums,
-        histograms=histograms,
-        means=False,
-    )
-
-
-def _settings_and_limits(
-    scraped: JoinedScrapes,
-    windows: pl.DataFrame,
-    binding_windows: pl.DataFrame,
+def rows_of_scrapes(
+    scrapes: pl.DataFrame,
     serving: pl.DataFrame,
-    own: pl.DataFrame,
-    before: Carried,
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Settings per window, the plateau that max_num_seqs is inferred from, and what binds."""
-    pairs = inside(scraped.scrapes, binding_windows)
-    plateau = infer_max_num_seqs(
-        scraped.scrapes,
-        binding_windows,
-        scraped.numbered(before.plateau),
-        None if before.until is None else pl.lit(before.until, dtype=TIME),
-        scraped.numbered(serving),
-        pairs,
+    since: datetime,
+    until: datetime,
+    inputs: tuple[str, ...] = (),
+    gpus: pl.DataFrame | None = None,
+    gpu_targets: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """The minutes of [since, until) as :data:`ROW_SCHEMA`, of targets without a past."""
+    grid = minute_grid(serving, since, until)
+    new = minute_rows(scrapes, serving, since, until).rows
+    on_gpus = gpu_columns(grid, gpus, gpu_targets).select(*GPU_COLUMNS)
+    return with_found(no_rows(), new.hstack(on_gpus), serving, inputs).rows
+
+
+def evidence_table(
+    rows: pl.DataFrame,
+    windows: pl.DataFrame,
+    *,
+    serving: pl.DataFrame,
+    reference: pl.DataFrame | None = None,
+    recent: pl.DataFrame | None = None,
+    reach_back: bool = True,
+) -> pl.DataFrame:
+    """Evidence rows of windows, in the windows' order.
+
+    ``rows``: :data:`ROW_SCHEMA`, by target and end; ``windows``: :data:`WINDOW_SCHEMA`, whole
+    minutes. One of several minutes leaves out what came before its last restart or knob change; one
+    of a minute adds up both sides. ``serving``: :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one
+    row per target, as configured; ``reference``:
+    :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`; ``recent``: :data:`RECENT`, of these
+    minutes and those before; None = ``rows`` has them; ``reach_back``: the ``_10m`` and ``_2m``
+    columns reach further back than a window that is shorter.
+    Returns: the evidence columns, then columns that pages need (``allows_*``,
+    ``binding_requests``, ``binding_since``, ``reference_*``, ``cache_config``, histograms).
+    """
+    minutes = MinuteWindows(rows)
+    spans = minutes.spans(windows, cut=True)
+    own = minutes.totals(windows, spans)
+
+    before = minutes if recent is None else MinuteWindows(recent)
+
+    def last(count: int) -> Spans:
+        back = before.spans(windows, count, cut=True)
+        return back if reach_back else Spans(np.maximum(back.first, spans.first), back.last)
+
+    ten, two = last(_BINDING_MINUTES), last(_LENGTH_MINUTES)
+    last_10m = before.totals(windows, ten, _SUMS_10M, _BUCKETS_10M, gauges=())
+    last_2m = before.totals(windows, two, _SUMS_2M, (), gauges=())
+    found = minutes.at_end(list(FOUND_SCHEMA), spans)
+    on_gpus = window_gpus(minutes, spans)
+    settings = _serving_now(windows, serving, found["inferred_max_num_seqs"], own)
+    # GPUs of this engine: declared, else found; whatever divides by them reads this column
+    settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
+    limits = _limits(before, ten, settings, found, last_10m)
+
+    evidence = (
+        base_columns(own, settings)
+        .with_columns(on_gpus)
+        .with_columns(
+            *found.select(c for c in FOUND_SCHEMA if c not in _ASIDE),
+            *slo_columns(last_10m, settings),
+            *ten_minute_columns(last_10m),
+        )
     )
-    settings = _serving_now(windows, serving, plateau, own)
+    evidence = _only_when_fresh(_with_limits(evidence, limits))
+    known_before = no_reference() if reference is None else reference
+    evidence = with_reference(evidence, last_2m, last_10m, known_before)
+    return in_schema_order(_with_idle_peers(with_allowances(evidence)))
+
+
+_ASIDE = (*CARRIED, "ever_seen")
+
+
+def _limits(
+    minutes: MinuteWindows,
+    ten: Spans,
+    settings: pl.DataFrame,
+    found: pl.DataFrame,
+    last_10m: pl.DataFrame,
+) -> pl.DataFrame:
+    """What binds over the last ten minutes of each window."""
     limiting = settings.with_row_index("window").select("window", *_LIMITING)
-    limiting = limiting.with_columns(plateau["running_max"])
-    return settings, plateau, limit_columns(pairs, limiting)
+    limiting = limiting.with_columns(
+        found["running_requests_max_of_process"].alias("running_max"),
+        last_10m["running_requests_max"].alias("running_max_10m"),
+        last_10m["several_api_servers"],
+    )
+    return limit_columns(minutes.queued(ten), minutes.of_minutes(ten, ("end", *COUNTS)), limiting)
 
 
 def _with_limits(rows: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
@@ -234,19 +262,6 @@ _LIMITING = (
 # A router that is fair gives every server of a pool as much; half of it is beyond the chance of 30
 # requests.
 _GIVEN_LESS_RATIO = 0.5
-# What is read of the windows that reach back; windows.py makes nothing else of them.
-_SUMS_2M = tuple(
-    f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
-)
-_SUMS_10M = (
-    "queue_seconds_sum",
-    "queue_seconds_count",
-    "ttft_seconds_sum",
-    "ttft_seconds_count",
-    "tpot_seconds_sum",
-    "tpot_seconds_count",
-    *_SUMS_2M,
-)
 # Columns that reach further back than the window itself.
 _REACHING_BACK = (
     "observed_10m_seconds",
@@ -279,16 +294,8 @@ def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _reaching_back(windows: pl.DataFrame, span: timedelta, kind: Kind) -> pl.DataFrame:
-    """The span before each window's end; a whole window is never left."""
-    start = pl.col("end") - span
-    if kind == "whole":
-        start = pl.max_horizontal("start", start)
-    return windows.with_columns(start=start.cast(TIME))
-
-
 def _serving_now(
-    windows: pl.DataFrame, serving: pl.DataFrame, plateau: pl.DataFrame, own: pl.DataFrame
+    windows: pl.DataFrame, serving: pl.DataFrame, inferred: pl.Series, own: pl.DataFrame
 ) -> pl.DataFrame:
     """Settings per window: configured, else from the page, else inferred."""
     page = own.select(
@@ -297,11 +304,11 @@ def _serving_now(
         page_block=_config_number("block_size"),
     )
     joined = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
-        *page, plateau["plateau"]
+        *page, inferred.alias("inferred")
     )
     return joined.with_columns(
-        max_num_seqs_inferred=pl.col("max_num_seqs").is_null() & pl.col("plateau").is_not_null(),
-        max_num_seqs=pl.coalesce("max_num_seqs", "plateau"),
+        max_num_seqs_inferred=pl.col("max_num_seqs").is_null() & pl.col("inferred").is_not_null(),
+        max_num_seqs=pl.coalesce("max_num_seqs", "inferred"),
         kv_block_tokens=pl.coalesce("kv_block_tokens", "page_block"),
         kv_cache_tokens=pl.coalesce(
             "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
@@ -356,34 +363,4 @@ def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:
         pool_idle_ratio=pl.when((others > 0) & pl.col("pool").is_not_null()).then(
             others_idle / others
         )
-    )
-
-
-def _past(scraped: JoinedScrapes, windows: pl.DataFrame, kind: Kind, cut: bool) -> Past:
-    """What the minute grid leaves behind; other windows are nobody's past."""
-    until = windows["end"].max()
-    if kind != "chained" or cut or not isinstance(until, datetime):
-        return Past()
-    return left_behind(scraped, until, until - HISTORY)
-
-
-def _carried(
-    windows: pl.DataFrame,
-    plateau: pl.DataFrame,
-    stuck: pl.DataFrame,
-    inputs_seen: pl.DataFrame,
-    past: Past,
-) -> Carried:
-    """The state after each target's last window."""
-
-    def last(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.group_by(KEY, maintain_order=True).last()
-
-    until = windows["end"].max()
-    return Carried(
-        until=until if isinstance(until, datetime) else None,
-        plateau=last(plateau).select([*CARRIED_SCHEMA]),
-        alive=last(stuck).select([*ALIVE_SCHEMA]),
-        inputs_seen=last(inputs_seen).drop("end"),
-        past=past,
     )

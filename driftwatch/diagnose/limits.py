@@ -56,7 +56,7 @@ _UNKNOWN, _STALLED = "unknown", "stalled"
 def binding_of_scrape() -> pl.Expr:
     """Which limit binds in one scrape (String).
 
-    Reads ``running``, ``capacity``, ``deferred``, ``kv``, ``preempted``, ``tokens_per_step``,
+    Reads ``running``, ``capacity``, ``kv``, ``preempted``, ``tokens_per_step``,
     ``first_tokens_per_step``, ``steps_per_second``, ``stalled``, ``several_api_servers`` and the
     settings ``max_num_seqs``, ``max_num_seqs_inferred``, ``max_num_batched_tokens``,
     ``api_server_count``.
@@ -74,7 +74,7 @@ def binding_of_scrape() -> pl.Expr:
         pl.when(pl.col("capacity").is_null())
         .then(None)
         .when(pl.col("capacity") <= _of_one_step())
-        .then(pl.when(pl.col("deferred") > 0).then(pl.lit(DEFERRED)).otherwise(pl.lit(NONE)))
+        .then(pl.lit(NONE))
         .when(pl.col("stalled").fill_null(False))
         .then(pl.lit(_STALLED))
         .when(kv_pressed.fill_null(False))
@@ -162,21 +162,27 @@ def _left_over() -> pl.Expr:
     )
 
 
-def limit_columns(pairs: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
+def limit_columns(
+    queued: pl.DataFrame, minutes: pl.DataFrame, serving: pl.DataFrame
+) -> pl.DataFrame:
     """What binds, per window.
 
-    ``pairs``: from ``scrapes_inside.inside``; ``serving``: per ``window``: max_num_seqs,
-    max_num_batched_tokens, api_server_count, and ``running_max`` since the process began.
+    ``queued``: the scrapes in which requests wait for capacity
+    (:meth:`driftwatch.signals.windows.MinuteWindows.queued`); ``minutes``: ``window``, ``end`` and
+    :data:`driftwatch.minutes.schema.COUNTS` of each minute; ``serving``: per ``window``:
+    max_num_seqs, max_num_seqs_inferred, max_num_batched_tokens, api_server_count,
+    several_api_servers, and ``running_max`` since the process began.
     Returns: window, ``limit_binding_share_10m_ratio`` and the lower end of its interval
     (:func:`_lower_end`), ``waiting_deferred_share_10m_ratio``, ``binding_limit``, ``queue_limit``
     (what binds in most of the binding scrapes, however few they are, by elimination where no
     setting says it), ``scrapes_10m``, and over the binding scrapes the means
     ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
-    ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (first scrape of
-    their run, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of the
+    ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (where their run
+    began, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of the
     scrapes with deferred requests; ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
-    counts = _counted(pairs.join(serving, on="window", how="left", maintain_order="left"))
+    joined = queued.join(serving, on="window", how="left", maintain_order="left")
+    counts = _counted(joined, minutes)
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     named = _named("seqs", "budget", "kv_bound", "unknown")
     # of two limits that take turns neither is the one to change
@@ -220,13 +226,11 @@ def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
     return pl.when(n >= FEWEST_SCRAPES).then(low.clip(lower_bound=0.0))  # 0 less a rounding error
 
 
-def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
+def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
     """Per window in how many scrapes each limit binds, and what those scrapes show."""
-    judged = pairs.with_columns(limit=binding_of_scrape()).with_columns(left=_left_over())
+    judged = queued.with_columns(limit=binding_of_scrape()).with_columns(left=_left_over())
     batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
-    deferred = pl.col("deferred") > 0
-    counts = judged.group_by("window", maintain_order=True).agg(
-        n=pl.col("limit").count(),
+    of_queued = judged.group_by("window", maintain_order=True).agg(
         bound=batch.sum(),
         seqs=(pl.col("limit") == SEQS).sum(),
         budget=(pl.col("limit") == BUDGET).sum(),
@@ -234,19 +238,37 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         unknown=(pl.col("limit") == _UNKNOWN).sum(),
         seqs_left=(pl.col("left") == SEQS).sum(),
         budget_left=(pl.col("left") == BUDGET).sum(),
-        level=~_wanders(batch) & (pl.col("running").max() >= LEVEL_LEAST_REQUESTS),
+        level=~_wanders(batch) & (pl.col("running_max_10m").max() >= LEVEL_LEAST_REQUESTS),
         unknown_left=(pl.col("left") == _UNKNOWN).sum(),
         full=pl.when(_wanders(batch)).then(_only_the_budget().sum()).otherwise(0),
-        deferred_n=pl.col("deferred").count(),
-        deferred=deferred.sum(),
         binding_requests=(pl.col("running") + pl.col("capacity")).filter(batch).mean(),
         binding_running_requests=pl.col("running").filter(batch).mean(),
         binding_waiting_requests=pl.col("capacity").filter(batch).mean(),
         binding_kv_cache_usage_ratio=pl.col("kv").filter(batch).mean(),
-        binding_since=_began(batch),
-        deferred_since=_began(deferred),
-        deferred_requests_10m=pl.col("deferred").filter(deferred).mean(),
-        capacity_mean=pl.col("capacity").mean(),
+    )
+    bound = (
+        judged.filter(batch)
+        .group_by("window", "row", maintain_order=True)
+        .agg(held=pl.len(), since=pl.col("time").first())
+    )
+    known, deferred = pl.col("scrapes_queue_known"), pl.col("scrapes_deferred")
+    of_minutes = minutes.join(bound, on=["window", "row"], how="left", maintain_order="left")
+    start = (pl.col("end") - pl.duration(minutes=1)).dt.epoch("us") / 1e6
+    counts = of_minutes.group_by("window", maintain_order=True).agg(
+        n=known.sum(),
+        deferred_n=pl.col("scrapes_deferred_known").sum(),
+        deferred=deferred.sum(),
+        deferred_requests_10m=pl.when(deferred.sum() > 0).then(
+            pl.col("deferred_sum").sum() / deferred.sum()
+        ),
+        capacity_mean=pl.when(known.sum() > 0).then(
+            pl.col("waiting_for_capacity_sum").sum() / known.sum()
+        ),
+        binding_since=_began(pl.col("held"), known, pl.col("since")),
+        deferred_since=_began(deferred, pl.col("scrapes_deferred_known"), start),
+    )
+    counts = counts.join(of_queued, on="window", how="left", maintain_order="left").with_columns(
+        pl.col(_NUMBERS).fill_null(0), pl.col("level").fill_null(False)
     )
     # what a level holds may be a cap that nobody configured
     level = pl.when("level").then("budget_left").otherwise(0)
@@ -255,20 +277,41 @@ def _counted(pairs: pl.DataFrame) -> pl.DataFrame:
         unknown=pl.col("unknown") - pl.col("full"),
         budget_left=pl.col("budget_left") - level,
         unknown_left=pl.col("unknown_left") + level,
+        **{
+            name: (pl.col(name) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
+            for name in ("binding_since", "deferred_since")
+        },
     )
 
 
-def _began(holds: pl.Expr) -> pl.Expr:
-    """Where the run of held scrapes began: from there on at least half are held, at any time."""
-    holds, n = holds.fill_null(False), holds.count()
-    score = 2 * n * holds.cast(pl.Int64) - pl.min_horizontal(n, 2 * holds.sum()).cast(pl.Int64)
+_NUMBERS = (
+    "bound",
+    "seqs",
+    "budget",
+    "kv_bound",
+    "unknown",
+    "seqs_left",
+    "budget_left",
+    "unknown_left",
+    "full",
+)
+
+
+def _began(held: pl.Expr, known: pl.Expr, since: pl.Expr) -> pl.Expr:
+    """Where the run of held scrapes began: from there on at least half are held, at any time.
+
+    ``held``, ``known``: scrapes of each minute; ``since``: the first of those held, unix seconds.
+    """
+    held, known = held.fill_null(0).cast(pl.Int64), known.fill_null(0).cast(pl.Int64)
+    n, most = known.sum(), held.sum()
+    score = 2 * n * held - pl.min_horizontal(n, 2 * most) * known
     from_here = score.cum_sum(reverse=True)
-    return pl.col("time").filter(holds).get(from_here.filter(holds).arg_max())
+    return since.filter(held > 0).get(from_here.filter(held > 0).arg_max(), null_on_oob=True)
 
 
 def _wanders(batch: pl.Expr) -> pl.Expr:
     """Running requests hold no level over the scrapes in which a batch limit binds."""
-    own = batch & ~pl.col("repeats")  # a sample seen again is held by nobody
+    own = batch & ~pl.col("repeats").fill_null(False)  # a sample seen again is held by nobody
     top = pl.col("running").filter(own).max()
     at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(own)
     return (at_top.mean() < BINDING_SHARE) & (own.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)

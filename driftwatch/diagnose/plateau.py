@@ -11,8 +11,6 @@ Inferred is the cap on *running* requests: max_num_active_seqs where that is set
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import polars as pl
 
 from driftwatch.collect.schema import KEY
@@ -22,8 +20,7 @@ from driftwatch.diagnose.limits import (
     KV_PRESSED_RATIO,
     PLATEAU_MIN_SPARSE_SCRAPES,
 )
-from driftwatch.signals.continuity import MAX_GAP_SECONDS, at_end, keys
-from driftwatch.signals.facts import inside
+from driftwatch.signals.windows import MinuteWindows
 
 # A plateau must be seen often enough not to be chance: with 8 scrapes, a level that wandered over
 # two values of equal chance would stay in a band of one in 0.4 % of cases.
@@ -51,103 +48,76 @@ POWER_OF_TWO_BAND = 0.05
 # requests); at a cap they follow the mix of prompts and decodes (1 to 3 % and more).
 FULL_STEP_SPREAD = 0.005
 
-_NONE = pl.lit(None, dtype=pl.Float64)
 
-CARRIED_SCHEMA: dict[str, type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "plateau": pl.Float64,
-    "running_max": pl.Float64,
-}
+def shown_caps(recent: pl.DataFrame, new: pl.DataFrame, serving: pl.DataFrame) -> pl.Series:
+    """The cap that the ten minutes up to each new minute show, row for row; NULL = none.
 
+    Ten minutes whose queued scrapes (waiting for capacity, KV below 0.85, no preemption) number at
+    least PLATEAU_MIN_SPARSE_SCRAPES and lie to PLATEAU_SHARE within the band under their maximum
+    show that maximum.
 
-def infer_max_num_seqs(
-    facts: pl.DataFrame,
-    windows: pl.DataFrame,
-    carried: pl.DataFrame,
-    carried_until: pl.Expr | None = None,
-    budgets: pl.DataFrame | None = None,
-    pairs: pl.DataFrame | None = None,
-) -> pl.DataFrame:
-    """The cap as far as it shows at each window's end.
-
-    A window whose queued scrapes (waiting for capacity, KV below 0.85, no preemption) number at
-    least PLATEAU_MIN_SCRAPES and lie to PLATEAU_SHARE within the band under their maximum shows
-    that maximum as the cap, unless the epoch has seen more running at once. A cap once seen holds
-    until a restart or knob change (epoch) or until more requests run than it allows.
-
-    ``facts``: from ``scrape_facts``, sorted by target and time; ``windows``: instance, engine,
-    start, end; ascending ``end`` within a target; ``carried``: :data:`CARRIED_SCHEMA`, what an
-    earlier evaluation of the same targets knew; ``carried_until``: end of that evaluation (a
-    datetime literal); None = nothing carried; ``budgets``: instance, engine, max_num_batched_tokens
-    (NULL = unknown) of the targets; ``pairs``: ``inside(facts, windows)`` where that was made
-    already.
-    Returns: the windows' instance, engine, end with ``plateau`` (NULL = not shown) and
-    ``running_max`` (since the epoch began).
+    ``recent``: minute rows by target and end, the new ones and those of ten minutes before;
+    ``new``: instance, engine, end; ``serving``: instance, engine, max_num_batched_tokens (NULL =
+    unknown).
     """
-    by = keys(facts)
-    before = _carried_epoch(facts, carried, carried_until)
-    levels = (
-        facts.select(*by, "time", "epoch", "running")
-        .join(before, on=[*by, "epoch"], how="left", maintain_order="left")
-        .with_columns(
-            running_max=pl.max_horizontal(
-                pl.col("running").cum_max().forward_fill().over([*by, "epoch"]),
-                "carried_running_max",
-            )
-        )
-        .select([*by, "time", "epoch", "running_max", "carried_plateau"])
-    )
-    # beyond the look-back the epoch is over, whether or not a scrape comes to begin the next one
-    last = at_end(
-        windows.select([*dict.fromkeys((*KEY, *by)), "start", "end"]),
-        levels,
-        tolerance=timedelta(seconds=MAX_GAP_SECONDS),
-    )
-    candidates = _candidates(inside(facts, windows) if pairs is None else pairs, budgets)
-    rows = last.join(candidates, on="window", how="left").sort([*by, "end"])
-    confirmed = pl.when(pl.col("candidate") == pl.col("running_max")).then(pl.col("candidate"))
-    plateau = pl.coalesce(confirmed.forward_fill().over([*by, "epoch"]), pl.col("carried_plateau"))
-    return (
-        rows.with_columns(plateau=pl.when(plateau >= pl.col("running_max")).then(plateau))
-        .sort("window")
-        .select([*KEY, "end", "plateau", "running_max"])
-    )
+    nothing = pl.repeat(None, len(new), dtype=pl.Float64, eager=True)
+    if not (recent["queued_second"].list.len() > 0).any():
+        return nothing
+    grid = new.select(*KEY, "end", start=pl.col("end") - pl.duration(minutes=1))
+    windows = MinuteWindows(recent)
+    spans = windows.spans(grid, 10, cut=True)
+    shown = _candidates(windows.queued(spans), windows.of_minutes(spans, _SPAN), grid, serving)
+    return nothing.scatter(shown["window"], shown["candidate"]) if len(shown) else nothing
 
 
-def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFrame:
+_SPAN = ("scrapes",)
+
+
+def _candidates(
+    queued: pl.DataFrame, minutes: pl.DataFrame, grid: pl.DataFrame, serving: pl.DataFrame
+) -> pl.DataFrame:
     """window → the level a plateau shows, where it shows one."""
+    budgets = grid.select(KEY).join(
+        serving.select(*KEY, budget="max_num_batched_tokens"),
+        on=KEY,
+        how="left",
+        maintain_order="left",
+    )
     # a sample seen again says nothing new of a level that is held
-    pairs = _with_budget(pairs.filter(~pl.col("repeats")), budgets)
-    queued = pairs.filter(_waits_for_a_slot())
+    own = queued.filter(~pl.col("repeats").fill_null(False)).join(
+        budgets.with_row_index("window").select("window", "budget"),
+        on="window",
+        how="left",
+        maintain_order="left",
+    )
+    waiting = own.filter(_waits_for_a_slot())
     top = pl.col("running").max()
     in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
-    at_top = pl.col("running") >= top - 1
     # where scrapes are a minute apart ten minutes hold no more than ten: five say as much there
-    spans = pairs.group_by("window").agg(
-        looked=pl.len(),
-        span_seconds=(pl.col("time").max() - pl.col("time").min()).dt.total_seconds(),
+    spans = minutes.group_by("window").agg(
+        looked=pl.col("scrapes").sum(),
+        span_seconds=60.0 * (pl.col("scrapes") > 0).sum(),
     )
     sparse = (pl.col("looked") <= PLATEAU_SPARSE_SCRAPES) & (
         pl.col("span_seconds") >= PLATEAU_SPARSE_SPAN_SECONDS
     )
     enough = pl.when(sparse).then(PLATEAU_MIN_SPARSE_SCRAPES).otherwise(PLATEAU_MIN_SCRAPES)
     return (
-        queued.group_by("window", maintain_order=True)
+        waiting.group_by("window", maintain_order=True)
         .agg(
             level=top,
             share=in_band.mean(),
-            top_share=at_top.mean(),
+            top_share=(pl.col("running") >= top - 1).mean(),
             exact_share=(pl.col("running") == top).mean(),
-            scrapes=pl.len(),
+            queued=pl.len(),
             tokens=pl.col("tokens_per_step").median(),
             tokens_low=pl.col("tokens_per_step").quantile(0.1),
             tokens_high=pl.col("tokens_per_step").quantile(0.9),
-            budget=pl.col("max_num_batched_tokens").first(),
+            budget=pl.col("budget").first(),
         )
         .join(spans, on="window", how="left", maintain_order="left")
         .filter(
-            (pl.col("scrapes") >= enough)
+            (pl.col("queued") >= enough)
             & (pl.col("share") >= PLATEAU_SHARE)
             & (pl.col("level") >= 1)
             & _is_held()
@@ -157,21 +127,11 @@ def _candidates(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFra
     )
 
 
-def _with_budget(pairs: pl.DataFrame, budgets: pl.DataFrame | None) -> pl.DataFrame:
-    """With max_num_batched_tokens of each target, NULL where nobody says it."""
-    if budgets is None:
-        return pairs.with_columns(max_num_batched_tokens=pl.lit(None, dtype=pl.Float64))
-    by = keys(pairs)
-    settings = budgets.select(*by, "max_num_batched_tokens")
-    return pairs.join(settings, on=by, how="left", maintain_order="left")
-
-
 def _waits_for_a_slot() -> pl.Expr:
-    """Somebody waits at the scrape, and neither the KV cache nor the token budget is why."""
-    fullness = pl.col("tokens_per_step") / pl.col("max_num_batched_tokens")
+    """Neither the KV cache nor the token budget is why requests wait at the scrape."""
+    fullness = pl.col("tokens_per_step") / pl.col("budget")
     return (
-        (pl.col("capacity") > 0)
-        & (pl.col("kv") < KV_PRESSED_RATIO)
+        (pl.col("kv") < KV_PRESSED_RATIO)
         & (pl.col("preempted").fill_null(0.0) == 0)
         & pl.col("running").is_not_null()
         & (fullness < BUDGET_FULL_RATIO).fill_null(True)
@@ -198,16 +158,3 @@ def _may_be_the_budget() -> pl.Expr:
         pl.col("budget").is_null() & (tokens >= BUDGET_FULL_RATIO * SMALLEST_BUDGET_TOKENS)
     ).fill_null(False)
     return could_be_full & (looks_full | (pl.col("top_share") < PLATEAU_TOP_SHARE))
-
-
-def _carried_epoch(
-    facts: pl.DataFrame, carried: pl.DataFrame, until: pl.Expr | None
-) -> pl.DataFrame:
-    """What was carried, keyed by the epoch it still describes."""
-    by = keys(facts)
-    if until is None or carried.is_empty():
-        return facts.select(*by, "epoch", carried_plateau=_NONE, carried_running_max=_NONE).clear()
-    last_epoch = facts.filter(pl.col("time") < until).group_by(by).agg(epoch=pl.col("epoch").last())
-    return last_epoch.join(carried, on=by).select(
-        *by, "epoch", carried_plateau="plateau", carried_running_max="running_max"
-    )

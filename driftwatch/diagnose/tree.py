@@ -17,8 +17,8 @@ import polars as pl
 from driftwatch.condition import Condition
 from driftwatch.diagnose.limits import BUDGET, KV, SEQS
 from driftwatch.evidence import BY_NAME
+from driftwatch.minutes.engine import POOLING
 from driftwatch.model import Answer, Diagnosis, Limit, Step
-from driftwatch.signals.engine import POOLING
 
 LeafKind = Literal["change", "none", "notice", "healthy"]
 

@@ -12,10 +12,10 @@ from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
 from driftwatch.doctor.checks import TargetCheck
 from driftwatch.doctor.needs import Costs, can_be_true
 from driftwatch.evidence import BY_NAME, COLUMNS
+from driftwatch.minutes.engine import KIND_COLUMNS, kind_of_scrape
 from driftwatch.model import TargetKey
 from driftwatch.notify.engine_words import ASLEEP, ENGINE_WORDS, NEVER_FILLED, NOT_APPLICABLE
 from driftwatch.rulebook.rules import Rule
-from driftwatch.signals.engine import KIND_COLUMNS, kind_of_scrape
 
 Row = Mapping[str, object]
 

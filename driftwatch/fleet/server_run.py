@@ -112,8 +112,9 @@ class ServerRun:
         self._server = traffic.servers[number]
         self._disturbance = disturbance_of(scenario, seed, number)
         times, missed = scrape_times(scenario, seed, number)
-        listed = self._server.is_listed(times)
-        self._times, self._missed = times[listed], missed[listed]
+        present = self._server.is_present(times)
+        self._times = times[present]
+        self._missed = missed[present] | ~self._server.is_listed(self._times)
         self._up = self._server.is_up(self._times)
         self._gpu_times = gpu_times(scenario, seed, number)
         self._load: list[pl.DataFrame] = []

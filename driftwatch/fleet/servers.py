@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
@@ -43,14 +44,17 @@ class Replica:
 
     number: int  # from 0
     lives: tuple[Life, ...]  # in order; between two of them it is down
-    listed: tuple[tuple[float, float], ...]  # stretches (from, to) in which it is scraped
+    # stretches (from, to) in which there is such a server, and in which its page answers
+    present: tuple[tuple[float, float], ...]
+    listed: tuple[tuple[float, float], ...]
+
+    def is_present(self, times: Floats) -> npt.NDArray[np.bool_]:
+        """Whether discovery lists it at these times."""
+        return _within(self.present, times)
 
     def is_listed(self, times: Floats) -> npt.NDArray[np.bool_]:
-        """Whether it is scraped at these times."""
-        listed = np.zeros(len(times), dtype=bool)
-        for start, end in self.listed:
-            listed |= (times >= start) & (times < end)
-        return listed
+        """Whether its page answers at these times, while the server runs."""
+        return _within(self.listed, times)
 
     def is_up(self, times: Floats) -> npt.NDArray[np.bool_]:
         """Whether it answers, and the balancer sends to it, at these times."""
@@ -104,7 +108,14 @@ def _server(scenario: Scenario, number: int) -> Replica:
     for fault in own:
         if fault.kind == "gone":
             listed = _without(listed, fault.at, fault.until or np.inf)
-    return Replica(number, tuple(lives), tuple(listed))
+    return Replica(number, tuple(lives), tuple(present), tuple(listed))
+
+
+def _within(stretches: Sequence[tuple[float, float]], times: Floats) -> npt.NDArray[np.bool_]:
+    inside = np.zeros(len(times), dtype=bool)
+    for start, end in stretches:
+        inside |= (times >= start) & (times < end)
+    return inside
 
 
 def _present(scenario: Scenario, number: int) -> list[tuple[float, float]]:

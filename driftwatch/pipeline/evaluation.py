@@ -9,82 +9,84 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.baselines.in_force import with_releases
-from driftwatch.detect.reference import combined
-from driftwatch.diagnose.evidence_table import EvidenceTable, evidence_table, minute_windows
-from driftwatch.model import TargetKey
-from driftwatch.pipeline.departures import absences, target_listing, unseen_rows
+from driftwatch.detect.reference import combined, no_reference
+from driftwatch.diagnose.evidence_table import (
+    evidence_table,
+    no_inputs_seen,
+    no_recent,
+    no_rows,
+    with_found,
+)
+from driftwatch.minutes.rows import minute_grid, minute_rows
+from driftwatch.minutes.scheduler import no_samples
+from driftwatch.pipeline.departures import with_looks
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan, TargetFrames
 from driftwatch.pipeline.question import TargetAdvice, target_advice
 from driftwatch.pipeline.roster import Sources
-from driftwatch.pipeline.state import State, together
+from driftwatch.pipeline.state import State
+from driftwatch.signals.gpus import gpu_columns
+from driftwatch.signals.gpus.windows import GPU_COLUMNS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals:
-    """What the scrapes say, also of targets without one.
-
-    ``scrapes`` are those of the minutes and before, with the ``unseen`` ones: made for the
-    ``absent`` minutes (:func:`absences`) and for late sources.
-    """
+    """What the minutes say, also of targets without a scrape."""
 
     frames: TargetFrames
     reference: pl.DataFrame
-    scrapes: pl.DataFrame
-    unseen: pl.DataFrame
-    absent: pl.DataFrame
-    table: EvidenceTable
+    # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, row for row of ``rows``
+    minutes: pl.DataFrame
+    recent: pl.DataFrame  # :data:`driftwatch.diagnose.evidence_table.RECENT`, with those before
+    rows: pl.DataFrame  # evidence rows of the minutes
+    inputs_seen: pl.DataFrame  # for the next minutes
+    samples: (
+        pl.DataFrame
+    )  # of the last scrapes (:data:`driftwatch.minutes.scheduler.SAMPLE_SCHEMA`)
+
+
+def no_signals(frames: TargetFrames, rows: pl.DataFrame | None = None) -> Signals:
+    """Of minutes that nobody made evidence of here, or whose evidence ``rows`` are given."""
+    nothing = pl.DataFrame() if rows is None else rows
+    return Signals(
+        frames, no_reference(), no_rows(), no_recent(), nothing, no_inputs_seen(), no_samples()
+    )
 
 
 def signals_of(
-    state: State,
-    first: datetime,
-    last: datetime,
-    plan: Plan,
-    sources: Sources,
-    not_listed: frozenset[TargetKey],
+    state: State, first: datetime, last: datetime, plan: Plan, sources: Sources
 ) -> Signals:
     """The evidence of every target in the minutes [first, last)."""
     frames = plan.frames(state.targets, state.frames)
-    listing = target_listing(state.targets, state.departures.origins, sources.fixed, not_listed)
-    absent = absences(state.scrapes, listing, first, last, state.looks)
+    made = minute_rows(state.scrapes, frames.serving, first, last, state.samples)
     late = {
         name: (why, state.collected_until.get(name, first))
         for name, why in (sources.late or {}).items()
     }
-    unseen = unseen_rows(absent, listing, late, (first, last))
-    scrapes = together([state.scrapes, unseen]) if len(unseen) else state.scrapes
-    reference = combined(state.in_force.reference, frames.declared)
-    table = evidence_table(
-        scrapes,
-        minute_windows(frames.serving, first, last),
-        kind="chained",
-        cut=False,
-        serving=frames.serving,
-        reference=reference,
-        inputs=plan.inputs,
-        carried=state.carried,
-        gpus=state.gpus,
-        gpu_targets=frames.gpu_targets,
+    scrapes = state.scrapes.filter(pl.col("time").is_between(first, last, closed="left"))
+    origins = state.departures.origins
+    new = with_looks(made.rows, scrapes, origins, sources.fixed, late, state.looks)
+    grid = minute_grid(frames.serving, first, last)
+    on_gpus = gpu_columns(grid, state.gpus, frames.gpu_targets).select(*GPU_COLUMNS)
+    before = state.minutes.join(
+        frames.serving, on=["instance", "engine"], how="semi", maintain_order="left"
     )
-    return Signals(frames, reference, scrapes, unseen, absent, table)
+    found = with_found(before, new.hstack(on_gpus), frames.serving, plan.inputs, state.inputs_seen)
+    reference = combined(state.in_force.reference, frames.declared)
+    serving, recent = frames.serving, found.recent
+    rows = evidence_table(found.rows, grid, serving=serving, reference=reference, recent=recent)
+    return Signals(frames, reference, found.rows, recent, rows, found.inputs_seen, made.samples)
 
 
 def window_rows(evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:
-    """The evidence rows of windows, read from the scrapes; cut at restarts and knob changes."""
+    """The evidence rows of windows; cut at restarts and knob changes."""
     state, signals = evaluation.state, evaluation.signals
+    since, until = windows["start"].min(), windows["end"].max()
+    assert isinstance(since, datetime) and isinstance(until, datetime)  # noqa: S101 - there are some
+    minutes = evaluation.past.rows(windows, since, until)
     rows = evidence_table(
-        signals.scrapes,
-        windows,
-        kind="chained",
-        cut=True,
-        serving=signals.frames.serving,
-        reference=signals.reference,
-        inputs=evaluation.plan.inputs,
-        carried=state.carried,
-        gpus=state.gpus,
-        gpu_targets=signals.frames.gpu_targets,
-    ).rows
+        minutes, windows, serving=signals.frames.serving, reference=signals.reference
+    )
     return with_releases(rows, state.in_force.frame, state.releases)
 
 
@@ -98,7 +100,7 @@ class Evaluation:
 
     state: State  # before the minutes, with the baselines of the first one
     plan: Plan  # rules, trees, pools
-    signals: Signals  # what the scrapes say
+    signals: Signals  # what the minutes say
     # start of the first minute, end of the last one
     first: datetime
     last: datetime

@@ -267,7 +267,7 @@ def last_seen(
     since = since if seen is None else since.filter(pl.col("end") > seen)
     if seen is not None and since.is_empty() and at - seen < _LATE:
         return None
-    why = since["scrape_error"].drop_nulls()
+    why = since["failure"].drop_nulls()
     begin = None if reach is None else reach[0]
     if len(why):
         text = why[-1]

@@ -227,7 +227,7 @@ def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, M
         target=evaluation.state.targets[keys[0]],
         minute=transition.at - timedelta(minutes=1),
         evidence={name: value for name, value in row.items() if not isinstance(value, list)},
-        reasons=reasons(row) | _nothing_scraped(concerned, evaluation.signals.scrapes),
+        reasons=reasons(row) | _nothing_scraped(concerned, evaluation.signals.minutes),
         reference=reference_of(row),
         concerned=keys,
         of_targets=of_pool.height,
@@ -235,18 +235,18 @@ def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, M
     return finding, row
 
 
-def _nothing_scraped(concerned: pl.DataFrame, scrapes: pl.DataFrame) -> dict[str, str]:
+def _nothing_scraped(concerned: pl.DataFrame, minutes: pl.DataFrame) -> dict[str, str]:
     """Why no scrape of the targets was ok for as long as their first input is gone; else empty."""
     absent_for = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
     failed = (
-        scrapes.select(*_KEY, "time", "ok", "reason")
+        minutes.select(*_KEY, "scrapes", "failure", at="end")
         .join(concerned.select(*_KEY, "end", since=pl.col("end") - absent_for), on=_KEY)
-        .filter(pl.col("time").is_between("since", "end", closed="left"))
-        .sort(*_KEY, "time")
+        .filter((pl.col("at") > pl.col("since")) & (pl.col("at") <= pl.col("end")))
+        .sort(*_KEY, "at")
         .group_by(_KEY, maintain_order=True)
-        .agg(pl.col("ok").any(), pl.col("reason").last())
+        .agg(pl.col("scrapes").sum(), reason=pl.col("failure").drop_nulls().last())
     )
-    if len(failed) < len(concerned) or failed["ok"].any() or failed["reason"].null_count():
+    if len(failed) < len(concerned) or failed["scrapes"].sum() or failed["reason"].null_count():
         return {}
     counts = (
         failed.group_by("reason").len("targets").sort("targets", "reason", descending=[True, False])

@@ -8,8 +8,11 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.evidence_table import no_rows
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import MINUTE_KEY, MINUTE_SCHEMA
+from driftwatch.store.minute_columns import minute_rows_of
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
@@ -39,15 +42,38 @@ class PastMinutes:
         frame: :data:`RECENT_SCHEMA`, or minutes without verdicts.
     """
 
-    def __init__(self, frame: pl.DataFrame | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        frame: pl.DataFrame | None = None,
+        store: Store | None = None,
+        rows: pl.DataFrame | None = None,
+    ) -> None:
         self.frame = _NO_RECENT_MINUTES if frame is None else frame
+        self._rows = no_rows() if rows is None else rows
         self.store = store
         self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
 
-    def with_rows(self, own: pl.DataFrame, rows: pl.DataFrame) -> PastMinutes:
-        """The past with minutes that are being evaluated (MINUTE_SCHEMA), and their evidence."""
+    def with_rows(
+        self, own: pl.DataFrame, rows: pl.DataFrame, minute_rows: pl.DataFrame
+    ) -> PastMinutes:
+        """The past with minutes that are being evaluated: MINUTE_SCHEMA, evidence, ROW_SCHEMA."""
         verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
-        return PastMinutes(pl.concat([self.frame, own.hstack(verdicts)]), self.store)
+        frame = pl.concat([self.frame, own.hstack(verdicts)])
+        return PastMinutes(frame, self.store, pl.concat([self._rows, minute_rows]))
+
+    def rows(self, keys: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
+        """Minute rows (ROW_SCHEMA) of some targets that end in (since, until], by target and end.
+
+        ``keys``: instance, engine.
+        """
+        named = list(dict.fromkeys(keys.select(*KEY_COLUMNS).iter_rows()))
+        inside = (pl.col("end") > since) & (pl.col("end") <= until)
+        own = self._rows.filter(inside).join(keys, on=KEY_COLUMNS, how="semi")
+        if self.store is None:
+            return own.sort(*MINUTE_KEY)
+        stored = self.store.past(since, until, [TargetKey(*key) for key in named])
+        both = [minute_rows_of(stored.filter(pl.col("seconds") == MINUTE)), own]
+        return pl.concat(both).unique(MINUTE_KEY, keep="last").sort(*MINUTE_KEY)
 
     def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
         """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""

@@ -73,7 +73,7 @@ def roster(
     departures: Departures,
     collected: Sequence[Collected],
     sources: Sources,
-    scrapes: pl.DataFrame,
+    scraped: pl.DataFrame,
     plan: Plan,
     *,
     pools_changed: bool = False,
@@ -81,7 +81,7 @@ def roster(
     """Who is there now.
 
     Args:
-        scrapes: every scrape known, those of ``collected`` included.
+        scraped: instance, engine of targets of which there was a scrape, a failed one too.
         pools_changed: no target keeps its pool because its labels are the same.
     """
     if not collected:
@@ -108,7 +108,7 @@ def roster(
             or (key in not_listed and origin in sources.fixed)
         )
     }
-    departed = dict.fromkeys(_never_scraped(not_listed, scrapes), NEVER)
+    departed = dict.fromkeys(_never_scraped(not_listed, scraped), NEVER)
     departed |= dict.fromkeys(unconfigured, UNCONFIGURED)
     departed |= {key: why for key, why in sources.elsewhere.items() if key in missing}
     reborn = frozenset(k for k, t in listed.items() if k in before and _is_another(before[k], t))
@@ -141,12 +141,12 @@ def _keys(keys: Collection[TargetKey]) -> pl.DataFrame:
     return pl.DataFrame([tuple(key) for key in keys], schema=_KEY, orient="row")
 
 
-def _never_scraped(keys: Collection[TargetKey], scrapes: pl.DataFrame) -> set[TargetKey]:
+def _never_scraped(keys: Collection[TargetKey], scraped: pl.DataFrame) -> set[TargetKey]:
     """Those without any scrape, even a failed one: there is nothing that could be missed."""
     if not keys:
         return set()
-    scraped = scrapes.select(_KEY).join(_keys(keys), on=_KEY, how="semi").unique()
-    return set(keys) - {TargetKey(*row) for row in scraped.iter_rows()}
+    theirs = scraped.join(_keys(keys), on=_KEY, how="semi").unique()
+    return set(keys) - {TargetKey(*row) for row in theirs.iter_rows()}
 
 
 def _is_another(old: Target, new: Target) -> bool:

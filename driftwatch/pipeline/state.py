@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 
@@ -12,7 +12,8 @@ from driftwatch.baselines.in_force import InForce, no_releases
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, scrapes_once
 from driftwatch.detect.baselines import Baselines
-from driftwatch.diagnose.evidence_table import HISTORY, Carried
+from driftwatch.diagnose.evidence_table import HISTORY, no_inputs_seen, no_recent, no_rows
+from driftwatch.minutes.scheduler import no_samples
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.detection import Detection
@@ -31,6 +32,9 @@ CAPACITY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "asked_at": TIME,  # when its own pool was simulated last; NULL = never
 }
 
+# A source that was never asked is asked for so much; GPU readings are kept as long.
+FIRST_LOOK = timedelta(minutes=16)
+
 
 def no_capacity() -> pl.DataFrame:
     """No target's capacity is known."""
@@ -43,13 +47,19 @@ class State:
 
     # those of the open minute, and of each target its last ones (:func:`last_scrapes`)
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
-    # GPU readings of the last :data:`HISTORY`
+    # GPU readings of the last :data:`FIRST_LOOK`
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
     # per source name, up to where it was asked
     collected_until: Mapping[str, datetime] = field(default_factory=dict)
     # end of the last evaluated minute, None before the first
     evaluated_until: datetime | None = None
-    carried: Carried = field(default_factory=Carried)  # what outlives the scrapes
+    # :data:`driftwatch.diagnose.evidence_table.RECENT`, of the last :data:`HISTORY`; whoever lacks
+    # them reads them from the store
+    minutes: pl.DataFrame = field(default_factory=no_recent)
+    # when each input was on a target's page last; a day is remembered
+    inputs_seen: pl.DataFrame = field(default_factory=no_inputs_seen)
+    # what the last scrape of each target showed, which the next one may repeat
+    samples: pl.DataFrame = field(default_factory=no_samples)
     incidents: Mapping[str, Incident] = field(default_factory=dict)  # open incidents by identity
     # targets known now, missing ones included, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
@@ -93,14 +103,6 @@ class Stretch:
         return {key: one for key, one in self.targets.items() if key not in self.retired}
 
 
-# What verdicts take besides the rows, row for row.
-JUDGED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "ever_seen": pl.Boolean,  # any input of the target was on its page by then
-    # the target is missing and not lost: rules about coverage have no verdict
-    "inputs_missing": pl.Boolean,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a tick decided."""
@@ -112,15 +114,13 @@ class Outcome:
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)  # scrapes that this tick brought
     problems: tuple[SourceProblem, ...] = ()  # what the sources could not read
     gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU readings that this tick brought
-    # failed scrapes made for minutes of which no source has one
-    unseen: pl.DataFrame = field(default_factory=empty_scrapes)
     # targets that were let go, with the reason
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
     # targets behind whose name another server stands now
     reborn: frozenset[TargetKey] = frozenset()
     advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
-    # :data:`JUDGED_SCHEMA`, beside ``rows``
-    judged: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=JUDGED_SCHEMA))
+    # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, beside ``rows``
+    minutes: pl.DataFrame = field(default_factory=no_rows)
     stretches: tuple[Stretch, ...] = ()  # its minutes, by who was there
     # those known after it, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
@@ -141,7 +141,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
     def others(of: pl.DataFrame) -> pl.DataFrame:
         return of.join(frame, on=KEY_COLUMNS, how="anti", maintain_order="left")
 
-    carried, scrapes = state.carried, others(state.scrapes)
+    scrapes = others(state.scrapes)
     if before is not None:
         later = state.scrapes.filter(pl.col("time") >= before)
         later = later.join(frame, on=KEY_COLUMNS, how="semi")
@@ -149,13 +149,9 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
     return replace(
         state,
         scrapes=scrapes,
-        carried=replace(
-            carried,
-            plateau=others(carried.plateau),
-            alive=others(carried.alive),
-            inputs_seen=others(carried.inputs_seen),
-        ),
-        departures=replace(state.departures, last=others(state.departures.last)),
+        minutes=others(state.minutes),
+        inputs_seen=others(state.inputs_seen),
+        samples=others(state.samples),
         detection=state.detection.without(TargetKey(*row) for row in rows),
     )
 
@@ -166,15 +162,8 @@ def together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def last_scrapes(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
-    """Scrapes that the next minutes need in full: the open minute, and of each target the last.
-
-    That is its last usable scrape, from which the next one counts on, and its last two of any
-    kind, which say how often it is scraped. The rest is in ``Carried.past``.
-    """
-    done = pl.col("time") < evaluated_until
-
-    def last(rows: pl.Expr, count: int) -> pl.Expr:
-        return rows & (rows.cum_sum(reverse=True).over(KEY_COLUMNS) <= count)
-
-    wanted = scrapes.select(~done | last(done, 2) | last(done & pl.col("ok"), 1)).to_series()
+    """Scrapes that the next minutes need: the open minute's, and the last usable one before it."""
+    done = (pl.col("time") < evaluated_until) & pl.col("ok")
+    last = done & (done.cum_sum(reverse=True).over(KEY_COLUMNS) == 1)
+    wanted = scrapes.select((pl.col("time") >= evaluated_until) | last).to_series()
     return scrapes.filter(wanted)

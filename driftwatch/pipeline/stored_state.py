@@ -1,7 +1,6 @@
 """The tick's state in the store: what a restart must not forget.
 
-Detectors go on from the stored minutes and references. The stored scrapes of the last minutes are
-folded in, a few minutes at a time.
+Detectors go on from the stored minutes and references.
 """
 
 from __future__ import annotations
@@ -16,33 +15,29 @@ import polars as pl
 
 from driftwatch.baselines.in_force import no_releases
 from driftwatch.baselines.rows import baselines_from_store
-from driftwatch.collect.schema import KEY_COLUMNS, in_order
-from driftwatch.diagnose.evidence_table import Carried
+from driftwatch.collect.schema import TIME, empty_scrapes
+from driftwatch.diagnose.evidence_table import RECENT, no_inputs_seen
+from driftwatch.minutes.continuity import MAX_GAP_SECONDS
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.question import TargetAdvice
-from driftwatch.pipeline.state import HISTORY, State, last_scrapes, no_capacity
-from driftwatch.signals.continuity import UNREAD
-from driftwatch.signals.past import Past, joined, left_behind
+from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, no_capacity
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
+from driftwatch.store.minute_columns import minute_rows_of
+from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-# Folded in at once: bounded memory in a large fleet. How scrapes are split changes nothing.
-_SCRAPES_STEP = timedelta(minutes=2)
-_STATE, _SILENT, _RELEASES = "tick", "tick.silent", "tick.releases"
+_STATE, _RELEASES, _SEEN = "tick", "tick.releases", "tick.seen"
 _CAPACITY, _LOOKS = "tick.capacity", "tick.looks"
-_DEPARTURES = ("traffic", "last")
-_CARRIED = {"plateau": "plateau", "alive": "alive", "seen": "inputs_seen"}  # frame → its field
 
 
 def memory_of(state: State) -> dict[str, bytes]:
     """What the next process needs besides incidents, scrapes and GPU readings."""
-    carried, departures = state.carried, state.departures
+    departures = state.departures
     document = {
         "evaluated_until": _text(state.evaluated_until),
-        "carried_until": _text(carried.until),
         "collected_until": {name: _text(at) for name, at in state.collected_until.items()},
         "targets": [
             {
@@ -55,12 +50,7 @@ def memory_of(state: State) -> dict[str, bytes]:
         ],
         "retired": [list(key) for key in sorted(departures.retired)],
     }
-    older = state.scrapes.clear()  # scrapes that the store's recent ones will not bring back
-    if state.evaluated_until is not None:
-        older = state.scrapes.filter(pl.col("time") < state.evaluated_until - HISTORY)
-    frames = {f"tick.{name}": getattr(carried, field) for name, field in _CARRIED.items()}
-    frames |= {f"tick.{name}": getattr(departures, name) for name in _DEPARTURES}
-    frames |= {_SILENT: older, _RELEASES: state.releases, _CAPACITY: state.capacity}
+    frames = {_RELEASES: state.releases, _CAPACITY: state.capacity, _SEEN: state.inputs_seen}
     if len(state.looks):
         frames[_LOOKS] = state.looks
     return {
@@ -70,26 +60,38 @@ def memory_of(state: State) -> dict[str, bytes]:
 
 
 def state_from(store: Store, now: datetime) -> State:
-    """The state that the last process left; a fresh one in an empty store.
-
-    Scrapes that are too old to be of use are left where they are.
-    """
+    """The state that the last process left; a fresh one in an empty store."""
     memory = store.memory() or of_no_shard(store)
     incidents, baselines = store.open_incidents(), baselines_from_store(store)
     if _STATE not in memory:
         return State(incidents=incidents, baselines=baselines)
     state = remembered(memory)
-    evaluated = state.evaluated_until
-    # the clock may have gone back since: what was collected is not collected again
-    reached = max([now, *state.collected_until.values()])
-    since, until = min(evaluated or now, now) - HISTORY, reached + timedelta(minutes=1)
+    until = state.evaluated_until or now
+    rows = store.past(until - HISTORY, until, state.targets)
+    minutes = minute_rows_of(rows.filter(pl.col("seconds") == MINUTE)).select(*RECENT)
+    # what was scraped since the last minute is asked for again, and the scrape before it
+    again = until - timedelta(seconds=MAX_GAP_SECONDS)
     return replace(
-        _with_scrapes(state, store, since, until),
-        gpus=store.gpus(since, until),
-        detection=detection_from(store, evaluated),
+        state,
+        minutes=minutes,
+        scrapes=_scraped_last(minutes, again),
+        collected_until={name: min(at, again) for name, at in state.collected_until.items()},
+        gpus=store.gpus(until - FIRST_LOOK, max(now, until) + timedelta(minutes=1)),
+        detection=detection_from(store, state.evaluated_until),
         incidents=incidents,
         baselines=baselines,
     )
+
+
+def _scraped_last(minutes: pl.DataFrame, again: datetime) -> pl.DataFrame:
+    """When targets were scraped last, of those that nothing newer is asked of again.
+
+    A scrape is known by its time alone: where a process began later than that, it restarted.
+    """
+    newest = minutes.unique(["instance", "engine"], keep="last", maintain_order=True)
+    at = (pl.col("last_scrape_seconds") * 1e6).round().cast(pl.Int64).cast(TIME).alias("time")
+    known = newest.select("instance", "engine", at, ok=pl.lit(True)).filter(pl.col("time") < again)
+    return pl.concat([empty_scrapes(), known], how="diagonal")
 
 
 def of_no_shard(store: Store) -> dict[str, bytes]:
@@ -107,22 +109,14 @@ def remembered(memory: Mapping[str, bytes]) -> State:
         origins=_origins(document),
         retired=frozenset(TargetKey(*map(str, key)) for key in document.get("retired", ())),
     )
-    if "tick.last" in frames:
-        departures = replace(departures, traffic=frames["tick.traffic"], last=frames["tick.last"])
     return State(
-        scrapes=frames[_SILENT],
         collected_until={
             name: at
             for name, text in document["collected_until"].items()
             if (at := _time(text)) is not None
         },
         evaluated_until=_time(document["evaluated_until"]),
-        carried=Carried(
-            until=_time(document["carried_until"]),
-            plateau=frames["tick.plateau"],
-            alive=frames["tick.alive"],
-            inputs_seen=frames["tick.seen"],
-        ),
+        inputs_seen=frames.get(_SEEN, no_inputs_seen()),
         targets=_targets(document),
         departures=departures,
         releases=frames.get(_RELEASES, no_releases()),
@@ -135,46 +129,7 @@ def _not_evaluated(looks: pl.DataFrame, evaluated: datetime | None) -> pl.DataFr
     return looks if evaluated is None else looks.filter(pl.col("start") >= evaluated)
 
 
-_FRAMES = {
-    _SILENT,
-    _RELEASES,
-    _CAPACITY,
-    _LOOKS,
-    *(f"tick.{name}" for name in (*_CARRIED, *_DEPARTURES)),
-}
-
-
-def _with_scrapes(state: State, store: Store, since: datetime, until: datetime) -> State:
-    """The state with what the stored scrapes of [since, until) leave behind."""
-    first = state.evaluated_until or since
-    scrapes, past = _of_targets(state.scrapes, state.targets, state.evaluated_until), Past()
-    for begin, end in _steps(since, min(first, until), _SCRAPES_STEP):
-        new = store.scrapes(begin, end, UNREAD)
-        new = _of_targets(new, state.targets, state.evaluated_until)
-        scrapes = in_order(pl.concat([scrapes, new]))
-        past = left_behind(joined(scrapes, past), end, end - HISTORY)
-        scrapes = last_scrapes(scrapes, end)
-    later = store.scrapes(first, until, UNREAD) if first < until else scrapes.clear()
-    return replace(
-        state,
-        scrapes=pl.concat([scrapes, later]),
-        carried=replace(state.carried, past=past),
-    )
-
-
-def _of_targets(
-    scrapes: pl.DataFrame, targets: Mapping[TargetKey, Target], evaluated: datetime | None
-) -> pl.DataFrame:
-    """Less the evaluated scrapes of who was let go: by them it would seem to be back."""
-    if evaluated is None:
-        return scrapes
-    keys = pl.DataFrame(
-        [tuple(key) for key in targets], schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row"
-    )
-    of_keys = scrapes.select(KEY_COLUMNS).join(
-        keys.with_columns(known=True), on=list(KEY_COLUMNS), how="left", maintain_order="left"
-    )
-    return scrapes.filter(of_keys["known"].fill_null(False) | (pl.col("time") >= evaluated))
+_FRAMES = {_RELEASES, _CAPACITY, _LOOKS, _SEEN}
 
 
 def stored_targets(store: Store) -> Mapping[TargetKey, Target]:

@@ -14,11 +14,13 @@ import polars as pl
 
 from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
 from driftwatch.collect.gpus import empty_gpus, gpus_once
-from driftwatch.collect.schema import KEY_COLUMNS, Collected, empty_scrapes
+from driftwatch.collect.schema import KEY_COLUMNS, Collected
 from driftwatch.diagnose.evidence_order import in_schema_order
+from driftwatch.diagnose.evidence_table import no_rows
+from driftwatch.minutes.continuity import as_read
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.capacity import with_capacity
-from driftwatch.pipeline.departures import judged, retirements, with_traffic
+from driftwatch.pipeline.departures import retirements
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
@@ -29,8 +31,8 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Roster, Sources, returning, roster
 from driftwatch.pipeline.state import (
+    FIRST_LOOK,
     HISTORY,
-    JUDGED_SCHEMA,
     Outcome,
     State,
     Stretch,
@@ -39,7 +41,6 @@ from driftwatch.pipeline.state import (
     without,
 )
 from driftwatch.rulebook.rules import Rule
-from driftwatch.signals.continuity import as_read
 from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import of_one_process
 from driftwatch.store.store import Store
@@ -48,7 +49,6 @@ from driftwatch.store.store import Store
 CATCH_UP = timedelta(hours=6)
 _MINUTE = timedelta(minutes=1)
 _KEY = list(KEY_COLUMNS)
-_OF_COVERAGE = "coverage_missing_seconds"
 
 
 def evaluate(
@@ -94,20 +94,26 @@ def _evaluated(
     until = span[1]
     scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    every = pl.concat([state.scrapes, scrapes])
     there = roster(
         state.targets,
         state.departures,
         collected,
         sources,
-        every,
+        _scraped(state, scrapes),
         plan,
         pools_changed=state.frames is not None and not plan.has_pools_of(state.frames.plan),
     )
+    known = state.targets
     state, first, closed = _arrived(state, there, scrapes, gpus, span, plan, sources)
     transitions = list(paged(closed, state, plan))
 
-    last, away, past = _floor(until), dict(there.away), PastMinutes(store=store)
+    last, past = _floor(until), PastMinutes(store=store)
+    # those that are new are targets from their first scrape on
+    new = [key for key in there.targets if key not in known]
+    starts = returning(state.scrapes, new)
+    away = {**there.away, **{key: there.targets[key] for key in starts}}
+    if starts:
+        state = replace(state, targets={k: t for k, t in state.targets.items() if k not in starts})
     pieces: list[Outcome] = []
     minute: datetime | None = first
     while minute is not None and minute < last:
@@ -126,6 +132,9 @@ def _evaluated(
         minute = state.evaluated_until
     if minute is not None and minute < last and pieces:
         state = replace(state, evaluated_until=last)
+    later = (key for key, at in starts.items() if at >= last or not pieces)
+    if begin_later := {key: away[key] for key in later if key not in state.targets}:
+        state = replace(state, targets=plan.assign({**state.targets, **begin_later}, state.targets))
     if state.evaluated_until is not None:
         at_hand = trimmed(state.detection, state.evaluated_until)
         state = replace(state, detection=at_hand)
@@ -135,15 +144,21 @@ def _evaluated(
         transitions=(*transitions, *(t for p in pieces for t in p.transitions)),
         scrapes=scrapes,
         problems=tuple(p for c in collected for p in c.problems),
-        unseen=pl.concat([empty_scrapes(), *(p.unseen for p in pieces)]),
         retired={**there.departed, **{key: why for p in pieces for key, why in p.retired.items()}},
         reborn=there.reborn,
         gpus=gpus,
         advices=tuple(answer for p in pieces for answer in p.advices),
         targets=state.targets,
-        judged=pl.concat([pl.DataFrame(schema=JUDGED_SCHEMA), *(p.judged for p in pieces)]),
+        minutes=pl.concat([no_rows(), *(p.minutes for p in pieces)]),
         stretches=_stretches(pieces, there, minute or until),
     )
+
+
+def _scraped(state: State, scrapes: pl.DataFrame) -> pl.DataFrame:
+    """Targets of which there was a scrape, by those at hand and by the minutes before."""
+    seen = state.inputs_seen
+    looked = seen.filter(pl.col("looked_until").is_not_null()) if seen.width > 2 else seen
+    return pl.concat(frame.select(_KEY) for frame in (state.scrapes, scrapes, looked))
 
 
 def _stretches(pieces: Sequence[Outcome], there: Roster, minute: datetime) -> tuple[Stretch, ...]:
@@ -179,7 +194,7 @@ def _arrived(
     )
     state = replace(
         without(state, there.departed),
-        gpus=gpus_once([state.gpus, gpus], (state.evaluated_until or since) - HISTORY),
+        gpus=gpus_once([state.gpus, gpus], (state.evaluated_until or since) - FIRST_LOOK),
         targets=there.targets,
         departures=replace(state.departures, origins=there.origins, retired=there.retired),
         incidents=incidents,
@@ -195,7 +210,7 @@ def _with_returned(
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """The state with the retired targets that are scraped again, each from its first scrape on."""
+    """The state with new and retired targets that are scraped, each from its first scrape on."""
     asleep = [key for key in away if key not in state.targets]
     starts = {key: _floor(at) for key, at in returning(state.scrapes, asleep).items()}
     due = max(first, min(starts.values(), default=first)) if not state.targets else first
@@ -228,19 +243,16 @@ def _piece(
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     state = with_baselines(state, plan, first + _MINUTE)
     state = replace(state, frames=plan.frames(state.targets, state.frames))
-    signals = signals_of(state, first, last, plan, sources, there.not_listed)
-    departures = with_traffic(state.departures, signals.table.rows)
-    judgements = judged(signals.absent, departures, signals.frames.pools)
-    decided, retired = retirements(judgements)
+    signals = signals_of(state, first, last, plan, sources)
+    minutes_here = signals.minutes
+    decided, retired = retirements(minutes_here)
     if decided is not None and decided < last:
         return _piece(state, first, decided, plan, sources, there, past, ask)
     rows, past, after = _detected(state, signals, (first, last), plan, past, ask)
 
     # diagnose: verdicts, and the incidents that they make
-    beside = _judged(rows, judgements).hstack([signals.table.ever_seen]).select(*JUDGED_SCHEMA)
-    rows_judged = rows.hstack(beside)
+    rows_judged = rows.hstack(minutes_here.select("ever_seen"))
     verdicts = verdicts_of(plan.enabled, rows_judged)
-    carried = signals.table.carried
     incidents, happened = advanced(
         plan.enabled, state.incidents, state.targets, rows_judged, verdicts
     )
@@ -254,23 +266,24 @@ def _piece(
     after = replace(
         after,
         scrapes=last_scrapes(state.scrapes, last),
-        gpus=state.gpus.filter(pl.col("time") >= last - HISTORY),
+        minutes=signals.recent.filter(pl.col("end") > last - HISTORY),
+        inputs_seen=signals.inputs_seen,
+        samples=signals.samples,
+        gpus=state.gpus.filter(pl.col("time") >= last - FIRST_LOOK),
         looks=state.looks.filter(pl.col("start") >= last),
         evaluated_until=last,
-        carried=carried,
         in_force=InForce() if may_have_other_gpus else state.in_force,
         incidents=incidents,
         targets=staying if retired else state.targets,
-        departures=departures.after(retired, there.not_listed, last),
+        departures=state.departures.after(retired, there.not_listed),
     )
     outcome = Outcome(
         rows=rows,
         verdicts=verdicts,
         transitions=transitions,
-        unseen=signals.unseen,
         retired=retired,
         advices=advices,
-        judged=beside,
+        minutes=minutes_here,
         stretches=(Stretch(first, last, state.targets, retired=retired),),
     )
     return without(after, retired, before=last), outcome, past
@@ -287,7 +300,7 @@ def _detected(
     """Rows with what needs a past and what a simulation says of the capacity; the past with them,
     and the state with what both remember.
     """
-    rows = with_releases(signals.table.rows, state.in_force.frame, state.releases)
+    rows = with_releases(signals.rows, state.in_force.frame, state.releases)
     own = minutes(rows)
     columns, detection = detected(
         *(state.detection, own, span, state.in_force.baselines, signals.reference),
@@ -296,7 +309,7 @@ def _detected(
     )
     rows = in_schema_order(rows.with_columns(columns)) if len(rows) else rows
     rows = with_refusals(rows, state.in_force.frame)
-    past = past.with_rows(own, rows)
+    past = past.with_rows(own, rows, signals.minutes)
     rows, capacity = with_capacity(rows, state, past, plan, ask=ask)
     return rows, past, replace(state, detection=detection, capacity=capacity)
 
@@ -310,29 +323,9 @@ def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:
     return replace(state, in_force=now, releases=releases)
 
 
-def _judged(rows: pl.DataFrame, judgements: pl.DataFrame) -> pl.DataFrame:
-    """``inputs_missing`` beside the rows."""
-    missing = judgements.filter(~pl.col("lost")).select(*_KEY, "end", missing=True)
-    joined = rows.select(*_KEY, "end").join(
-        missing, on=[*_KEY, "end"], how="left", maintain_order="left"
-    )
-    return joined.select(inputs_missing=pl.col("missing").is_not_null())
-
-
 def verdicts_of(rules: Sequence[Rule], rows: pl.DataFrame) -> pl.DataFrame:
-    """One Boolean column per rule id, beside the rows.
-
-    ``rows``: evidence rows with ``inputs_missing`` (:data:`JUDGED_SCHEMA`), of which the rules'
-    columns are read.
-    """
-    return rows.select(
-        (
-            pl.when(~pl.col("inputs_missing")).then(rule.verdict)
-            if _OF_COVERAGE in rule.columns
-            else rule.verdict
-        ).alias(rule.id)
-        for rule in rules
-    )
+    """One Boolean column per rule id, beside the evidence rows."""
+    return rows.select(rule.verdict.alias(rule.id) for rule in rules)
 
 
 def _floor(time: datetime) -> datetime:

@@ -11,9 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.schema import empty_scrapes
-from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table, no_rows
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.ruletests.cases import INHERITS, RuleTest, RuleTestFile
@@ -72,8 +70,7 @@ def _row_schema() -> Mapping[str, pl.DataType]:
     """The columns of an evidence row, those that only pages read among them."""
     serving = pl.DataFrame(schema=SERVING_SCHEMA)
     windows = pl.DataFrame(schema=WINDOW_SCHEMA)
-    table = evidence_table(empty_scrapes(), windows, kind="chained", cut=False, serving=serving)
-    return dict(in_schema_order(table.rows).schema)
+    return dict(evidence_table(no_rows(), windows, serving=serving).schema)
 
 
 def evidence_of(

@@ -7,10 +7,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from driftwatch.collect.schema import empty_scrapes
-from driftwatch.detect.reference import no_reference
-from driftwatch.diagnose.evidence_table import Carried, EvidenceTable
-from driftwatch.pipeline.evaluation import Evaluation, Signals
+from driftwatch.pipeline.evaluation import Evaluation, no_signals
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
@@ -37,15 +34,7 @@ def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None
     incidents, happened = advanced(plan.enabled, {}, targets, ever, verdicts)
     first, last = START - timedelta(minutes=1), START + timedelta(minutes=evidence.minutes - 1)
     state = State(targets=targets)
-    nothing = empty_scrapes()
-    signals = Signals(
-        plan.frames(targets),
-        no_reference(),
-        scrapes=nothing,
-        unseen=nothing,
-        absent=pl.DataFrame(),
-        table=EvidenceTable(rows, Carried(), ever["ever_seen"]),
-    )
+    signals = no_signals(plan.frames(targets), rows)
     evaluation = Evaluation(
         state, plan, signals, first, last, rows, verdicts, PastMinutes(), windows=_last_minutes
     )

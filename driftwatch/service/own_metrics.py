@@ -136,7 +136,7 @@ class OwnMetrics:
     def note_minute(self, outcome: Outcome, state: State, rules: Collection[Rule]) -> None:
         """A tick's evidence rows: the gauges per target, and the columns that the rules read."""
         if len(outcome.rows):
-            rows = outcome.rows.hstack(outcome.judged)
+            rows = outcome.rows.hstack(outcome.minutes.select("ever_seen", "unlisted_minutes"))
             self.per_target.note(rows, state.targets, of_rules=columns_of(rules))
 
     def reloaded(self, *, good: bool, at: datetime) -> None:

@@ -29,6 +29,7 @@ from driftwatch.store.store import Store
 from driftwatch.verify.verification import VERIFICATION
 
 _KEY = list(KEY_COLUMNS)
+
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
 # tick takes half a second before its first target (hundreds of small tables), and every scrape of
 # it some 20 KB while it is evaluated.
@@ -45,7 +46,7 @@ DAY = timedelta(days=1)
 
 def stride_of(state: State, sources: Sequence[Source]) -> timedelta:
     """How much history of these targets is evaluated at once; of none yet the shortest."""
-    interval = _interval(state.scrapes)
+    interval = _interval(state.minutes)
     if not state.targets or interval is None:
         return SHORTEST
     recorded = all(isinstance(source, Recording) for source in sources)
@@ -54,11 +55,10 @@ def stride_of(state: State, sources: Sequence[Source]) -> timedelta:
     return timedelta(minutes=stride // timedelta(minutes=1))
 
 
-def _interval(scrapes: pl.DataFrame) -> timedelta | None:
-    """How often a target is scraped; None where none was scraped twice."""
-    spacing = pl.col("time").diff().over(_KEY)
-    usual = scrapes.select(spacing.filter(spacing > timedelta(0)).median()).item()
-    return usual if isinstance(usual, timedelta) else None
+def _interval(minutes: pl.DataFrame) -> timedelta | None:
+    """How often a target is scraped; None where none was."""
+    usual = minutes["scrapes"].filter(minutes["scrapes"] > 0).median()
+    return timedelta(minutes=1) / usual if isinstance(usual, float) else None
 
 
 def replay(

@@ -15,10 +15,11 @@ import polars as pl
 import structlog
 
 from driftwatch.collect.schema import Source, empty_scrapes
+from driftwatch.diagnose.evidence_table import no_rows
 from driftwatch.errors import StoreError
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import JUDGED_SCHEMA, Outcome, State
+from driftwatch.pipeline.state import Outcome, State
 from driftwatch.service.membership import Membership
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.rendezvous import OwnPools, Pools, Share
@@ -174,12 +175,11 @@ def whole_of(ticked: Sequence[Ticked]) -> Outcome:
         transitions=tuple(t for one in outcomes for t in one.transitions),
         scrapes=pl.concat([empty_scrapes(), *(one.scrapes for one in outcomes)]),
         problems=tuple(problems),
-        unseen=pl.concat([empty_scrapes(), *(one.unseen for one in outcomes)]),
         retired={key: why for one in outcomes for key, why in one.retired.items()},
         reborn=frozenset[TargetKey]().union(*(one.reborn for one in outcomes)),
         advices=tuple(answer for one in outcomes for answer in one.advices),
         targets=targets,
-        judged=pl.concat([pl.DataFrame(schema=JUDGED_SCHEMA), *(o.judged for o in outcomes)]),
+        minutes=pl.concat([no_rows(), *(one.minutes for one in outcomes)]),
         not_evaluated={i: why for one in outcomes for i, why in one.not_evaluated.items()},
     )
 

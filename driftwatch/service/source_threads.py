@@ -17,7 +17,7 @@ from typing import Any
 
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
-from driftwatch.pipeline.state import HISTORY
+from driftwatch.pipeline.state import FIRST_LOOK
 from driftwatch.service.rendezvous import OwnPools
 
 # A source this far behind what it should have is late.
@@ -100,7 +100,7 @@ class Collecting:
         waiting: set[str] = set()
         with self._changed:
             for source in self._sources:
-                since = collected_until.get(source.name, now - HISTORY)
+                since = collected_until.get(source.name, now - FIRST_LOOK)
                 edge = now - timedelta(seconds=source.settle_seconds)
                 self._first_asked.setdefault(source.name, now)
                 if source.name in self._busy or source.name in self._answers:
@@ -172,7 +172,7 @@ class Collecting:
             elif name in until:
                 edges.append(until[name])
             else:
-                edges.append(now - HISTORY)
+                edges.append(now - FIRST_LOOK)
         return min(edges, default=now), late
 
     def _gathered(

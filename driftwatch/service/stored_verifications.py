@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-import polars as pl
-
 from driftwatch.baselines.in_force import fingerprint
 from driftwatch.documents import Codec, to_json
 from driftwatch.errors import DocumentError, UsageError
@@ -211,14 +209,11 @@ class Verifier:
         self._store = store
         self._state = verification_state_from(store)
 
-    def after(
-        self, outcome: Outcome, state: State, plan: Plan, earlier: pl.DataFrame | None = None
-    ) -> VerificationNews:
+    def after(self, outcome: Outcome, state: State, plan: Plan) -> VerificationNews:
         """What the minutes of a tick say; nothing is kept before :meth:`committed`.
 
         Args:
             outcome: of the tick; ``state`` is that after it.
-            earlier: scrapes before the tick: its first minute may have begun among them.
         """
         if outcome.rows.is_empty():
             return VerificationNews(self._state)
@@ -231,7 +226,7 @@ class Verifier:
             of_tick = [one for one in answers_for(own, key, pool) if since <= one.at < until]
             return [*stored_advice(self._store, key, pool, since, until), *of_tick]
 
-        scrapes = outcome.scrapes if earlier is None else pl.concat([earlier, outcome.scrapes])
+        rows = outcome.rows.hstack(outcome.minutes.select("running_requests_max"))
         targets = outcome.targets or state.targets
         failed: list[str] = []
         try:
@@ -243,7 +238,7 @@ class Verifier:
                 plan.slo_of,
                 failed.append,
             )
-            following, verifications = step(self._state, outcome.rows, around, scrapes)
+            following, verifications = step(self._state, rows, around)
             transitions = self._follow_ups(verifications, state, outcome)
         except Exception:  # noqa: BLE001 - pages do not wait for verifications
             return VerificationNews(self._state, failed=(*failed, traceback.format_exc()))

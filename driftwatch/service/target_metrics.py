@@ -19,7 +19,6 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.limits import BUDGET, DEFERRED, KV, SEQS
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.state import JUDGED_SCHEMA
 
 # One series per column and target: what the dashboard draws and the capacity, no more. 33 names,
 # so that the page stays below 10 MB at the bound.
@@ -76,7 +75,6 @@ MOST_VALUES = MOST_TARGETS * len(TARGET_COLUMNS)
 STALE_SECONDS = 300.0
 
 _LABELS = ("instance", "engine", "pool")
-_EVER_SEEN, _INPUTS_MISSING = JUDGED_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class TargetMetrics(Collector):
         A target that is not in the newest minute, or not in ``targets``, is no longer served.
 
         Args:
-            rows: with :data:`driftwatch.pipeline.state.JUDGED_SCHEMA`.
+            rows: with ``ever_seen`` and ``unlisted_minutes``.
             of_rules: the columns that rules read, served beside :data:`TARGET_COLUMNS`.
         """
         end = rows["end"].max() if len(rows) else None
@@ -129,8 +127,8 @@ class TargetMetrics(Collector):
         newest = rows.filter(pl.col("end") == end).select(
             *KEY_COLUMNS,
             *dict.fromkeys((*TARGET_COLUMNS, *columns, "binding_limit")),
-            pl.col(_EVER_SEEN).fill_null(False).alias(EVERY_TARGET),
-            pl.col(_INPUTS_MISSING).fill_null(False).alias(DEPARTING),
+            pl.col("ever_seen").fill_null(False).alias(EVERY_TARGET),
+            (pl.col("unlisted_minutes") > 0).fill_null(False).alias(DEPARTING),
         )
         newest = newest.join(pools, on=list(KEY_COLUMNS), maintain_order="left")
         count = len(newest)

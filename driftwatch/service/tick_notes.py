@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-import polars as pl
 import structlog
 
 from driftwatch.collect.schema import Source
@@ -62,8 +61,7 @@ class TickNotes:
         metrics.retired.inc(len(outcome.retired))
         for key, why in sorted(outcome.retired.items()):
             self._log.info("target retired", target=key.text, reason=why)
-        rows = pl.concat([outcome.scrapes, outcome.unseen])
-        for change in self._failures.changes(rows):
+        for change in self._failures.changes(outcome.scrapes):
             if change.reason is None:
                 self._log.info("answers again", target=change.instance)
             else:

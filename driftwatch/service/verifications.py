@@ -112,7 +112,6 @@ def step(
     state: VerificationState,
     rows: pl.DataFrame,
     around: Surroundings,
-    scrapes: pl.DataFrame | None = None,
 ) -> tuple[VerificationState, tuple[Verification, ...]]:
     """Go through the minutes of a tick.
 
@@ -124,8 +123,6 @@ def step(
     """
     if rows.is_empty():
         return state, ()
-    if scrapes is not None:
-        rows = with_peaks(rows, scrapes)
     book = _Book(dict(state.running), dict(state.started), dict(state.opened))
     changed: dict[str, Verification] = {}
     fingerprints: dict[TargetKey, Fingerprint] = {}
@@ -147,26 +144,6 @@ def step(
         for verification in book.minute(target, row, fingerprints[key], around):
             changed[verification.id] = verification
     return VerificationState(book.running, book.started, book.opened), tuple(changed.values())
-
-
-def with_peaks(rows: pl.DataFrame, scrapes: pl.DataFrame) -> pl.DataFrame:
-    """Minutes with the most requests that any scrape of them saw running.
-
-    Args:
-        rows: of the minute grid.
-        scrapes: of the same time; NULL where there is none of a minute.
-    """
-    if rows.is_empty() or scrapes.is_empty():
-        return rows
-    # a minute's own scrapes are those after its start, up to its end
-    ends = pl.col("time").dt.offset_by("-1us").dt.truncate("1m").dt.offset_by("1m")
-    peaks = (
-        scrapes.filter("ok")
-        .with_columns(end=ends.cast(rows.schema["end"]))
-        .group_by("instance", "engine", "end")
-        .agg(running_requests_max=pl.col("running_requests").max())
-    )
-    return rows.join(peaks, on=["instance", "engine", "end"], how="left", maintain_order="left")
 
 
 @dataclass(slots=True)

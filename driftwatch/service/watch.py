@@ -138,7 +138,7 @@ class Watch:
             brought.since,
             deciding.ask,
         )
-        news = self._verifier.after(outcome, state, plan, before.scrapes)
+        news = self._verifier.after(outcome, state, plan)
         happened = (*outcome.transitions, *news.transitions)
         learnt, gone = changes_of(before.detection.references, state.detection.references)
         first = self.share is None or self.share.shard == 0
@@ -146,10 +146,9 @@ class Watch:
             since=min(before.collected_until.values(), default=now),
             until=now,
             deliveries=planned_changes(news.changes, receivers, plan.external_url, now),
-            scrapes=outcome.scrapes if self._goes_on else None,
             # every shard is brought all of them
             gpus=None if not first else outcome.gpus if self._goes_on else _named(outcome.gpus),
-            minutes=stored_rows(outcome.rows, _failed(before, outcome)),
+            minutes=stored_rows(outcome.rows, outcome.minutes),
             references=learnt,
             references_gone=gone,
             advices=advice_rows(outcome.advices),
@@ -231,13 +230,6 @@ class Watch:
         return {PROGRESS: orjson.dumps(progress, option=orjson.OPT_SORT_KEYS)}
 
 
-def _failed(before: State, outcome: Outcome) -> pl.DataFrame:
-    """Scrapes that brought nothing, in order of time; those that were made up among them."""
-    scrapes = [before.scrapes, outcome.scrapes, outcome.unseen]
-    names = ("instance", "time", "reason")
-    return pl.concat(one.filter(~pl.col("ok")).select(names) for one in scrapes).sort("time")
-
-
 def _named(gpus: pl.DataFrame) -> pl.DataFrame:
     """The last reading of each GPU: its name."""
     return gpus.unique([c for c in GPU_KEY if c != "time"], keep="last", maintain_order=True)
@@ -274,10 +266,6 @@ def _of_share(store: Store, state: State, share: Share, plan: Plan) -> State:
     }
     departures = state.departures
     departures = replace(
-        departures,
-        origins={k: o for k, o in departures.origins.items() if k in targets},
-        traffic=departures.traffic.filter(
-            pl.col("pool").map_elements(share.has_pool, return_dtype=pl.Boolean)
-        ),
+        departures, origins={k: o for k, o in departures.origins.items() if k in targets}
     )
     return replace(state, targets=targets, incidents=incidents, departures=departures)

@@ -4,7 +4,7 @@ Behind a load balancer two servers answer at one address in turn. Their counters
 with each other, and what one of them counted since it started is no increase of the other. A new
 process begins after the last scrape of the old one; one that was already running then is another
 server. It takes the target over where the old one did not answer for
-:data:`~driftwatch.signals.continuity.MAX_GAP_SECONDS` (a name that moved to it).
+:data:`~driftwatch.minutes.continuity.MAX_GAP_SECONDS` (a name that moved to it).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from driftwatch.collect.schema import KEY, in_order, scrape_frame
-from driftwatch.signals.continuity import (
+from driftwatch.minutes.continuity import (
     CLOCK_TOLERANCE_SECONDS,
     MAX_GAP_SECONDS,
     START_TIME_TOLERANCE_SECONDS,

@@ -42,18 +42,14 @@ def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """One evidence row per window, without reference and limit columns.
 
-    ``totals``: from :func:`driftwatch.signals.windows.totals`; ``serving``: :data:`SERVING_SCHEMA`,
-    one row per window, in the windows' order.
+    ``totals``: from :meth:`driftwatch.signals.windows.MinuteWindows.totals`; ``serving``:
+    :data:`SERVING_SCHEMA`, one row per window, in the windows' order.
     Returns: instance, engine, pool, start, end and evidence columns; plus
     ``prompt_tokens_buckets``, ``generation_tokens_buckets`` with their edges, for those who compare
     distributions.
     """
     settings = serving.select(c for c in SERVING_SCHEMA if c not in ("instance", "engine"))
-    joined = totals.with_columns(*settings).with_columns(
-        # what is found in either cache is not computed; vLLM asks the external one for the rest
-        prefix_cache_hits_total=pl.col("prefix_cache_hits_total")
-        + pl.col("external_prefix_cache_hits_total").fill_null(0.0)
-    )
+    joined = totals.with_columns(*settings)
     steps = pl.col("iteration_tokens_count") / pl.col("api_server_count").fill_null(1.0)
     overcounted = pl.col("several_api_servers") & pl.col("api_server_count").is_null()
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")

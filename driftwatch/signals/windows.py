@@ -1,349 +1,329 @@
-"""What happened in a window: increases of counters and histograms, means of gauges.
+"""Windows over minute rows: sums of increases, means of gauges, what the last minute said.
 
-A window is a row (instance, engine, start, end). Because counters are running sums inside an
-epoch, its increase is the last scrape minus a *base* scrape. Two conventions:
-
-* ``chained`` windows (the minute grid): scrapes with start <= time < end count, and the base is
-  the last scrape before ``start``, so neighbouring windows share no increment and lose none;
-* ``whole`` windows (asked for by a person): scrapes with start <= time <= end count, and the base
-  is the first of them, so nothing from outside the window is in it.
-
-A window never reaches across an epoch (restart, knob change, gap) with ``cut``: what came before
-the last epoch's beginning is left out. Without ``cut`` the epochs inside are added up.
+A window is a row (instance, engine, start, end) of whole minutes. With ``cut`` it begins after the
+last minute with a restart or a knob change; that minute alone counts where nothing came after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
 
+import numpy as np
 import polars as pl
 
-from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.collect.schema import KEY
-from driftwatch.signals.continuity import MEAN_GAUGES, at_end, at_start, in_seconds, keys
+from driftwatch.minutes.continuity import MEAN_GAUGES, READ_BUCKETS
+from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS
+from driftwatch.signals.histograms import by_layout
 
-Kind = Literal["chained", "whole"]
-
-_WINDOW = [*KEY, "start", "end"]
-SUMS = (*COUNTERS, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
+_LAST = ("model_name", "cache_config", "several_api_servers", "engine_kind", "engine_asleep")
+_FLAGS = ("restarted", "configuration_changed")
 
 
-def totals(
-    epochs: pl.DataFrame,
-    windows: pl.DataFrame,
-    *,
-    kind: Kind,
-    cut: bool,
-    values: Sequence[pl.DataFrame] | None = None,
-    sums: Sequence[str] = SUMS,
-    histograms: Sequence[str] = HISTOGRAMS,
-    means: bool = True,
-) -> pl.DataFrame:
-    """Additive totals per window.
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Which rows each window has: from ``first`` to ``last``, both included; none if first > last.
 
-    ``epochs``: scrapes with continuity (:func:`driftwatch.signals.continuity.with_epochs`); with
-    ``values`` only continuity, gauges and ``serial`` (a scrape's number); ``windows``: columns
-    instance, engine, start, end; one row per window asked for; ``kind``: chained or whole (see the
-    module's text); ``cut``: leave out what came before the last epoch in the window; ``values``:
-    counters and histograms by ``serial``, in any number of frames; at least of the scrapes that a
-    window ends or starts with. None = they are in ``epochs``; ``sums``: which counters, histogram
-    sums and counts; ``histograms``: whose buckets; ``means``: the gauges' means too.
-    Returns: the windows, in their order, with: increases of every counter, histogram ``_sum`` and
-    ``_count`` (Float64) and ``_buckets`` (List, cumulative by edge) with their ``_edges``;
-    ``<gauge>_mean``; ``scrapes`` (count), ``duration_seconds``, ``restarted``,
-    ``configuration_changed``, ``first_time``, ``last_time``, and the last known ``model_name``,
-    ``cache_config``, ``several_api_servers``. NULL where the window has no scrape, or a series is
-    on neither or only one of the two scrapes.
+    Both are row numbers, one per window.
     """
-    wanted = _Wanted(tuple(sums), tuple(histograms))
-    numbered = _numbered(epochs)
-    spans = windows.select([*_WINDOW, *_number_of(numbered)]).with_row_index("window")
-    bounds = _bounds(numbered, spans, kind)
-    parts = _cut_parts(bounds, numbered) if cut else _epoch_parts(bounds, numbered)
-    increases = _differences(numbered, parts, values, wanted)
-    if not cut:
-        increases = _added_up(increases, wanted)
-    rows = spans.join(increases, on="window", how="left", maintain_order="left")
-    if means:
-        rows = rows.join(
-            _gauge_means(numbered, parts), on="window", how="left", maintain_order="left"
-        )
-    return rows.drop("window", *_number_of(numbered)).with_columns(
-        pl.col("scrapes").fill_null(0.0),
-        pl.col("duration_seconds").fill_null(0.0),
-    )
 
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    sums: tuple[str, ...]
-    histograms: tuple[str, ...]
+    first: Integers
+    last: Integers
 
     @property
-    def lists(self) -> tuple[str, ...]:
-        return tuple(f"{h}_buckets" for h in self.histograms)
-
-    @property
-    def edges(self) -> tuple[str, ...]:
-        return tuple(f"{h}_edges" for h in self.histograms)
+    def filled(self) -> Flags:
+        """Windows with a row."""
+        filled: Flags = self.first <= self.last
+        return filled
 
 
-def _number_of(epochs: pl.DataFrame) -> list[str]:
-    return [c for c in keys(epochs) if c not in KEY]
+@dataclass(frozen=True, eq=False)
+class MinuteWindows:
+    """Minute rows (:data:`driftwatch.minutes.schema.MINUTE_ROW_SCHEMA`), by target and end."""
 
+    rows: pl.DataFrame
 
-def _numbered(epochs: pl.DataFrame) -> pl.DataFrame:
-    """Rows numbered from 0, with the running sum of covered time (whole numbers: exact)."""
-    by = keys(epochs)
-    same = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in by).fill_null(False)
-    return epochs.with_columns(
-        microseconds=pl.col("step_microseconds").cum_sum(), has_before=same
-    ).with_row_index("row")
+    @cached_property
+    def _begins(self) -> Integers:
+        """The first row of each target."""
+        starts = pl.any_horizontal((pl.col(c) != pl.col(c).shift(1)).fill_null(True) for c in KEY)
+        return self.rows.select(starts.arg_true()).to_series().to_numpy().astype(np.int64)
 
+    @cached_property
+    def _ends(self) -> Integers:
+        return _minutes(self.rows["end"])
 
-def _gauge_means(numbered: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    """window → mean of every gauge over the scrapes of its parts; NULL where none shows it.
+    @cached_property
+    def _last_change(self) -> Integers:
+        """The last row with a restart or a knob change up to each row, of any target."""
+        changed = self.rows.select(pl.any_horizontal(pl.col(_FLAGS)).fill_null(False))
+        flags = changed.to_series().to_numpy()
+        return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))
 
-    Added up scrape by scrape, not as a difference of running sums: a mean must not depend, not
-    even in its last digit, on how much history lies before the window.
-    """
-    scrapes = parts.select("window", row=pl.int_ranges("first", pl.col("last") + 1)).explode(
-        "row", empty_as_null=True
-    )
-    values = numbered.select(pl.col(MEAN_GAUGES).gather(scrapes["row"]))
-    return (
-        scrapes.select("window")
-        .hstack(values)
-        .group_by("window", maintain_order=True)
-        .agg(pl.col(g).mean().alias(f"{g}_mean") for g in MEAN_GAUGES)
-    )
+    @cached_property
+    def _observed(self) -> Flags:
+        return (self.rows["scrapes"] > 0).fill_null(False).to_numpy()
 
+    def spans(self, windows: pl.DataFrame, minutes: int | None = None, *, cut: bool) -> Spans:
+        """The rows of each window; with ``minutes`` of that many up to its end, whatever its start.
 
-def _bounds(numbered: pl.DataFrame, numbered_windows: pl.DataFrame, kind: Kind) -> pl.DataFrame:
-    """First and last row of every window that has any, and the row before the first.
+        ``windows``: instance, engine, start, end; those of targets without a row have none.
+        """
+        count = len(self._begins)
+        named = self.rows[self._begins.tolist()].select(KEY).with_row_index("whose")
+        whose = windows.select(KEY).join(named, on=KEY, how="left", maintain_order="left")["whose"]
+        known = whose.is_not_null().to_numpy()
+        target = whose.fill_null(0).cast(pl.Int64).to_numpy()
+        end = _minutes(windows["end"])
+        start = _minutes(windows["start"]) if minutes is None else end - minutes
+        if not count:
+            none = np.zeros(len(windows), dtype=np.int64)
+            return Spans(none, none - 1)
+        low = int(min(self._ends.min(), start.min(initial=0), end.min(initial=0)))
+        apart = int(max(self._ends.max(), end.max(initial=0))) - low + 2
+        lengths = np.diff(np.append(self._begins, len(self.rows)))
+        line = np.repeat(np.arange(count), lengths) * apart + (self._ends - low)
+        first = np.searchsorted(line, target * apart + (start - low), "right")
+        last = np.searchsorted(line, target * apart + (end - low), "right") - 1
+        first = np.where(known, np.maximum(first, self._begins[target]), 1)
+        last = np.where(known, last, 0)
+        if cut:
+            change = self._last_change[np.maximum(last, 0)]
+            first = np.where(change >= first, np.minimum(change + 1, last), first)
+        return Spans(first, last)
 
-    Returns: window, first, last (row numbers), before (row number or NULL).
-    """
-    rows = numbered.select([*keys(numbered), "time", "row"])
-    spans = numbered_windows.drop("window")
-    last = at_end(spans, rows, inclusive=kind == "whole")
-    first = at_start(spans, rows)
-    both = last.select("window", "start", last="row", last_time="time").with_columns(
-        first=first["row"]
-    )
-    # a window without a row ends before its first one
-    both = both.filter((pl.col("last_time") >= pl.col("start")) & pl.col("first").is_not_null())
-    return both.select(
-        "window",
-        "first",
-        "last",
-        before=pl.when(_at(numbered, both["first"], "has_before") & (kind == "chained")).then(
-            pl.col("first").cast(pl.Int64) - 1
-        ),
-    )
+    def totals(
+        self,
+        windows: pl.DataFrame,
+        spans: Spans,
+        sums: Sequence[str] = SUMS,
+        histograms: Sequence[str] = READ_BUCKETS,
+        gauges: Sequence[str] = MEAN_GAUGES,
+    ) -> pl.DataFrame:
+        """What happened in each window, row for row of ``windows``.
 
-
-def _at(numbered: pl.DataFrame, rows: pl.Series, column: str) -> pl.Series:
-    return numbered[column].gather(rows)
-
-
-def _cut_parts(bounds: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
-    """One part per window: its last epoch."""
-    same = pl.col("has_before") & (pl.col("epoch") == pl.col("epoch").shift(1))
-    first = numbered.select(pl.when(~same).then("row").cum_max().forward_fill()).to_series()
-    return _with_base(
-        bounds.with_columns(first_of_part=pl.max_horizontal("first", first.gather(bounds["last"]))),
-        numbered,
-    )
-
-
-def _epoch_parts(bounds: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
-    """A part per epoch that the window touches, in order."""
-    starts = numbered.filter("epoch_starts").select(epoch_row="row")
-    inside = (
-        bounds.join_where(
-            starts,
-            pl.col("epoch_row") > pl.col("first"),
-            pl.col("epoch_row") <= pl.col("last"),
+        Returns: the windows' columns; increases of every counter and histogram ``_sum`` and
+        ``_count`` in ``sums`` (NULL where an observed minute does not know it), ``_buckets`` and
+        ``_edges`` of ``histograms`` (of the minutes since its edges changed), ``<gauge>_mean``,
+        ``scrapes``, ``duration_seconds``, the flags of any minute, and
+        labels, kind and sleep of the last observed minute.
+        """
+        last = [name for name in _LAST if name in self.rows.columns]
+        if (spans.first == spans.last)[spans.filled].all():
+            return windows.hstack(self._single(spans, sums, histograms, gauges, last))
+        values = self._sums([*sums, *COUNTS, "duration_seconds"], spans)
+        scrapes = self._sums(["scrapes"], spans, strict=False)
+        counted = pl.concat([values, scrapes], how="horizontal").with_columns(
+            pl.col("scrapes", "duration_seconds").fill_null(0.0)
         )
-        .select("window", "epoch_row")
-        .sort("window", "epoch_row")
-    )
-    begins = pl.concat(
-        [
-            bounds.select("window", first_of_part="first"),
-            inside.select("window", first_of_part="epoch_row"),
+        return windows.hstack(counted).with_columns(
+            *(mean.alias(f"{mean.name}_mean") for mean in self._means(gauges, spans)),
+            *(column for name in histograms for column in self._histogram(name, spans)),
+            *(self.any_of(name, spans) for name in _FLAGS),
+            *self.last_of(last, spans),
+            running_requests_max=self._most("running_requests_max", spans),
+        )
+
+    def _single(
+        self,
+        spans: Spans,
+        sums: Sequence[str],
+        histograms: Sequence[str],
+        gauges: Sequence[str],
+        last: Sequence[str],
+    ) -> pl.DataFrame:
+        """The totals of windows of one minute: its row."""
+        lists = [f"{name}_{part}" for name in histograms for part in ("buckets", "edges")]
+        columns = ["scrapes", "duration_seconds", "running_requests_max", *_FLAGS, *last, *gauges]
+        rows = self.at_end([*sums, *COUNTS, *lists, *columns], spans)
+        return rows.with_columns(pl.col("scrapes", "duration_seconds").fill_null(0.0)).rename(
+            {name: f"{name}_mean" for name in gauges}
+        )
+
+    def queued(self, spans: Spans) -> pl.DataFrame:
+        """The scrapes of each window in which requests wait for capacity.
+
+        Returns: ``window`` (number), ``row``, and the facts of
+        :data:`driftwatch.minutes.schema.QUEUED` under their names there, ``time`` as unix seconds.
+        """
+        window, row = self._expanded(spans)
+        lists = self.rows.select(pl.col("end", *QUEUED).gather(row)).rename(QUEUED)
+        frame = pl.DataFrame({"window": window, "row": row}).hstack(lists)
+        frame = frame.filter(pl.col("second").list.len() > 0)
+        minute = pl.col("end").dt.epoch("s") - 60
+        return frame.explode(list(QUEUED.values()), empty_as_null=True).with_columns(
+            pl.col("window").cast(pl.UInt32),
+            pl.col("stalled", "repeats").cast(pl.Boolean),
+            time=minute + pl.col("second"),
+        )
+
+    def of_minutes(self, spans: Spans, columns: Sequence[str]) -> pl.DataFrame:
+        """``window``, ``row`` (number) and some columns of each row, in order of time."""
+        window, row = self._expanded(spans)
+        numbers = pl.DataFrame({"window": window, "row": row}).cast({"window": pl.UInt32})
+        return numbers.hstack(self.rows.select(pl.col(list(columns)).gather(row)))
+
+    def at_end(self, columns: Sequence[str], spans: Spans) -> pl.DataFrame:
+        """The columns of each window's last minute, observed or not; NULL without one."""
+        last = pl.DataFrame({"at": np.where(spans.filled, spans.last, -1)})
+        places = last.select(pl.when(pl.col("at") >= 0).then("at")).to_series()
+        return self.rows.select(pl.col(list(columns)).gather(places))
+
+    def last_of(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
+        """The columns at each window's last observed minute; NULL without one."""
+        at = np.where(self._observed, np.arange(len(self.rows)), -1)
+        newest = np.maximum.accumulate(at)[np.maximum(spans.last, 0)] if len(at) else at
+        if not len(at):
+            newest = np.full(len(spans.last), -1)
+        wanted = pl.Series(np.where(spans.filled & (newest >= spans.first), newest, -1))
+        places = pl.DataFrame({"at": wanted}).select(pl.when(pl.col("at") >= 0).then("at"))
+        return self.rows.select(pl.col(list(columns)).gather(places.to_series())).get_columns()
+
+    def any_of(self, column: str, spans: Spans) -> pl.Series:
+        """Whether a flag is set in any minute of each window; NULL without an observed one."""
+        last = np.maximum(spans.last, spans.first - 1)
+
+        def any_of(flags: Flags) -> pl.Series:
+            before = np.concatenate([[0], np.cumsum(flags)])
+            return pl.Series(before[last + 1] > before[np.minimum(spans.first, last + 1)])
+
+        flags = any_of(self.rows[column].fill_null(False).to_numpy())
+        both = pl.DataFrame({"flags": flags, "observed": any_of(self._observed)})
+        return both.select(pl.when("observed").then("flags").alias(column)).to_series()
+
+    def _expanded(self, spans: Spans) -> tuple[Integers, Integers]:
+        """Window and row number of every row of every window."""
+        counts = np.maximum(spans.last - spans.first + 1, 0)
+        window = np.repeat(np.arange(len(counts)), counts)
+        offset = np.arange(len(window)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return window, np.repeat(spans.first, counts) + offset
+
+    def _sums(self, columns: Sequence[str], spans: Spans, *, strict: bool = True) -> pl.DataFrame:
+        """Sums of observed minutes; with ``strict`` unknown where one of them is."""
+        if not len(self.rows):
+            return pl.DataFrame({c: pl.Series([None] * len(spans.first), dtype=pl.Float64)
+                                 for c in columns})  # fmt: skip
+        values = self.rows.select(columns).to_numpy().astype(float)
+        sums = _summed(values, self._observed, spans, self._expanded(spans), strict=strict)
+        return pl.DataFrame(sums, schema=list(columns), nan_to_null=True)
+
+    def _means(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
+        """Means of gauges, each minute by its scrapes."""
+        if not len(self.rows) or not columns:
+            return [pl.Series(c, [None] * len(spans.first), dtype=pl.Float64) for c in columns]
+        values = self.rows.select(columns).to_numpy().astype(float)
+        weights = np.where(
+            np.isnan(values), 0.0, self.rows["scrapes"].fill_null(0.0).to_numpy()[:, None]
+        )
+        expanded = self._expanded(spans)
+        total = _summed(np.nan_to_num(values) * weights, self._observed, spans, expanded)
+        weight = _summed(weights, self._observed, spans, expanded)
+        # one minute is its own mean, to the last digit
+        alone = spans.filled & (spans.first == spans.last)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = np.where(weight > 0, total / weight, np.nan)
+        means[alone] = values[spans.first[alone]]
+        return pl.DataFrame(means, schema=list(columns), nan_to_null=True).get_columns()
+
+    def _histogram(self, name: str, spans: Spans) -> list[pl.Series]:
+        """Cumulative counts and edges of a histogram, of the minutes since its edges changed."""
+        lists, edges = self.rows[f"{name}_buckets"], self.rows[f"{name}_edges"]
+        if (spans.first == spans.last)[spans.filled].all():
+            return self.last_of([lists.name, edges.name], spans)
+        layout = np.full(len(lists), -1)
+        place = np.zeros(len(lists), dtype=np.int64)
+        groups: list[tuple[Floats, Floats]] = []
+        for rows, le, counts in by_layout(lists, edges):
+            layout[rows], place[rows] = len(groups), np.arange(len(rows))
+            groups.append((le, counts))
+        newest = self._last_observed(spans)
+        found: list[pl.DataFrame] = [_NO_HISTOGRAM]
+        for number, (le, counts) in enumerate(groups):
+            mine = np.flatnonzero((newest >= 0) & (layout[newest] == number))
+            if not len(mine):
+                continue
+            part = Spans(spans.first[mine], newest[mine])
+            window, row = self._expanded(part)
+            other = self._observed[row] & (layout[row] != number) & (layout[row] >= 0)
+            np.maximum.at(part.first, window[other], row[other] + 1)
+            matrix = np.full((len(lists), len(le)), np.nan)
+            own = layout == number
+            matrix[own] = counts[place[own]]
+            total = _summed(matrix, self._observed, part, self._expanded(part))
+            known = pl.Series(~np.isnan(total).any(axis=1))
+            of_layout = pl.DataFrame({"window": mine, "sums": pl.Series(total).arr.to_list()})
+            found.append(
+                of_layout.select(
+                    "window",
+                    pl.when(known).then("sums").alias("sums"),
+                    edges=pl.lit(pl.Series([le.tolist()], dtype=pl.List(pl.Float64))).first(),
+                )
+            )
+        numbers = pl.DataFrame({"window": np.arange(len(spans.first))})
+        both = numbers.join(pl.concat(found), on="window", how="left", maintain_order="left")
+        return [
+            both["sums"].alias(f"{name}_buckets"),
+            both["edges"].alias(f"{name}_edges"),
         ]
-    ).sort("window", "first_of_part")
-    ends = pl.coalesce(pl.col("first_of_part").shift(-1).over("window") - 1, pl.col("last"))
-    parts = begins.join(bounds, on="window", maintain_order="left").with_columns(last=ends)
-    return _with_base(parts, numbered)
+
+    def _last_observed(self, spans: Spans) -> Integers:
+        """Each window's last observed row, -1 without one."""
+        if not len(self.rows):
+            return np.full(len(spans.first), -1)
+        at = np.maximum.accumulate(np.where(self._observed, np.arange(len(self.rows)), -1))
+        newest = at[np.maximum(spans.last, 0)]
+        return np.where(spans.filled & (newest >= spans.first), newest, -1)
+
+    def _most(self, column: str, spans: Spans) -> pl.Series:
+        """The most of a column over each window's minutes."""
+        window, row = self._expanded(spans)
+        values = pl.DataFrame({"window": window, column: self.rows[column].gather(row)})
+        grouped = values.group_by("window").agg(pl.col(column).max())
+        windows = pl.DataFrame({"window": np.arange(len(spans.first))})
+        return windows.join(grouped, on="window", how="left", maintain_order="left")[column]
 
 
-def _with_base(parts: pl.DataFrame, numbered: pl.DataFrame) -> pl.DataFrame:
-    """Where each part's increments start from.
+_NO_HISTOGRAM = pl.DataFrame(
+    schema={"window": pl.Int64, "sums": pl.List(pl.Float64), "edges": pl.List(pl.Float64)}
+)
 
-    ``base`` is a row number: the scrape before the part when it belongs to the same epoch, else
-    the part's own first scrape; NULL with ``from_zero`` when the part's epoch began with a
-    restart inside the window, for then its counters started at 0. A restart in a gap is not: its
-    increments may be older than the window.
+
+def _minutes(ends: pl.Series) -> Integers:
+    return ends.dt.epoch("s").to_numpy().astype(np.int64) // 60
+
+
+def _summed(
+    values: Floats,
+    observed: Flags,
+    spans: Spans,
+    expanded: tuple[Integers, Integers],
+    *,
+    strict: bool = True,
+) -> Floats:
+    """Sums (window, column) over observed rows; NaN without one, or where an observed one is NaN.
+
+    Added up row by row in order of time: a sum does not depend on what lies before its window.
     """
-    joined = parts.with_columns(
-        starts=_at(numbered, parts["first_of_part"], "epoch_starts"),
-        from_zero=_at(numbered, parts["first_of_part"], "restarted")
-        & (_at(numbered, parts["first_of_part"], "step_microseconds") > 0),
-    )
-    inside = pl.col("first_of_part") > pl.col("first")
-    chained = pl.col("before").is_not_null()
-    zero = pl.col("starts") & pl.col("from_zero") & (inside | chained)
-    own = pl.col("first_of_part").cast(pl.Int64)
-    base = (
-        pl.when(zero)
-        .then(None)
-        .when(pl.col("starts") | inside)
-        .then(own)
-        .otherwise(pl.coalesce("before", own))
-    )
-    return joined.select(
-        "window",
-        "last",
-        first="first_of_part",
-        base=base,
-        zero=zero,
-        # what happened at the part's first scrape happened since a scrape that the window knows
-        compared=inside | chained,
-    )
-
-
-def _values(
-    numbered: pl.DataFrame,
-    rows: pl.Series,
-    values: Sequence[pl.DataFrame] | None,
-    columns: Sequence[str],
-) -> pl.DataFrame:
-    """Columns of these rows; NULL where the row is NULL."""
-    if values is None:
-        return numbered.select(pl.col(columns).gather(rows))
-    serials = pl.DataFrame({"serial": _at(numbered, rows, "serial")})
-    wanted = pl.col("serial").is_in(serials["serial"].unique().implode())
-    # only their rows are taken out: together the frames are large, and one column is not shared
-    # by all of them; what the kept values of older scrapes lack is asked of no older scrape
-    every = pl.concat(
-        [
-            v.select("serial", *(c for c in columns if c in v.columns)).filter(wanted)
-            for v in values
-        ],
-        how="diagonal",
-    )
-    place = serials.join(
-        every.select("serial").with_row_index("place"),
-        on="serial",
-        how="left",
-        maintain_order="left",
-    )["place"]
-    return every.select(pl.col(columns).gather(place))
-
-
-def _differences(
-    numbered: pl.DataFrame,
-    parts: pl.DataFrame,
-    values: Sequence[pl.DataFrame] | None,
-    wanted: _Wanted,
-) -> pl.DataFrame:
-    """Last scrape minus base scrape, per part."""
-    carried = ["model_name", "cache_config", "several_api_servers"]
-    flags = ["restarted", "configuration_changed"]
-    parts = parts.with_columns(pl.col("last", "first", "base").cast(pl.Int64))
-    counted = [*wanted.sums, *wanted.lists]
-    at_last = _values(numbered, parts["last"], values, [*counted, *wanted.edges, *carried])
-    at_base = _values(numbered, parts["base"], values, counted)
-    joined = (
-        parts.hstack(at_last)
-        .hstack(at_base.rename(lambda c: f"{c}_base"))
-        .with_columns(
-            time=_at(numbered, parts["last"], "time"),
-            microseconds=_at(numbered, parts["last"], "microseconds"),
-            microseconds_base=_at(numbered, parts["base"], "microseconds"),
-            time_first=_at(numbered, parts["first"], "time"),
-            microseconds_first=_at(numbered, parts["first"], "microseconds"),
-            step_microseconds=_at(numbered, parts["first"], "step_microseconds"),
-            **{c: _at(numbered, parts["first"], c) for c in flags},
-        )
-    )
-    zero = pl.col("zero")
-    sums = [
-        (pl.col(c) - pl.when(zero).then(0.0).otherwise(pl.col(f"{c}_base"))).alias(c)
-        for c in wanted.sums
-    ]
-    lists = [
-        pl.when(zero).then(pl.col(c)).otherwise(pl.col(c) - pl.col(f"{c}_base")).alias(c)
-        for c in wanted.lists
-    ]
-    begun = (
-        pl.when(zero)
-        .then(pl.col("microseconds_first") - pl.col("step_microseconds"))
-        .otherwise(pl.col("microseconds_base"))
-    )
-    return joined.select(
-        "window",
-        *sums,
-        *lists,
-        *wanted.edges,
-        *carried,
-        scrapes=(pl.col("last") - pl.col("first") + 1).cast(pl.Float64),
-        duration_seconds=in_seconds(pl.col("microseconds") - begun),
-        restarted=pl.col("restarted") & pl.col("compared"),
-        configuration_changed=pl.col("configuration_changed") & pl.col("compared"),
-        first_time=pl.col("time_first"),
-        last_time=pl.col("time"),
-    )
-
-
-def _added_up(parts: pl.DataFrame, wanted: _Wanted) -> pl.DataFrame:
-    """Parts of one window added up; windows of one part (nearly all) pass through."""
-    counted = parts.with_columns(parts_in_window=pl.len().over("window"))
-    single = counted.filter(pl.col("parts_in_window") == 1).drop("parts_in_window")
-    several = counted.filter(pl.col("parts_in_window") > 1)
-    if several.is_empty():
-        return single
-    added = several.group_by("window", maintain_order=True).agg(
-        # a sum over parts is unknown when a part is unknown
-        *[pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()) for c in wanted.sums],
-        *[pl.col(c) for c in wanted.lists],
-        *[pl.col(c).drop_nulls().n_unique().alias(f"{c}_kinds") for c in wanted.edges],
-        *[pl.col(c).last() for c in wanted.edges],
-        *[
-            pl.col(c).drop_nulls().last()
-            for c in ("model_name", "cache_config", "several_api_servers")
-        ],
-        pl.col("scrapes").sum(),
-        pl.col("duration_seconds").sum(),
-        pl.col("restarted").any(),
-        pl.col("configuration_changed").any(),
-        pl.col("first_time").first(),
-        pl.col("last_time").last(),
-    )
-    added = added.with_columns(
-        pl.Series(
-            lists,
-            [
-                _list_sum(values, same_edges=kinds <= 1)
-                for values, kinds in added.select(lists, f"{edges}_kinds").iter_rows()
-            ],
-            dtype=pl.List(pl.Float64),
-        )
-        for lists, edges in zip(wanted.lists, wanted.edges, strict=True)
-    )
-    return pl.concat([single, added.select(single.columns)])
-
-
-def _list_sum(lists: list[list[float] | None], *, same_edges: bool) -> list[float] | None:
-    """Element-wise sum; the last list alone where edges changed; NULL where one is unknown."""
-    present = [values for values in lists if values is not None]
-    if len(present) != len(lists):
-        return None
-    if not same_edges:
-        return present[-1]
-    return [sum(column) for column in zip(*present, strict=True)]
+    sums = np.full((len(spans.first), values.shape[1]), np.nan)
+    alone = spans.filled & (spans.first == spans.last)
+    at = spans.first[alone]
+    sums[alone] = np.where(observed[at][:, None], values[at], np.nan)
+    several = spans.filled & ~alone
+    if not several.any():
+        return sums
+    window, row = expanded
+    inside = several[window] & observed[row]
+    window, row = window[inside], row[inside]
+    if not len(window):
+        return sums
+    starts = np.flatnonzero(np.diff(window, prepend=-1))
+    picked = values[row]
+    unknown = np.isnan(picked)
+    total = np.add.reduceat(np.where(unknown, 0.0, picked), starts, axis=0)
+    lacking = np.add.reduceat(unknown.astype(np.int64), starts, axis=0)
+    counts = np.diff(np.append(starts, len(window)))[:, None]
+    sums[window[starts]] = np.where(lacking > 0 if strict else lacking == counts, np.nan, total)
+    return sums

@@ -1,4 +1,4 @@
-"""Scrapes and GPU readings in the database: compressed batches of one or some ticks."""
+"""GPU readings in the database: compressed batches of one or some ticks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import polars as pl
 from sqlalchemy import ColumnElement, Connection, Select, Table, insert, select, true, update
 
 from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
-from driftwatch.collect.schema import KEY_COLUMNS, SCRAPE_SCHEMA, at_places
+from driftwatch.collect.schema import at_places
 from driftwatch.store.database import Database
 from driftwatch.store.frames import Schema, decode, encode
-from driftwatch.store.tables import gpu_batches, scrape_batches
+from driftwatch.store.tables import gpu_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,6 @@ class Kind:
     key: tuple[str, ...]
 
 
-SCRAPES = Kind(scrape_batches, SCRAPE_SCHEMA, (*KEY_COLUMNS, "time"))
 GPUS = Kind(gpu_batches, GPU_SCHEMA, GPU_KEY)
 # A smaller batch takes the next tick's rows in (one server's scrape alone would be mostly a list of
 # its columns), as long as it stays this short: it is deleted as a whole.
@@ -36,18 +35,7 @@ _LONGEST = timedelta(minutes=15)
 
 
 class Batches(Database):
-    """Part of the store: scrapes and GPU readings."""
-
-    def scrapes(
-        self, since: datetime, until: datetime, without: Collection[str] = ()
-    ) -> pl.DataFrame:
-        """Scrapes with since <= time < until, sorted by instance, engine and time.
-
-        ``without``: columns that are left out, and NULL in the answer.
-        """
-        with self._reading() as connection:
-            own = self._own_rows(SCRAPES.table)
-            return _frames(connection, SCRAPES, since, until, own, without)
+    """Part of the store: GPU readings."""
 
     def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
         """GPU readings with since <= time < until, by GPU, workload and time."""

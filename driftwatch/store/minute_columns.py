@@ -7,7 +7,9 @@ from functools import cache
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.diagnose.evidence_table import ROW_SCHEMA
 from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED
+from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS
 from driftwatch.signals.minutes import BUCKETED, COUNTED, FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
 
 _TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -25,8 +27,6 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     # first of the last ten minutes' scrapes of which a share is told
     "binding_since": TIME,
     "deferred_since": TIME,
-    # why a minute without a usable scrape has none: a failed one's reason, or who did not scrape
-    "scrape_error": pl.String,
 }
 # What a row says of its last minute, and does not add up or average.
 LAST: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -37,13 +37,24 @@ LAST: dict[str, pl.DataType | type[pl.DataType]] = {
     },
     **_BESIDE_EVIDENCE,
 }
-STORED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {**MINUTE_SCHEMA, **LAST}
+# What of a minute row no other column has: the next minutes are evaluated with it.
+ROW: dict[str, pl.DataType | type[pl.DataType]] = {
+    name: dtype
+    for name, dtype in ROW_SCHEMA.items()
+    if name not in MINUTE_SCHEMA and name not in LAST
+}
+STORED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {**MINUTE_SCHEMA, **LAST, **ROW}
 _NO_ROWS = pl.DataFrame(schema=STORED_SCHEMA)
 
-ADDED = ("scrapes", "duration_seconds", "forward_passes", *COUNTED)
+ADDED = (
+    *("scrapes", "duration_seconds", "forward_passes", *COUNTED),
+    *(name for name in (*SUMS, *COUNTS) if name in ROW),
+)
 _SETTINGS = ("kv_cache_tokens", "max_num_seqs", "max_num_batched_tokens", "gpu_count")
 _OF_LAST_MINUTES = ("limit_binding_share_10m_ratio", "seconds_since_last_token")
 AVERAGED = tuple(c for c in GAUGED if c not in (*_SETTINGS, *_OF_LAST_MINUTES))
+
+_TIMES = ("clock_started_seconds", "last_scrape_seconds")  # unix seconds: half a day is one bit
 
 # Counts are whole and stay exact. Seconds are off by 1.5e-5 of their value at most, gauges by
 # 1.2e-4, what detectors said by 2.4e-4: all is printed with three digits, and the noise of a minute
@@ -53,29 +64,27 @@ SIGNIFICANT_BITS: dict[str, int] = {
     # the load model reads the KV cache's usage
     **{name: 12 for name in AVERAGED if name != "kv_cache_usage_ratio"},
     **{name: 11 for name, dtype in LAST.items() if dtype == pl.Float64},
+    **{name: 15 for name, dtype in ROW.items() if dtype == pl.Float64 and name not in _TIMES},
 }
 
 
-def stored_rows(rows: pl.DataFrame, failed: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Evidence rows of the minute grid → what is stored of them, row for row.
+def stored_rows(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
+    """Evidence rows of the minute grid and the minute rows beside them → what is stored of both.
 
-    ``rows``: as a tick's outcome has them; without a column where no minute was evaluated;
-    ``failed``: scrapes of these minutes that brought nothing.
+    Both as a tick's outcome has them; without a column where no minute was evaluated.
     """
     if rows.width == 0:
         return _NO_ROWS.clone()
-    if failed is not None and len(failed) and not (rows["scrapes"] > 0).all():
-        # a page that does not answer fails for all engines behind it
-        end = pl.col("time").dt.truncate("1m").dt.offset_by("1m").cast(rows.schema["end"])
-        whys = failed.group_by("instance", end=end).agg(scrape_error=pl.col("reason").last())
-        rows = rows.join(whys, on=["instance", "end"], how="left", maintain_order="left")
-        rows = rows.with_columns(scrape_error=pl.when(scrapes=0).then("scrape_error"))
-    return minutes(rows).hstack(
-        rows.select(
-            (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)
-            for name, dtype in LAST.items()
-        )
+    of_evidence = rows.select(
+        (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in LAST.items()
     )
+    return minutes(rows).hstack(of_evidence).hstack(minute_rows.select(*ROW))
+
+
+def minute_rows_of(stored: pl.DataFrame) -> pl.DataFrame:
+    """The minute rows (:data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`) of stored rows."""
+    return stored.select(pl.col(name).cast(dtype) for name, dtype in ROW_SCHEMA.items())
 
 
 def rolled_up(rows: pl.DataFrame, seconds: int) -> pl.DataFrame:
@@ -108,6 +117,8 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         ).with_columns(
             pl.when(histogram).then(f"{histogram}_buckets").alias(f"{histogram}_buckets")
         )
+    # scrapes are not told apart any more
+    added = added.with_columns(pl.lit(None).alias(name) for name in QUEUED)
     return added.select(pl.col(c).cast(dtype) for c, dtype in STORED_SCHEMA.items())
 
 

@@ -30,8 +30,9 @@ _PART_ROWS = 1000
 # Of a whole day: all of them are read for one target.
 _DAY_ROWS = 4096
 # A smaller batch takes the next tick's rows in, as it would be mostly a list of its columns.
-_GROWING_BYTES = 24 * 1024
+_GROWING_BYTES = 48 * 1024
 _NAMED_IN_A_QUERY = 200
+_NO_ROWS = pl.DataFrame(schema={**STORED_SCHEMA, "seconds": pl.Float64})
 
 
 class Minutes(Database):

@@ -28,7 +28,7 @@ from driftwatch.store.advice import (
     write_verifications,
 )
 from driftwatch.store.baselines import Baselines
-from driftwatch.store.batches import GPUS, SCRAPES, Batches, write_batch
+from driftwatch.store.batches import GPUS, Batches, write_batch
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
     BUSY_SECONDS,
@@ -63,7 +63,7 @@ from driftwatch.store.references import (
 )
 from driftwatch.store.silences import Silences, prune_silences
 from driftwatch.store.sqlite import memory_engine
-from driftwatch.store.tables import gpu_batches, metadata, minute_batches, scrape_batches
+from driftwatch.store.tables import gpu_batches, metadata, minute_batches
 from driftwatch.store.tables import memory as memory_table
 
 
@@ -71,7 +71,7 @@ from driftwatch.store.tables import memory as memory_table
 class TickRecord:
     """Everything a tick decided and saw."""
 
-    # of the interval that scrapes and readings are from: since <= time < until
+    # of the interval that readings are from: since <= time < until
     since: datetime
     until: datetime
     incidents: Collection[Incident] = ()  # all that are open after the tick
@@ -80,7 +80,6 @@ class TickRecord:
     deliveries: Collection[PlannedDelivery] = ()  # what is to be sent
     by_labels: Collection[str] = ()  # receivers that know alerts by their labels alone
     planned_actions: Sequence[int] = ()  # numbers of the actions whose messages are among them
-    scrapes: pl.DataFrame | None = None  # ``SCRAPE_SCHEMA``
     gpus: pl.DataFrame | None = None  # ``GPU_SCHEMA``
     minutes: pl.DataFrame | None = None  # ``STORED_SCHEMA``, those it evaluated
     references: Collection[Reference] = ()  # what detectors learnt
@@ -204,7 +203,7 @@ class Store(
     def remember(self, memory: Mapping[str, bytes]) -> None:
         """Keep these in place of what is kept under the same names."""
         with self._writing() as connection:
-            write_memory(connection, {f"{self._prefix}{n}": v for n, v in memory.items()})
+            _write_memory(connection, {f"{self._prefix}{n}": v for n, v in memory.items()})
 
     def remembered_by_shard(self, name: str) -> dict[int | None, bytes]:
         """The same of each shard; of none (None) where no shard keeps it."""
@@ -241,9 +240,8 @@ class Store(
             write_incidents(connection, tick.incidents, tick.transitions, self.shard)
             write_planned(connection, tick.planned_actions, tick.until)
             write_deliveries(connection, tick.deliveries, tick.by_labels)
-            for kind, frame in ((SCRAPES, tick.scrapes), (GPUS, tick.gpus)):
-                if frame is not None:
-                    write_batch(connection, kind, frame, tick.since, tick.until, self.shard)
+            if tick.gpus is not None:
+                write_batch(connection, GPUS, tick.gpus, tick.since, tick.until, self.shard)
             if tick.minutes is not None:
                 write_minutes(connection, tick.minutes, self.shard)
             write_references(connection, tick.references, tick.references_gone)
@@ -260,9 +258,9 @@ class Store(
         minutes_before: datetime | None = None,
         payloads_before: datetime | None = None,
     ) -> int:
-        """Delete what is no longer needed, in some transactions; says how many scrape batches.
+        """Delete what is no longer needed, in some transactions; says how many batches of them.
 
-        ``before``: scrapes and GPU readings taken before this time go; ``minutes_before``: minutes
+        ``before``: GPU readings taken before this time go; ``minutes_before``: minutes
         and roll-ups that end before this time go; None keeps them; ``incidents_before``: incidents
         resolved before this time go, with their deliveries, and silences that ended before it; None
         keeps them all. One with a delivery that is still pending stays. Advice, verifications,
@@ -280,7 +278,7 @@ class Store(
             with self._writing() as connection:
                 forget_payloads(connection, payloads_before)
         count = 0
-        ends = ((minute_batches, minutes_before), (gpu_batches, before), (scrape_batches, before))
+        ends = ((minute_batches, minutes_before), (gpu_batches, before))
         for table, end in ends:
             if end is not None:
                 with self._writing() as connection:

@@ -32,7 +32,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0013"
+SCHEMA_REVISION = "0014"
 
 metadata = MetaData(
     naming_convention={
@@ -270,7 +270,7 @@ def _batches(name: str) -> Table:
     return table
 
 
-scrape_batches, gpu_batches = _batches("scrape_batches"), _batches("gpu_batches")
+gpu_batches = _batches("gpu_batches")
 
 # minutes of targets: as each tick saw them, then packed together, then rolled up
 minute_batches = Table(
@@ -383,7 +383,7 @@ for _table in metadata.tables.values():
             # by its bytes on PostgreSQL as well, whatever the database's own order
             _sorted = type(_column.type)(_column.type.length, collation="C")
             _column.type = _column.type.with_variant(_sorted, "postgresql")
-for _table in (scrape_batches, gpu_batches, minute_batches):
+for _table in (gpu_batches, minute_batches):
     # frames are compressed already
     _as_it_is = DDL(  # type: ignore[no-untyped-call]
         "ALTER TABLE %(table)s ALTER COLUMN frame SET STORAGE EXTERNAL"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pipeline_cases import scrapes, serving, windows
-
-from driftwatch.diagnose.evidence_table import evidence_table
+from pipeline_cases import evidence, scrapes, serving, windows
 
 # --- windows
 
@@ -45,15 +43,8 @@ def row(parts: list[tuple[int, dict[str, Any]]], **settings: Any) -> dict[str, A
             tokens += 100.0 * per_step
             pages.append(page(len(pages), iteration_tokens_sum=tokens, **changes))
     frame = scrapes(pages)
-    found = evidence_table(
-        frame,
-        windows((0.0, 600.0)),
-        kind="chained",
-        cut=True,
-        serving=serving(
-            frame, **{"max_num_seqs": 64.0, "max_num_batched_tokens": 1024.0} | settings
-        ),
-    ).rows.to_dicts()
+    settings = {"max_num_seqs": 64.0, "max_num_batched_tokens": 1024.0} | settings
+    found = evidence(frame, windows((0.0, 600.0)), serving(frame, **settings)).to_dicts()
     return dict(found[0])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -12,9 +12,7 @@ from pipeline_cases import (
     serving,
 )
 
-from driftwatch.diagnose.plateau import CARRIED_SCHEMA, infer_max_num_seqs
-from driftwatch.signals.continuity import with_epochs
-from driftwatch.signals.facts import scrape_facts
+from driftwatch.diagnose.evidence_table import rows_of_scrapes
 
 
 def page(t: float, running: float, waiting: float, **more: Any) -> dict[str, Any]:
@@ -34,11 +32,12 @@ def page(t: float, running: float, waiting: float, **more: Any) -> dict[str, Any
 
 def inferred(frame: pl.DataFrame, **settings: Any) -> pl.DataFrame:
     """instance, engine, end, cap (NULL = not shown) of every minute."""
-    asked = grid(frame).with_columns(start=pl.col("end") - timedelta(minutes=10))
-    budgets = serving(frame, **settings)
-    facts = scrape_facts(with_epochs(frame))
-    found = infer_max_num_seqs(facts, asked, pl.DataFrame(schema=CARRIED_SCHEMA), budgets=budgets)
-    return found.select(*KEY, "end", cap="plateau")
+    asked, settings_frame = grid(frame), serving(frame, **settings)
+    first, last = asked["start"].min(), asked["end"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    rows = rows_of_scrapes(frame, settings_frame, first, last)
+    return rows.select(*KEY, "end", cap="inferred_max_num_seqs")
 
 
 def caps(frame: pl.DataFrame) -> set[float]:

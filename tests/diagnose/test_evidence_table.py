@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,12 @@ import polars as pl
 from pipeline_cases import (
     HOST,
     KEY,
+    MINUTE,
     at,
     differences,
+    evidence,
+    floor_minute,
     grid,
-    minute_by_minute,
     recording,
     scrapes,
     serving,
@@ -22,28 +23,18 @@ from pipeline_cases import (
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
-from driftwatch.collect.schema import TIME
 from driftwatch.detect.reference import baseline
-from driftwatch.diagnose.evidence_table import (
-    Carried,
-    EvidenceTable,
-    evidence_table,
-)
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.evidence import COLUMNS
-from driftwatch.pipeline.state import HISTORY
 from tests.replayed_rows import evidence_only
 
 INPUTS = tuple(c for c in BY_COLUMN if c not in ("created_seconds", "process_start_time_seconds"))
 
 
-def table(frame: pl.DataFrame, asked: pl.DataFrame | None = None, **settings: Any) -> EvidenceTable:
-    return evidence_table(
-        frame,
-        grid(frame) if asked is None else asked,
-        kind="chained",
-        cut=False,
-        serving=serving(frame, slo_ttft_seconds=0.5, **settings),
-        inputs=INPUTS,
+def table(frame: pl.DataFrame, asked: pl.DataFrame | None = None, **settings: Any) -> pl.DataFrame:
+    settings = {"slo_ttft_seconds": 0.5, **settings}
+    return evidence(
+        frame, grid(frame) if asked is None else asked, serving(frame, **settings), INPUTS
     )
 
 
@@ -51,25 +42,7 @@ def test_the_order_of_scrapes_does_not_matter(shared_data: Path) -> None:
     frame = recording(shared_data / "vllm-0.32" / "run_cap")
     expected = table(frame)
     for other in (frame.reverse(), frame.sample(fraction=1.0, shuffle=True, seed=3)):
-        found = table(other)
-        assert found.rows.equals(expected.rows)
-        assert found.carried.plateau.equals(expected.carried.plateau)
-        assert found.carried.alive.equals(expected.carried.alive)
-        assert found.carried.inputs_seen.equals(expected.carried.inputs_seen)
-
-
-def test_minute_by_minute_is_all_in_one_go(shared_data: Path) -> None:
-    """A tick a minute, each seeing only the history that the service keeps."""
-    frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    expected = table(frame)
-    rows, carried = minute_by_minute(
-        frame, grid(frame), serving(frame, slo_ttft_seconds=0.5), history=HISTORY, inputs=INPUTS
-    )
-    assert differences(rows, expected.rows) == []
-    assert carried.until == expected.carried.until
-    assert carried.plateau.equals(expected.carried.plateau)
-    assert carried.alive.equals(expected.carried.alive)
-    assert carried.inputs_seen.equals(expected.carried.inputs_seen)
+        assert table(other).equals(expected)
 
 
 # --- several targets
@@ -87,10 +60,10 @@ def two_engines(shared_data: Path) -> pl.DataFrame:
 
 def test_two_engines_stay_apart(shared_data: Path) -> None:
     frame = two_engines(shared_data)
-    both = table(frame).rows
+    both = table(frame)
     assert both.select(KEY).rows() == [(HOST, "0"), (HOST, "1")]
     for engine in ("0", "1"):
-        alone = table(frame.filter(pl.col("engine") == engine)).rows
+        alone = table(frame.filter(pl.col("engine") == engine))
         beside = both.filter(pl.col("engine") == engine)
         pool = [c for c in both.columns if c.startswith("pool_")]
         assert beside.drop(pool).equals(alone.drop(pool))
@@ -111,20 +84,20 @@ def of_a_pool(*servers: tuple[str, float, float, float]) -> pl.DataFrame:
 
 def test_idle_twins_are_those_of_the_same_minute_and_pool() -> None:
     frame = of_a_pool(("a:1", 8.0, 4.0, 2.0), ("b:1", 0.0, 0.0, 0.1), ("c:1", 8.0, 0.0, 1.0))
-    rows = table(frame).rows.unique("instance", keep="first").sort("instance")
+    rows = table(frame).unique("instance", keep="first").sort("instance")
     assert rows.select("instance", "pool_idle_ratio").rows() == [
         ("a:1", 0.5),
         ("b:1", 0.0),
         ("c:1", 0.5),
     ]
-    alone = table(of_a_pool(("a:1", 8.0, 4.0, 2.0))).rows["pool_idle_ratio"]
+    alone = table(of_a_pool(("a:1", 8.0, 4.0, 2.0)))["pool_idle_ratio"]
     assert alone.to_list()[:1] == [None]  # a pool of one
 
 
 def test_a_server_that_ran_empty_first_is_no_idle_twin() -> None:
     """Of a burst each had its share; one of them is done with it."""
     frame = of_a_pool(("a:1", 1.0, 14.0, 1.0), ("b:1", 0.0, 0.0, 0.9))
-    rows = table(frame).rows.unique("instance", keep="first").sort("instance")
+    rows = table(frame).unique("instance", keep="first").sort("instance")
     assert rows["pool_idle_ratio"].to_list() == [0.0, 0.0]
 
 
@@ -134,7 +107,7 @@ def test_a_server_that_ran_empty_first_is_no_idle_twin() -> None:
 def test_rows_stand_in_the_windows_order_with_the_schemas_columns(shared_data: Path) -> None:
     frame = recording(shared_data / "vllm-0.32" / "run_cap")
     asked = grid(frame)
-    rows = table(frame, asked).rows
+    rows = table(frame, asked)
     assert rows.select([*KEY, "start", "end"]).rows() == asked.rows()
     published = evidence_only(rows)
     assert published.columns == [*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)]
@@ -143,14 +116,8 @@ def test_rows_stand_in_the_windows_order_with_the_schemas_columns(shared_data: P
 def test_targets_without_scrapes_are_unknown_not_zero() -> None:
     frame = scrapes([busy(t, 3.0, 0.0) for t in range(0, 60, 5)])
     ghost = windows((0, 60), instance="ghost:1")
-    rows = evidence_table(
-        frame,
-        pl.concat([ghost, windows((0, 60))]),
-        kind="chained",
-        cut=False,
-        serving=pl.concat([serving(frame), serving(ghost)]),
-        inputs=INPUTS,
-    ).rows
+    both = pl.concat([serving(frame), serving(ghost)])
+    rows = evidence(frame, pl.concat([ghost, windows((0, 60))]), both, INPUTS)
     row = rows.row(0, named=True)
     assert row["instance"] == "ghost:1"
     known = {name: row[name] for name in (c.name for c in COLUMNS) if row[name] is not None}
@@ -164,7 +131,7 @@ def test_stats_disabled_is_unknown_not_idle(shared_data: Path) -> None:
     page = (shared_data / "vllm-0.32" / "metrics_disable_log_stats.txt").read_bytes()
     parser = PageParser()
     frame = parser.parse_many([(HOST, at(5.0 * i), page) for i in range(12)]).frame
-    row = table(frame, windows((0, 60))).rows.row(0, named=True)
+    row = table(frame, windows((0, 60))).row(0, named=True)
     for name in (*GAUGES[:2], "generation_tokens_per_second", "binding_limit", "restarted"):
         assert row[name] is None, name
     assert row["scrapes"] == 0.0
@@ -174,44 +141,25 @@ def test_a_baseline_of_a_whole_recording_compares_to_itself(shared_data: Path) -
     frame = recording(shared_data / "vllm-0.32" / "run_slow")
     everything = grid(frame).group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
     asked = everything.select([*KEY, "start", "end"])
-    first = evidence_table(frame, asked, kind="whole", cut=True, serving=serving(frame))
-    again = evidence_table(
-        frame,
-        asked,
-        kind="whole",
-        cut=True,
-        serving=serving(frame),
-        reference=baseline(first.rows),
-        carried=Carried(),
-    ).rows
+    first = evidence(frame, asked, serving(frame))
+    again = evidence(frame, asked, serving(frame), reference=baseline(first))
     for name in ("prompt_tokens_mean_ratio", "requests_per_second_ratio"):
         assert again[name].to_list() == [1.0]
 
 
-def test_a_whole_window_does_not_reach_outside_itself(shared_data: Path) -> None:
+def test_a_window_of_a_question_does_not_reach_outside_itself(shared_data: Path) -> None:
     """The ten-minute columns of a five-minute window are of those five minutes."""
     frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    start = frame["time"].min()
-    cut = frame.filter(
-        (pl.col("time") >= start + timedelta(minutes=4))
-        & (pl.col("time") <= start + timedelta(minutes=9))
-    )
+    start = floor_minute(frame["time"][0]) + 4 * MINUTE
     asked = pl.DataFrame(
-        {
-            "instance": ["host:8000"],
-            "engine": ["0"],
-            "start": [start + timedelta(minutes=4)],
-            "end": [start + timedelta(minutes=9)],
-        }
-    ).with_columns(pl.col("start", "end").cast(TIME))
-    settings = serving(frame, max_num_seqs=8.0)
+        [("host:8000", "0", start, start + 5 * MINUTE)], schema=WINDOW_SCHEMA, orient="row"
+    )
+    inside = frame.filter(pl.col("time").is_between(start - MINUTE, start + 5 * MINUTE))
     inner, outer = (
-        evidence_table(part, asked, kind="whole", cut=True, serving=settings).rows
-        for part in (cut, frame)
+        evidence(part, asked, serving(frame, max_num_seqs=8.0), reach_back=False)
+        for part in (inside, frame)
     )
     names = [c for c in outer.columns if "10m" in c or "2m" in c]
     assert len(names) >= 8
-    assert (
-        differences(inner.select([*KEY, "end", *names]), outer.select([*KEY, "end", *names])) == []
-    )
-    assert outer["observed_10m_seconds"][0] <= 300
+    assert differences(inner.select(*KEY, "end", *names), outer.select(*KEY, "end", *names)) == []
+    assert outer["observed_10m_seconds"][0] < 305  # a scrape every 5 s

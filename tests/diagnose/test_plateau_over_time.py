@@ -1,19 +1,10 @@
-"""What ends a plateau, and what is carried of it."""
+"""What ends a plateau."""
 
 from __future__ import annotations
 
 import polars as pl
-from pipeline_cases import (
-    at,
-    grid,
-    minute_by_minute,
-    scrapes,
-    serving,
-)
+from pipeline_cases import at, evidence, grid, scrapes, serving
 from plateau_cases import caps, inferred, page
-
-from driftwatch.diagnose.evidence_table import evidence_table
-from driftwatch.pipeline.state import HISTORY
 
 
 def test_a_restart_expires_it() -> None:
@@ -57,34 +48,15 @@ def test_running_more_once_forbids_a_lower_plateau() -> None:
 
 def test_a_known_cap_is_not_replaced() -> None:
     frame = scrapes([page(5.0 * i, 8.0, 5.0) for i in range(60)])
-    rows = evidence_table(
-        frame, grid(frame), kind="chained", cut=False, serving=serving(frame, max_num_seqs=64.0)
-    ).rows
+    rows = evidence(frame, grid(frame), serving(frame, max_num_seqs=64.0))
     assert rows.select("max_num_seqs", "max_num_seqs_inferred").unique().rows() == [(64.0, False)]
 
 
 def test_a_missing_gauge_does_not_borrow_its_neighbours_level() -> None:
     """The second engine's first page lacks the gauge: its level is unknown, not the first's."""
     big = scrapes([page(5.0 * i, 200.0, 0.0) for i in range(60)])
-    small = scrapes(
-        [
-            page(5.0 * i, 8.0, 5.0) | ({"running_requests": None} if i == 0 else {})
-            for i in range(60)
-        ],
-        engine="1",
-    )
-    frame = pl.concat([big, small])
-    one_go = evidence_table(frame, grid(frame), kind="chained", cut=False, serving=serving(frame))
-    ticks, _ = minute_by_minute(
-        frame.filter(
-            (pl.col("engine") == "0") | (pl.col("time") <= at(1)) | (pl.col("time") > at(60))
-        ),
-        grid(frame),
-        serving(frame),
-        history=HISTORY,
-    )
-    for rows in (one_go.rows, ticks):
-        assert rows.filter(pl.col("engine") == "1")["max_num_seqs"][-1] == 8.0
-
-
-# --- carried
+    rows = [page(5.0 * i, 8.0, 5.0) for i in range(60)]
+    rows[0]["running_requests"] = None
+    frame = pl.concat([big, scrapes(rows, engine="1")])
+    found = evidence(frame, grid(frame), serving(frame))
+    assert found.filter(pl.col("engine") == "1")["max_num_seqs"][-1] == 8.0

@@ -10,7 +10,7 @@ import pytest
 
 from driftwatch.fleet.generate import generate
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.signals.engine import kind_of_scrape
+from driftwatch.minutes.engine import kind_of_scrape
 
 Made = Callable[..., pl.DataFrame]
 

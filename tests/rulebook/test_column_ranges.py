@@ -6,10 +6,9 @@ import math
 from pathlib import Path
 
 import polars as pl
-from pipeline_cases import grid, recording, serving, whole
+from pipeline_cases import KEY, evidence, grid, recording, serving
 
 from driftwatch.detect.reference import baseline
-from driftwatch.diagnose.evidence_table import evidence_table
 from driftwatch.evidence import BY_NAME
 
 SETTINGS = {
@@ -24,13 +23,10 @@ def test_every_recorded_value_lies_in_its_range(shared_data: Path) -> None:
     frame = recording(shared_data / "vllm-0.32" / "run_cap")
     asked = grid(frame)
     settings = serving(frame, **SETTINGS)
-    start, end = frame["time"].min().timestamp(), frame["time"].max().timestamp()
-    before = whole(frame, start, start + (end - start) / 3)
-    pinned = evidence_table(frame, before, kind="whole", cut=True, serving=settings).rows
-    reference = baseline(pinned)
-    rows = evidence_table(
-        frame, asked, kind="chained", cut=True, serving=settings, reference=reference
-    ).rows
+    before = asked.slice(0, len(asked) // 3)
+    before = before.group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
+    pinned = evidence(frame, before.select(asked.columns), settings)
+    rows = evidence(frame, asked, settings, reference=baseline(pinned))
     compared = 0
     for name in rows.columns:
         column = BY_NAME.get(name)

@@ -19,7 +19,7 @@ from pool_cases import (
 from service_cases import shipped_plan
 
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.departures import MOVED
+from driftwatch.pipeline.departures import NOT_LISTED
 from driftwatch.pipeline.roster import UNCONFIGURED, Sources
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.store.store import Store
@@ -36,12 +36,12 @@ def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
     source.frame = source.frame.with_columns(running_requests=present)
     state, outcomes = watched([source], 40, PLAN, every=5)
     assert events(outcomes) == [("firing", "EngineStuck"), ("resolved", "EngineStuck")]
-    assert retired(outcomes) == {"a:8000": MOVED}
+    assert retired(outcomes) == {"a:8000": NOT_LISTED}
     resolved = [t for o in outcomes for t in o.transitions][1]
-    assert resolved.reason == MOVED
+    assert resolved.reason == NOT_LISTED
     page = resolved.incident.page
     assert page is not None
-    assert page["resolved_reason"] == MOVED
+    assert page["resolved_reason"] == NOT_LISTED
     assert page["times"]["resolved_at"] is not None
     assert state.incidents == {}
 

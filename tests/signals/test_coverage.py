@@ -1,4 +1,4 @@
-"""Inputs that were there and are gone: named, counted by scrapes, remembered for a day."""
+"""Inputs that were there and are gone: named, counted by minutes, remembered for a day."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
-from pipeline_cases import HOST, KEY, at, grid, scrapes, windows
-
-from driftwatch.signals.coverage import coverage_columns, input_coverage
+from pipeline_cases import HOST, KEY, at, evidence, grid, scrapes, serving, windows
 
 INPUTS = ("running_requests", "itl_seconds")
-NOBODY = pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
 SECONDS, NAMED = "coverage_missing_seconds", "coverage_missing_inputs"
 
 
@@ -24,15 +21,8 @@ def down(t: float) -> dict[str, Any]:
     return page(t, ok=False)
 
 
-def pools(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.select(KEY).unique().with_columns(pool=pl.lit("pool"))
-
-
-def coverage(
-    frame: pl.DataFrame, asked: pl.DataFrame, carried: pl.DataFrame = NOBODY
-) -> pl.DataFrame:
-    seen = input_coverage(frame.sort([*KEY, "time"]), asked, carried, INPUTS)
-    return coverage_columns(seen, pools(asked))
+def coverage(frame: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    return evidence(frame, asked, serving(asked.select(KEY)), INPUTS)
 
 
 def of(rows: Iterable[dict[str, Any]], *spans: tuple[float, float]) -> list[tuple[Any, Any]]:
@@ -43,7 +33,7 @@ def of(rows: Iterable[dict[str, Any]], *spans: tuple[float, float]) -> list[tupl
 def test_one_family_disappears() -> None:
     rows = [page(t, *(["itl_seconds_count"] if t >= 100 else [])) for t in range(0, 400, 5)]
     found = of(rows, (60, 120), (180, 240), (300, 360))
-    assert found == [(15.0, None), (135.0, "itl_seconds"), (255.0, "itl_seconds")]
+    assert found == [(60.0, None), (180.0, "itl_seconds"), (300.0, "itl_seconds")]
 
 
 def test_all_of_it_disappears() -> None:
@@ -51,21 +41,24 @@ def test_all_of_it_disappears() -> None:
         page(t) if t < 100 else page(t, "running_requests", "itl_seconds_count")
         for t in range(0, 400, 5)
     ]
-    assert of(rows, (300, 360)) == [(255.0, "running_requests, itl_seconds")]
+    assert of(rows, (300, 360)) == [(300.0, "running_requests, itl_seconds")]
 
 
 def test_down_for_fifteen_minutes_counts_failed_scrapes() -> None:
     rows = [page(t) if t < 60 else down(t) for t in range(0, 1200, 5)]
     assert of(rows, (900, 960), (960, 1020)) == [
-        (895.0, "running_requests, itl_seconds"),
-        (955.0, "running_requests, itl_seconds"),
+        (900.0, "running_requests, itl_seconds"),
+        (960.0, "running_requests, itl_seconds"),
     ]
 
 
 def test_time_in_which_nobody_looked_is_no_evidence() -> None:
     """driftwatch itself was away for 20 minutes; the input is missing when it returns."""
     rows = [page(t) for t in range(0, 60, 5)] + [down(t) for t in range(1260, 1400, 5)]
-    assert of(rows, (1260, 1320), (1320, 1380)) == [(55.0, None), (115.0, None)]
+    assert of(rows, (1260, 1320), (1320, 1380)) == [
+        (60.0, None),
+        (120.0, "running_requests, itl_seconds"),
+    ]
 
 
 def test_what_was_never_seen_is_not_missing() -> None:
@@ -76,8 +69,8 @@ def test_what_was_never_seen_is_not_missing() -> None:
 
 def test_what_comes_back_is_there() -> None:
     rows = [page(t, *(["itl_seconds_count"] if 60 <= t < 400 else [])) for t in range(0, 600, 5)]
-    assert of(rows, (300, 360), (360, 420), (540, 600)) == [
-        (295.0, "itl_seconds"),
+    assert of(rows, (300, 360), (420, 480), (540, 600)) == [
+        (300.0, "itl_seconds"),
         (0.0, None),
         (0.0, None),
     ]

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
 import pytest
-from pipeline_cases import scrapes, windows
-
-from driftwatch.diagnose.limits import binding_of_scrape
-from driftwatch.signals.continuity import with_epochs
-from driftwatch.signals.engine import ALIVE_SCHEMA, engine_columns, seconds_since_last_token
-from driftwatch.signals.facts import scrape_facts
-
-NOTHING = pl.DataFrame(schema=ALIVE_SCHEMA)
+from pipeline_cases import evidence, scrapes, serving, windows
 
 
 def page(t: float, **counters: float | None) -> dict[str, Any]:
@@ -21,16 +13,13 @@ def page(t: float, **counters: float | None) -> dict[str, Any]:
     return {"t": t, **told, **counters}
 
 
-def stuck(rows: list[dict[str, Any]], start: float, end: float) -> float | None:
-    found = seconds_since_last_token(with_epochs(scrapes(rows)), windows((start, end)), NOTHING)
-    value: float | None = found["seconds_since_last_token"].item()
-    return value
+def told(rows: list[dict[str, Any]], column: str, start: float = 0, end: float = 60) -> Any:
+    frame = scrapes(rows)
+    return evidence(frame, windows((start, end)), serving(frame))[column].item()
 
 
-def kind(**counters: float | None) -> str | None:
-    found = engine_columns(with_epochs(scrapes([page(0.0, **counters)])), windows((0, 60)))
-    value: str | None = found["engine_kind"].item()
-    return value
+def stuck(rows: list[dict[str, Any]], start: float, end: float) -> Any:
+    return told(rows, "seconds_since_last_token", start, end)
 
 
 def pooling(t: float, prompts: float) -> dict[str, Any]:
@@ -87,16 +76,15 @@ def test_one_that_was_woken_and_gives_no_token_counts_from_its_waking() -> None:
 def test_the_kind_is_told_from_what_was_counted(
     counters: dict[str, float | None], expected: str | None
 ) -> None:
-    assert (
-        kind(
-            ttft_seconds_count=counters["ttft"],
-            itl_seconds_count=counters["itl"],
-            generation_tokens_total=counters["generated"],
-            prompt_tokens_total=1000.0,
-            prompt_tokens_transferred_total=counters.get("moved"),
-        )
-        == expected
+    page_ = page(
+        0.0,
+        ttft_seconds_count=counters["ttft"],
+        itl_seconds_count=counters["itl"],
+        generation_tokens_total=counters["generated"],
+        prompt_tokens_total=1000.0,
+        prompt_tokens_transferred_total=counters.get("moved"),
     )
+    assert told([page_], "engine_kind") == expected
 
 
 def test_a_queue_of_a_pooling_engine_is_bound_by_its_cap_and_not_stalled() -> None:
@@ -104,11 +92,6 @@ def test_a_queue_of_a_pooling_engine_is_bound_by_its_cap_and_not_stalled() -> No
         {**pooling(t, 100.0 * t), "waiting_requests": 9.0, "kv_cache_usage_ratio": 0.1}
         for t in range(0, 60, 15)
     ]
-    facts = scrape_facts(with_epochs(scrapes(rows))).with_columns(
-        max_num_seqs=pl.lit(3.0),
-        max_num_seqs_inferred=pl.lit(value=False),
-        max_num_batched_tokens=pl.lit(None, dtype=pl.Float64),
-        api_server_count=pl.lit(None, dtype=pl.Float64),
-    )
-    assert facts["stalled"].to_list()[1:] == [False, False, False]
-    assert facts.select(limit=binding_of_scrape())["limit"].to_list()[1:] == ["max_num_seqs"] * 3
+    frame = scrapes(rows)
+    found = evidence(frame, windows((0, 60)), serving(frame, max_num_seqs=3.0)).row(0, named=True)
+    assert (found["limit_binding_share_10m_ratio"], found["binding_limit"]) == (1.0, "max_num_seqs")

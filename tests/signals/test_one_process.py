@@ -7,7 +7,7 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from driftwatch.signals.continuity import with_epochs
+from driftwatch.minutes.continuity import with_epochs
 from driftwatch.signals.one_process import ANOTHER_SERVER, of_one_process
 from tests.pipeline_cases import T0, scrapes
 

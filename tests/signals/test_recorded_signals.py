@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from pipeline_cases import grid, recording, serving, summary, whole
+from pipeline_cases import KEY, evidence, grid, recording, rows_of, serving, summary
 
-from driftwatch.diagnose.evidence_table import evidence_table
-from driftwatch.signals.continuity import with_epochs
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.signals.histograms import quantile
 from driftwatch.signals.minutes import BUCKETED
-from driftwatch.signals.windows import totals
 
 # truth → evidence column (or what its histograms give) and the factor between their units
 SIGNALS = {
@@ -94,12 +93,13 @@ def _stretches(shared_data: Path, run: str) -> list[tuple[str, float, float, dic
     return found
 
 
-def _rows(frame: pl.DataFrame, stretches: list[tuple[str, float, float, Any]]) -> list[Any]:
-    # ascending ends within the target, as the table wants them; the answers back in our order
-    order = sorted(range(len(stretches)), key=lambda i: stretches[i][2])
-    asked = pl.concat([whole(frame, stretches[i][1], stretches[i][2]) for i in order])
-    table = evidence_table(frame, asked, kind="whole", cut=True, serving=serving(frame)).rows
-    table = table.with_columns(
+def _row(frame: pl.DataFrame, start: float, end: float, **settings: Any) -> dict[str, Any]:
+    """Evidence of the minutes of a stretch, from the scrapes inside it alone."""
+    first, last = (datetime.fromtimestamp(at, UTC) for at in (start, end))
+    inside = frame.filter(pl.col("time").is_between(first, last))
+    asked = grid(inside).group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
+    table = evidence(inside, asked.select(WINDOW_SCHEMA.keys()), serving(frame, **settings))
+    rows = table.with_columns(
         (
             pl.col("itl_seconds_count")
             / (pl.col("forward_passes_per_second") * pl.col("duration_seconds"))
@@ -112,8 +112,11 @@ def _rows(frame: pl.DataFrame, stretches: list[tuple[str, float, float, Any]]) -
             for q in (50, 95)
         ),
     )
-    rows = table.to_dicts()
-    return [rows[order.index(i)] for i in range(len(stretches))]
+    return rows.row(0, named=True)
+
+
+def _rows(frame: pl.DataFrame, stretches: list[tuple[str, float, float, Any]]) -> list[Any]:
+    return [_row(frame, start, end) for _, start, end, _ in stretches]
 
 
 def _last_digit(value: float) -> float:
@@ -176,13 +179,8 @@ def test_the_share_of_waiting_scrapes_is_the_share_that_is_bound(shared_data: Pa
     for phase in summary(shared_data / "vllm-0.32" / "run_cap"):
         cap = float(phase["server_args"][1])
         start = phase["window_start"] - 0.01
-        row = evidence_table(
-            frame,
-            whole(frame, start, start + phase["window_s"] + 0.5),
-            kind="whole",
-            cut=True,
-            serving=serving(frame, max_num_seqs=cap, max_num_batched_tokens=1024.0),
-        ).rows.to_dicts()[0]
+        end = start + phase["window_s"] + 0.5
+        row = _row(frame, start, end, max_num_seqs=cap, max_num_batched_tokens=1024.0)
         assert row["limit_binding_share_10m_ratio"] == pytest.approx(
             phase["share_scrapes_waiting"], abs=0.02
         ), phase["phase"]
@@ -201,7 +199,7 @@ def test_minutes_add_up_to_the_counters_own_totals(shared_data: Path) -> None:
     first, last = frame.row(0, named=True), frame.row(-1, named=True)
     end = frame.filter(pl.col("time") < restart).row(-1, named=True)
     everything = recording(shared_data / "vllm-0.32" / "run_cap")
-    minutes = totals(with_epochs(everything), grid(everything), kind="chained", cut=False)
+    minutes = rows_of(everything)
     for name in (
         "generation_tokens_total",
         "prompt_tokens_total",

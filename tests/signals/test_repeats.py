@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from pipeline_cases import KEY, T0, scrapes, serving
+from pipeline_cases import KEY, MINUTE, T0, evidence, grid, recording, scrapes, serving
 
-from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.diagnose.evidence_table import Carried, evidence_table, minute_windows
-from driftwatch.pipeline.state import last_scrapes
-from driftwatch.signals.continuity import with_epochs
-from driftwatch.signals.facts import scrape_facts
-from driftwatch.signals.past import Past, joined
-
-MINUTE = timedelta(minutes=1)
+from driftwatch.minutes.continuity import with_epochs
+from driftwatch.minutes.scheduler import no_samples, scrape_facts
 
 
 def _time(frame: pl.DataFrame, row: int) -> datetime:
@@ -34,33 +28,13 @@ def _held(frame: pl.DataFrame, seconds: float) -> pl.DataFrame:
     return frame.with_columns(pl.col(c).first().over(*KEY, slot) for c in shown)
 
 
-def _evidence(frame: pl.DataFrame, stride: int | None = None) -> pl.DataFrame:
-    begin, end = (_time(frame, which).replace(second=0, microsecond=0) for which in (0, -1))
-    asked = minute_windows(frame.select(KEY), begin, end)
-    if stride is None:
-        return evidence_table(frame, asked, kind="chained", cut=False, serving=serving(frame)).rows
-    carried, held, done, rows = Carried(), frame.clear(), begin, []
-    while done < end:
-        until = min(done + stride * MINUTE, end)
-        new = frame.filter((pl.col("time") >= done) & (pl.col("time") < until))
-        held = pl.concat([held, new]).sort([*KEY, "time"])
-        table = evidence_table(
-            held,
-            asked.filter((pl.col("start") >= done) & (pl.col("end") <= until)),
-            kind="chained",
-            cut=False,
-            serving=serving(frame),
-            carried=carried,
-        )
-        rows.append(table.rows)
-        carried, held, done = table.carried, last_scrapes(held, until), until
-    return pl.concat(rows).sort([*KEY, "start"])
+def _evidence(frame: pl.DataFrame) -> pl.DataFrame:
+    return evidence(frame, grid(frame), serving(frame))
 
 
 @pytest.fixture(scope="module")
 def recorded(shared_data: Path) -> pl.DataFrame:
-    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
-    return source.collect(*source.span()).scrapes
+    return recording(shared_data / "vllm-0.32" / "run_cap")
 
 
 def test_a_limit_binds_as_often_as_where_every_page_is_new(recorded: pl.DataFrame) -> None:
@@ -83,12 +57,6 @@ def test_a_sample_a_minute_says_the_same_however_often_it_is_read(recorded: pl.D
     assert often["max_num_seqs"].drop_nulls().unique().to_list() == [8.0]
 
 
-def test_ticks_do_not_matter(recorded: pl.DataFrame) -> None:
-    held = _held(recorded, 15).filter(pl.col("time") < _time(recorded, 0) + 14 * MINUTE)
-    columns = ["limit_binding_share_10m_ratio", "binding_limit", "max_num_seqs", "start"]
-    assert _evidence(held).select(columns).equals(_evidence(held, 1).select(columns))
-
-
 def _frozen(seconds: float, *, every: float = 5.0) -> pl.DataFrame:
     """A server that gives tokens for a minute, and from then on the same page."""
     rows: list[dict[str, Any]] = []
@@ -109,8 +77,12 @@ def _frozen(seconds: float, *, every: float = 5.0) -> pl.DataFrame:
     return scrapes(rows)
 
 
+def _facts(frame: pl.DataFrame) -> pl.DataFrame:
+    return scrape_facts(with_epochs(frame), no_samples())
+
+
 def test_a_frozen_engine_binds_nothing_after_a_minute_and_is_stuck_after_two() -> None:
-    facts = joined(_frozen(300), Past()).scrapes
+    facts = _facts(_frozen(300))
     age = (facts["time"] - T0).dt.total_seconds()
     stalled = facts["stalled"].fill_null(False).to_list()
     repeats = facts["repeats"].to_list()
@@ -130,11 +102,11 @@ def test_a_gauge_that_moves_is_no_repetition() -> None:
     frame = _frozen(120).with_columns(
         waiting_requests=20.0 + pl.int_range(pl.len()).cast(pl.Float64)
     )
-    facts = scrape_facts(with_epochs(frame))
+    facts = _facts(frame)
     assert not facts["repeats"].any()
     assert facts["stalled"].sum() == 11
 
 
 def test_an_idle_engine_is_read_as_it_stands() -> None:
     frame = _frozen(120).with_columns(running_requests=0.0, waiting_requests=0.0)
-    assert not scrape_facts(with_epochs(frame))["repeats"].any()
+    assert not _facts(frame)["repeats"].any()

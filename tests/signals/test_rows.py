@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import polars as pl
 import pytest
-from pipeline_cases import scrapes, serving, windows
+from pipeline_cases import KEY, at, scrapes, serving, windows
 
-from driftwatch.signals.continuity import with_epochs
+from driftwatch.minutes.rows import minute_rows
 from driftwatch.signals.histograms import quantile
 from driftwatch.signals.rows import base_columns
-from driftwatch.signals.windows import totals
+from driftwatch.signals.windows import MinuteWindows
 
 # one minute's increases
 INCREASE: dict[str, float | None] = {
@@ -58,16 +59,22 @@ GAUGES = {
 SETTINGS = {"max_num_seqs": 8.0, "max_num_batched_tokens": 400.0, "gpus_per_replica": 4.0}
 
 
+def base(first: dict[str, Any], second: dict[str, Any], **settings: Any) -> pl.DataFrame:
+    """The minute of the second of two scrapes."""
+    frame = scrapes([{"t": 30.0, **first}, {"t": 90.0, **second}])
+    minutes = MinuteWindows(minute_rows(frame, frame.select(KEY), at(0), at(120)).rows)
+    asked = windows((60, 120))
+    found = minutes.totals(asked, minutes.spans(asked, cut=True))
+    return base_columns(found, serving(frame, **settings))
+
+
 def row(changes: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
     """One minute between two scrapes."""
     end: dict[str, Any] = {**INCREASE, **GAUGES} | (changes or {})
     start = {
         name: None if end[name] is None else 0.0 if name in INCREASE else end[name] for name in end
     }
-    frame = scrapes([{"t": 0.0, **start}, {"t": 60.0, **end}])
-    found = totals(with_epochs(frame), windows((0, 60)), kind="whole", cut=True)
-    columns = base_columns(found, serving(frame, **SETTINGS | settings))
-    return columns.row(0, named=True)
+    return base(start, end, **SETTINGS | settings).row(0, named=True)
 
 
 EXPECTED = {
@@ -179,9 +186,7 @@ def test_one_batch_estimate_alone_has_no_spread() -> None:
 
 
 def test_one_scrape_gives_gauges_but_no_rate() -> None:
-    frame = scrapes([{"t": 0.0, **INCREASE, **GAUGES}])
-    found = totals(with_epochs(frame), windows((0, 60)), kind="whole", cut=True)
-    only = base_columns(found, serving(frame)).row(0, named=True)
+    only = base({"ok": False}, INCREASE | GAUGES).row(0, named=True)
     assert only["running_requests"] == 4.0
     assert only["effective_batch_size"] is None
     assert only["requests_per_second"] is None
@@ -202,14 +207,11 @@ def test_several_api_servers_divide_the_steps_where_their_number_is_known() -> N
 def test_quantiles_come_with_their_bucket() -> None:
     edges = [100.0, 1000.0, math.inf]
     counts = [40.0, 80.0, 80.0]
-    frame = scrapes(
-        [
-            {"t": 0.0, "prompt_tokens_buckets": [0.0] * 3, "prompt_tokens_edges": edges},
-            {"t": 60.0, "prompt_tokens_buckets": counts, "prompt_tokens_edges": edges},
-        ]
+    none, some = (
+        {"prompt_tokens_buckets": cumulative, "prompt_tokens_edges": edges}
+        for cumulative in ([0.0] * 3, counts)
     )
-    found = totals(with_epochs(frame), windows((0, 60)), kind="whole", cut=True)
-    rows = base_columns(found, serving(frame))
+    rows = base(none, some)
 
     def of(name: str, q: float) -> tuple[float | None, float | None, float | None]:
         at = quantile(rows[f"{name}_buckets"], rows[f"{name}_edges"], q)

@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.pipeline.state import State
+from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
@@ -17,18 +17,19 @@ from driftwatch.store.store import Store
 
 
 @cache
-def evaluated(folder: Path) -> tuple[Collected, State, pl.DataFrame]:
-    """What was collected, the state after it, and its evidence rows."""
+def evaluated(folder: Path) -> tuple[Collected, State, Outcome]:
+    """What was collected, the state after it, and what the tick decided."""
     source = RecordingSource(folder)
     since, until = source.span()
     collected = source.collect(since, until)
     state, outcome = evaluate(State(), [collected], until, plan_of_rules(()), Store.in_memory())
-    return collected, state, outcome.rows
+    return collected, state, outcome
 
 
 def real_minutes(folder: Path) -> pl.DataFrame:
     """Minutes of a recording, from a whole hour on."""
-    rows = stored_rows(evaluated(folder)[2])
+    outcome = evaluated(folder)[2]
+    rows = stored_rows(outcome.rows, outcome.minutes)
     return rows.with_columns(
         end=pl.col("end")
         - (pl.col("end").min() - pl.col("end").min().dt.truncate("1h"))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.gpus import gpu_frame
-from driftwatch.collect.schema import scrape_frame
 from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
@@ -26,7 +25,6 @@ def committer(store: Store) -> Callable[..., None]:
         *incidents: Incident,
         happened: tuple[Transition, ...] = (),
         deliveries: tuple[PlannedDelivery, ...] = (),
-        scrapes: pl.DataFrame | None = None,
         memory: dict[str, bytes] | None = None,
         gpus: pl.DataFrame | None = None,
         minutes: pl.DataFrame | None = None,
@@ -40,7 +38,6 @@ def committer(store: Store) -> Callable[..., None]:
                 incidents=incidents,
                 transitions=happened,
                 deliveries=deliveries,
-                scrapes=scrapes,
                 since=NOW,
                 until=NOW + timedelta(minutes=1),
                 memory=memory or {},
@@ -68,23 +65,6 @@ def pending(digit: str = "a", key: str | None = None) -> Incident:
         started_at=NOW,
         last_true_at=NOW + timedelta(minutes=1),
         true_seconds=60.0,
-    )
-
-
-def rows(count: int, start: datetime = NOW, instance: str = "host:8000") -> pl.DataFrame:
-    return scrape_frame(
-        [
-            {
-                "instance": instance,
-                "engine": "0",
-                "time": start + timedelta(seconds=15 * n),
-                "ok": True,
-                "running_requests": float(n),
-                "ttft_seconds_buckets": [1.0, 2.0, float(n)],
-                "ttft_seconds_edges": [0.1, 1.0, float("inf")],
-            }
-            for n in range(count)
-        ]
     )
 
 

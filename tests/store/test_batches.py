@@ -1,4 +1,4 @@
-"""Scrapes, memory and retention."""
+"""GPU readings, memory and retention."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import timedelta
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from store_cases import NOW, pending, readings, rows
+from store_cases import NOW, pending, readings
 
-from driftwatch.collect.schema import SCRAPE_SCHEMA
+from driftwatch.collect.gpus import GPU_SCHEMA
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Transition
@@ -25,50 +25,27 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.mark.parametrize("count", [0, PARQUET_FROM_ROWS - 1, PARQUET_FROM_ROWS])
 def test_a_frame_comes_back_as_it_was(count: int) -> None:
-    frame = rows(count)
+    frame = readings(count, gpus=1)
     assert encode(frame) == encode(frame)
-    assert_frame_equal(decode(encode(frame), SCRAPE_SCHEMA), frame)
+    assert_frame_equal(decode(encode(frame), GPU_SCHEMA), frame)
 
 
 @pytest.mark.parametrize("count", [3, PARQUET_FROM_ROWS])
 def test_an_older_or_newer_schema_is_read_as_todays(count: int) -> None:
-    older = rows(count).drop("running_requests", "ttft_seconds_buckets")
+    older = readings(count, gpus=1).drop("power_watts", "ports")
     stored = encode(older.with_columns(pl.lit(1.0).alias("a_column_of_tomorrow")))
-    found = decode(stored, SCRAPE_SCHEMA)
-    assert dict(found.schema) == dict(SCRAPE_SCHEMA)
-    assert found["running_requests"].null_count() == count
+    found = decode(stored, GPU_SCHEMA)
+    assert dict(found.schema) == dict(GPU_SCHEMA)
+    assert found["power_watts"].null_count() == count
     assert_frame_equal(found.select(older.columns), older)
 
 
-def test_scrapes_come_back_half_open_and_sorted(store: Store, commit: Commit) -> None:
-    commit(scrapes=rows(4, NOW + MINUTE, "b"))
-    commit(scrapes=rows(4, NOW, "b"))
-    commit(scrapes=rows(4, NOW, "a"))
-    found = store.scrapes(NOW, NOW + MINUTE)
-    assert_frame_equal(found, pl.concat([rows(4, NOW, "a"), rows(4, NOW, "b")]))
-    edge = store.scrapes(NOW + timedelta(seconds=15), NOW + timedelta(seconds=30))
-    assert edge["time"].to_list() == [NOW + timedelta(seconds=15)] * 2
-    assert dict(edge.schema) == dict(SCRAPE_SCHEMA)
-
-
-def test_a_tick_that_ran_again_adds_no_row_twice(store: Store, commit: Commit) -> None:
-    commit(scrapes=rows(4))
-    later = rows(4).with_columns(pl.lit(7.0).alias("running_requests"))
-    commit(scrapes=later)
-    assert_frame_equal(store.scrapes(NOW, NOW + MINUTE), later)
-
-
-def test_rows_outside_the_ticks_interval_are_found(store: Store, commit: Commit) -> None:
-    """A live page carries the time when it answered, which may be past the interval's end."""
-    commit(scrapes=rows(20, NOW - MINUTE))
-    assert store.scrapes(NOW - MINUTE, NOW).height == 4
-    assert store.scrapes(NOW + 3 * MINUTE, NOW + 9 * MINUTE).height == 4
-
-
 @pytest.mark.parametrize("count", [4, PARQUET_FROM_ROWS])
-def test_gpu_readings_lie_beside_the_scrapes(store: Store, commit: Commit, count: int) -> None:
+def test_gpu_readings_come_back_half_open_and_once(
+    store: Store, commit: Commit, count: int
+) -> None:
     """GPUs without a UUID are told apart by their index."""
-    commit(scrapes=rows(4), gpus=readings(count))
+    commit(gpus=readings(count))
     assert_frame_equal(store.gpus(NOW, NOW + timedelta(days=1)), readings(count))
     assert store.gpus(NOW, NOW + timedelta(seconds=30)).height == 4
     assert store.gpus(NOW - MINUTE, NOW).is_empty()
@@ -77,12 +54,11 @@ def test_gpu_readings_lie_beside_the_scrapes(store: Store, commit: Commit, count
     assert (again.height, set(again["power_watts"])) == (2 * count, {7.0})
 
 
-def test_prune_drops_old_gpu_readings_too(store: Store, commit: Commit) -> None:
-    commit(gpus=readings(4))
-    later = NOW + timedelta(days=1)
-    commit(scrapes=rows(4), gpus=readings(4, later))
-    store.prune(NOW + timedelta(hours=13))
-    assert_frame_equal(store.gpus(NOW, later + timedelta(days=1)), readings(4, later))
+def test_readings_outside_the_ticks_interval_are_found(store: Store, commit: Commit) -> None:
+    """A live page carries the time when it answered, which may be past the interval's end."""
+    commit(gpus=readings(20, NOW - MINUTE, gpus=1))
+    assert store.gpus(NOW - MINUTE, NOW).height == 4
+    assert store.gpus(NOW + 3 * MINUTE, NOW + 9 * MINUTE).height == 4
 
 
 def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:
@@ -91,12 +67,13 @@ def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:
     assert store.memory() == {"a": b"2", "b": b"\x00\xff", "c": b""}
 
 
-def test_prune_drops_old_scrapes_only(store: Store, commit: Commit) -> None:
+def test_prune_drops_old_readings_only(store: Store, commit: Commit) -> None:
     gone = replace(pending(), state="resolved", firing_at=NOW, resolved_at=NOW - timedelta(days=9))
-    commit(gone, scrapes=rows(4))
-    commit(scrapes=rows(4, NOW + timedelta(days=1)))
+    later = readings(4, NOW + timedelta(days=1))
+    commit(gone, gpus=readings(4))
+    commit(gpus=later)
     assert store.prune(NOW + timedelta(hours=13)) == 1
-    assert store.scrapes(NOW - MINUTE, NOW + timedelta(days=2)).height == 4
+    assert_frame_equal(store.gpus(NOW - MINUTE, NOW + timedelta(days=2)), later)
     assert store.incidents() == [gone]
 
 

@@ -17,6 +17,7 @@ from alembic.script import ScriptDirectory
 
 from driftwatch.database_place import Place, place_of
 from driftwatch.installation import shipped
+from driftwatch.pipeline.stored_state import state_from
 from driftwatch.store import Store
 from driftwatch.store.database import open_engine, reading, writing
 from driftwatch.store.migrate import _config as alembic_config
@@ -118,13 +119,20 @@ def test_an_upgraded_database_has_its_rows_and_the_tables_of_a_new_one(
         if name not in ("meta", "memory"):
             assert after[name] == rows, name
     gone = {row["name"] for row in before["memory"]} - {row["name"] for row in after["memory"]}
-    assert gone == {"digest", "rules.backtest", "web.forecast.1", "tick.forgotten"}
+    ticks = {
+        f"tick.{name}"
+        for name in ("alive", "forgotten", "last", "plateau", "seen", "silent", "traffic")
+    }
+    assert gone == {"digest", "rules.backtest", "web.forecast.1", *ticks}
     assert sum(map(len, after.values())) > 40
     assert schema(old) == schema(new)
     with Store.open(old, migrate=False) as store:
         [incident] = store.open_incidents().values()
         assert store.marks([incident.id])[incident.id].because == "cap was full"
         assert len(store.past(incident.started_at, incident.started_at + timedelta(days=1)))
+        state = state_from(store, incident.started_at + timedelta(days=1))
+        assert state.targets
+        assert len(state.minutes)
 
 
 def test_alembic_has_nothing_to_add(old: Place, new: Place) -> None:

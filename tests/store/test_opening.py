@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event
-from store_cases import committer, pending, rows
+from store_cases import committer, pending, readings
 
 from driftwatch.database_place import SqliteFile
 from driftwatch.errors import StoreError
@@ -169,7 +169,7 @@ def test_what_is_no_database(path: Path) -> None:
 
 def test_a_damaged_database(path: Path) -> None:
     with Store.open(path) as store:
-        committer(store)(*(pending(digit) for digit in "0123456789abcdef"), scrapes=rows(200))
+        committer(store)(*(pending(digit) for digit in "0123456789abcdef"), gpus=readings(100))
     raw = bytearray(path.read_bytes())
     page = 4096
     for number in range(1, len(raw) // page):

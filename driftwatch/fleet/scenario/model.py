@@ -336,7 +336,7 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
         (), ("down", "every", "factor", "serving", "release", "vllm_version", "image")),
     "scale": FaultFields("from then on there are `to` replicas; new ones answer after 40 s",
         ("to",)),
-    "gone": FaultFields("the servers run on and are no longer scraped", (), ("until",)),
+    "gone": FaultFields("the servers run on and their pages no longer answer", (), ("until",)),
     "stats_disabled": FaultFields("a restart with `--disable-log-stats`: no `vllm:` series",
         (), ("down",)),
     "bucket_layout": FaultFields("a restart with `--custom-histogram-buckets`: every second edge",

@@ -20,7 +20,7 @@ from driftwatch.signals.gpus.words import (
 ONE_PASS = timedelta(seconds=5)
 
 # evidence column → column of the GPU table; GPU_UTIL says nothing under MIG
-_MEANS: Mapping[str, str] = {
+MEANS: Mapping[str, str] = {
     "gpu_utilization_ratio": "utilization_ratio",
     "gpu_tensor_active_ratio": "tensor_active_ratio",
     "gpu_dram_active_ratio": "dram_active_ratio",
@@ -37,7 +37,7 @@ _OTHER: Mapping[str, str] = {
 BUSY_RATIO = 0.75
 # what a person finds a GPU by
 _IDENTITY = ("gpu", "hostname", "uuid", "mig_instance")
-SOURCES = {**_MEANS, **_OTHER}
+SOURCES = {**MEANS, **_OTHER}
 
 
 def window_readings(windows: pl.DataFrame, links: pl.DataFrame | None) -> pl.DataFrame:
@@ -71,7 +71,7 @@ _SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "gpus": pl.Int64,
     "late_seconds": pl.Float64,
     "nodes": pl.String,  # several that show the pod at one time: nothing is read then
-    **dict.fromkeys(_MEANS, pl.Float64),
+    **dict.fromkeys(MEANS, pl.Float64),
     "gpu_clock_event_reasons": pl.String,
     "gpus_lost": pl.Float64,
     "gpus_lost_names": pl.String,
@@ -175,9 +175,9 @@ def _with_busy_clock(inside: pl.DataFrame) -> pl.DataFrame:
 def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
     """One row per window and GPU: the fullest exporter's means, what it lacks from the others."""
     key = ["window", "device"]
-    values = [*_MEANS.values(), "clock_event_reasons"]
+    values = [*MEANS.values(), "clock_event_reasons"]
     origins = inside.group_by([*key, "exporter"], maintain_order=True).agg(
-        pl.col([*_MEANS.values()]).mean(),
+        pl.col([*MEANS.values()]).mean(),
         # the bits of all readings; a mask is whole and not negative
         pl.col("clock_event_reasons")
         .filter(pl.col("clock_event_reasons") >= 0)
@@ -213,7 +213,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
     }
     lost = _named().filter(pl.col("lost") > 0)
     rows = devices.group_by("window", maintain_order=True).agg(
-        **{name: pl.col(column).mean() for name, column in _MEANS.items()},
+        **{name: pl.col(column).mean() for name, column in MEANS.items()},
         mask=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),
         gpus_lost=pl.when(pl.col("lost").count() > 0).then(pl.col("lost").sum()),
         gpus_lost_names=pl.when(lost.len() > 0).then(lost.sort().str.join("; ")),

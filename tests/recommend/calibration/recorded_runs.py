@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from pipeline_cases import floor_minute
 
 from driftwatch.cli.options import plan_from
 from driftwatch.collect.recordings import open_recording
-from driftwatch.diagnose.evidence_table import evidence_table
+from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
+from driftwatch.minutes.rows import minute_grid
 from driftwatch.model import Serving, Setting
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.signals.minutes import minutes
@@ -173,28 +175,15 @@ def phases(folder: Path) -> dict[str, tuple[float, float]]:
 
 @cache
 def rows_between(folder: Path, start: float, end: float) -> pl.DataFrame:
-    """Minute rows that begin with a stretch: of a minute or so, all as long as each other."""
+    """The whole minutes in a stretch."""
     source = open_recording(folder / "scrapes.jsonl.gz", instance="host:8000")
-    first = datetime.fromtimestamp(start, UTC)
-    last = datetime.fromtimestamp(end, UTC)
-    collected = source.collect(first - timedelta(minutes=1), last + timedelta(seconds=1))
+    first = floor_minute(datetime.fromtimestamp(start + 59.999, UTC))
+    last = floor_minute(datetime.fromtimestamp(end, UTC))
+    collected = source.collect(first - timedelta(minutes=1), last)
     plan = plan_from(config=None)
-    frames = plan.frames(plan.assign(dict(collected.targets), {}))
-    count = max(1, round((end - start) / 60))
-    edges = [first + (last - first) * i / count for i in range(count + 1)]
-    windows = pl.DataFrame(
-        {
-            "instance": frames.serving["instance"][0],
-            "engine": frames.serving["engine"][0],
-            "start": edges[:-1],
-            "end": edges[1:],
-        },
-        schema_overrides={"start": pl.Datetime("us", "UTC"), "end": pl.Datetime("us", "UTC")},
-    )
-    table = evidence_table(
-        collected.scrapes, windows, kind="chained", cut=False, serving=frames.serving
-    )
-    return minutes(table.rows)
+    serving = plan.frames(plan.assign(dict(collected.targets), {})).serving
+    rows = rows_of_scrapes(collected.scrapes, serving, first - timedelta(minutes=1), last)
+    return minutes(evidence_table(rows, minute_grid(serving, first, last), serving=serving))
 
 
 @dataclass(frozen=True)

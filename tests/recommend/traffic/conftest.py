@@ -9,10 +9,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from observed_cases import LogOf, MinutesOf
+from pipeline_cases import floor_minute
 
 from driftwatch.cli.options import plan_from
 from driftwatch.collect.recordings import open_recording
-from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
+from driftwatch.minutes.rows import minute_grid
 from driftwatch.signals.minutes import minutes
 from driftwatch.simulate.requests import Requests, make_requests
 
@@ -30,15 +32,10 @@ def minutes_of(shared_data: Path) -> MinutesOf:
         collected = source.collect(first, last + timedelta(seconds=1))
         plan = plan_from(config=None)
         frames = plan.frames(plan.assign(dict(collected.targets), {}))
-        windows = minute_windows(
-            frames.serving.select("instance", "engine"),
-            first.replace(second=0, microsecond=0),
-            last.replace(second=0, microsecond=0),
-        )
-        table = evidence_table(
-            collected.scrapes, windows, kind="chained", cut=False, serving=frames.serving
-        )
-        return minutes(table.rows)
+        since, until = floor_minute(first), floor_minute(last)
+        rows = rows_of_scrapes(collected.scrapes, frames.serving, since, until)
+        asked = minute_grid(frames.serving, since, until)
+        return minutes(evidence_table(rows, asked, serving=frames.serving))
 
     return made
 

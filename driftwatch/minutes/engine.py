@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY, TIME
-from driftwatch.signals.continuity import at_end, in_seconds, keys
+from driftwatch.collect.schema import KEY
 
 POOLING, PREFILL_ONLY, DECODE_ONLY, GENERATE = "pooling", "prefill_only", "decode_only", "generate"
 
@@ -54,31 +53,6 @@ def kind_of_scrape() -> pl.Expr:
     )
 
 
-def engine_columns(epochs: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Kind and sleep at each window's last scrape.
-
-    ``epochs``: usable scrapes by target and time; ``windows``: instance, engine, start, end;
-    scrapes with start <= time < end count.
-    Returns: ``engine_kind`` and ``engine_asleep``, row for row of ``windows``; NULL without a
-    scrape.
-    """
-    levels = epochs.select(
-        *keys(epochs), "time", engine_kind=kind_of_scrape(), engine_asleep=is_asleep()
-    )
-    at_last_scrape = at_end(windows, levels)
-    inside = pl.col("time") >= pl.col("start")
-    return at_last_scrape.select(
-        pl.when(inside).then(pl.col(c)).alias(c) for c in ("engine_kind", "engine_asleep")
-    )
-
-
-ALIVE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "alive_at": TIME,
-}
-
-
 def waiting() -> pl.Expr:
     """Waiting requests as far as somebody's presence asks for them.
 
@@ -105,63 +79,46 @@ WORK = (
 )
 
 
-def seconds_since_last_token(
-    epochs: pl.DataFrame, windows: pl.DataFrame, carried: pl.DataFrame
-) -> pl.DataFrame:
-    """Seconds without any work while requests were present, at each window's last scrape.
+def with_life(epochs: pl.DataFrame) -> pl.DataFrame:
+    """When the clock of ``seconds_since_last_token`` starts, scrape by scrape.
 
-    The clock starts at the last scrape that showed :data:`WORK`, no request at all, a sleeping
-    engine, a restart, or the first requests after none: an idle engine is not stuck, and neither is
-    one whose first request came while nobody looked. Where only running requests are known, none of
-    them is taken for none at all by the clock, so that the first after an idle hour is not stuck.
-    A queue that moves shows that the scheduler runs: who left it was admitted or gave up. Where
-    admissions cannot be seen (no prefix cache), the clock starts there and its value is unknown.
+    It starts at a scrape that showed :data:`WORK` or is the first to tell of it, no request at all,
+    a sleeping engine, a restart, or the first requests after none: an idle engine is not stuck, and
+    neither is one whose first request came while nobody looked. A queue that moves shows that the
+    scheduler runs: who left it was admitted or gave up. Where admissions cannot be seen (no prefix
+    cache), the clock starts there and its value is unknown.
 
-    ``epochs``: from ``with_epochs``; ``windows``: instance, engine, start, end; scrapes with start
-    <= time < end count; ``carried``: :data:`ALIVE_SCHEMA`, the clock's start as known from before
-    these scrapes.
-    Returns: the windows' instance, engine, end with ``seconds_since_last_token`` (NULL: no scrape
-    in the window; running requests, token counter or whether anybody waits unknown; or whether
-    anybody was admitted) and ``alive_at``.
+    ``epochs``: from :func:`driftwatch.minutes.continuity.with_epochs`.
+    Returns: row for row ``alive`` (the clock starts here) and ``presence_known`` (running requests,
+    the token counter, whether anybody waits and was admitted are known).
     """
-    by = keys(epochs)
-    tokens = pl.col("generation_tokens_total")
+    epochs = epochs.with_columns(
+        waiting_requests=pl.when(pl.col("running_requests").is_not_null()).then(waiting())
+    )
+
+    def before(value: pl.Expr) -> pl.Expr:
+        return value.shift(1).over(KEY)
 
     def moved(value: pl.Expr) -> pl.Expr:
-        return (value != value.forward_fill().shift(1).over(by)).fill_null(False)
+        return (value != before(value)).fill_null(False)
 
     # older vLLM asks the cache for the head of its queue in every step, admitted or not
     admitted = moved(pl.col("prefix_cache_queries_total")) & (pl.col("running_requests") > 0)
     others = (moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")
-    works = pl.any_horizontal(admitted.fill_null(False), *others)
+    appeared = (pl.col(c).is_not_null() & before(pl.col(c)).is_null() for c in WORK)
+    works = pl.any_horizontal(admitted.fill_null(False), *others, *appeared)
     admits = (pl.col("prefix_cache_queries_total") > 0).fill_null(False)
     unsure = moved(waiting()) & ~works & ~admits
-    asleep = [is_asleep(), is_asleep().forward_fill().shift(1).over(by)]
+    asleep = [is_asleep(), before(is_asleep())]
     requests = pl.col("running_requests") + waiting()
     present = pl.coalesce(requests, pl.when(pl.col("running_requests") == 0).then(pl.lit(0.0)))
-    idle = present == 0
-    was_idle = present.forward_fill().shift(1).over(by) == 0
-    alive = pl.any_horizontal(
-        *(flag.fill_null(False) for flag in (*asleep, idle, was_idle)),
-        *(works, unsure, "restarted"),
-    )
-    first = pl.col("previous_time").is_null()
-    levels = (
-        epochs.join(carried.select(*by, "alive_at"), on=by, how="left", maintain_order="left")
-        .with_columns(
-            known=requests.is_not_null() & tokens.is_not_null() & ~unsure,
-            alive_at=pl.when(alive)
-            .then(pl.col("time"))
-            .when(first)
-            .then(pl.coalesce("alive_at", "time"))
-            .forward_fill()
-            .over(by),
-        )
-        .select([*by, "time", "known", "alive_at"])
-    )
-    at_last_scrape = at_end(windows.select([*dict.fromkeys((*KEY, *by)), "start", "end"]), levels)
-    is_known = pl.col("known").fill_null(False) & (pl.col("time") >= pl.col("start"))
-    elapsed = in_seconds((pl.col("time") - pl.col("alive_at")).dt.total_microseconds())
-    return at_last_scrape.select(
-        *KEY, "end", "alive_at", seconds_since_last_token=pl.when(is_known).then(elapsed)
+    was_idle = before(present) == 0
+    return epochs.select(
+        alive=pl.any_horizontal(
+            *(flag.fill_null(False) for flag in (*asleep, present == 0, was_idle)),
+            *(works, unsure, "restarted"),
+        ),
+        presence_known=requests.is_not_null()
+        & pl.col("generation_tokens_total").is_not_null()
+        & ~unsure,
     )

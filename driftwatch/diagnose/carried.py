@@ -1,0 +1,90 @@
+"""What each minute knows from the one before it: a chain, however minutes are cut into ticks."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from driftwatch.arrays import Floats
+from driftwatch.collect.schema import KEY
+
+CARRIED = (
+    # the cap that running requests showed, until a restart, a knob change, or more that run
+    "inferred_max_num_seqs",
+    # the most that ran at once since then
+    "running_requests_max_of_process",
+    # unix seconds: where the clock of ``seconds_since_last_token`` started
+    "clock_started_seconds",
+    # minutes since it was scraped last, in which its source was asked
+    "unlisted_minutes",
+    # unix seconds: when it was scraped last
+    "last_scrape_seconds",
+)
+
+
+def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.DataFrame:
+    """:data:`CARRIED` of new minutes, row for row.
+
+    ``new``: minute rows, the same minutes of every target, by target and end; ``caps``: what
+    :func:`driftwatch.diagnose.plateau.shown_caps` says of each; ``last``: instance, engine and
+    :data:`CARRIED` of the minute before the first, of targets that have one.
+    """
+    keys = new.select(KEY).unique(maintain_order=True)
+    before = keys.join(last, on=KEY, how="left", maintain_order="left")
+    shape = (len(keys), len(new) // max(len(keys), 1))
+    cap, most, clock, unlisted, scraped = (_numbers(before, name) for name in CARRIED)
+    unlisted = np.nan_to_num(unlisted)
+    changed = new.select(
+        pl.any_horizontal("restarted", "configuration_changed").fill_null(False)
+    ).to_series()
+    changes = changed.to_numpy().reshape(shape)
+    running, shown = _numbers(new, "running_requests_max").reshape(shape), _floats(caps, shape)
+    newest, looks = _newest(new).reshape(shape), _numbers(new, "looks").reshape(shape)
+    alive = newest - _numbers(new, "alive_age_seconds").reshape(shape)
+    every = np.empty((len(CARRIED), *shape))
+    for minute in range(shape[1]):
+        here = changes[:, minute]
+        most = np.fmax(np.where(here, np.nan, most), running[:, minute])
+        cap = np.where(here, np.nan, cap)
+        cap = np.where(shown[:, minute] >= most, shown[:, minute], cap)
+        cap = np.where(cap >= most, cap, np.where(np.isnan(most), cap, np.nan))
+        clock = np.fmax(clock, alive[:, minute])
+        # of a target that was not seen alive the clock starts when it is seen first
+        clock = np.where(np.isnan(clock), newest[:, minute], clock)
+        looked = looks[:, minute]
+        unlisted = np.where(looked > 0, 0.0, np.where(looked == 0, unlisted + 1.0, unlisted))
+        scraped = np.fmax(scraped, newest[:, minute])
+        for number, values in enumerate((cap, most, clock, unlisted, scraped)):
+            every[number, :, minute] = values
+    return pl.DataFrame(
+        every.reshape(len(CARRIED), -1).T.copy(), schema=list(CARRIED), nan_to_null=True
+    )
+
+
+def since_last_token(new: pl.DataFrame, carried: pl.DataFrame) -> pl.Series:
+    """Seconds without any work while requests are present, at each minute's last scrape.
+
+    NULL without a scrape, or where nobody knows whether any request is present.
+    """
+    elapsed = _newest(new) - _numbers(carried, "clock_started_seconds")
+    known = pl.Series(np.maximum(elapsed, 0.0).round(3), nan_to_null=True)
+    return new.select(
+        pl.when(pl.col("presence_known").fill_null(False)).then(known).alias("elapsed")
+    ).to_series()
+
+
+def _newest(new: pl.DataFrame) -> Floats:
+    """Unix seconds of each minute's last usable scrape; NaN without one."""
+    ends = new["end"].dt.epoch("us").to_numpy() / 1e6
+    newest: Floats = ends - _numbers(new, "last_scrape_age_seconds")
+    return newest
+
+
+def _numbers(frame: pl.DataFrame, column: str) -> Floats:
+    numbers: Floats = frame[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return numbers
+
+
+def _floats(series: pl.Series, shape: tuple[int, int]) -> Floats:
+    numbers: Floats = series.fill_null(float("nan")).to_numpy().reshape(shape)
+    return numbers

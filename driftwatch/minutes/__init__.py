@@ -1,0 +1,1 @@
+"""From scrapes to minute rows: the only place that knows about scrapes."""

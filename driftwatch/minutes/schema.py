@@ -1,0 +1,79 @@
+"""The minute row: what is kept of one target and one minute.
+
+Counters and histograms are increases of the minute and add up over minutes; ``*_buckets`` are
+cumulative counts by edge (``+Inf`` last). Gauges are means of the minute's scrapes. NULL is
+unknown. A minute without a usable scrape has ``scrapes`` 0.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
+from driftwatch.collect.schema import TIME
+from driftwatch.minutes.continuity import MEAN_GAUGES, READ_BUCKETS
+
+# vLLM asks the external cache for what its own did not have: their hits are counted together.
+EXTERNAL_HITS = "external_prefix_cache_hits_total"
+SUMS = (
+    *(c for c in COUNTERS if c != EXTERNAL_HITS),
+    *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")),
+)
+BUCKETS = tuple(f"{name}_buckets" for name in READ_BUCKETS)
+EDGES = tuple(f"{name}_edges" for name in READ_BUCKETS)
+# Counts of scrapes and what they add up to: which limit held requests back.
+COUNTS = (
+    "scrapes_queue_known",  # whether requests wait for capacity is known
+    "waiting_for_capacity_sum",  # requests, over those scrapes
+    "scrapes_deferred_known",
+    "scrapes_deferred",
+    "deferred_sum",  # requests, over the scrapes with any
+)
+# One value for each scrape in which requests wait for capacity, in order of time: what
+# :mod:`driftwatch.diagnose.limits` tells the limit from, with the settings that are known by then.
+# Of three digits: more says nothing of a scheduler.
+QUEUED: dict[str, str] = {
+    "queued_second": "second",  # of the minute
+    "queued_running": "running",
+    "queued_capacity": "capacity",
+    "queued_kv": "kv",
+    "queued_preempted": "preempted",
+    "queued_tokens_per_step": "tokens_per_step",
+    "queued_first_tokens_per_step": "first_tokens_per_step",
+    "queued_steps_per_second": "steps_per_second",
+    "queued_stalled": "stalled",
+    "queued_repeats": "repeats",
+}
+MINUTE_ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "end": TIME,
+    # scrapes, failed ones too; 0 = its source was asked and does not list it, NULL = nobody looked
+    "looks": pl.Float64,
+    "failure": pl.String,  # why the last failed scrape failed
+    "scrapes": pl.Float64,
+    "duration_seconds": pl.Float64,  # that the increases cover
+    "last_scrape_age_seconds": pl.Float64,  # at the minute's end, of the last usable scrape
+    "restarted": pl.Boolean,
+    "configuration_changed": pl.Boolean,
+    "several_api_servers": pl.Boolean,
+    "model_name": pl.String,
+    "cache_config": pl.String,
+    "engine_kind": pl.String,
+    "engine_asleep": pl.Boolean,
+    # of the last usable scrape since the last one that showed work, or no request at all; NULL =
+    # none in the minute did
+    "alive_age_seconds": pl.Float64,
+    "presence_known": pl.Boolean,
+    "running_requests_max": pl.Float64,
+    **dict.fromkeys(SUMS, pl.Float64),
+    **dict.fromkeys(MEAN_GAUGES, pl.Float64),
+    **dict.fromkeys(COUNTS, pl.Float64),
+    **{c: pl.List(pl.Float64) for pair in zip(BUCKETS, EDGES, strict=True) for c in pair},
+    **dict.fromkeys(QUEUED, pl.List(pl.Float64)),
+}
+
+
+def no_minute_rows() -> pl.DataFrame:
+    """A minute table without rows."""
+    return pl.DataFrame(schema=MINUTE_ROW_SCHEMA)

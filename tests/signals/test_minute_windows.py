@@ -1,0 +1,108 @@
+"""Windows of minute rows: what they add up, and where they begin."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+from pipeline_cases import HOST, at, same, windows
+
+from driftwatch.minutes.schema import MINUTE_ROW_SCHEMA
+from driftwatch.signals.windows import MinuteWindows
+
+COUNTER, GAUGE = "generation_tokens_total", "running_requests"
+BUCKETS, EDGES = "ttft_seconds_buckets", "ttft_seconds_edges"
+
+
+def minute(n: int, **changes: Any) -> dict[str, Any]:
+    """The n-th minute: 10 n tokens, n requests running in each of 4 scrapes."""
+    return {
+        "instance": HOST,
+        "engine": "0",
+        "end": at(60 * n),
+        "scrapes": 4.0,
+        "duration_seconds": 60.0,
+        "restarted": False,
+        "configuration_changed": False,
+        "model_name": f"model-{n}",
+        "running_requests_max": float(n),
+        COUNTER: 10.0 * n,
+        GAUGE: float(n),
+        BUCKETS: [float(n), 2.0 * n],
+        EDGES: [1.0, math.inf],
+        **changes,
+    }
+
+
+NOTHING = {name: None for name in minute(1) if name not in ("instance", "engine", "end")}
+NOBODY = NOTHING | {"scrapes": 0.0, "duration_seconds": 0.0}
+
+
+def totals(
+    changes: dict[int, dict[str, Any]], *spans: tuple[int, int], cut: bool = True
+) -> list[dict[str, Any]]:
+    """Of ten minutes with some changes the windows from one minute to another."""
+    frame = pl.DataFrame(
+        [minute(n, **changes.get(n, {})) for n in range(1, 11)],
+        schema=MINUTE_ROW_SCHEMA,
+        orient="row",
+    )
+    minutes = MinuteWindows(frame)
+    asked = windows(*((60.0 * first, 60.0 * last) for first, last in spans))
+    return minutes.totals(asked, minutes.spans(asked, cut=cut)).to_dicts()
+
+
+RESTARTED, CHANGED = {"restarted": True}, {"configuration_changed": True}
+CASES: list[tuple[str, dict[int, dict[str, Any]], tuple[int, int], dict[str, Any]]] = [
+    ("a sum", {}, (2, 5), {COUNTER: 120.0, "scrapes": 12.0, "duration_seconds": 180.0}),
+    ("one minute", {}, (2, 3), {COUNTER: 30.0, GAUGE: 3.0, BUCKETS: [3.0, 6.0], "scrapes": 4.0}),
+    ("the last labels and the most", {}, (2, 5), {"model_name": "model-5", "most": 5.0}),
+    ("after a restart", {4: RESTARTED}, (2, 6), {COUNTER: 110.0, "restarted": False}),
+    ("after a change", {4: CHANGED, 5: RESTARTED}, (2, 6), {COUNTER: 60.0, "scrapes": 4.0}),
+    ("it was the last minute", {6: RESTARTED}, (2, 6), {COUNTER: 60.0, "restarted": True}),
+    ("before the window", {2: RESTARTED}, (2, 4), {COUNTER: 70.0, "restarted": False}),
+    # means by scrapes: (3 * 1 + 4 * 4 + 5 * 4) / 9
+    ("a gauge's mean", {3: {"scrapes": 1.0}}, (2, 5), {GAUGE: 39 / 9}),
+    ("a gauge unknown in a minute", {3: {GAUGE: None}}, (2, 5), {GAUGE: 4.5}),
+    ("unknown in an observed minute", {4: {COUNTER: None}}, (2, 5), {COUNTER: None, GAUGE: 4.0}),
+    ("nobody looked in a minute", {4: NOBODY}, (2, 5), {COUNTER: 80.0, GAUGE: 4.0}),
+    ("nobody in the last", {5: NOBODY}, (2, 5), {"model_name": "model-4", BUCKETS: [7.0, 14.0]}),
+    ("nobody in any", dict.fromkeys((3, 4), NOBODY), (2, 4), {COUNTER: None, "scrapes": 0.0}),
+    ("buckets", {}, (2, 5), {BUCKETS: [12.0, 24.0], EDGES: [1.0, math.inf]}),
+    ("buckets unknown", {4: {BUCKETS: None, EDGES: None}}, (2, 5), {BUCKETS: None, COUNTER: 120.0}),
+    (
+        "other edges",
+        {3: {BUCKETS: [1.0, 2.0, 3.0], EDGES: [1.0, 2.0, math.inf]}},
+        (1, 5),
+        {BUCKETS: [9.0, 18.0], EDGES: [1.0, math.inf], COUNTER: 140.0},
+    ),
+    ("outside of the rows", {}, (20, 25), {COUNTER: None, "scrapes": 0.0, "model_name": None}),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "span", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_a_window(
+    changes: dict[int, dict[str, Any]], span: tuple[int, int], expected: dict[str, Any]
+) -> None:
+    # beside others, the answer is the same
+    for row in (totals(changes, span)[0], totals(changes, (1, 2), span, (1, 9))[1]):
+        row["most"] = row["running_requests_max"]
+        found = {name: row[f"{name}_mean" if name == GAUGE else name] for name in expected}
+        assert same(list(found.values()), list(expected.values())), found
+
+
+def test_without_cut_both_sides_of_a_restart_count() -> None:
+    (row,) = totals({4: RESTARTED}, (2, 6), cut=False)
+    assert (row[COUNTER], row["restarted"], row["scrapes"]) == (180.0, True, 16.0)
+
+
+def test_windows_of_a_target_without_rows_are_unknown() -> None:
+    minutes = MinuteWindows(pl.DataFrame([minute(1)], schema=MINUTE_ROW_SCHEMA, orient="row"))
+    for known in (minutes, MinuteWindows(pl.DataFrame(schema=MINUTE_ROW_SCHEMA))):
+        asked = windows((0.0, 60.0), instance="other:1")
+        (row,) = known.totals(asked, known.spans(asked, cut=True)).to_dicts()
+        assert (row["scrapes"], row[COUNTER], row[BUCKETS]) == (0.0, None, None)
