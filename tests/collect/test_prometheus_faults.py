@@ -117,7 +117,7 @@ def test_a_malformed_series_is_a_bad_page(api: PrometheusApi) -> None:
     found = collected(api)
     assert found.scrapes["running_requests"].null_count() == 0
     assert [p.reason for p in found.problems] == [
-        "BadPage: a series of the answer is malformed (IndexError)"
+        "BadPage: a series of the answer is malformed (ValueError)"
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.cells import (
-    CHOOSING,
     CHOSEN_NAMES,
     OWN_LABELS,
     Labels,
@@ -29,15 +27,58 @@ from driftwatch.errors import BadPage
 _CONFIG = -2  # a series whose labels are its value
 
 
+_FIRST = b'"result":[{"metric":'
+_NEXT = b'{"metric":'
+_VALUES = b',"values":['
+_END = b"]]}"
+_PAIR = {"at": pl.Float64, "value": pl.Float64}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Series of an answer as they are written, not parsed: an answer is nearly all labels, and
+    those of one server's series are nearly the same."""
+
+    heads: list[bytes]  # labels of each series, a JSON object
+    values: list[bytes]  # samples of each: ``[0,"1"],[15,"2"]``
+
+
+def cut(body: bytes) -> tuple[bytes, Cut] | None:
+    """What stands around the series of a matrix, and these; None where it is written in any other
+    way than Prometheus does.
+
+    No separator can be inside a JSON string, where a quote has a backslash before it.
+    """
+    start = body.find(_FIRST)
+    if start < 0:
+        return None
+    pieces = body[start + len(_FIRST) :].split(_NEXT)
+    heads, lists = [], []
+    for piece in pieces:
+        head, found, tail = piece.partition(_VALUES)
+        end = tail.find(_END)
+        if not found or end < 0:
+            return None
+        heads.append(head)
+        lists.append(tail[: end + 1])
+    around = body[:start] + b'"result":[' + tail[end + len(_END) :]
+    return around, Cut(heads, lists)
+
+
 @dataclass(frozen=True, slots=True)
 class RawSamples:
     """Series and their samples, series after series."""
 
-    labels: Sequence[dict[str, str]]  # of each series, with ``__name__``
+    heads: Sequence[bytes]  # labels of each series, with ``__name__``, as JSON
     series: npt.NDArray[np.int32]  # of each sample
     time: npt.NDArray[np.int64]  # unix microseconds
     value: npt.NDArray[np.float64]  # NaN where it is no number
     native: Sequence[Labels] = ()  # series of native histograms, of which nothing is read
+
+    @property
+    def labels(self) -> list[dict[str, str]]:
+        """Labels of each series; for what is small."""
+        return [orjson.loads(head) for head in self.heads]
 
     def times(self, index: int) -> npt.NDArray[np.int64]:
         """Times of one series."""
@@ -45,30 +86,79 @@ class RawSamples:
         return self.time[first:after]
 
 
-def raw_samples(result: Sequence[Any], first_ms: int) -> RawSamples:
+def raw_samples(result: Cut | Sequence[Any], first_ms: int) -> RawSamples:
     """``data.result`` of a matrix → its samples from a time on.
 
     Raises BadPage: a series is not as the API promises.
     """
+    if isinstance(result, Cut):
+        text = b",".join(result.values).replace(b"],[", b"\n").translate(None, b'[]"')
+        try:
+            table = pl.read_csv(text, has_header=False, quote_char=None, schema=_PAIR)
+            counts = [one.count(b"[") for one in result.values]
+            if sum(counts) == len(table) and not any(table.null_count().row(0)):
+                seconds, value = (table[name].to_numpy() for name in _PAIR)
+                return _from(result.heads, counts, seconds, value, first_ms)
+        except pl.exceptions.PolarsError:
+            pass
+        result = [
+            {"metric": orjson.loads(head), "values": orjson.loads(b"[" + values + b"]")}
+            for head, values in zip(result.heads, result.values, strict=True)
+        ]
     try:
         labels = [one["metric"] for one in result]
         if not all(isinstance(one, dict) for one in labels):
             raise TypeError
         lists = [one.get("values") or () for one in result]
         native = [one["metric"] for one in result if one.get("histograms")]
-        counts = list(map(len, lists))
-        seconds = np.fromiter(map(itemgetter(0), chain.from_iterable(lists)), np.float64)
-        values = list(map(itemgetter(1), chain.from_iterable(lists)))
-        numbers = pl.Series(values, dtype=pl.String).cast(pl.Float64, strict=False)
+        seconds = np.array([at for one in lists for at, _ in one], np.float64)
+        texts = pl.Series([text for one in lists for _, text in one], dtype=pl.String)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise BadPage(f"a series of the answer is malformed ({type(error).__name__})") from None
-    value = numbers.fill_null(np.nan).to_numpy()
-    series = np.repeat(np.arange(len(labels), dtype=np.int32), counts)
+    value = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    heads = [orjson.dumps(one, option=orjson.OPT_SORT_KEYS) for one in labels]
+    return _from(heads, list(map(len, lists)), seconds, value, first_ms, native)
+
+
+def _from(
+    heads: Sequence[bytes],
+    counts: Sequence[int],
+    seconds: npt.NDArray[np.float64],
+    value: npt.NDArray[np.float64],
+    first_ms: int,
+    native: Sequence[Labels] = (),
+) -> RawSamples:
+    series = np.repeat(np.arange(len(heads), dtype=np.int32), counts)
     ms = np.rint(seconds * 1000).astype(np.int64)
     inside = ms >= first_ms
     if not inside.all():
         series, ms, value = series[inside], ms[inside], value[inside]
-    return RawSamples(labels, series, ms * 1000, value, native)
+    return RawSamples(heads, series, ms * 1000, value, native)
+
+
+_NAME = b'{"__name__":"'
+_EDGE = b'"le":"'
+
+
+def _apart(head: bytes) -> tuple[bytes, bytes, bytes]:
+    """Name, edge and the other labels of a series, as they are written; ``b""`` where it has none.
+
+    >>> _apart(b'{"__name__":"x_bucket","job":"a","le":"0.5","pod":"b"}')
+    (b'x_bucket', b'0.5', b'"job":"a","pod":"b"}')
+    """
+    name = edge = b""
+    if head.startswith(_NAME):
+        end = head.find(b'"', len(_NAME))
+        name, head = head[len(_NAME) : end], head[end + 2 :]
+    elif _NAME[1:] in head:  # after labels in capitals
+        labels = orjson.loads(head)
+        name = labels.pop("__name__").encode()
+        head = orjson.dumps(labels)
+    at = head.find(_EDGE)
+    if at >= 0:
+        end = head.find(b'"', at + len(_EDGE))
+        edge, head = head[at + len(_EDGE) : end], head[:at] + head[end + 2 :]
+    return name, edge, head
 
 
 class Reader:
@@ -83,7 +173,7 @@ class Reader:
         self.telling: frozenset[str] = frozenset()  # labels that tell servers apart
         self.nameless: list[Labels] = []  # series without an instance
         self._unit_of: dict[bytes, int] = {}  # by the labels without the metric's own
-        self._slots_of: dict[tuple[str | None, ...], tuple[int, ...]] = {}
+        self._slots_of: dict[tuple[bytes, ...], tuple[int, ...]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -95,45 +185,41 @@ class Reader:
         self.telling = frozenset(chain.from_iterable(series)) - OWN_LABELS
 
     def add(self, answer: RawSamples) -> None:
-        """Read an answer. The labels of its series are taken apart."""
+        """Read an answer."""
         if not len(answer.series):
             return
-        every = answer.labels
-        wire = self._wire_names
-        names = [(wire.get(o.pop("__name__", ""), ""), o.pop("le", None)) for o in every]
-        kinds: list[tuple[str | None, ...]] = list(names)
-        for index, (name, edge) in enumerate(names):
-            if name in CHOSEN_NAMES:
-                kinds[index] = (name, edge, *map(every[index].get, CHOOSING))
-        for kind, labels in dict(zip(kinds, every, strict=True)).items():
-            if kind not in self._slots_of:
-                self._slots_of[kind] = self._slots(kind[0] or "", kind[1], labels)
-        found = list(map(self._slots_of.__getitem__, kinds))
-        if any(of == (_CONFIG,) for of in found):
-            for index, of in enumerate(found):
-                if of == (_CONFIG,):
-                    self._config(every[index], answer.times(index))
-                    found[index] = ()
-        keys = list(map(orjson.dumps, every))  # the same for all parts of a histogram
-        for key, labels in dict(zip(keys, every, strict=True)).items():
+        heads, wire = answer.heads, self._wire_names
+        parts = list(map(_apart, heads))
+        found: list[tuple[int, ...]] = []
+        for index, (written, edge, rest) in enumerate(parts):
+            name = wire.get(written.decode(), "")
+            kind = (written, edge, rest) if name in CHOSEN_NAMES else (written, edge)
+            of = self._slots_of.get(kind)
+            if of is None:
+                labels = orjson.loads(heads[index])
+                of = self._slots_of[kind] = self._slots(name, labels.get("le"), labels)
+            if of == (_CONFIG,):
+                self._config(_labels(heads[index]), answer.times(index))
+                of = ()
+            found.append(of)
+        keys = [rest for _, _, rest in parts]  # the same for all parts of a histogram
+        for key, head in dict(zip(keys, heads, strict=True)).items():
             if key not in self._unit_of:
-                self._unit_of[key] = self._unit(labels)
+                self._unit_of[key] = self._unit(_labels(head))
         unit = np.fromiter(map(self._unit_of.__getitem__, keys), np.int32, len(keys))
-        for index in np.nonzero(unit == NONE)[0].tolist():
-            self.nameless.append({"__name__": names[index][0], **every[index]})
+        self.nameless += [orjson.loads(heads[i]) for i in np.nonzero(unit == NONE)[0].tolist()]
         slots = []
         for depth in range(max(map(len, found))):
             each = [of[depth] if depth < len(of) else NONE for of in found]
             slots.append(np.where(unit == NONE, NONE, np.array(each, np.int32)).astype(np.int32))
-
-        def text(index: int) -> str:
-            name, edge = names[index]
-            le = {} if edge is None else {"le": edge}
-            return short_name({"__name__": name, **every[index], **le})
-
         if slots:
             self.samples.add(
-                answer.series, answer.time, answer.value, unit=unit, slots=slots, text=text
+                answer.series,
+                answer.time,
+                answer.value,
+                unit=unit,
+                slots=slots,
+                text=lambda index: short_name(orjson.loads(heads[index])),
             )
 
     def _slots(self, name: str, edge: str | None, labels: Labels) -> tuple[int, ...]:
@@ -156,6 +242,12 @@ class Reader:
         text = orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
         unit = self.samples.unit(server, labels.get("engine"), None)
         self.samples.add_config(unit, times.tolist(), text)
+
+
+def _labels(head: bytes) -> dict[str, str]:
+    """The labels of a series but for the metric's own."""
+    labels: dict[str, str] = orjson.loads(head)
+    return {k: v for k, v in labels.items() if k not in ("__name__", "le")}
 
 
 def attempts_of(up: RawSamples) -> list[Attempt]:

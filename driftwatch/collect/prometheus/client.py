@@ -128,12 +128,12 @@ class PrometheusAsker:
         result = self._answer(
             lambda: self._api.custom_query_range(text, first, last, "86400", params=params)
         )
-        times = {float(at) for one in result for at, _ in one.get("values") or ()}
-        return [datetime.fromtimestamp(at, first.tzinfo) for at in sorted(times)]
+        micros = np.unique(raw_samples(result, 0).time).tolist()
+        return [datetime.fromtimestamp(at / 1e6, first.tzinfo) for at in micros]
 
-    def _query(self, text: str, at_ms: int, wanted: str) -> list[Any]:
+    def _query(self, text: str, at_ms: int, wanted: str) -> Any:
         params = {"time": _seconds(at_ms), "timeout": self._patience}
-        result: list[Any] = self._answer(lambda: self._api.custom_query(text, params=params))
+        result = self._answer(lambda: self._api.custom_query(text, params=params))
         kind = self._session.result_type
         if kind != wanted:
             raise BadPage(self._redacted(f"resultType {kind!r} instead of {wanted!r}"))
@@ -284,9 +284,9 @@ class RawAsker:
         found = list(self.pieces([selector], first_ms, last_ms, errors))
         if len(found) == 1:
             return found[0], errors
-        starts = np.cumsum([0, *(len(one.labels) for one in found)])
+        starts = np.cumsum([0, *(len(one.heads) for one in found)])
         whole = RawSamples(
-            [labels for one in found for labels in one.labels],
+            [head for one in found for head in one.heads],
             np.concatenate(
                 [
                     np.empty(0, np.int32),

@@ -20,6 +20,7 @@ from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, Missin
 from urllib3.exceptions import HTTPError
 
 from driftwatch.collect.http import EndableSession, why_failed
+from driftwatch.collect.prometheus.answer import cut
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -180,7 +181,8 @@ class PrometheusSession(EndableSession):
             to = answer.headers.get("Location", "nowhere")
             raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
         self.date = _date(answer.headers.get("Date"))
-        parsed = _json(answer.content)
+        found = cut(answer.content) if status == 200 else None
+        parsed = _json(answer.content if found is None else found[0])
         if status != 200:
             raise _refusal(status, parsed, answer.content)
         if not isinstance(parsed, dict):
@@ -196,6 +198,8 @@ class PrometheusSession(EndableSession):
             raise BadPage("JSON, but not a query answer: it has no data.result")
         else:
             self.result_type = data.get("resultType")
+            if found is not None:
+                data["result"] = found[1]
         warnings = parsed.get("warnings") or []
         listed = warnings if isinstance(warnings, list) else [warnings]
         if parsed.get("isPartial") is True:  # as VictoriaMetrics says it
