@@ -76,7 +76,7 @@ def test_it_opens_when_more_run_than_the_inferred_cap_allowed(rows: pl.DataFrame
     first = told[0]
     assert first.verdict == "open"
     assert first.change.at == restart_of(rows)
-    assert first.change.what["max_num_seqs"] == ("8 (inferred)", "at least 13")
+    assert first.change.what["max_num_seqs"] == ("8 (inferred)", "at least 11")
     # light traffic after the restart shows nothing
     assert first.opened_at - first.change.at >= timedelta(minutes=3)
     assert (first.forecast, first.incident_id) == (None, None)
@@ -141,7 +141,7 @@ def test_the_newest_advice_of_its_knob_and_direction_is_what_it_is_held_against(
 
 
 def test_a_start_without_a_change_opens_nothing(rows: pl.DataFrame) -> None:
-    light = rows.filter(pl.col("end") <= restart_of(rows) + timedelta(minutes=3))
+    light = rows.filter(pl.col("end") <= restart_of(rows) + timedelta(minutes=2))
     state, told = _told(light, 1, _around(light))
     assert told == []
     assert KEY in state.started
