@@ -33,7 +33,11 @@ def seen(shared_data: Path) -> tuple[Target, pl.DataFrame, pl.DataFrame]:
     since, until = source.span()
     collected: Collected = source.collect(since, until)
     state, outcome = evaluate(State(), [collected], until, PLAN, Store.in_memory())
-    return next(iter(state.targets.values())), outcome.rows, stored_rows(outcome.rows, outcome.minutes)
+    return (
+        next(iter(state.targets.values())),
+        outcome.rows,
+        stored_rows(outcome.rows, outcome.minutes),
+    )
 
 
 def after(rows: pl.DataFrame, minutes_later: int) -> datetime:
