@@ -14,9 +14,10 @@ import polars as pl
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
+from driftwatch.diagnose.allowances import with_allowances
 from driftwatch.diagnose.carried import CARRIED, carried_on, since_last_token
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.limits import limit_columns, limit_that_costs, with_allowances
+from driftwatch.diagnose.limits import limit_columns, limit_that_costs
 from driftwatch.diagnose.plateau import shown_caps
 from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED

@@ -18,9 +18,9 @@ import polars as pl
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import with_reference
 from driftwatch.detect.slo import slo_columns
+from driftwatch.diagnose.allowances import with_allowances
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import ten_minute_columns
-from driftwatch.diagnose.limits import with_allowances
 from driftwatch.evidence import BY_NAME
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Target, TargetKey
