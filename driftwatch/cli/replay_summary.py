@@ -107,6 +107,8 @@ class SilentRules:
         """Evidence rows and the verdicts beside them."""
         import polars as pl
 
+        if rows.is_empty():
+            return
         for rule in self._rules:
             self._minutes_known[rule] += verdicts[rule].count() if len(verdicts) else 0
         scraped = rows.filter(pl.col("scrapes") > 0)

@@ -115,7 +115,7 @@ GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "pod": pl.String,
     "container": pl.String,
     "ports": pl.List(pl.Int64),  # TCP, of the GPU's processes (NVML); NULL: unknown
-    "lost": pl.Boolean,  # NVML says GPU_IS_LOST, or XID 79
+    "lost": pl.Boolean,  # NVML says GPU_IS_LOST, or XID 79 without readings
     "reasons": pl.String,  # JSON, column → why it is NULL; NULL where nothing is missing
     **{field.column: pl.Float64 for field in GPU_FIELDS},
 }

@@ -37,6 +37,7 @@ NONE = -1
 # what stands in a cell whose number is none, and in one that two series claim
 _BAD, _TWICE = -1.0, -2.0
 _SHOWN_DOUBTS = 3
+_NEXT_SCRAPE = 90_000_000  # microseconds in which a server that is scraped has another scrape
 
 
 class Unit(NamedTuple):
@@ -185,7 +186,10 @@ class _Table:
         known = self._known
         twice = doubles(spans, self._started(), known.names, self._count_alike)
         self._note_doubles(twice)
-        self._spans_of = {one: spans[read] for one, read in twice.items()}
+        self._spans_of = {
+            one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)
+            for one, read in twice.items()
+        }
         later = successors({one: span for one, span in spans.items() if one not in twice})
         # whose name a server has: that of the one that is read, and of its successor
         self._later = later | {one: later.get(read, read) for one, read in twice.items()}
@@ -378,6 +382,7 @@ class _Table:
         units = np.array([unit for unit, _, _ in self._configs], np.int64)
         at = np.array([time for _, time, _ in self._configs], np.int64)
         configured = own[units] != NONE
+        configured &= (at < self._from[units]) | (at > self._to[units])
         config_codes = self._code(own[units][configured], at[configured])
         says = self._per_engine
         codes = [np.unique(code[says[slot]]) for _, _, code, slot, _ in self._parts()]

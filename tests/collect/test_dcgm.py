@@ -145,6 +145,14 @@ def test_the_gpu_that_fell_off_the_bus(xid: float, lost: bool) -> None:
     assert one_row("DCGM_FI_DEV_XID_ERRORS", xid)[0]["lost"] is lost
 
 
+def test_an_xid_that_stays_after_the_gpu_is_back_is_no_loss() -> None:
+    """dcgm-exporter#500: the gauge keeps the last XID for good."""
+    found = table(
+        (gpu(), T0, "DCGM_FI_DEV_XID_ERRORS", 79), (gpu(), T0, "DCGM_FI_DEV_SM_CLOCK", 1980)
+    )
+    assert found["lost"].to_list() == [False]
+
+
 def test_whether_a_gpu_is_lost_is_unknown_without_xid() -> None:
     assert one_row("DCGM_FI_DEV_GPU_TEMP", 40)[0]["lost"] is None
     assert one_row("DCGM_FI_DEV_XID_ERRORS", 9.223372036854776e18)[0]["lost"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
@@ -25,8 +27,6 @@ pytestmark = pytest.mark.usefixtures("real_prometheus")
 
 JOB = {"job": "vllm"}
 LABELS = {**JOB, "instance": "host:8000", "pod": 'a "quoted"\npod'}
-# the servers that the issue of staleness is about: the same look back for both
-LOOK_BACK = ("-search.maxStalenessInterval=5m", "-search.minStalenessInterval=5m")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_two_backends_one_table_and_one_evidence(pages: list[Page], tmp_path: Pa
     backfill(pages, LABELS, tmp_path / "blocks")
     with PrometheusServer(blocks=tmp_path / "blocks") as prometheus:
         one = collected(prometheus.url, pages)
-    with VictoriaMetricsServer(LOOK_BACK) as victoria:
+    with VictoriaMetricsServer() as victoria:
         victoria.hold(pages, LABELS)
         other = collected(victoria.url, pages)
     assert [f.problems for f in (*one, *other)] == [()] * 4
@@ -65,9 +65,30 @@ def test_two_backends_one_table_and_one_evidence(pages: list[Page], tmp_path: Pa
     assert_frame_equal(ours, theirs, rel_tol=1e-12, abs_tol=0)
     exact = [c for c in SCRAPE_SCHEMA if c.endswith(("_total", "_requests", "_buckets", "_count"))]
     assert ours.select(exact).equals(theirs.select(exact))
-    rows = [_evidence(found) for found in (one, other)]
+    recording = _read_directly(pages, one)
+    told = pl.col("time").dt.round("1ms"), pl.when("ok").then("reason").alias("reason")
+    direct = pl.concat([found.scrapes for found in recording]).with_columns(told)
+    assert_frame_equal(direct, ours.with_columns(told))
+    rows = [_evidence(found) for found in (one, other, recording)]
     assert rows[0].height >= 8
     assert_frame_equal(rows[0], rows[1], rel_tol=1e-9, abs_tol=1e-9)
+    # a moment to the microsecond is another one in a column or two of times
+    assert_frame_equal(rows[0], rows[2], rel_tol=1e-6, abs_tol=1e-6)
+
+
+def _read_directly(pages: list[Page], like: list[Collected]) -> list[Collected]:
+    """The pages as a recording of them is read, in the same intervals and with the same labels."""
+    batch = PageParser().batch()
+    for at, body in pages:
+        # Prometheus keeps ms
+        time = datetime.fromtimestamp(round(at, 3), UTC)
+        if body is None:
+            batch.fail("host:8000", time, "up == 0")
+        else:
+            batch.add("host:8000", time, body.encode())
+    frame = batch.finish().frame
+    whole = [frame.filter(pl.col("time").is_in(one.scrapes["time"].implode())) for one in like]
+    return [replace(one, scrapes=rows) for one, rows in zip(like, whole, strict=True)]
 
 
 def _evidence(found: list[Collected]) -> pl.DataFrame:

@@ -123,7 +123,10 @@ def test_mig_and_time_slicing_are_said(shared_data: Path) -> None:
 
 
 def test_a_lost_gpu_is_wrong(shared_data: Path) -> None:
-    gpus = _gpus(1, DCGM_FI_DEV_XID_ERRORS=79)
+    dark = dict.fromkeys(
+        ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+    )
+    gpus = _gpus(1, DCGM_FI_DEV_XID_ERRORS=79, **dark)
     found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
     assert _of(found, "fell off the bus").status == "WRONG"
 

@@ -28,6 +28,7 @@ from driftwatch.collect.gpus import (
 # dcgm_structs.h: DCGM_FP64_BLANK, and one, two and three above it
 _FLOAT_BLANKS = 2.0**47 + np.arange(4)
 _MARK = "DCGM's mark for no value"
+_LIVE = ("utilization_ratio", "engine_active_ratio", "sm_clock_hertz")  # of a GPU that answers
 _GONE_XID = 79  # "GPU has fallen off the bus" (NVIDIA's list of XID errors)
 
 # One value for the whole board: under MIG an instance may lack it where the device has it.
@@ -102,12 +103,24 @@ def gpu_table(
         times,
         pl.lit("DCGM").alias("origin"),
         pl.lit(False).alias("own_host"),
-        (values["xid_code"] == _GONE_XID).alias("lost"),
+        _lost(values),
         _reasons(codes, raw, unread or {}),
         *values.values(),
         pl.lit(None, dtype=GPU_SCHEMA["ports"]).alias("ports"),
     )
     return table.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
+
+
+def _lost(values: Mapping[str, pl.Series]) -> pl.Series:
+    """Whether each GPU has fallen off the bus.
+
+    The XID stays on the gauge after the GPU is back (dcgm-exporter#500); readings do not come from
+    one that is lost.
+    """
+    live = pl.Series([False] * len(values["xid_code"]), dtype=pl.Boolean)
+    for column in _LIVE:
+        live |= values[column].is_not_null()
+    return ((values["xid_code"] == _GONE_XID) & ~live).alias("lost")
 
 
 def _in_base(field: GpuField, raw: _Floats) -> _Floats:
