@@ -84,8 +84,7 @@ def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str
         settings["slo"] = pool.slo.model_dump(exclude_none=True)
     source: dict[str, Any] = {"recording": recording}
     if recording is None:
-        interval = f"{round(scenario.scrape.interval * 1000)}ms"
-        source = {"prometheus": PROMETHEUS, "match": {"job": JOB}, "step": interval}
+        source = {"prometheus": PROMETHEUS, "match": {"job": JOB}}
     return {"sources": [source], "pools": [settings]}
 
 

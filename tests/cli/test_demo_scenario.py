@@ -79,7 +79,7 @@ def test_openmetrics_comes_with_the_way_to_a_prometheus(run: Run) -> None:
         json.loads(Path("to prometheus/driftwatch.yaml").read_text())["sources"],
         steps[2][steps[2].index("--prometheus") + 1],
     )
-    assert source == {"prometheus": url, "match": {"job": "vllm"}, "step": "15000ms"}
+    assert source == {"prometheus": url, "match": {"job": "vllm"}}
     load_settings(Path("to prometheus/driftwatch.yaml"))
     code, _, err = run("replay", "to prometheus/fleet.om")
     assert code == 2 and "OpenMetrics" in err

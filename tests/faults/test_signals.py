@@ -87,7 +87,7 @@ class Life:
         match = {"job": "vllm"}
         configuration = {
             "sources": [
-                {"prometheus": self.api.address, "step": "15s", "match": match, "dcgm": False}
+                {"prometheus": self.api.address, "match": match, "dcgm": False}
             ],
             "interval": f"{interval_seconds:g}s",
             "listen": "127.0.0.1:0",

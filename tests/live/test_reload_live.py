@@ -59,7 +59,7 @@ def test_a_running_service_takes_good_rules_and_refuses_bad_ones(
     write(tmp_path, "Stays", "Goes")
     with PrometheusServer(blocks=blocks) as server:
         (tmp_path / "driftwatch.yaml").write_text(
-            f"sources: [{{prometheus: '{server.url}', step: 5s, match: {{job: vllm}}}}]\n"
+            f"sources: [{{prometheus: '{server.url}', match: {{job: vllm}}}}]\n"
             "interval: 1s\nlisten: 127.0.0.1:0\nrules: [own.yaml]\n"
             f"receivers: [{{name: hook, webhook: {{url: '{webhook.url}'}}}}]\n"
         )

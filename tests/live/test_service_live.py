@@ -79,7 +79,7 @@ def test_a_page_from_the_past_that_prometheus_holds(
     backfill(moved, {"job": "vllm", "instance": "gpu-7:8000"}, blocks)
     with PrometheusServer(blocks=blocks) as server:
         config = _config(
-            tmp_path, f"prometheus: '{server.url}', step: 5s, match: {{job: vllm}}", slack, webhook
+            tmp_path, f"prometheus: '{server.url}', match: {{job: vllm}}", slack, webhook
         )
         done = subprocess.run(
             [*DRIFTWATCH, "run", "--once", "-c", str(config)],
@@ -141,7 +141,7 @@ def test_run_watches_a_prometheus_that_scrapes(
         ReplayedExposition(heavy, speed=5) as vllm,
         PrometheusServer(scrape_config({"vllm": [vllm.instance]}, interval="1s")) as server,
     ):
-        config = _config(tmp_path, f"prometheus: '{server.url}', step: 1s", slack, webhook, pools)
+        config = _config(tmp_path, f"prometheus: '{server.url}'", slack, webhook, pools)
         log = (tmp_path / "log").open("w+")
         service = subprocess.Popen(
             [*DRIFTWATCH, "run", "-c", str(config)],

@@ -51,7 +51,7 @@ def both_ways(case: Case, blocks: Path, step: float) -> tuple[list[object], list
     # half a step off the scrapes: a grid that meets them within their jitter loses some
     span = ("--from", iso(case.start_seconds - step / 2), "--to", iso(case.end_seconds + step))
     with PrometheusServer(blocks=blocks) as server:
-        where = ("--prometheus", server.url, "--step", str(step))
+        where = ("--prometheus", server.url)
         theirs, _ = pages(*case.words(), *where, *span)
     return [who_what_when(p) for p in ours], [who_what_when(p) for p in theirs]
 

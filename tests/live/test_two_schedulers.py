@@ -64,7 +64,7 @@ def folder(
     (tmp_path / "own.yaml").write_text(RULES)
     with PrometheusServer(blocks=tmp_path / "blocks") as server:
         (tmp_path / "driftwatch.yaml").write_text(
-            f"sources: [{{prometheus: '{server.url}', step: 5s, match: {{job: vllm}}}}]\n"
+            f"sources: [{{prometheus: '{server.url}', match: {{job: vllm}}}}]\n"
             f"interval: {INTERVAL:g}s\nlisten: 127.0.0.1:0\nrules: [own.yaml]\n"
             f"receivers: [{{name: hook, webhook: {{url: '{webhook.url}'}}}}]\n"
         )
