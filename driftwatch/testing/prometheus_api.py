@@ -64,7 +64,10 @@ class PrometheusApi(LoopbackServer):
         warnings: sent with every good answer.
         posts: whether it takes POST.
         drip: send an endless answer, byte by byte.
+        reached: unix seconds; of samples those that were scraped later are not there yet.
     """
+
+    reached = float("inf")
 
     def __init__(
         self, series: Iterable[Series], *, times: bool = True, authorization: str | None = None
@@ -125,7 +128,7 @@ class PrometheusApi(LoopbackServer):
                 values = [
                     [round(at, 3), value]
                     for at, value in series.points
-                    if last - seconds <= round(at, 3) <= last
+                    if last - seconds <= round(at, 3) <= min(last, self.reached)
                 ]
                 if values:
                     result.append({"metric": dict(series.labels), "values": values})

@@ -123,7 +123,6 @@ class Api(PrometheusApi):
     that, and none of what happens while it is ``frozen``.
     """
 
-    reached = float("inf")
     behind_seconds = 0.0
     frozen = False
 
