@@ -86,9 +86,7 @@ class Life:
         ]
         match = {"job": "vllm"}
         configuration = {
-            "sources": [
-                {"prometheus": self.api.address, "match": match, "dcgm": False}
-            ],
+            "sources": [{"prometheus": self.api.address, "match": match, "dcgm": False}],
             "interval": f"{interval_seconds:g}s",
             "listen": "127.0.0.1:0",
             "rules": ["queues.yaml", str(COVERAGE)],
