@@ -28,7 +28,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import HISTORY, Outcome
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.watch import Brought, Deciding, Watch
+from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.store.store import Store
 
 PER_MINUTE = 60 // SCRAPE_SECONDS
@@ -171,14 +170,14 @@ class Service:
     def __init__(self, folder: Path) -> None:
         plan = plan_of_rules(())
         self.store = Store.open(folder / "driftwatch.db")
-        self._watch = Watch(self.store, plan, START, threading.Lock())
-        self._deciding = Deciding(plan, (), target_advice)
+        self._watch = Watch(self.store, plan, START)
+        self._context = TickContext(plan, (), target_advice)
 
     def tick(self, collected: Collected, scrapes: int) -> Outcome:
         """Evaluate and commit what was brought, up to so many scrapes after the start."""
         at = scraped_at(scrapes)
-        brought = Brought([collected], {"bench": at}, at, Sources(names=("bench",)))
-        outcome = self._watch.tick(brought, at, self._deciding).outcome
+        given = TickInput([collected], {"bench": at}, at, Sources(names=("bench",)))
+        outcome = self._watch.tick(given, at, self._context).outcome
         return outcome
 
     def close(self) -> None:

@@ -151,7 +151,7 @@ class StoreError(DriftwatchError):
     """The database cannot be used.
 
     ``code`` is one of missing, locked, read-only, full, corrupt, newer-schema, older-schema,
-    foreign, unsupported, in-use, lease-lost, unusable; of a server also unreachable, denied, busy,
+    foreign, unsupported, in-use, tick-lost, unusable; of a server also unreachable, denied, busy,
     timeout, conflict; of a copy also not-empty.
     """
 

@@ -22,24 +22,41 @@ from pathlib import Path
 from driftwatch.clock import SystemClock
 true, ahead = SystemClock.now, Path(sys.argv.pop(1))
 SystemClock.now = lambda self: true(self) + timedelta(seconds=float(ahead.read_text()))
+from driftwatch.service import fleet
+fleet.DatabaseClock.look = lambda self: None
 from driftwatch.cli.main import main
 main()
+"""
+# a process on PostgreSQL whose minutes last two seconds
+_SHORT_MINUTES = """\
+from functools import partial
+from driftwatch.service import fleet
+crons = {"minute": "* * * * * */2", "sweep": "* * * * * */1"}
+fleet.Fleet = partial(fleet.Fleet, crons=crons)
 """
 
 
 class Process:
     """One `driftwatch run`; killed at the end of ``with``, however it stands."""
 
-    def __init__(self, folder: Path, name: str, database: str, clock_ahead: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        database: str,
+        clock_ahead: float = 0.0,
+        *,
+        verb: str = "run",
+    ) -> None:
         self.log_file, self._ahead = folder / f"{name}.log", folder / f"{name}.ahead"
-        command = ["-m", "driftwatch"]
+        command = ["-c", _SHORT_MINUTES + "from driftwatch.cli.main import main\nmain()"]
         if clock_ahead:
             self.set_clock(clock_ahead)
-            command = ["-c", _OTHER_CLOCK, str(self._ahead)]
+            command = ["-c", _SHORT_MINUTES + _OTHER_CLOCK, str(self._ahead)]
         environment = {**os.environ, "NO_COLOR": "1", "DRIFTWATCH_DATABASE": database}
         with self.log_file.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command, "run"], stderr=log, cwd=folder, env=environment
+                [sys.executable, *command, verb], stderr=log, cwd=folder, env=environment
             )
 
     def set_clock(self, ahead_seconds: float) -> None:
@@ -67,10 +84,6 @@ class Process:
                 if line.startswith(f"{name} "):
                     return float(line.split()[1])
         return None
-
-    @property
-    def leads(self) -> bool:
-        return self.own("driftwatch_leader") == 1
 
     @property
     def ticks(self) -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from driftwatch.model import TargetKey
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
+    from driftwatch.store.progress import BatchProgress
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
 _MOST_SHOWN = 200  # troubles on a terminal; --json has them all
@@ -69,21 +70,11 @@ def command(
     import polars as pl
 
     from driftwatch.clock import SystemClock
-    from driftwatch.doctor.checkup import (
-        Inputs,
-        app_checks,
-        checkup,
-        receiver_checks,
-        route_checks,
-        secret_file_checks,
-    )
+    from driftwatch.doctor.batches import batch_checks
+    from driftwatch.doctor.checkup import Inputs, checkup
     from driftwatch.doctor.sources import read_sources
-    from driftwatch.receivers.registry import shortcomings_of
     from driftwatch.service.configuration import serving_said
-    from driftwatch.service.needs import receiver_files
-    from driftwatch.service.receivers import subscriptions_of
     from driftwatch.settings import load_settings
-    from driftwatch.settings.secret_files import secret_files
 
     of_config = not urls and history.is_stored
     config = history.config_file if of_config else history.config
@@ -112,12 +103,9 @@ def command(
         ),
     )
     if configured is not None:
-        receivers = receiver_checks(receiver_files(configured))
-        receivers += app_checks((one.name, shortcomings_of(one)) for one in configured.receivers)
-        receivers += secret_file_checks(secret_files(configured))
-        subscriptions = subscriptions_of(configured)
-        routes = route_checks(plan.routes_to(subscriptions), plan.enabled) if subscriptions else []
-        result = replace(result, checks=(*result.checks, *receivers, *routes))
+        batches = batch_checks(_batches(history), clock.now()) if of_config else []
+        checks = (*result.checks, *_told(configured, plan), *batches)
+        result = replace(result, checks=checks)
     place = _places(config, settings) if of_config and config is not None else None
     if as_json:
         _print_json(result, reading.sources, place)
@@ -125,6 +113,28 @@ def command(
         _print(result, show_all, place)
     code = 0 if result.ready else 1
     click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
+
+
+def _told(configured: Settings, plan: Plan) -> list[Check]:
+    """Whether receivers can be used, and whether pages reach one."""
+    from driftwatch.doctor.checkup import (
+        app_checks,
+        receiver_checks,
+        route_checks,
+        secret_file_checks,
+    )
+    from driftwatch.receivers.registry import shortcomings_of
+    from driftwatch.service.needs import receiver_files
+    from driftwatch.service.receivers import subscriptions_of
+    from driftwatch.settings.secret_files import secret_files
+
+    checks = receiver_checks(receiver_files(configured))
+    checks += app_checks((one.name, shortcomings_of(one)) for one in configured.receivers)
+    checks += secret_file_checks(secret_files(configured))
+    subscriptions = subscriptions_of(configured)
+    if subscriptions:
+        checks += route_checks(plan.routes_to(subscriptions), plan.enabled)
+    return checks
 
 
 def _send_test(receiver: str | None, history: History, *, resolve: bool) -> int:
@@ -191,6 +201,17 @@ def _waits(history: History, plan: Plan) -> Mapping[TargetKey, str] | None:
             return baseline_waits(store, plan)
     except DriftwatchError:
         return None
+
+
+def _batches(history: History) -> Sequence[BatchProgress]:
+    """How far each batch is, from the service's database; nothing where there is none."""
+    from driftwatch.errors import DriftwatchError
+
+    try:
+        with history.store() as store:
+            return store.batches()
+    except DriftwatchError:
+        return []
 
 
 def _places(config: Path, settings: Settings) -> Callable[[Check], str]:

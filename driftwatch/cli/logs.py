@@ -36,8 +36,9 @@ def configure_logs(*, quiet: bool = False) -> Any:
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    # APScheduler reports through listeners; its own lines would say everything twice
-    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
+    # what they report is logged by us; their own lines would say everything twice
+    for name in ("apscheduler", "procrastinate", "psycopg.pool"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return structlog.get_logger()
 
 

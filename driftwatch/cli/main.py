@@ -25,7 +25,7 @@ VERBS: dict[str, str] = {
     "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
     "web": "Serve the fleet and its incidents as web pages.",
-    "worker": "Do slow work on PostgreSQL: weekly reports, compaction.",
+    "worker": "Do the work of a PostgreSQL with other processes: ticks, pages, reports.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
     "explain": "The state of a target: evidence, cause, limits.",
@@ -44,7 +44,6 @@ VERBS: dict[str, str] = {
     "silence": "Silence pages that match, until a time.",
     "check": "Check configuration and rules; every problem at once.",
     "rules": "Test, backtest, explain and export rules.",
-    "shards": "Which process watches which pools, and how far it is.",
     "db": "Bring the database to this version.",
 }
 
@@ -53,6 +52,7 @@ GONE = {
     "agent": "nvml: true reads the GPUs of this machine, dcgm-exporter those of others",
     "notify": "driftwatch doctor --send-test RECEIVER sends a test page",
     "remote-write": "give a source of kind prometheus",
+    "shards": "driftwatch doctor says how far each batch of pools is",
     "tasks": "read the worker's log",
     "unack": "driftwatch ack ID --undo",
 }

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.service_process import Decided
+    from driftwatch.clock import Clock
+    from driftwatch.collect.schema import Source
+    from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.state import Outcome
-    from driftwatch.service.leadership import Leadership
-    from driftwatch.service.membership import Membership
+    from driftwatch.service.fleet import Fleet
     from driftwatch.service.own_metrics import OwnMetrics
     from driftwatch.service.receiver_queue import Attempt
+    from driftwatch.service.receivers import Receiver
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings
     from driftwatch.store.store import Store
+    from driftwatch.tasks.worker import Queue
 
 # pins of 24 h and more page least (driftwatch/cli/proposal_notice.py); two days hold a whole one
 _PROPOSED_FROM = timedelta(days=2)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 @click.command(name="run")
@@ -40,131 +40,190 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
     help="The configuration.",
 )
 @click.option("--once", is_flag=True, help="Collect, evaluate and deliver once, then stop.")
-@click.option("--name", help="With shards: what this process is called; default: the host's name.")
-def command(config: Path, once: bool, name: str | None) -> int:
+def command(config: Path, once: bool) -> int:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
     driftwatch also logs when a server stops or starts to answer. It serves its own /metrics,
-    /-/healthy and /-/ready at the address `listen`. One process may use a SQLite file; of several
-    on one PostgreSQL one watches, and the others wait to take over; with `shards` they share the
-    pools.
+    /-/healthy and /-/ready at the address `listen`. One process may use a SQLite file; on one
+    PostgreSQL any number of processes share the work, those of `driftwatch worker` too.
 
     It reloads the configuration and its rules on SIGHUP, and when one of the files changes. If
     one has a problem it keeps what is in force and logs every problem.
     """
-    from driftwatch.cli.allocator import give_memory_back
+    from driftwatch.settings import load_settings
 
-    give_memory_back()
-    from driftwatch.cli.logs import Hangups, configure_logs
-    from driftwatch.cli.service_process import Decided, leadership_of, membership_of, serve
-    from driftwatch.clock import SystemClock
-    from driftwatch.service.configuration import plan_of_settings
-    from driftwatch.service.heartbeat import targets_of
-    from driftwatch.service.own_metrics import OwnMetrics
-    from driftwatch.service.receivers import receivers_of
-    from driftwatch.service.reload import Reload
-    from driftwatch.settings import RecordingSource, load_settings
-    from driftwatch.store.members import require_shards
-    from driftwatch.store.store import Store
-
-    if name is not None and not _NAME.fullmatch(name):
-        raise UsageError(
-            "--name: 1 to 100 letters, digits, dots, dashes or underscores",
-            help_text="driftwatch run --name eu-0; without it the host's name",
-        )
     if not config.exists():
         raise UsageError(
             f"there is no configuration {config}",
             help_text="driftwatch init writes one; driftwatch watch URL... needs none",
         )
-    hangups = Hangups()  # one that comes before the first tick is not to end the process
+    hangups = listening()  # one that comes before the first tick is not to end the process
     settings = load_settings(config)
+    return serve(config, settings, hangups, once=once)
+
+
+def listening() -> Any:
+    """Signals as questions of a loop, from now on; and memory goes back to the system."""
+    from driftwatch.cli.allocator import give_memory_back
+    from driftwatch.cli.logs import Hangups
+
+    give_memory_back()
+    return Hangups()
+
+
+def serve(
+    config: Path,
+    settings: Settings,
+    hangups: Any,
+    *,
+    listen: tuple[str, int] | None = None,
+    queues: Sequence[Queue] = (),
+    once: bool = False,
+) -> int:
+    """Do the service's work until a signal; the exit code.
+
+    ``listen``: host and port of its pages, by default those of the configuration; ``queues``: on
+    PostgreSQL the jobs that it does; none = all.
+    """
+    from driftwatch.cli.logs import configure_logs
+    from driftwatch.clock import SystemClock
+    from driftwatch.service.configuration import plan_of_settings
+    from driftwatch.service.endpoint import Endpoint
+    from driftwatch.service.heartbeat import targets_of
+    from driftwatch.service.own_metrics import OwnMetrics
+    from driftwatch.service.receivers import receivers_of
+    from driftwatch.service.reload import LOOK_SECONDS, Reload
+    from driftwatch.settings import RecordingSource
+    from driftwatch.store.store import Store
+
     if any(isinstance(source, RecordingSource) for source in settings.sources):
         raise UsageError(
             "a recording is history, there is nothing to wait for in it",
             help_text=f"driftwatch replay RECORDING -c {config}",
         )
-    plan = plan_of_settings(settings)
+    plan, receivers = plan_of_settings(settings), receivers_of(settings)
     targets_of(settings.heartbeat)  # its URL can be read
-    if settings.tasks.run_by == "workers":
-        from driftwatch.tasks.queue import require_queue
-
-        require_queue(settings.database_place)
     log = configure_logs()
-    clock = SystemClock()
-    decided = Decided(plan, receivers_of(settings))
-    if not decided.receivers:
+    if not receivers:
         log.warning("no receivers: driftwatch sends pages to nobody; see `driftwatch incidents`")
+    clock = SystemClock()
     metrics = OwnMetrics(clock.now)
-    with (
-        Store.open(settings.database_place) as store,
-        store.tick_lock(),
-        leadership_of(settings, metrics, name) as leadership,
-        membership_of(settings, name, clock) as membership,
-    ):
-        if membership is None and (count := store.shard_count()) is not None:
-            require_shards(count, settings.shards)
-        watching = partial(
-            _service, config, settings, decided, store, metrics, leadership, membership
-        )
+    _require_procrastinate(settings)
+    with Store.open(settings.database_place) as store, store.tick_lock():
         if once:
-            if leadership is not None:
-                leadership.require()
-                leadership.keep(lambda: None)
-            if membership is not None:
-                membership.beat()
-            _once(watching(), settings)
+            service, _ = _service(config, settings, plan, receivers, store, metrics, queues)
+            _once(service, settings)
             return 0
-        reload = Reload(config, settings, plan, decided.adopt, metrics, clock, log)
-        code = serve(watching, settings, metrics, leadership, hangups, reload, membership)
+        starting = _Starting()
+        endpoint = Endpoint(
+            listen or settings.listen_address,
+            metrics.registry,
+            starting.why_unhealthy,
+            starting.why_not_ready,
+        )
+        runner: Service | Fleet | None = None
+        try:
+            host, port = endpoint.address
+            service, runner = _service(config, settings, plan, receivers, store, metrics, queues)
+            endpoint.serve(metrics.registry, runner.why_unhealthy, runner.why_not_ready)
+            reload = Reload(config, settings, plan, service.adopt, metrics, clock, log)
+            hangups.listen()  # what is on its way from now on is to end
+            runner.start()
+            log.info(
+                "watching",
+                rules=reload.rules,
+                sources=len(settings.sources),
+                batches=settings.batch_count,
+                database=str(settings.database_place),
+                metrics=f"http://{host}:{port}/metrics",
+            )
+            hangups.loop(reload.look, reload.reload, min(settings.interval, LOOK_SECONDS))
+            log.info("stopping")
+        finally:
+            if runner is not None:
+                runner.stop()
+            endpoint.close()
     log.info("stopped")
-    return code
+    return 0
+
+
+def _require_procrastinate(settings: Settings) -> None:
+    from driftwatch.database_place import PostgresPlace
+    from driftwatch.store.queue_schema import has_procrastinate
+
+    if isinstance(settings.database_place, PostgresPlace) and not has_procrastinate():
+        raise UsageError(
+            "procrastinate is not installed",
+            help_text="pip install 'vllm-driftwatch[postgres]', in a checkout pip install "
+            "'.[postgres]'",
+        )
 
 
 def _service(
     config: Path,
     settings: Settings,
-    decided: Decided,
+    plan: Plan,
+    receivers: Sequence[Receiver],
     store: Store,
     metrics: OwnMetrics,
-    leadership: Leadership | None,
-    membership: Membership | None = None,
-) -> Service:
-    """The service, from what is stored now; every write of it is one of the leader's."""
+    queues: Sequence[Queue],
+) -> tuple[Service, Service | Fleet]:
+    """The service from what is stored, and what runs it."""
     import structlog
 
     from driftwatch.clock import SystemClock
+    from driftwatch.database_place import PostgresPlace
     from driftwatch.service.configuration import sources_of
     from driftwatch.service.heartbeat import targets_of
     from driftwatch.service.report_schedule import schedule_of
     from driftwatch.service.run import Service
-    from driftwatch.tasks.queue import WorkerQueue
 
-    clock = SystemClock()
-    store.lease = None if leadership is None else leadership.lease
+    own, place = SystemClock(), settings.database_place
+    clock: Clock = own
+    if isinstance(place, PostgresPlace):
+        from driftwatch.service.fleet import QUEUES, DatabaseClock, Fleet
+
+        clock = DatabaseClock(store, own)
+    sources: list[Source] = sources_of(settings, clock)
     service = Service(
-        sources_of(settings, clock),
-        decided.plan,
+        sources,
+        plan,
         store,
-        decided.receivers,
+        receivers,
         clock,
         interval_seconds=settings.interval,
         retention=timedelta(seconds=settings.retention),
         reports=schedule_of(settings),
         metrics=metrics,
-        may_send=(lambda: True) if leadership is None else leadership.may_act,
-        tasks=WorkerQueue() if settings.tasks.run_by == "workers" else None,
-        membership=membership,
+        batches=settings.batch_count,
+        is_one_of_several=isinstance(place, PostgresPlace),
     )
-    decided.service = service
     if not store.baselines_in_force():
-        for words in proposing(settings, clock.now(), config):
+        for words in proposing(settings, own.now(), config):
             structlog.get_logger().info(
                 "no baseline is pinned; this looks for one in the past", command=words
             )
     if settings.heartbeat is not None:
         service.beat(targets_of(settings.heartbeat), settings.heartbeat.every)
-    return service
+    if not isinstance(place, PostgresPlace):
+        return service, service
+    assert isinstance(clock, DatabaseClock)  # noqa: S101 - see above
+    fleet = Fleet(
+        *(service, store, place, clock),
+        heartbeat_seconds=settings.worker_heartbeat,
+        queues=tuple(queues) or QUEUES,
+    )
+    return service, fleet
+
+
+class _Starting:
+    """A process that nothing but its own start keeps from watching."""
+
+    def why_unhealthy(self) -> str | None:
+        return None
+
+    def why_not_ready(self) -> str | None:
+        return "it starts"
 
 
 def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:

@@ -62,7 +62,7 @@ def plan_deliveries(
     after the tick, acknowledged as the store has it; ``records``: what the outbox holds of these
     incidents, of those of the transitions, and of silences; ``actions``: what people did that
     nobody was told of;
-    ``elsewhere``: what is open in other shards, as it was planned there.
+    ``elsewhere``: what is open in other batches, as it was planned there.
     Raises ValueError: an incident of a transition has no page.
     """
     members: dict[str, list[Incident]] = {}

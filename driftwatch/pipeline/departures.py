@@ -3,7 +3,7 @@
 A minute in which others of its source were scraped and a target was not even tried shows that the
 source does not list it any more; after 15 such minutes it is *retired*, and no target any more. One
 that is listed and does not answer is *lost*: its failed scrapes say so, and ``CoverageLost`` opens
-a ticket (decision 84).
+a ticket.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Departures:
 
 
 def no_looks() -> pl.DataFrame:
-    """No minute is known in which a source was scraped for another shard."""
+    """No minute is known in which a source was scraped for another batch."""
     return pl.DataFrame(schema=LOOKS_SCHEMA)
 
 

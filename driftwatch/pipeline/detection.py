@@ -111,12 +111,14 @@ def stored_work(
     return work_of(rows)
 
 
-def detection_from(store: Store, until: datetime | None) -> Detection:
-    """What is at hand after the minute that ends then, as the store has it."""
+def detection_from(
+    store: Store, until: datetime | None, keys: Sequence[TargetKey] | None = None
+) -> Detection:
+    """What is at hand of some targets (None = all) after the minute that ends then, as stored."""
     references = References().with_more(store.references())
     if until is None:
         return Detection(references=references)
-    return Detection(stored_work(store, (until - KEPT, until)), references)
+    return Detection(stored_work(store, (until - KEPT, until), keys), references)
 
 
 def trimmed(detection: Detection, until: datetime) -> Detection:

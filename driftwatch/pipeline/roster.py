@@ -31,9 +31,9 @@ class Sources:
     fixed: frozenset[str] = frozenset()
     # name → why a source that holds nobody up any more brought nothing
     late: Mapping[str, str] | None = None
-    # targets that are another shard's by now → why they are none here
+    # targets that are another batch's by now → why they are none here
     elsewhere: Mapping[TargetKey, str] = field(default_factory=dict)
-    # minutes in which sources were scraped for any shard
+    # minutes in which sources were scraped for any batch
     # (:data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`)
     looks: pl.DataFrame = field(default_factory=no_looks)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import orjson
 
 from driftwatch.collect.fingerprint import fingerprint_from_server_info, from_version
-from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.collect.server_settings import from_server_info
 from driftwatch.detect.fingerprints import merged
@@ -17,7 +16,18 @@ from driftwatch.model import Fingerprint
 from driftwatch.pipeline.plan import Plan
 from driftwatch.store.store import Store
 
-_MEMORY = "tick.told"
+MEMORY = "tick.told"
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A source that scrapes servers directly, and asks them about themselves."""
+
+    def version(self) -> Mapping[str, str | None]:
+        """Release by instance; None where it does not say."""
+
+    def server_info(self) -> Mapping[str, Mapping[str, Any] | None]:
+        """Settings, model and driver by instance; None where they are not served."""
 
 
 def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
@@ -28,7 +38,7 @@ def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
     """
     served, reported = dict(plan.served), dict(plan.reported)
     for source in sources:
-        if not isinstance(source, PagesSource):
+        if not isinstance(source, Reporting):
             continue
         versions = source.version()
         for instance, answer in source.server_info().items():
@@ -46,12 +56,12 @@ def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
 def reports_memory(plan: Plan) -> dict[str, bytes]:
     """The reports, for commands that ask no server."""
     reports = {instance: asdict(runs) for instance, runs in plan.reported.items()}
-    return {_MEMORY: orjson.dumps(reports, option=orjson.OPT_SORT_KEYS)}
+    return {MEMORY: orjson.dumps(reports, option=orjson.OPT_SORT_KEYS)}
 
 
 def stored_reports(store: Store) -> Mapping[str, Fingerprint]:
     """Instance → what runs there, as the server last reported."""
     reports: dict[str, Any] = {}
-    for stored in store.remembered_by_shard(_MEMORY).values():
+    for stored in store.remembered_by_batch(MEMORY).values():
         reports |= orjson.loads(stored)
     return {instance: Fingerprint(**groups) for instance, groups in reports.items()}

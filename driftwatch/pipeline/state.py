@@ -77,7 +77,7 @@ class State:
     # :data:`CAPACITY_SCHEMA`: the last answers
     capacity: pl.DataFrame = field(default_factory=no_capacity)
     # :data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`: minutes that are not evaluated yet, in
-    # which targets of any shard were scraped; none where one process watches all
+    # which targets of any batch were scraped; none of one batch
     looks: pl.DataFrame = field(default_factory=no_looks)
     # minutes that end then or before are not simulated: a live tick catches them up after a stop,
     # and would not be over in time; None = all are

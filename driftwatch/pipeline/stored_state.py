@@ -29,7 +29,7 @@ from driftwatch.store.minute_columns import minute_rows_of
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-_STATE, _RELEASES, _SEEN = "tick", "tick.releases", "tick.seen"
+DOCUMENT, _RELEASES, _SEEN = "tick", "tick.releases", "tick.seen"
 _CAPACITY, _LOOKS = "tick.capacity", "tick.looks"
 
 
@@ -54,16 +54,16 @@ def memory_of(state: State) -> dict[str, bytes]:
     if len(state.looks):
         frames[_LOOKS] = state.looks
     return {
-        _STATE: orjson.dumps(document, option=orjson.OPT_SORT_KEYS),
+        DOCUMENT: orjson.dumps(document, option=orjson.OPT_SORT_KEYS),
         **{name: to_arrow(frame) for name, frame in frames.items()},
     }
 
 
 def state_from(store: Store, now: datetime) -> State:
     """The state that the last process left; a fresh one in an empty store."""
-    memory = store.memory() or of_no_shard(store)
+    memory = store.memory()
     incidents, baselines = store.open_incidents(), baselines_from_store(store)
-    if _STATE not in memory:
+    if DOCUMENT not in memory:
         return State(incidents=incidents, baselines=baselines)
     state = remembered(memory)
     until = state.evaluated_until or now
@@ -77,7 +77,9 @@ def state_from(store: Store, now: datetime) -> State:
         scrapes=_scraped_last(minutes, again),
         collected_until={name: min(at, again) for name, at in state.collected_until.items()},
         gpus=store.gpus(until - FIRST_LOOK, max(now, until) + timedelta(minutes=1)),
-        detection=detection_from(store, state.evaluated_until),
+        detection=detection_from(
+            store, state.evaluated_until, None if store.batch is None else list(state.targets)
+        ),
         incidents=incidents,
         baselines=baselines,
     )
@@ -94,16 +96,9 @@ def _scraped_last(minutes: pl.DataFrame, again: datetime) -> pl.DataFrame:
     return pl.concat([empty_scrapes(), known], how="diagonal")
 
 
-def of_no_shard(store: Store) -> dict[str, bytes]:
-    """What a process left that watched all pools, for a shard that begins; else nothing."""
-    if store.shard is None:
-        return {}
-    return store.whole().memory()
-
-
 def remembered(memory: Mapping[str, bytes]) -> State:
     """The state of :func:`memory_of`; its targets have no pools yet."""
-    document = orjson.loads(memory[_STATE])
+    document = orjson.loads(memory[DOCUMENT])
     frames = {name: from_arrow(data) for name, data in memory.items() if name in _FRAMES}
     departures = Departures(
         origins=_origins(document),
@@ -133,7 +128,7 @@ _FRAMES = {_RELEASES, _CAPACITY, _LOOKS, _SEEN}
 
 
 def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
-    """Targets as of the last tick, of every shard; none in an empty store."""
+    """Targets as of the last tick, of every batch; none in an empty store."""
     targets = {
         key: one for document in _documents(store) for key, one in _targets(document).items()
     }
@@ -154,14 +149,14 @@ def newest(store: Store) -> datetime | None:
 
 
 def evaluated_until(store: Store) -> datetime | None:
-    """Up to where every shard's minutes are evaluated; None before the first."""
+    """Up to where every batch's minutes are evaluated; None before the first."""
     times = [_time(document["evaluated_until"]) for document in _documents(store)]
     return min((t for t in times if t is not None), default=None)
 
 
 def _documents(store: Store) -> list[dict[str, Any]]:
-    """What each shard's last tick left."""
-    return [dict(orjson.loads(one)) for one in store.remembered_by_shard(_STATE).values()]
+    """What each batch's last tick left."""
+    return [dict(orjson.loads(one)) for one in store.remembered_by_batch(DOCUMENT).values()]
 
 
 def _origins(document: Mapping[str, Any]) -> dict[TargetKey, str]:

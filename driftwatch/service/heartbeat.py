@@ -21,8 +21,10 @@ from prometheus_client import Counter, Gauge
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError
 from driftwatch.receivers.http import LIMITS, post
+from driftwatch.service.batches import unwatched
 from driftwatch.service.source_threads import Gathered
 from driftwatch.settings.heartbeat import HeartbeatSettings
+from driftwatch.store.store import Store
 
 ALERT = "DriftwatchWatchdog"
 # An Alertmanager lets the alert end when this many heartbeats in a row have not come.
@@ -124,11 +126,26 @@ class Answering:
         return next((silent[name] for name in sorted(silent)), None)
 
 
+def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
+    """Why nobody outside is told that every batch was ticked; None = they are.
+
+    ``blind``: why this process cannot evaluate anything.
+    """
+    progress = store.batches()
+    if (why := next((one.incomplete for one in progress if one.incomplete), blind)) is not None:
+        return why
+    if silent := unwatched(progress, now):
+        return f"no tick of batch {', '.join(map(str, silent))}"
+    unheard = store.unheard_count(now - UNDELIVERED)
+    word = "incident" if unheard == 1 else "incidents"
+    return f"no receiver has taken the page of {unheard} open {word}" if unheard else None
+
+
 class Heartbeat:
     """Sends in a thread of its own; a tick only leaves word.
 
     ``counts``: labels ``to`` and ``result`` (sent, failed, withheld); ``succeeded``: label ``to``,
-    when one was last taken; ``may_send``: False while this process must send nothing.
+    when one was last taken.
     """
 
     def __init__(
@@ -138,9 +155,8 @@ class Heartbeat:
         clock: Clock,
         counts: Counter,
         succeeded: Gauge,
-        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._targets, self._clock, self._may_send = tuple(targets), clock, may_send
+        self._targets, self._clock = tuple(targets), clock
         self._every_seconds = every_seconds
         self._counts, self._succeeded = counts, succeeded
         self._log: Any = structlog.get_logger()
@@ -184,9 +200,7 @@ class Heartbeat:
         """Tell who has not been told for long enough."""
         for target in self._targets:
             began = time.monotonic()
-            if not self._may_send() or not due(
-                self._taken_at.get(target.name), began, self._every_seconds
-            ):
+            if not due(self._taken_at.get(target.name), began, self._every_seconds):
                 continue
             failure = target.send(self._clock.now(), timedelta(seconds=self._every_seconds))
             self._note(target.name, failure, began)

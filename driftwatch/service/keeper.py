@@ -7,7 +7,7 @@ of theirs or of ours needs no book. A thread a receiver: one that hangs delays n
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import structlog
@@ -37,17 +37,15 @@ class FiringStore(Protocol):
 class Keeper:
     """Keeps alerts alive until :meth:`stop`.
 
-    ``up``: by receiver and Alertmanager, 1 if it took the last alerts. ``may_send``: False while
-    this process must send nothing, e.g. as it does not hold the lease.
+    ``up``: by receiver and Alertmanager, 1 if it took the last alerts.
     """
 
     def __init__(
         self,
         store: FiringStore,
         up: Gauge,
-        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._store, self._taken, self._may_send = store, up, may_send
+        self._store, self._taken = store, up
         self._log: Any = structlog.get_logger()
         self._changing = threading.Lock()
         self._receivers: dict[str, Receiver] = {}
@@ -76,10 +74,16 @@ class Keeper:
             self._running = False
             self._end()
 
+    @property
+    def receivers(self) -> list[str]:
+        """The names of those that are posted to."""
+        with self._changing:
+            return sorted(self._receivers)
+
     def keep_once(self, name: str) -> None:
         """Post what fires to one receiver now."""
         receiver = self._receivers.get(name)
-        if receiver is None or receiver.reposts is None or not self._may_send():
+        if receiver is None or receiver.reposts is None:
             return
         sender = receiver.reposts.sender
         try:
@@ -93,7 +97,7 @@ class Keeper:
                 for id_, page in posted.items()
                 if id_ not in firing or firing[id_]["target"] != page["target"]
             ]
-            if ended and self._may_send():
+            if ended:
                 sender.keep(ended, over=True)
         except (StoreError, DeliveryError) as error:
             self._log.warning("not posted again", receiver=name, reason=str(error))

@@ -44,8 +44,7 @@ class _Worker:
 class Outbox:
     """Sends what is planned, until :meth:`stop`.
 
-    ``may_send``: False while this process must send nothing, e.g. as it does not hold the lease;
-    ``poll_seconds``: how often it looks for what another process planned.
+    Of several processes on one database one at a time calls :meth:`deliver_to` for a receiver.
     """
 
     def __init__(
@@ -53,11 +52,8 @@ class Outbox:
         store: DeliveryStore,
         clock: Clock,
         metrics: DeliveryMetrics,
-        may_send: Callable[[], bool] = lambda: True,
-        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._store, self._clock, self._metrics = store, clock, metrics
-        self._may_send, self._poll_seconds = may_send, poll_seconds
         self._results = Results(store)
         self._log: Any = structlog.get_logger()
         self._changing = threading.Lock()
@@ -134,19 +130,35 @@ class Outbox:
         self._note_backlog()
         return attempts
 
+    def deliver_to(self, name: str) -> list[Attempt]:
+        """Send what is due to one receiver; nothing while another thread does.
+
+        Raises StoreError: the database does not serve.
+        """
+        with self._changing:
+            queue = self._queue(name)
+        attempts = self._drain(queue)
+        self._note_backlog()
+        return attempts
+
+    def due(self) -> list[str]:
+        """The receivers, configured or not, to whom something is due."""
+        now = self._clock.now()
+        waiting = self._store.waiting_receivers()
+        at = {name: self._store.next_attempt_at(name) for name in sorted(waiting)}
+        return [name for name, due_at in at.items() if due_at is not None and due_at <= now]
+
     def _drain(self, queue: ReceiverQueue) -> list[Attempt]:
         """Everything that is due now, once."""
         now, attempts = self._clock.now(), []
-        while self._may_send() and (attempt := queue.send_next(due_by=now)) is not None:
+        while (attempt := queue.send_next(due_by=now)) is not None:
             self._note(attempt)
             attempts.append(attempt)
         return attempts
 
     def _queue(self, name: str) -> ReceiverQueue:
         if name not in self._queues:
-            self._queues[name] = ReceiverQueue(
-                name, self._store, self._results, self._clock, self._may_send
-            )
+            self._queues[name] = ReceiverQueue(name, self._store, self._results, self._clock)
         return self._queues[name]
 
     def _queues_of_nobody(self) -> list[ReceiverQueue]:
@@ -171,14 +183,13 @@ class Outbox:
         """The thread of one receiver."""
         while not worker.ending.is_set():
             worker.woken.clear()
-            pause = self._poll_seconds
+            pause = POLL_SECONDS
             try:
-                if self._may_send():
-                    attempt = queue.send_next()
-                    if attempt is not None:
-                        self._note(attempt)
-                        continue
-                    pause = max(0.05, queue.idle_seconds(self._poll_seconds))
+                attempt = queue.send_next()
+                if attempt is not None:
+                    self._note(attempt)
+                    continue
+                pause = max(0.05, queue.idle_seconds(POLL_SECONDS))
                 self._served(queue.name, None)
             except StoreError as error:
                 self._served(queue.name, error)
@@ -191,9 +202,8 @@ class Outbox:
         while not worker.ending.is_set():
             worker.woken.clear()
             try:
-                if self._may_send():
-                    for queue in self._queues_of_nobody():
-                        self._drain(queue)
+                for queue in self._queues_of_nobody():
+                    self._drain(queue)
                 self._note_backlog()
                 self._served("", None)
             except StoreError as error:
@@ -201,7 +211,7 @@ class Outbox:
             except Exception as error:  # noqa: BLE001 - nor does this one
                 self._log.error("not expected", reason=repr(error))
             if not worker.ending.wait(_METRICS_SECONDS):
-                worker.woken.wait(self._poll_seconds)
+                worker.woken.wait(POLL_SECONDS)
 
     def _note_backlog(self) -> None:
         since = self._clock.now() - DEAD_COUNTS_FOR

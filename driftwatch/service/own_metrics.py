@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Metric
-from prometheus_client.registry import Collector, RestrictedRegistry
+from prometheus_client.registry import Collector
 
 from driftwatch import __version__
 from driftwatch.clock import SystemClock
@@ -18,19 +18,12 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule, columns_of
 from driftwatch.service.delivery_metrics import DeliveryMetrics
 from driftwatch.service.target_metrics import TargetMetrics
-from driftwatch.service.task_metrics import TaskMetrics
 from driftwatch.service.watch_metrics import WatchMetrics
 
 OPEN = "driftwatch_incidents_open"
 ONE = "driftwatch_incident"
 # In a storm the page must stay small: the others are counted in OPEN and stand in the database.
 MOST_INCIDENTS = 1_000
-
-# What a standby knows; anything else of it would be read as that of a service that sees nothing.
-STANDBY_SERVES = (
-    "driftwatch_build_info", "driftwatch_leader", "driftwatch_lease_fence",
-    "driftwatch_config_last_reload_successful",
-)  # fmt: skip
 
 _SEVERITIES: tuple[str, ...] = get_args(Severity)
 _STATES = tuple(state for state in get_args(IncidentState) if state != "resolved")
@@ -122,16 +115,9 @@ class OwnMetrics:
             *("receiver", "result"),
         )
         self.per_target = TargetMetrics(now or SystemClock().now)
-        self.tasks = TaskMetrics()
-        for one in (self.per_target, self.tasks):
-            registry.register(one)
+        registry.register(self.per_target)
         self.incidents = IncidentMetrics()
         registry.register(self.incidents)
-
-    @property
-    def of_standby(self) -> RestrictedRegistry:
-        """What a process serves that does not tick: nothing that speaks of ticks or targets."""
-        return self.registry.restricted_registry(STANDBY_SERVES)
 
     def note_minute(self, outcome: Outcome, state: State, rules: Collection[Rule]) -> None:
         """A tick's evidence rows: the gauges per target, and the columns that the rules read."""

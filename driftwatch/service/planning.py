@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import structlog
 
@@ -14,9 +15,11 @@ from driftwatch.notify.occasion import payload_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.receivers import Receiver, without_ignored
 from driftwatch.settings.receivers.taken_events import BY_LABELS
+from driftwatch.store.database import repeated_after_conflict
 from driftwatch.store.store import Store, TickRecord
 
 
+@repeated_after_conflict
 def commit_planned(
     store: Store,
     configured: Plan,
@@ -26,12 +29,31 @@ def commit_planned(
     after: Mapping[str, Incident],
     happened: Sequence[Transition] = (),
 ) -> Mapping[str, Incident]:
-    """:func:`_commit_planned`; of a shard in one transaction: other shards plan meanwhile."""
-    planned = (configured, receivers, tick, before, after, happened)
-    if store.shard is None:
-        return _commit_planned(store, *planned)
+    """Plan what is to be sent now, and commit it with a tick; other batches plan before or after.
+
+    ``before``, ``after``: key → open incident before and after the tick; acknowledgements are read
+    from the store, where people write them; ``happened``: each incident with its page.
+    Returns the open incidents as committed.
+    """
     with store.one_transaction():
-        return _commit_planned(store, *planned)
+        return _commit_planned(store, configured, receivers, tick, before, after, happened)
+
+
+@repeated_after_conflict
+def plan_actions(
+    store: Store, configured: Plan, receivers: Sequence[Receiver], now: datetime
+) -> bool:
+    """Tell receivers what people did, between two ticks; whether there was anything.
+
+    ``store``: whole. Incidents stay as they are: only a tick writes them.
+    """
+    if not store.unplanned_actions():
+        return False
+    with store.one_transaction():
+        every = store.open_incidents()
+        tick = TickRecord(now, now, incidents=None)
+        _commit_planned(store, configured, receivers, tick, every, every)
+    return True
 
 
 def _commit_planned(
@@ -41,18 +63,12 @@ def _commit_planned(
     tick: TickRecord,
     before: Mapping[str, Incident],
     after: Mapping[str, Incident],
-    happened: Sequence[Transition],
+    happened: Sequence[Transition] = (),
 ) -> Mapping[str, Incident]:
-    """Plan what is to be sent now, and commit it with a tick, or with nothing between two.
-
-    ``before``, ``after``: key → open incident before and after the tick; acknowledgements are read
-    from the store, where people write them; ``happened``: each incident with its page.
-    Returns the open incidents as committed.
-    """
     now = tick.until
     routes = configured.routes_to(one.subscription for one in receivers)
     acknowledged = store.acknowledged_incidents()
-    elsewhere = store.open_elsewhere(pages=False).values() if store.shard is not None else ()
+    elsewhere = store.open_elsewhere(pages=False).values() if store.batch is not None else ()
     plan = plan_deliveries(
         [replace(t, incident=_acknowledged(t.incident, acknowledged)) for t in happened],
         routes,
@@ -60,7 +76,8 @@ def _commit_planned(
         now,
         open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
         records=store.outbox_records(now, also={t.incident.id for t in happened}),
-        actions=store.unplanned_actions(),
+        # those of other batches' incidents are among them: they are told between ticks
+        actions=store.unplanned_actions() if store.batch is None else (),
         elsewhere=elsewhere,
     )
     pages = [page for one in plan.deliveries for page in _rendered(one)]
@@ -68,7 +85,9 @@ def _commit_planned(
     store.commit_tick(
         replace(
             tick,
-            incidents=_without_stored_pages(plan.open_incidents, before),
+            incidents=None
+            if tick.incidents is None
+            else _without_stored_pages(plan.open_incidents, before),
             transitions=plan.transitions,
             deliveries=deliveries,
             by_labels=[one.name for one in receivers if one.form in BY_LABELS],

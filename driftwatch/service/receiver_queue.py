@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +16,14 @@ from driftwatch.notify.numbers import clean, cut
 from driftwatch.receivers.sender import Conversation, Message, Sender, next_attempt
 
 _LONGEST_ERROR = 300
+# a process that was stopped since it read a delivery is not to send it
+_READ_SECONDS = 10.0
+
+
+def boot_seconds() -> float:
+    """A clock that only grows, also while the process is stopped or the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
 
 
 class DeliveryStore(Protocol):
@@ -111,7 +120,9 @@ class ReceiverQueue:
     again with the same idempotency key, never lost. What was sent and could not be noted, because
     the database did not serve, is noted before anything else is sent.
 
-    ``may_send``: False while this process must send nothing; then nothing is sent.
+    ``only_grows``: seconds of a clock that also counts while the process is stopped or the machine
+    sleeps. What was read longer ago than :data:`_READ_SECONDS` is read again before it is sent:
+    another process may have sent it.
 
     Attributes:
         sender: the receiver's; None: the configuration has no such receiver any more, and what
@@ -124,9 +135,9 @@ class ReceiverQueue:
         store: DeliveryStore,
         results: Results,
         clock: Clock,
-        may_send: Callable[[], bool] = lambda: True,
+        only_grows: Callable[[], float] = boot_seconds,
     ) -> None:
-        self.name, self._results, self._may_send = name, results, may_send
+        self.name, self._results, self._only_grows = name, results, only_grows
         self.sender: Sender | None = None
         self._store, self._clock = store, clock
         self._sending = threading.Lock()
@@ -148,12 +159,13 @@ class ReceiverQueue:
             now = self._clock.now()
             if self._pause(now) > 0:
                 return None
+            read_at = self._only_grows()
             delivery = self._store.next_delivery(self.name, due_by or now, now)
             if delivery is None:
                 return None
             earlier = self._store.conversation(delivery)
             # the last thing before it is sent: the process may have been stopped since it was read
-            if not self._may_send():
+            if self._only_grows() - read_at > _READ_SECONDS:
                 return None
             self._unwritten = self._send(delivery, earlier)
             return self._write(self._unwritten)

@@ -27,7 +27,7 @@ LOOK_SECONDS = 5.0
 AT_START = (
     "sources", "interval", "connect_timeout", "read_timeout", "database",
     "database_password_file", "listen", "retention", "gpu_hour_price", "report",
-    "heartbeat",
+    "heartbeat", "batches", "worker_heartbeat",
 )  # fmt: skip
 _Digests = Mapping[Path, str]  # file → of its content; "" = it cannot be read
 Adopt = Callable[[Plan, Sequence[Receiver]], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,7 +22,7 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
 from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import verification_rows
-from driftwatch.service.watch import Brought, Deciding, Watch
+from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.signals.one_process import of_one_process
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import VERIFICATION
@@ -134,8 +133,8 @@ class Ticks:
         simulates: timedelta | None = None,
     ) -> None:
         self._sources, self._store = sources, store
-        self._deciding = Deciding(plan, (), simulates=simulates)
-        self.watch = Watch(store, plan, start, threading.Lock(), goes_on=False)
+        self._context = TickContext(plan, (), simulates=simulates)
+        self.watch = Watch(store, plan, start, goes_on=False)
         until = {source.name: start for source in sources} | dict(self.state.collected_until)
         self.state = replace(self.state, collected_until=until)
 
@@ -167,8 +166,8 @@ class Ticks:
             until[source.name] = edge
         complete = min((until[s.name] for s in self._sources), default=now)
         listing = Sources.of(self._sources, names)
-        brought = Brought(collected, until, complete, listing, since)
-        return self.watch.tick(brought, now, self._deciding).outcome
+        given = TickInput(collected, until, complete, listing, since)
+        return self.watch.tick(given, now, self._context).outcome
 
     def over(
         self, start: datetime, end: datetime, stride: timedelta | None = None

@@ -1,10 +1,14 @@
-"""The service: ticks on a schedule, commits what they decide, delivers, answers probes."""
+"""The service: ticks of batches, what they commit, deliveries, probes.
+
+``driftwatch run`` on SQLite calls its parts on a schedule of its own; on PostgreSQL jobs do
+(:mod:`driftwatch.service.fleet`).
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -18,36 +22,33 @@ from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.server_reports import with_reports
-from driftwatch.pipeline.state import HISTORY, Outcome
-from driftwatch.pipeline.stored_state import evaluated_until
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.service.batches import UNWATCHED, Batches, unwatched
 from driftwatch.service.bounded_questions import BoundedQuestions
 from driftwatch.service.clock_steps import ClockSteps
-from driftwatch.service.heartbeat import UNDELIVERED, Answering, Heartbeat, Target
+from driftwatch.service.deal import deal
+from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
 from driftwatch.service.keeper import Keeper
-from driftwatch.service.membership import Membership
-from driftwatch.service.outbox import POLL_SECONDS, Outbox
+from driftwatch.service.live_sources import HeldSource, held
+from driftwatch.service.merge import merge, merge_states
+from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.planning import plan_actions
 from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule
-from driftwatch.service.shard_parts import earliest
-from driftwatch.service.shards import Shards, nothing, whole_of, whole_state
 from driftwatch.service.slack_actions import SlackActions
-from driftwatch.service.slow_tasks import compaction_task, in_this_process, reports_task
-from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting, Gathered
+from driftwatch.service.slow_tasks import compact, make_reports
+from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting
 from driftwatch.service.tick_notes import TickNotes
 from driftwatch.service.unrouted_incidents import log_unrouted
-from driftwatch.service.watch import Deciding
-from driftwatch.store.lease import Lease
+from driftwatch.service.watch import TickContext, TickResult
 from driftwatch.store.store import Store
-from driftwatch.tasks.task import Executor
 
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
 # A page waits no longer for its advice; a minute without a tick is taken for a dead process
 _SIMULATING_SECONDS = 45.0
-# What other processes planned is looked for so often.
-_SHARDS_POLL_SECONDS = 1.0
 
 
 class Service:
@@ -58,9 +59,8 @@ class Service:
         on_outcome: told of every tick's outcome (``watch`` prints it).
         reports: when weekly reports are made, and for whom; None = none are.
         metrics: that it notes its work in; by default new ones.
-        may_send: False while another process may be the one that sends.
-        tasks: who does its slow work; None = a thread of this process.
-        membership: says which shards this process watches; None = it watches all pools.
+        batches: number of batches that pools are dealt to.
+        is_one_of_several: other processes tick the same batches.
     """
 
     def __init__(
@@ -76,19 +76,18 @@ class Service:
         on_outcome: Callable[[Outcome], None] | None = None,
         reports: Schedule | None = None,
         metrics: OwnMetrics | None = None,
-        may_send: Callable[[], bool] = lambda: True,
-        tasks: Executor | None = None,
-        membership: Membership | None = None,
+        batches: int = 1,
+        is_one_of_several: bool = False,
     ) -> None:
         self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
-        self._may_send, self._membership = may_send, membership
+        if batches > 1 or is_one_of_several:
+            sources = held(sources, clock, interval_seconds)
         self._sources = sources
         self._plan = plan
         self._store = store
         self._receivers = receivers
-        poll_seconds = POLL_SECONDS if membership is None else _SHARDS_POLL_SECONDS
-        self._outbox = Outbox(store, clock, self.metrics.deliveries, may_send, poll_seconds)
-        self._keeper = Keeper(store, self.metrics.alertmanager_up, may_send)
+        self._outbox = Outbox(store, clock, self.metrics.deliveries)
+        self._keeper = Keeper(store, self.metrics.alertmanager_up)
         self._send_to(receivers)
         self._keeper.adopt(receivers)
         self._deciding = threading.Lock()
@@ -104,20 +103,20 @@ class Service:
         self._ask_servers()
         self._questions = BoundedQuestions(_SIMULATING_SECONDS)
         # of the settings that the servers told, baselines know whether they still hold
-        self._shards = Shards(store, membership, sources, plan)
-        self._shards.current(self._plan, clock.now())
+        deal(store, batches, self._plan)
+        self._batches = Batches(store, sources)
+        self._batches.watch(0, self._of, self._plan, clock.now())
+        # batch → when this process ticked it last, monotonic, and what came of it
+        self._recent: dict[int, tuple[float, Outcome, State]] = {}
         self._attempted = time.monotonic()
         self._completed: float | None = None
         self._last_error: str | None = None
         self._answering = Answering()
         self._clock_steps = ClockSteps()
         self._heartbeat: Heartbeat | None = None
-        self._stopping, self._again = threading.Event(), threading.Event()
+        self._stopping = threading.Event()
         self._slack_actions = SlackActions(store, clock.now, self.metrics)
         self._scheduler = _scheduler()
-        own = in_this_process(store, lambda: (self._plan, self._reports))
-        self.tasks: Executor = tasks or own
-        self.metrics.tasks.read(lambda: self.tasks.counts(store))
 
     def adopt(self, plan: Plan, receivers: Sequence[Receiver]) -> None:
         """Decide with another plan and other receivers; waits for a tick that is under way.
@@ -126,10 +125,8 @@ class Service:
         """
         with self._deciding:
             plan = replace(plan, served=self._plan.served, reported=self._plan.reported)
-            # in one: what is planned for a receiver finds its queue
-            with self._shards.planning:
-                self._plan, self._receivers = plan, receivers
-                self._send_to(receivers)
+            self._plan, self._receivers = plan, receivers
+            self._send_to(receivers)
             self.metrics.unknown.clear()
         # they wait for what is on its way, and no tick waits for them
         self._keeper.adopt(receivers)
@@ -138,70 +135,120 @@ class Service:
     def beat(self, targets: Sequence[Target], every_seconds: float) -> None:
         """Tell these of each complete tick from now on, at most each so many seconds."""
         counts, at = self.metrics.watch.heartbeats, self.metrics.watch.heartbeat_at
-        self._heartbeat = Heartbeat(targets, every_seconds, self._clock, counts, at, self._may_send)
+        self._heartbeat = Heartbeat(targets, every_seconds, self._clock, counts, at)
 
     def tick_once(self) -> Outcome:
-        """One tick now: collect, decide, commit. What it decided is in the store or not at all."""
+        """A tick of every batch now. What each decided is in the store or not at all.
+
+        Raises:
+            Exception: the first one of a batch, when all have had their turn.
+        """
         with self._deciding:
-            return self._tick()
+            outcome = self._tick(range(self._of))
+        self.tell_heartbeat()
+        return outcome
 
-    def _tick_in_turn(self) -> None:
-        """A tick, and another one at once where shards were taken meanwhile."""
-        self.tick_once()
-        while self._again.is_set() and not self._stopping.is_set():
-            self.tick_once()
+    def tick(self, number: int) -> Outcome:
+        """A tick of one batch now; nothing where another process has ticked it meanwhile."""
+        with self._deciding:
+            return self._tick([number] if number < self._of else [])
 
-    def _tick(self) -> Outcome:
+    @property
+    def _of(self) -> int:
+        """How many batches there are: another process may have dealt pools anew."""
+        return len(self._store.batches()) or 1
+
+    def _tick(self, numbers: Collection[int]) -> Outcome:
         self._attempted = began = time.monotonic()
-        self._again.clear()
         self._questions.begin()
-        now = self._clock.now()
-        if self._membership is not None and self._may_send():
-            # first: a shard whose ticks fail is one of them
-            self.metrics.watch.unwatched.set(len(self._shards.unwatched(now)))
-        watches = self._shards.current(self._plan, now)
-        states = [one.state for one in watches]
-        until_before = earliest([state.collected_until for state in states])
-        if self._clock_steps.note(until_before, now):
-            self._store.hasten_deliveries(now)
-        wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
-        own_pools = self._shards.own_pools(watches, self._plan)
-        question = (until_before, now, wait, own_pools)
-        gathered = self._collecting.gather(*question) if watches else nothing(now)
-        ticked = self._shards.tick(
-            watches,
-            gathered,
-            now,
-            Deciding(self._plan, self._receivers, self._questions),
-            self._collecting,
-        )
-        self.metrics.watch.shards.set(len(watches) if self._membership else 0)
+        ticked: list[TickResult] = []
+        errors: list[Exception] = []
+        for number in numbers:
+            try:
+                one = self._tick_batch(number)
+            except Exception as error:  # noqa: BLE001 - the other batches go on
+                errors.append(error)
+            else:
+                ticked += [] if one is None else [one]
         self._outbox.wake()
-        outcome, state = whole_of(ticked), whole_state(watches)
-        happened = [one for each in ticked for one in each.happened]
-        self._completed = time.monotonic()
-        self._last_error = None
-        self._ask_restarted(outcome)
-        self._notes.sources(self._sources, gathered)
-        self._notes.tick(outcome, state, self._plan.enabled, self._completed - began, now)
-        if self._heartbeat is not None:
-            self._heartbeat.ticked(self._why_withheld(gathered, now))
-        failed = [one for each in ticked for one in each.failed]
-        self._notes.events(happened, outcome, failed)
-        routes = self._plan.routes_to(r.subscription for r in self._receivers)
-        unrouted = log_unrouted(routes, happened, state.incidents, self._log)
-        self.metrics.unrouted.set(unrouted)
+        outcome = merge([one.outcome for one in ticked])
+        if ticked:
+            self._note(ticked, outcome, began)
+        if errors:
+            raise errors[0]
         if self._on_outcome is not None:
             self._on_outcome(outcome)
         return outcome
 
+    def _tick_batch(self, number: int) -> TickResult | None:
+        now = self._clock.now()
+        watch = self._batches.watch(number, self._of, self._plan, now)
+        if self._clock_steps.note(watch.state.collected_until, now):
+            self._store.hasten_deliveries(now)
+        wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
+        gathered = self._batches.gather(watch, self._plan, now, wait, self._collecting)
+        incomplete = self._answering.why_incomplete(gathered)
+        context = TickContext(self._plan, self._receivers, self._questions)
+        ticked = self._batches.tick(watch, gathered, now, context, incomplete)
+        if ticked is not None:
+            self._notes.sources(self._sources, gathered)
+            shown = ticked.outcome
+            if not len(shown.rows) and number in self._recent:
+                shown = self._recent[number][1]
+            self._recent[number] = time.monotonic(), shown, watch.state
+        return ticked
+
+    def _note(self, ticked: Sequence[TickResult], outcome: Outcome, began: float) -> None:
+        """Metrics and log of what some batches did."""
+        self._completed = now = time.monotonic()
+        self._last_error = None
+        self._ask_restarted(outcome)
+        fresh = now - UNWATCHED.total_seconds()
+        self._recent = {n: one for n, one in self._recent.items() if one[0] >= fresh}
+        state = merge_states([state for _, _, state in self._recent.values()])
+        shown = merge([one for _, one, _ in self._recent.values()])
+        self.metrics.watch.batches.set(len(self._recent))
+        self._notes.tick(outcome, shown, state, self._plan.enabled, now - began, self._clock.now())
+        happened = [one for each in ticked for one in each.happened]
+        self._notes.events(happened, outcome, [one for each in ticked for one in each.failed])
+        routes = self._plan.routes_to(r.subscription for r in self._receivers)
+        self.metrics.unrouted.set(log_unrouted(routes, happened, state.incidents, self._log))
+
+    def tell_heartbeat(self) -> None:
+        """Tell those outside that every batch was ticked; or nobody, and why."""
+        now = self._clock.now()
+        self.note_unwatched(now)
+        if self._heartbeat is not None:
+            blind = self._clock_steps.why_blind()
+            self._heartbeat.ticked(why_withheld(self._store, blind, now))
+
+    def note_unwatched(self, now: datetime) -> None:
+        """Count the batches that nobody ticks."""
+        self.metrics.watch.unwatched.set(len(unwatched(self._store.batches(), now)))
+
     def plan_actions_once(self) -> bool:
         """Tell receivers what people did since the last tick; whether there was anything."""
-        if not self._store.unplanned_actions():
-            return False
-        planned = self._shards.plan_actions(self._plan, self._receivers, self._clock.now())
-        self._outbox.wake()
+        planned = plan_actions(self._store, self._plan, self._receivers, self._clock.now())
+        if planned:
+            self._outbox.wake()
         return planned
+
+    def due_receivers(self) -> list[str]:
+        """Whom something is to be sent to now."""
+        return self._outbox.due()
+
+    def deliver_to(self, receiver: str) -> list[Attempt]:
+        """Send what is due to one receiver; what became of each."""
+        return self._outbox.deliver_to(receiver)
+
+    @property
+    def reposted_to(self) -> list[str]:
+        """The receivers that forget what fires unless it is posted again."""
+        return self._keeper.receivers
+
+    def repost_to(self, receiver: str) -> None:
+        """Post what fires again to one of them."""
+        self._keeper.keep_once(receiver)
 
     def deliver_once(self) -> list[Attempt]:
         """Send what is due; what became of each."""
@@ -211,27 +258,20 @@ class Service:
         senders = {receiver.name: receiver.sender for receiver in receivers}
         self._outbox.adopt(senders)
 
-    def defer_reports(self) -> None:
-        """Have the weekly reports made that are due; of several processes the one that leads."""
-        if self._reports is not None and self._may_send():
-            task = reports_task(self._store, self._reports, self._clock.now())
-            if task is not None:
-                self.tasks.defer(self._store, task)
+    def make_reports(self) -> None:
+        """Make the weekly reports that are due."""
+        make_reports(self._store, self._plan, self._reports, self._clock.now())
 
     def prune(self) -> None:
-        """Keep finished days; have old rows forgotten, and the hours that are over packed."""
-        now = self._clock.now()
-        if self._may_send():  # of several processes the one that leads
-            # a restart needs the scrapes before the last evaluated minute, however long ago it was
-            needed = (evaluated_until(self._store) or now) - HISTORY
-            self.tasks.defer(self._store, compaction_task(now, min(now - self._retention, needed)))
+        """Forget old rows, and pack the hours that are over."""
+        compact(self._store, self._clock.now(), self._retention)
 
     def start(self) -> None:
         """Tick, deliver and prune on a schedule until :meth:`stop`."""
         add = self._scheduler.add_job
         first = datetime.now(UTC)
         add(
-            self._tick_in_turn,
+            self.tick_once,
             "interval",
             seconds=self._interval_seconds,
             id="tick",
@@ -239,28 +279,31 @@ class Service:
         )
         often = {"seconds": _ACTIONS_SECONDS, "executor": "actions"}
         add(self.plan_actions_once, "interval", id="actions", **often)
-        add(self.prune, "interval", seconds=_PRUNE_SECONDS, id="prune", next_run_time=first)
+        hourly = {"seconds": _PRUNE_SECONDS, "executor": "slow"}
+        add(self.prune, "interval", id="prune", next_run_time=first, **hourly)
         if self._reports is not None:  # each hour it is seen whether one is due, or was missed
             after = first + timedelta(minutes=1)
-            add(self.defer_reports, "cron", minute=SETTLED_MINUTE, id="report", next_run_time=after)
+            settled = {"minute": SETTLED_MINUTE, "executor": "slow"}
+            add(self.make_reports, "cron", id="report", next_run_time=after, **settled)
         self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
         self._keeper.start()
         self._scheduler.start()
         self._outbox.start()
-        if self._membership is None:
-            self._slack_actions.start(self._receivers)
+        self.listen_to_slack()
         threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()
 
-    def lead(self, lease: Lease | None) -> None:
-        """Of the processes that share the shards be the one that sends, reports and forgets."""
-        self._store.lease = lease
+    def listen_to_slack(self) -> None:
+        """Take clicks on Slack's buttons; of several processes Slack asks one."""
         self._slack_actions.start(self._receivers)
 
-    def tick_soon(self) -> None:
-        """Tick now, as shards were taken; after the tick under way."""
-        self._again.set()
-        if self._scheduler.running:
-            self._scheduler.modify_job("tick", next_run_time=datetime.now(UTC))
+    @property
+    def settle_seconds(self) -> float:
+        """How old a scrape must be before every source is sure to have it."""
+        return max((source.settle_seconds for source in self._sources), default=0.0)
+
+    def end_waiting(self) -> None:
+        """Let ticks under way go on with what has come."""
+        self._collecting.end()
 
     def stop(self) -> None:
         """Finish the tick under way with what has come, then stop."""
@@ -273,7 +316,6 @@ class Service:
         self._slack_actions.stop()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
-        self.tasks.close()
         self._outbox.stop()
         for source in self._sources:
             source.close()
@@ -294,18 +336,6 @@ class Service:
             return f"no complete tick for {stale:.0f} s: {self._last_error or 'still running'}"
         return self._clock_steps.why_blind() or self._outbox.why_silent()
 
-    def _why_withheld(self, gathered: Gathered, now: datetime) -> str | None:
-        """Why nobody outside is told that this tick was complete; None = they are."""
-        unanswered = self._answering.why_incomplete(gathered) or self._clock_steps.why_blind()
-        if unanswered is not None:
-            return unanswered
-        unwatched = self._shards.unwatched(now)
-        if unwatched:
-            return f"nobody watches shard {', '.join(map(str, unwatched))}"
-        unheard = self._store.unheard_count(now - UNDELIVERED)
-        word = "incident" if unheard == 1 else "incidents"
-        return f"no receiver has taken the page of {unheard} open {word}" if unheard else None
-
     def _ask_servers(self) -> None:
         """What the servers say of themselves, where they answer."""
         self._plan = with_reports(self._plan, self._sources)
@@ -315,7 +345,7 @@ class Service:
         if len(outcome.rows):
             self._restarted |= set(outcome.rows.filter("restarted")["instance"])
         self._restarted |= {key.instance for key in outcome.reborn}
-        pages = [source for source in self._sources if isinstance(source, PagesSource)]
+        pages = [s for s in self._sources if isinstance(s, PagesSource | HeldSource)]
         # a source is used by one thread at a time: one that is under way is asked later
         if self._restarted and all(self._collecting.free(source.name) for source in pages):
             for source in pages:
@@ -352,6 +382,7 @@ def _scheduler() -> BackgroundScheduler:
         executors={
             "default": ThreadPoolExecutor(2),
             "actions": ThreadPoolExecutor(1),
+            "slow": ThreadPoolExecutor(1),
         },
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
     )

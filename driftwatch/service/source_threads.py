@@ -10,21 +10,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.state import FIRST_LOOK
-from driftwatch.service.rendezvous import OwnPools
 
 # A source this far behind what it should have is late.
 LATE = timedelta(seconds=90)
 MINUTE = timedelta(minutes=1)
 # A tick waits for its sources as long as its interval, but at least this long.
 SHORTEST_WAIT_SECONDS = 10.0
+_Question = tuple[str, int]  # source, number of the batch that asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,6 @@ class Gathered:
     # to ask
     seconds: Mapping[str, float]
     failed: tuple[str, ...]  # names of those that raised, or could say nothing
-    # per source that brought something, from where on it was asked
-    since: Mapping[str, datetime]
-    # per source that was asked for the targets of some shards alone: which
-    own_pools: Mapping[str, OwnPools] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +56,29 @@ class _Answer:
     until: datetime | None
     seconds: float | None
     failed: bool
-    since: datetime
-    own_pools: OwnPools | None  # whose targets it is about; None = everybody's
+
+
+class Own(Protocol):
+    """Whose targets are asked for."""
+
+    @property
+    def number(self) -> int:
+        """Of the batch: answers to one are no other's."""
+
+    def targets(self, listed: Mapping[TargetKey, Target]) -> set[TargetKey]:
+        """Those of the listed ones (:data:`driftwatch.collect.schema.Own`)."""
 
 
 class Collecting:
-    """The threads that ask the sources."""
+    """The threads that ask the sources; each batch asks for itself."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = tuple(sources)
         self._changed = threading.Condition()
-        self._busy: set[str] = set()
-        self._answers: dict[str, _Answer] = {}
-        self._first_asked: dict[str, datetime] = {}
+        # (source, batch) → when it was asked, monotonic
+        self._busy: dict[_Question, float] = {}
+        self._answers: dict[_Question, _Answer] = {}
+        self._first_asked: dict[_Question, datetime] = {}
         self._ended = False
         self._asks: dict[str, SimpleQueue[Callable[[], None] | None]] = {}
         for source in self._sources:
@@ -87,48 +94,63 @@ class Collecting:
         collected_until: Mapping[str, datetime],
         now: datetime,
         wait_seconds: float,
-        own_pools: OwnPools | None = None,
+        own: Own | None = None,
     ) -> Gathered:
         """Ask every source that is free, and take what comes in time.
+
+        A source that keeps any batch waiting for longer than ``wait_seconds`` is not waited for.
 
         Args:
             now: aware, UTC.
             wait_seconds: how long to wait for them.
-            own_pools: ask for the targets of these shards, where a source can; None = for all.
+            own: ask for the targets of this batch, where a source can; None = for all.
         """
         deadline = time.monotonic() + wait_seconds
-        waiting: set[str] = set()
+        number = 0 if own is None else own.number
+        waiting: set[_Question] = set()
         with self._changed:
             for source in self._sources:
+                question = source.name, number
                 since = collected_until.get(source.name, now - FIRST_LOOK)
                 edge = now - timedelta(seconds=source.settle_seconds)
-                self._first_asked.setdefault(source.name, now)
-                if source.name in self._busy or source.name in self._answers:
-                    waiting.add(source.name)
+                self._first_asked.setdefault(question, now)
+                if question in self._busy or question in self._answers:
+                    waiting.add(question)
                 elif edge > since and not self._ended and _completes(source, since, edge):
-                    self._ask(source, since, edge, own_pools)
-                    waiting.add(source.name)
+                    self._ask(source, question, since, edge, own)
+                    waiting.add(question)
+            hang = {
+                name for (name, _), at in self._busy.items() if time.monotonic() - at > wait_seconds
+            }
             self._changed.wait_for(
-                lambda: self._ended or not (waiting & self._busy),
+                lambda: (
+                    self._ended
+                    or not any(one in self._busy for one in waiting if one[0] not in hang)
+                ),
                 timeout=max(0.0, deadline - time.monotonic()),
             )
-            answers, self._answers = self._answers, {}
+            answers = {
+                source.name: self._answers.pop((source.name, number))
+                for source in self._sources
+                if (source.name, number) in self._answers
+            }
         until = dict(collected_until)
         for name, answer in answers.items():
             if answer.until is not None:
-                until[name] = answer.until
-        return self._gathered(answers, until, now)
+                # one that came late may be older than what another process has committed since
+                until[name] = max(answer.until, until.get(name, answer.until))
+        return self._gathered(answers, until, now, number)
 
     def free(self, name: str) -> bool:
         """Nothing is under way at this source: another question may be put to it."""
         with self._changed:
-            return name not in self._busy
+            return all(source != name for source, _ in self._busy)
 
     def end(self) -> None:
         """Wait for nobody any more; sources that are under way are closed, so that they end."""
         with self._changed:
             self._ended = True
-            busy = set(self._busy)
+            busy = {name for name, _ in self._busy}
             self._changed.notify_all()
         for source in self._sources:
             if source.name in busy:
@@ -137,24 +159,28 @@ class Collecting:
             asks.put(None)
 
     def _ask(
-        self, source: Source, since: datetime, edge: datetime, own_pools: OwnPools | None
+        self,
+        source: Source,
+        question: _Question,
+        since: datetime,
+        edge: datetime,
+        own: Own | None,
     ) -> None:
         """Put the question to the source's thread; the lock is held."""
-        name = source.name
-        own_pools = own_pools if getattr(source, "narrows", False) else None
-        self._busy.add(name)
+        own = own if getattr(source, "narrows", False) else None
+        self._busy[question] = time.monotonic()
 
         def ask() -> None:
-            answer = _answer(source, since, edge, own_pools)
+            answer = _answer(source, since, edge, own)
             with self._changed:
-                self._busy.discard(name)
-                self._answers[name] = answer
+                self._busy.pop(question, None)
+                self._answers[question] = answer
                 self._changed.notify_all()
 
-        self._asks[name].put(ask)
+        self._asks[source.name].put(ask)
 
-    def progress(
-        self, until: Mapping[str, datetime], now: datetime
+    def _progress(
+        self, until: Mapping[str, datetime], now: datetime, number: int
     ) -> tuple[datetime, dict[str, str]]:
         """Up to where everything is collected but for late sources; those, and why they are.
 
@@ -165,7 +191,7 @@ class Collecting:
         for source in self._sources:
             name = source.name
             # one that never answered is late when it was asked long enough ago
-            reached = until.get(name, self._first_asked[name])
+            reached = until.get(name, self._first_asked[name, number])
             behind = now - timedelta(seconds=source.settle_seconds) - reached
             if behind > LATE:
                 late[name] = f"{name}: no answer for {behind.total_seconds():.0f} s"
@@ -176,9 +202,13 @@ class Collecting:
         return min(edges, default=now), late
 
     def _gathered(
-        self, answers: Mapping[str, _Answer], until: Mapping[str, datetime], now: datetime
+        self,
+        answers: Mapping[str, _Answer],
+        until: Mapping[str, datetime],
+        now: datetime,
+        number: int,
     ) -> Gathered:
-        complete, late = self.progress(until, now)
+        complete, late = self._progress(until, now, number)
         names = tuple(source.name for source in self._sources if source.name in answers)
         return Gathered(
             names=names,
@@ -188,8 +218,6 @@ class Collecting:
             late=late,
             seconds={n: took for n in names if (took := answers[n].seconds) is not None},
             failed=tuple(name for name in names if answers[name].failed),
-            since={name: answers[name].since for name in names},
-            own_pools={n: own for n in names if (own := answers[n].own_pools) is not None},
         )
 
 
@@ -210,11 +238,11 @@ def _work(asks: SimpleQueue[Callable[[], None] | None]) -> None:
         ask()
 
 
-def _answer(source: Any, since: datetime, edge: datetime, own_pools: OwnPools | None) -> _Answer:
+def _answer(source: Any, since: datetime, edge: datetime, own: Own | None) -> _Answer:
     """The source's answer; an error of it is a problem with its name, and is asked again."""
     began = time.monotonic()
     try:
-        question = (since, edge) if own_pools is None else (since, edge, own_pools.targets)
+        question = (since, edge) if own is None else (since, edge, own.targets)
         collected: Collected = source.collect(*question)
     except Exception as error:  # noqa: BLE001 - whatever a source raises must not end the tick
         text = (
@@ -223,8 +251,8 @@ def _answer(source: Any, since: datetime, edge: datetime, own_pools: OwnPools | 
         problem = SourceProblem(source.name, text[:300], edge)
         nothing = Collected(empty_scrapes(), {}, (problem,), silent=text[:300])
         seconds = time.monotonic() - began
-        return _Answer(nothing, None, seconds, failed=True, since=since, own_pools=own_pools)
+        return _Answer(nothing, None, seconds, failed=True)
     # a grid coarser than the tick has nothing to ask for in most ticks
     took = time.monotonic() - began if collected.was_asked else None
     failed = collected.was_asked and collected.silent is not None
-    return _Answer(collected, edge, took, failed, since, own_pools)
+    return _Answer(collected, edge, took, failed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from driftwatch.baselines.in_force import fingerprint
@@ -52,11 +53,11 @@ def verification_rows(verifications: Iterable[Verification]) -> list[Verificatio
     ]
 
 
-_MEMORY = "tick.verifying"
+MEMORY = "tick.verifying"
 
 
 @dataclass(frozen=True, slots=True)
-class _Memory:
+class VerificationMemory:
     """The state as it is stored; of an open verification its id, looks, and when it is next."""
 
     running: tuple[tuple[TargetKey, Running], ...]
@@ -64,7 +65,7 @@ class _Memory:
     opened: tuple[tuple[TargetKey, str, int, datetime], ...]
 
 
-_CODEC = Codec(_Memory)
+_CODEC = Codec(VerificationMemory)
 
 
 def verification_memory(
@@ -73,7 +74,7 @@ def verification_memory(
     """What the next process needs besides open verifications; nothing where it was written last."""
     if before == state:
         return {}
-    memory = _Memory(
+    memory = VerificationMemory(
         running=tuple(sorted(state.running.items(), key=lambda item: item[0])),
         started=tuple(sorted(state.started.items(), key=lambda item: item[0])),
         opened=tuple(
@@ -81,12 +82,34 @@ def verification_memory(
             for key, one in sorted(state.opened.items(), key=lambda item: item[0])
         ),
     )
-    return {_MEMORY: to_json(_CODEC.document(memory)).encode()}
+    return {MEMORY: to_json(_CODEC.document(memory)).encode()}
+
+
+def merged_memory(stored: Iterable[bytes]) -> VerificationMemory | None:
+    """What several batches left, as of one; None where none of them left anything."""
+    memories = [_CODEC.value(json.loads(one)) for one in stored]
+    if not memories:
+        return None
+    return VerificationMemory(
+        running=tuple(sorted((one for m in memories for one in m.running), key=itemgetter(0))),
+        started=tuple(sorted((one for m in memories for one in m.started), key=itemgetter(0))),
+        opened=tuple(sorted((one for m in memories for one in m.opened), key=itemgetter(0))),
+    )
+
+
+def part_of_memory(memory: VerificationMemory, own: Container[TargetKey]) -> bytes:
+    """What of it is about some targets, as it is stored."""
+    mine = VerificationMemory(
+        running=tuple(one for one in memory.running if one[0] in own),
+        started=tuple(one for one in memory.started if one[0] in own),
+        opened=tuple(one for one in memory.opened if one[0] in own),
+    )
+    return to_json(_CODEC.document(mine)).encode()
 
 
 def verification_state_from(store: Store) -> VerificationState:
     """What the last process left; nothing in a store of an earlier release, or without a tick."""
-    stored = store.memory().get(_MEMORY)
+    stored = store.memory().get(MEMORY)
     if stored is None:
         return VerificationState()
     try:

@@ -106,9 +106,9 @@ class TargetMetrics(Collector):
         *,
         of_rules: Collection[str] = (),
     ) -> None:
-        """Take the newest minute of a tick's evidence rows; a tick without one changes nothing.
+        """Take each target's newest minute; evidence without a row changes nothing.
 
-        A target that is not in the newest minute, or not in ``targets``, is no longer served.
+        A target that is not in ``targets`` is no longer served.
 
         Args:
             rows: with ``ever_seen`` and ``unlisted_minutes``.
@@ -124,7 +124,7 @@ class TargetMetrics(Collector):
             orient="row",
         )
         # a target that was retired in its last minute is none any more
-        newest = rows.filter(pl.col("end") == end).select(
+        newest = rows.filter(pl.col("end") == pl.col("end").max().over(KEY_COLUMNS)).select(
             *KEY_COLUMNS,
             *dict.fromkeys((*TARGET_COLUMNS, *columns, "binding_limit")),
             pl.col("ever_seen").fill_null(False).alias(EVERY_TARGET),

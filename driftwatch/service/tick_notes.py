@@ -37,9 +37,18 @@ class TickNotes:
                 metrics.source_until.labels(source.name).set(until.timestamp())
 
     def tick(
-        self, outcome: Outcome, state: State, rules: Sequence[Rule], seconds: float, now: datetime
+        self,
+        outcome: Outcome,
+        shown: Outcome,
+        state: State,
+        rules: Sequence[Rule],
+        seconds: float,
+        now: datetime,
     ) -> None:
-        """Metrics and log lines of one complete tick; ``seconds``: how long it took."""
+        """Metrics and log lines of one complete tick.
+
+        ``shown``, ``state``: of every batch that this process ticks; ``seconds``: how long it took.
+        """
         metrics = self._metrics
         metrics.ticks.labels("complete").inc()
         metrics.tick_seconds.observe(seconds)
@@ -47,16 +56,16 @@ class TickNotes:
         if state.evaluated_until is not None:
             metrics.evaluated_until.set(state.evaluated_until.timestamp())
         metrics.targets.set(len(state.targets))
-        metrics.note_minute(outcome, state, rules)
+        metrics.note_minute(shown, state, rules)
         good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
         metrics.scrapes.labels("ok").inc(good)
         metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
         metrics.problems.inc(len(outcome.problems))
         metrics.incidents.note(state.incidents.values())
-        if len(outcome.rows):
-            latest = outcome.rows["end"] == outcome.rows["end"].max()
-            for rule in outcome.verdicts.columns:
-                unknown = outcome.verdicts[rule].filter(latest).null_count()
+        if len(shown.rows):
+            latest = shown.rows["end"] == shown.rows["end"].max()
+            for rule in shown.verdicts.columns:
+                unknown = shown.verdicts[rule].filter(latest).null_count()
                 metrics.unknown.labels(rule).set(unknown)
         metrics.retired.inc(len(outcome.retired))
         for key, why in sorted(outcome.retired.items()):

@@ -1,4 +1,4 @@
-"""That driftwatch watches: which process does, and who outside heard of it."""
+"""That driftwatch watches: which batches are ticked, and who outside heard of it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,12 @@ class WatchMetrics:
     """Gauges and counters in a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.leader = Gauge(
-            "driftwatch_leader", "1 in the process that leads, 0 in others.", registry=registry
-        )
-        self.fence = Gauge(
-            "driftwatch_lease_fence",
-            "Number of the lease of this process on PostgreSQL; 0 without one.",
-            registry=registry,
-        )
-        self.shards = Gauge(
-            "driftwatch_shards", "Shards that this process watches.", registry=registry
+        self.batches = Gauge(
+            "driftwatch_batches", "Batches that this process ticked last.", registry=registry
         )
         self.unwatched = Gauge(
-            "driftwatch_shards_unwatched",
-            "Shards without a tick for 90 s, as the process that leads sees it; 0 in others.",
+            "driftwatch_batches_unwatched",
+            "Batches without a tick for 150 s, whoever was to do it.",
             registry=registry,
         )
         self.heartbeats = Counter(

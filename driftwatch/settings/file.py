@@ -27,7 +27,6 @@ from driftwatch.settings.receivers.receiver import ReceiverSettings
 from driftwatch.settings.receivers.taken_events import takes
 from driftwatch.settings.report import GpuHourPrice, ReportSettings
 from driftwatch.settings.sources import SourceSettings
-from driftwatch.settings.tasks import TaskSettings
 from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
 from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
@@ -35,6 +34,8 @@ from driftwatch.yaml_positions import Entries, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
+# of a PostgreSQL: enough for eight workers with two batches each
+_BATCHES = 16
 
 
 def _database(value: object, info: ValidationInfo) -> Path | str:
@@ -82,12 +83,15 @@ class Settings(Part):
     database_password_file: File | None = Field(
         None, description="file with the password of a PostgreSQL database"
     )
-    shards: int = Field(
-        1,
+    batches: int | None = Field(
+        None,
         ge=1,
         le=1024,
         strict=True,
-        description="to how many shards pools are dealt among several driftwatch run",
+        description="how many batches pools are dealt to: 1 on SQLite, 16 on PostgreSQL",
+    )
+    worker_heartbeat: Seconds = Field(
+        10.0, description="time between two signs of life of a worker; it may miss two"
     )
     listen: Listen = Field("127.0.0.1:9095", description="address of its own /metrics")
     retention: Seconds = Field(
@@ -103,29 +107,9 @@ class Settings(Part):
     report: ReportSettings | None = Field(
         None, description="the weekly report; without it none is sent"
     )
-    tasks: TaskSettings = Field(
-        default_factory=lambda: TaskSettings.model_validate({}),
-        description="who does the slow work: weekly reports, compaction",
-    )
     heartbeat: HeartbeatSettings | None = Field(
         None, description="who outside hears that driftwatch still watches"
     )
-
-    @model_validator(mode="after")
-    def _check_tasks(self) -> Self:
-        if self.tasks.run_by == "workers" and isinstance(self.database_place, SqliteFile):
-            message = "workers need a PostgreSQL as database"
-            help_text = "database: postgresql://USER@HOST/NAME, or run_by: inline"
-            raise fault("not-allowed", message, help_text, inner=("tasks", "run_by"))
-        return self
-
-    @model_validator(mode="after")
-    def _check_shards(self) -> Self:
-        if self.shards > 1 and isinstance(self.database_place, SqliteFile):
-            message = "shards need a database that several processes write to"
-            help_text = "database: postgresql://USER@HOST/NAME"
-            raise fault("not-allowed", message, help_text, inner=("shards",))
-        return self
 
     @model_validator(mode="after")
     def _check_report(self) -> Self:
@@ -141,6 +125,12 @@ class Settings(Part):
     def database_place(self) -> Place:
         """Where the database is, and where its password."""
         return place_of(self.database, self.database_password_file)
+
+    @property
+    def batch_count(self) -> int:
+        """How many batches there are."""
+        by_database = 1 if isinstance(self.database_place, SqliteFile) else _BATCHES
+        return by_database if self.batches is None else self.batches
 
     @property
     def listen_address(self) -> tuple[str, int]:

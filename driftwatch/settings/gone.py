@@ -23,6 +23,9 @@ GONE: dict[str, str] = {
     "sources.*.remote_write": "a source of kind prometheus; "
     "VictoriaMetrics and Mimir answer it too",
     "web.regions": "open each region's own web; GET /api/v1/targets gives its fleet as JSON",
+    "shards": "batches: 16; any number of `driftwatch worker` on one PostgreSQL tick them",
+    "tasks": "leave it out: on PostgreSQL every process does the slow work; "
+    "tasks.heartbeat is worker_heartbeat",
     "time_intervals": _MUTED,
     "routes": _ROUTED,
     "fallback_receiver": _ROUTED,

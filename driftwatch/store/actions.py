@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, false, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.actions import (
@@ -126,15 +126,8 @@ class Actions(Database):
             return _actions_of(connection, query)
 
     def unplanned_actions(self) -> list[Action]:
-        """What people did that no receiver has been told of yet, in order.
-
-        Of a shard what is about its own incidents; of the first also what is about none.
-        """
+        """What people did that no receiver has been told of yet, in order."""
         query = select(actions).where(actions.c.planned_at.is_(None))
-        if self.shard is not None:
-            own = incidents.c.shard == self.shard
-            nobodys = incidents.c.shard.is_(None) if self.shard == 0 else false()
-            query = query.outerjoin(incidents).where(own | nobodys)
         with self._reading() as connection:
             return _actions_of(connection, query)
 

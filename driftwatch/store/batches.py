@@ -49,7 +49,6 @@ def write_batch(
     rows: pl.DataFrame,
     since: datetime,
     until: datetime,
-    shard: int | None = None,
 ) -> None:
     """Add the rows of one tick; the interval is widened to hold every row."""
     if rows.is_empty():
@@ -60,7 +59,7 @@ def write_batch(
         since = min(since, first.astimezone(UTC))
         until = max(until, last.astimezone(UTC) + timedelta(microseconds=1))
     table = kind.table
-    newest = connection.execute(newest_of(table, shard)).one_or_none()
+    newest = connection.execute(newest_of(table)).one_or_none()
     if newest is not None and len(newest.frame) <= _GROWING_BYTES:
         whole = {"since": min(since, newest.since), "until": max(until, newest.until)}
         if whole["until"] - whole["since"] <= _LONGEST:
@@ -68,18 +67,13 @@ def write_batch(
             query = update(table).where(table.c.id == newest.id)
             connection.execute(query.values(**whole, frame=frame))
             return
-    values = {"since": since, "until": until, "frame": encode(rows), "shard": shard}
+    values = {"since": since, "until": until, "frame": encode(rows)}
     connection.execute(insert(table), [values])
 
 
-def of_shard(table: Table, shard: int | None) -> ColumnElement[bool]:
-    """Rows of a shard, or of none."""
-    return table.c.shard.is_(None) if shard is None else table.c.shard == shard
-
-
-def newest_of(table: Table, shard: int | None) -> Select[Any]:
-    """The batch that was written last, of a shard or of none."""
-    return select(table).where(of_shard(table, shard)).order_by(table.c.id.desc()).limit(1)
+def newest_of(table: Table) -> Select[Any]:
+    """The batch that was written last."""
+    return select(table).order_by(table.c.id.desc()).limit(1)
 
 
 def _frames(

@@ -15,8 +15,7 @@ from datetime import datetime, timedelta
 import polars as pl
 from sqlalchemy import Connection, delete, func, select
 
-from driftwatch.store.batches import of_shard
-from driftwatch.store.database import Database
+from driftwatch.store.database import Database, of_batch
 from driftwatch.store.frames import decode, pack
 from driftwatch.store.minute_columns import SIGNIFICANT_BITS, STORED_SCHEMA, rolled_up
 from driftwatch.store.minutes import (
@@ -67,24 +66,24 @@ class Compaction(Database):
         meanwhile are left to it. Returns how many batches were replaced.
         """
         with self._reading() as connection:
-            shards = connection.execute(select(minute_batches.c.shard).distinct()).scalars().all()
-        return sum(self._pack_shard(shard, now) for shard in shards)
+            numbers = connection.execute(select(minute_batches.c.batch).distinct()).scalars().all()
+        return sum(self._pack_batch(batch, now) for batch in numbers)
 
-    def _pack_shard(self, shard: int | None, now: datetime) -> int:
+    def _pack_batch(self, batch: int | None, now: datetime) -> int:
         replaced = 0
         while True:
             with self._reading() as connection:
                 settled = now - AS_WRITTEN_FOR
-                todo = jobs(connection, hour_of(settled), now, shard)
+                todo = jobs(connection, hour_of(settled), now, batch)
             for job in todo:
                 with self._reading() as connection:
                     frames = _frames(connection, job)
-                if len(frames) == len(job.ids) and self._exchanged(job, frames, shard):
+                if len(frames) == len(job.ids) and self._exchanged(job, frames, batch):
                     replaced += len(job.ids)
             if not todo:
                 return replaced
 
-    def _exchanged(self, job: Job, frames: Mapping[int, bytes], shard: int | None = None) -> bool:
+    def _exchanged(self, job: Job, frames: Mapping[int, bytes], batch: int | None = None) -> bool:
         """Put what a job makes in the place of its batches; False: those are others by now.
 
         ``frames``: id → bytes of the batches; SQLite gives an id that is free to another one.
@@ -96,24 +95,24 @@ class Compaction(Database):
             batches = minute_batches.c.id.in_(job.ids)
             connection.execute(delete(minute_batches).where(batches))
             for rows, frame in parts:
-                insert_batch(connection, rows, frame, PACKED, job.seconds, shard)
+                insert_batch(connection, rows, frame, PACKED, job.seconds, batch)
         return True
 
 
 def jobs(
-    connection: Connection, settled: datetime, now: datetime, shard: int | None = None
+    connection: Connection, settled: datetime, now: datetime, batch: int | None = None
 ) -> list[Job]:
     """What is to be done; jobs that these make possible come with the next call.
 
     ``connection``: of a read transaction; ``settled``: no tick writes minutes that end up to here
-    any more, and no restart goes on with them; ``now``: what time it is; ``shard``: whose
-    batches; None: those of no shard.
+    any more, and no restart goes on with them; ``now``: what time it is; ``batch``: whose
+    batches; None: those of no batch.
     """
     table = minute_batches
     columns = (table.c.id, table.c.since, table.c.packed, table.c.first_instance)
     rows = connection.execute(
         select(*columns, func.length(table.c.frame).label("size"))
-        .where(of_shard(table, shard), table.c.seconds == MINUTE, table.c.until <= settled)
+        .where(of_batch(table, batch), table.c.seconds == MINUTE, table.c.until <= settled)
         .order_by(table.c.since, table.c.first_instance, table.c.id)
     ).all()
     hours: dict[datetime, list[list[int]]] = {}

@@ -15,7 +15,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from driftwatch.database_place import Place, PostgresPlace
 from driftwatch.errors import StoreError
-from driftwatch.store.lease import Lease, require_lease
 from driftwatch.store.postgres import (
     READ_OPTIONS,
     postgres_engine,
@@ -25,8 +24,8 @@ from driftwatch.store.postgres import (
 from driftwatch.store.sqlite import require_file, sqlite_engine, sqlite_failure
 
 BUSY_SECONDS = 10.0
-# of names in the memory and the checkpoint of a shard
-SHARD_PREFIX = "shard-"
+# of names in the memory of a batch
+BATCH_PREFIX = "batch-"
 _CONFLICTS = 2
 
 
@@ -106,15 +105,12 @@ class Database:
     ``engine``: of the database; ``place``: where it is.
 
     Attributes:
-        lease: what every write transaction must still hold when it commits; None: nothing. Of the
-            process that ticks on PostgreSQL; ``lease-lost`` is the StoreError of one that does not.
-        shard: number of the shard whose part of the database this is; None: it is all of it.
+        batch: number of the batch whose part of the database this is; None: it is all of it.
     """
 
-    def __init__(self, engine: Engine, place: Place, shard: int | None = None) -> None:
+    def __init__(self, engine: Engine, place: Place, batch: int | None = None) -> None:
         self.place = place
-        self.lease: Lease | None = None
-        self.shard = shard
+        self.batch = batch
         self._engine = engine
         self._own = threading.local()  # the connection of a thread's one_transaction
 
@@ -138,15 +134,15 @@ class Database:
         return self._reading()
 
     def _own_rows(self, table: Table) -> ColumnElement[bool]:
-        """Rows of the shard, and those that no shard has taken yet; of no shard every row."""
-        if self.shard is None:
+        """Rows of the batch, and those of any batch; of no batch every row."""
+        if self.batch is None:
             return true()
-        return or_(table.c.shard == self.shard, table.c.shard.is_(None))
+        return or_(table.c.batch == self.batch, table.c.batch.is_(None))
 
     @property
     def _prefix(self) -> str:
-        """What the names of the shard's memory begin with."""
-        return prefix_of(self.shard)
+        """What the names of the batch's memory begin with."""
+        return prefix_of(self.batch)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -162,22 +158,25 @@ class Database:
             yield own
             return
         with named_failures(self.place), writing(self._engine) as connection:
-            require_lease(connection, self.lease)
             yield connection
-            require_lease(connection, self.lease, until_commit=True)
 
 
-def prefix_of(shard: int | None) -> str:
-    """What the names of a shard's memory and checkpoint begin with."""
-    return "" if shard is None else f"{SHARD_PREFIX}{shard}/"
+def prefix_of(batch: int | None) -> str:
+    """What the names of a batch's memory begin with."""
+    return "" if batch is None else f"{BATCH_PREFIX}{batch}/"
+
+
+def of_batch(table: Table, batch: int | None) -> ColumnElement[bool]:
+    """Rows of a batch, or of any."""
+    return table.c.batch.is_(None) if batch is None else table.c.batch == batch
 
 
 def named(table: Table, prefix: str) -> ColumnElement[bool]:
-    """Rows whose names begin so; without a prefix those of no shard."""
+    """Rows whose names begin so; without a prefix those of no batch."""
     name = table.c.name
     if prefix:
         return name.startswith(prefix, autoescape=True)
-    return ~name.startswith(SHARD_PREFIX, autoescape=True)
+    return ~name.startswith(BATCH_PREFIX, autoescape=True)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

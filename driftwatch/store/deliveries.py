@@ -21,7 +21,6 @@ from driftwatch.store.delivery_queries import (
     NEXT_ATTEMPT_AT,
     SENT,
 )
-from driftwatch.store.lease import require_lease
 from driftwatch.store.tables import conversations, deliveries, incidents, payloads, reports
 from driftwatch.store.withdrawals import (
     NEVER_TAKEN,
@@ -45,12 +44,10 @@ class Deliveries(Database):
 
         What was not tried yet comes first, so that one that fails again and again delays no other.
         That, and what was tried after ``now`` (None = ``due_by``), before a clock step, is due.
-        Raises StoreError: ``lease-lost``, besides the others.
         """
         later = (due_by if now is None else now) + CLOCK_STEP
         bound = {"receiver": receiver, "due_by": due_by, "later": later}
         with self._reading() as connection:
-            require_lease(connection, self.lease)
             for query in NEXT:
                 row = connection.execute(query, bound).mappings().first()
                 if row is not None:

@@ -60,13 +60,13 @@ class Incidents(Database):
     """Part of the store: incidents and marks."""
 
     def open_incidents(self) -> dict[str, Incident]:
-        """Pending and firing incidents by key; of a shard its own."""
-        own = true() if self.shard is None else incidents.c.shard == self.shard
+        """Pending and firing incidents by key; of a batch its own."""
+        own = true() if self.batch is None else incidents.c.batch == self.batch
         return self._open_incidents(own)
 
     def open_elsewhere(self, *, pages: bool = True) -> dict[str, Incident]:
-        """The same of other shards and of none: a shard may take one that is its own by now."""
-        own = incidents.c.shard.is_not_distinct_from(self.shard)
+        """The same of other batches and of none: a batch may take one that is its own by now."""
+        own = incidents.c.batch.is_not_distinct_from(self.batch)
         return self._open_incidents(~own, pages=pages)
 
     def _open_incidents(
@@ -245,20 +245,20 @@ def write_incidents(
     connection: Connection,
     open_now: Iterable[Incident],
     happened: Sequence[Transition],
-    shard: int | None = None,
+    batch: int | None = None,
 ) -> None:
-    """Bring the table to what the tick decided, of all pools or of those of a shard.
+    """Bring the table to what the tick decided, of all pools or of those of a batch.
 
     Pending rows that are no longer open are dropped. A firing row that the tick does not mention
     stays as it is, a resolved one is final, and the acknowledgement columns are left alone: a
     person may have written them since the tick read them. A page once rendered is kept where the
-    tick brings none. What is as it was is not written. What the shard has open is its own from now
+    tick brings none. What is as it was is not written. What the batch has open is its own from now
     on, whosever it was.
     """
     changes = [t for t in happened if t.event in ("firing", "resolved")]
     last = {t.incident.id: t.incident for t in changes} | {i.id: i for i in open_now}
-    query = select(incidents.c.id, incidents.c.shard, *(incidents.c[name] for name in _WRITTEN))
-    own = incidents.c.shard == shard if shard is not None else true()
+    query = select(incidents.c.id, incidents.c.batch, *(incidents.c[name] for name in _WRITTEN))
+    own = incidents.c.batch == batch if batch is not None else true()
     ours = connection.execute(query.where(own, incidents.c.state != "resolved")).mappings()
     stored = {row["id"]: row for row in ours}
     dropped = [i for i, row in stored.items() if row["state"] == "pending" and i not in last]
@@ -273,7 +273,7 @@ def write_incidents(
                 stored[row["id"]] = row
     # what resolves goes first: one key has one open row at a time
     order = sorted(last.values(), key=lambda i: (i.state != "resolved", i.key, i.started_at))
-    rows = [{**incident_row(i), "shard": shard} for i in order if i.id in stored]
+    rows = [{**incident_row(i), "batch": batch} for i in order if i.id in stored]
     for names in ((*_WRITTEN, "page"), _WRITTEN):
         has_page = "page" in names
         changed = [
@@ -281,13 +281,13 @@ def write_incidents(
             for row in rows
             if (row["page"] is not None) == has_page
             and (
-                has_page or any(row[name] != stored[row["id"]][name] for name in (*names, "shard"))
+                has_page or any(row[name] != stored[row["id"]][name] for name in (*names, "batch"))
             )
         ]
         if changed:
-            connection.execute(_update_of(names, shard), changed)
+            connection.execute(_update_of(names, batch), changed)
     new = [
-        {**incident_row(i), "shard": shard}
+        {**incident_row(i), "batch": batch}
         for i in order
         if i.id not in stored and i.id not in resolved
     ]
@@ -297,11 +297,11 @@ def write_incidents(
     _note(connection, happened)
 
 
-def _update_of(names: Iterable[str], shard: int | None) -> Update:
+def _update_of(names: Iterable[str], batch: int | None) -> Update:
     # "b_": bound names must differ from column names in an UPDATE
     values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in names}
     query = update(incidents).where(incidents.c.id == bindparam("b_id"))
-    return query.values(**values, shard=shard)
+    return query.values(**values, batch=batch)
 
 
 def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None:

@@ -13,9 +13,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    func,
     inspect,
-    select,
     text,
 )
 
@@ -33,7 +31,7 @@ from driftwatch.store.database import (
 )
 from driftwatch.store.queue_schema import is_queue_behind, upgrade_queue
 from driftwatch.store.sqlite import make_file, use_write_ahead_log
-from driftwatch.store.tables import SCHEMA_REVISION, leases, meta, metadata
+from driftwatch.store.tables import SCHEMA_REVISION, meta, metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -120,8 +118,6 @@ def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
             return before, before
         if before is not None and before not in _known_revisions():
             check_revision(before, place, written_by(connection))
-        if before is not None and is_postgres(engine):
-            _require_nobody(connection, place)
         if before is None:
             _make_tables(connection)
         else:
@@ -130,23 +126,6 @@ def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
         connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
         connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
     return before, SCHEMA_REVISION
-
-
-def _require_nobody(connection: Connection, place: Place) -> None:
-    """Check that no process of an older version watches on.
-
-    Raises StoreError: ``in-use``.
-    """
-    if not inspect(connection).has_table(leases.name):
-        return
-    alive = select(leases.c.holder).where(leases.c.expires_at > func.clock_timestamp())
-    if (holder := connection.execute(alive.order_by(leases.c.name)).scalar()) is not None:
-        raise StoreError(
-            f"{holder} watches database {place} with driftwatch "
-            f"{written_by(connection) or 'of an older schema'}, this is {__version__}",
-            code="in-use",
-            help_text="stop every process of the older version, then start this one",
-        )
 
 
 def _make_tables(connection: Connection) -> None:

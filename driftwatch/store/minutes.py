@@ -16,7 +16,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.batches import newest_of
-from driftwatch.store.database import Database
+from driftwatch.store.database import Database, of_batch
 from driftwatch.store.frames import decode, encode
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
 from driftwatch.store.tables import minute_batches
@@ -96,7 +96,7 @@ class Minutes(Database):
         return span(first.head(1), int(first["seconds"][0]))[0], span(last)[1]
 
 
-def write_minutes(connection: Connection, rows: pl.DataFrame, shard: int | None = None) -> None:
+def write_minutes(connection: Connection, rows: pl.DataFrame, batch: int | None = None) -> None:
     """Add the minutes of one tick (:data:`STORED_SCHEMA`)."""
     if rows.is_empty():
         return
@@ -105,27 +105,29 @@ def write_minutes(connection: Connection, rows: pl.DataFrame, shard: int | None 
         day = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1d")
         for part in rows.with_columns(day=day).partition_by("day", include_key=False):
             for some in parts(once(part), _DAY_ROWS):
-                insert_batch(connection, some, encode(some), PACKED, MINUTE, shard)
+                insert_batch(connection, some, encode(some), PACKED, MINUTE, batch)
         return
     hours = rows.with_columns(
         hour=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1h")
     ).partition_by("hour", include_key=False, maintain_order=True)
     for hour in hours:
-        if hour.height < _PART_ROWS and _appended(connection, hour, shard):
+        if hour.height < _PART_ROWS and _appended(connection, hour, batch):
             continue
         for part in parts(once(hour), _PART_ROWS):
-            insert_batch(connection, part, encode(part), AS_WRITTEN, MINUTE, shard)
+            insert_batch(connection, part, encode(part), AS_WRITTEN, MINUTE, batch)
 
 
-def _appended(connection: Connection, rows: pl.DataFrame, shard: int | None) -> bool:
+def _appended(connection: Connection, rows: pl.DataFrame, batch: int | None) -> bool:
     """Whether the last batch took the rows in, as it was small and of the same hour."""
-    newest = connection.execute(newest_of(minute_batches, shard)).one_or_none()
+    newest = connection.execute(
+        newest_of(minute_batches).where(of_batch(minute_batches, batch))
+    ).one_or_none()
     if newest is None or newest.packed != AS_WRITTEN or len(newest.frame) > _GROWING_BYTES:
         return False
     if not hour_of(newest.since) <= span(rows)[0] < hour_of(newest.since) + HOUR:
         return False
     together = once(pl.concat([decode(newest.frame, STORED_SCHEMA), rows]))
-    values = _row(together, encode(together), AS_WRITTEN, MINUTE, shard)
+    values = _row(together, encode(together), AS_WRITTEN, MINUTE, batch)
     connection.execute(
         update(minute_batches).where(minute_batches.c.id == newest.id).values(**values)
     )
@@ -138,14 +140,14 @@ def insert_batch(
     frame: bytes,
     packed: int,
     seconds: int,
-    shard: int | None,
+    batch: int | None,
 ) -> None:
     """Add one batch of rows that are sorted."""
-    connection.execute(insert(minute_batches), [_row(rows, frame, packed, seconds, shard)])
+    connection.execute(insert(minute_batches), [_row(rows, frame, packed, seconds, batch)])
 
 
 def _row(
-    rows: pl.DataFrame, frame: bytes, packed: int, seconds: int, shard: int | None
+    rows: pl.DataFrame, frame: bytes, packed: int, seconds: int, batch: int | None
 ) -> dict[str, object]:
     since, until = span(rows, seconds)
     return {
@@ -156,7 +158,7 @@ def _row(
         "first_instance": rows["instance"].min(),
         "last_instance": rows["instance"].max(),
         "frame": frame,
-        "shard": shard,
+        "batch": batch,
     }
 
 

@@ -11,6 +11,8 @@ from sqlalchemy import Connection, delete, insert, select
 from driftwatch.detect.references import Reference, document_from
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database
+from driftwatch.store.progress import batch_of
+from driftwatch.store.tables import batches
 from driftwatch.store.tables import references as table
 
 _AT_ONCE = 200
@@ -22,9 +24,14 @@ class StoredReferences(Database):
     """Part of the store: references."""
 
     def references(self) -> list[Reference]:
-        """Those that hold, by kind, pool and target."""
+        """Those that hold, by kind, pool and target; of a batch those of its pools."""
         query = select(table).order_by(table.c.kind, table.c.pool, table.c.instance, table.c.engine)
         with self._reading() as connection:
+            if self.batch is not None:
+                of = len(connection.execute(select(batches.c.number)).all())
+                pools = connection.execute(select(table.c.pool).distinct()).scalars()
+                own = [pool for pool in pools if batch_of(pool, of or 1) == self.batch]
+                query = query.where(table.c.pool.in_(own))
             return [
                 Reference(
                     kind=row.kind,

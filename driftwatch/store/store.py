@@ -31,8 +31,8 @@ from driftwatch.store.baselines import Baselines
 from driftwatch.store.batches import GPUS, Batches, write_batch
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
+    BATCH_PREFIX,
     BUSY_SECONDS,
-    SHARD_PREFIX,
     named,
     named_failures,
     open_engine,
@@ -47,12 +47,11 @@ from driftwatch.store.deliveries import (
     write_deliveries,
 )
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
-from driftwatch.store.lease import Lease
 from driftwatch.store.lock import tick_lock
-from driftwatch.store.members import ShardList
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.minutes import Minutes, write_minutes
 from driftwatch.store.outbox_records import OutboxRecords
+from driftwatch.store.progress import BatchProgress, Progress, write_progress
 from driftwatch.store.references import (
     Place as ReferencePlace,
 )
@@ -74,7 +73,8 @@ class TickRecord:
     # of the interval that readings are from: since <= time < until
     since: datetime
     until: datetime
-    incidents: Collection[Incident] = ()  # all that are open after the tick
+    # all that are open after the tick; None: they are as they were
+    incidents: Collection[Incident] | None = ()
     # what happened; what they resolved, and what follow-ups say, is written from here
     transitions: Sequence[Transition] = ()
     deliveries: Collection[PlannedDelivery] = ()  # what is to be sent
@@ -88,6 +88,8 @@ class TickRecord:
     verifications: Collection[VerificationRow] = ()  # those that it opened, fed or closed
     # name → bytes to keep for the next tick; other names stay
     memory: Mapping[str, bytes] = field(default_factory=dict)
+    # the batch as the tick found it, and as it leaves it; None: it is no tick of a batch
+    progress: tuple[BatchProgress, BatchProgress] | None = None
 
 
 class Store(
@@ -102,7 +104,7 @@ class Store(
     StoredReferences,
     Baselines,
     AdviceHistory,
-    ShardList,
+    Progress,
 ):
     """One database. A method is one transaction unless it says otherwise.
 
@@ -177,7 +179,7 @@ class Store(
     def tick_lock(self) -> AbstractContextManager[None]:
         """Be the one process that ticks on this database, while the context lasts.
 
-        On PostgreSQL it is the lease that says who ticks; one in memory has no other process.
+        On PostgreSQL any number of processes may; one in memory has no other process.
 
         Raises StoreError: ``in-use`` where another one is.
         """
@@ -205,28 +207,27 @@ class Store(
         with self._writing() as connection:
             _write_memory(connection, {f"{self._prefix}{n}": v for n, v in memory.items()})
 
-    def remembered_by_shard(self, name: str) -> dict[int | None, bytes]:
-        """The same of each shard; of none (None) where no shard keeps it."""
+    def remembered_by_batch(self, name: str) -> dict[int | None, bytes]:
+        """The same of each batch; of none (None) where there is one batch."""
         column = memory_table.c.name
-        ends_so = column.startswith(SHARD_PREFIX) & column.endswith(f"/{name}", autoescape=True)
+        ends_so = column.startswith(BATCH_PREFIX) & column.endswith(f"/{name}", autoescape=True)
         query = select(memory_table).where((column == name) | ends_so).order_by(column)
         with self._reading() as connection:
-            values = {_shard_in(row.name): bytes(row.value) for row in connection.execute(query)}
-        if len(values) > 1:  # what a process left that watched all pools is over
-            values.pop(None, None)
-        return values
+            return {_batch_in(row.name): bytes(row.value) for row in connection.execute(query)}
 
     def whole(self) -> Store:
         """All of the database, to look at."""
         return type(self)(self._engine, self.place)
 
-    def of_shard(self, shard: int, lease: Lease) -> Store:
-        """The part of one shard: what it remembers, its minutes, scrapes and open incidents.
+    def of_batch(self, number: int, of: int) -> Store:
+        """The part of one batch: what it remembers, its minutes and open incidents.
 
-        What is written is tagged as its own while the lease is held. Other rows are everybody's.
+        Other rows are everybody's. Of one batch it is the database itself.
         """
-        part = type(self)(self._engine, self.place, shard)
-        part.lease = lease
+        if of == 1:
+            return self
+        part = type(self)(self._engine, self.place, number)
+        part._own = self._own  # one_transaction of a thread is both's
         return part
 
     @repeated_after_conflict
@@ -235,15 +236,20 @@ class Store(
 
         A pending incident in the database that the tick does not have is dropped; acknowledgements
         in the database are kept.
+
+        Raises StoreError: ``tick-lost`` where another tick of its batch was committed meanwhile.
         """
         with self._writing() as connection:
-            write_incidents(connection, tick.incidents, tick.transitions, self.shard)
+            if tick.progress is not None:
+                write_progress(connection, *tick.progress)
+            if tick.incidents is not None:
+                write_incidents(connection, tick.incidents, tick.transitions, self.batch)
             write_planned(connection, tick.planned_actions, tick.until)
             write_deliveries(connection, tick.deliveries, tick.by_labels)
             if tick.gpus is not None:
-                write_batch(connection, GPUS, tick.gpus, tick.since, tick.until, self.shard)
+                write_batch(connection, GPUS, tick.gpus, tick.since, tick.until)
             if tick.minutes is not None:
-                write_minutes(connection, tick.minutes, self.shard)
+                write_minutes(connection, tick.minutes, self.batch)
             write_references(connection, tick.references, tick.references_gone)
             write_advices(connection, tick.advices)
             write_verifications(connection, tick.verifications)
@@ -295,6 +301,6 @@ def _write_memory(connection: Connection, memory: Mapping[str, bytes]) -> None:
     connection.execute(insert(memory_table), rows)
 
 
-def _shard_in(name: str) -> int | None:
+def _batch_in(name: str) -> int | None:
     head, slash, _ = name.partition("/")
-    return int(head.removeprefix(SHARD_PREFIX)) if slash else None
+    return int(head.removeprefix(BATCH_PREFIX)) if slash else None

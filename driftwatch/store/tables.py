@@ -32,7 +32,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0014"
+SCHEMA_REVISION = "0015"
 
 metadata = MetaData(
     naming_convention={
@@ -104,7 +104,7 @@ incidents = Table(
     Column("part_of", Text),  # key of the incident that speaks for it
     Column("extent", Integer),  # targets of its last message, NULL: it speaks for none but its own
     Column("extent_at", UtcTime),
-    Column("shard", Integer),  # whose, where pools are dealt to several processes
+    Column("batch", Integer),  # whose; NULL where there is one batch
     CheckConstraint("state IN ('pending', 'firing', 'resolved')", name="state"),
     CheckConstraint("severity IN ('page', 'ticket', 'notice')", name="severity"),
     CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at"),
@@ -219,26 +219,18 @@ conversations = Table(
     Column("document", Text, nullable=False),  # JSON: the receiver's own words
 )
 
-# who ticks; the fence grows with each holder, and a commit names the fence that it holds
-leases = Table(
-    "leases",
+# how far each batch of pools is; a tick commits with the version that it began from, or not at all
+batches = Table(
+    "batches",
     metadata,
-    Column("name", String(128), primary_key=True),
-    Column("holder", Text, nullable=False),
-    Column("fence", BigInteger, nullable=False),
-    Column("expires_at", UtcTime, nullable=False),  # on the database's clock
-)
-
-# the processes among which shards are dealt; times on the database's clock
-members = Table(
-    "members",
-    metadata,
-    Column("name", String(128), primary_key=True),
-    Column("process", Text, nullable=False),  # one start of it
-    Column("version", Text, nullable=False),
-    Column("joined_at", UtcTime, nullable=False),
-    Column("expires_at", UtcTime, nullable=False),
-    Column("clock_ahead_seconds", Float, nullable=False),  # its own clock before the database's
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("of", Integer, nullable=False),  # how many batches there are
+    Column("evaluated_until", UtcTime),  # NULL: no minute yet
+    Column("version", BigInteger, nullable=False),  # grows with each commit
+    Column("ticked_at", UtcTime),
+    Column("targets", Integer, nullable=False),
+    Column("seconds", Float),  # how long the last tick took
+    Column("incomplete", Text),  # why the last tick knows nothing of some source, NULL: it does
 )
 
 silences = Table(
@@ -264,7 +256,6 @@ def _batches(name: str) -> Table:
         Column("since", UtcTime, nullable=False),
         Column("until", UtcTime, nullable=False),
         Column("frame", LargeBinary, nullable=False),
-        Column("shard", Integer),  # NULL: of a process that watches all pools
     )
     Index(f"ix_{name}_until", table.c.until)
     return table
@@ -284,7 +275,7 @@ minute_batches = Table(
     Column("first_instance", Text, nullable=False),  # in order of text, both in it
     Column("last_instance", Text, nullable=False),
     Column("frame", LargeBinary, nullable=False),
-    Column("shard", Integer),  # NULL: of a process that watches all pools
+    Column("batch", Integer),  # whose; NULL: of any, as there is one or pools were dealt anew
 )
 Index("ix_minute_batches_until", minute_batches.c.until)
 

@@ -1,1 +1,1 @@
-"""Slow work behind one protocol: threads of this process, or workers on PostgreSQL."""
+"""Jobs on PostgreSQL, done by any number of processes with procrastinate."""

@@ -1,160 +1,226 @@
-"""A worker: does the tasks of a PostgreSQL with procrastinate, and hands on those of dead ones."""
+"""A worker: takes jobs of a PostgreSQL with procrastinate, and hands on those of silent workers.
+
+A job may be done twice, as one whose worker was stopped is: what it writes is written once by a
+compare-and-set of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 import structlog
-from procrastinate import App, JobContext, PsycopgConnector, RetryStrategy
-from procrastinate.exceptions import ConnectorException
-from procrastinate.jobs import Job, Status
+from procrastinate import App, JobContext, PsycopgConnector
+from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
+from procrastinate.jobs import Job as StoredJob
+from procrastinate.jobs import Status
 
 from driftwatch.database_place import PostgresPlace
 from driftwatch.store.database import BUSY_SECONDS
 from driftwatch.store.postgres import connect_arguments, read_password
-from driftwatch.store.store import Store
-from driftwatch.tasks.task import TRIES, Function, Queue, reason_of
 
-# signs of life that a worker may miss before its tasks are given to another one
+Queue = Literal["ticks", "deliveries", "slow"]
+# How many jobs of a queue one process does at once: a tick takes a processor; a receiver may hang.
+AT_ONCE: Mapping[Queue, int] = {"ticks": 1, "deliveries": 8, "slow": 1}
+# signs of life that a worker may miss before its jobs are given to another one
 MISSED = 3
-_CONNECTIONS = 4
+# a job that ended so many workers is given up
+TRIES = 3
+_CONNECTIONS = 8
+_RECONNECT_SECONDS = 5.0
+_LONGEST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something that is to be done once.
+
+    Attributes:
+        key: of two jobs with one key the second is not taken while the first waits, and not begun
+            while the first is done.
+        arguments: JSON values.
+    """
+
+    task: str
+    key: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a job of a name does; ``cron``: when one is deferred, with seconds as a sixth field."""
+
+    queue: Queue
+    function: Callable[..., Iterable[Job] | None]  # in a thread; what is to be done after it
+    cron: str | None = None
 
 
 class Worker:
-    """One process that does one task at a time.
+    """The jobs of one process, in a thread of its own from :meth:`start` to :meth:`stop`.
 
     Args:
-        place: whose tasks.
-        store: of the same place; functions write to it.
-        functions: by name of the task.
-        queues: those whose tasks it does.
+        tasks: by name.
+        queues: those whose jobs it does.
         heartbeat_seconds: between two signs of life.
+        each: called with every sign of life.
     """
 
     def __init__(
         self,
         place: PostgresPlace,
-        store: Store,
-        functions: Mapping[str, Function],
+        tasks: Mapping[str, Task],
         queues: Sequence[Queue],
         heartbeat_seconds: float,
+        each: Callable[[], object] = lambda: None,
     ) -> None:
-        self._store, self._queues = store, list(queues)
+        self._tasks, self._queues, self._each = tasks, tuple(queues), each
         self._heartbeat_seconds = heartbeat_seconds
-        self._log = structlog.get_logger()
-        self._began = time.monotonic()
-        self._looked_at: float | None = None
+        self._log: Any = structlog.get_logger()
+        self._looked_at = self._began = time.monotonic()
+        self._trouble: str | None = "it starts"
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._threads = ThreadPoolExecutor(sum(AT_ONCE.values()) + 1, "driftwatch-jobs")
+        self._thread = threading.Thread(target=self._run, name="driftwatch worker", daemon=True)
         self._app = App(connector=_connector(place))
-        retry = RetryStrategy(max_attempts=TRIES - 1, wait=max(1, round(heartbeat_seconds)))
-        for name, function in functions.items():
-            register = self._app.task(name=name, pass_context=True, retry=retry)
-            register(self._recorded(function))
+        for name, task in tasks.items():
+            register = self._app.task(name=name, queue=task.queue, pass_context=True)
+            registered = register(self._wrapped(name, task))
+            if task.cron is not None:
+                keys = {"lock": name, "queueing_lock": name}
+                self._app.periodic(cron=task.cron, **keys)(registered)  # type: ignore[arg-type]
 
-    def run(self) -> bool:
-        """Work until SIGTERM or SIGINT; the task under way is finished first.
+    def start(self) -> None:
+        """Take jobs."""
+        self._thread.start()
 
-        False: it ends because the database went away.
-        """
-        try:
-            asyncio.run(self._run())
-        except asyncio.CancelledError:
-            return True
-        except ConnectorException as error:
-            self._log.error("database went away", reason=str(error.__cause__ or error))
-        return False
+    def stop(self) -> None:
+        """Take no more, and finish those under way."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+        self._threads.shutdown(wait=False)
 
     def why_unhealthy(self) -> str | None:
-        """Why the process should be restarted; None = it should not."""
-        silent = self._silent_seconds()
-        if silent > max(6 * self._heartbeat_seconds, 60.0):
-            return f"no look at the queue for {silent:.0f} s"
-        return None
+        """Why the process should be restarted; None = it should not, also without a database."""
+        return None if self._thread.is_alive() else "the thread that takes jobs ended"
 
     def why_not_ready(self) -> str | None:
-        """Why it does no tasks; None = it does."""
-        if self._looked_at is None:
-            return "it starts"
-        silent = self._silent_seconds()
+        """Why it does no jobs; None = it does."""
+        if self._trouble is not None:
+            return self._trouble
+        silent = time.monotonic() - self._looked_at
         if silent > MISSED * self._heartbeat_seconds:
             return f"no look at the queue for {silent:.0f} s"
         return None
 
-    def _silent_seconds(self) -> float:
-        looked_at = self._began if self._looked_at is None else self._looked_at
-        return time.monotonic() - looked_at
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._until_stopped())
 
-    async def _run(self) -> None:
-        """Raises CancelledError: a signal ended it."""
-        async with self._app.open_async():
-            looking = asyncio.create_task(self._look_after_dead_workers())
-            working = asyncio.create_task(
-                self._app.run_worker_async(
-                    queues=self._queues,
-                    delete_jobs="successful",
-                    install_signal_handlers=False,
-                    fetch_job_polling_interval=min(5.0, self._heartbeat_seconds),
-                    update_heartbeat_interval=self._heartbeat_seconds,
-                    stalled_worker_timeout=MISSED * self._heartbeat_seconds,
-                )
-            )
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    async def _until_stopped(self) -> None:
+        """Work; where the database goes away, again when it is back."""
+        while not self._stopping.is_set():
             try:
-                await working  # cancelled, it finishes the task under way
-            finally:
-                looking.cancel()
-                with suppress(asyncio.CancelledError):
-                    await looking
+                async with self._app.open_async():
+                    await self._work()
+                reason = "the database went away"
+            except Exception as error:  # noqa: BLE001 - whatever the driver raises, it tries again
+                reason = f"the database went away: {reason_of(error)}"
+            if self._stopping.is_set():
+                return
+            if reason != self._trouble:
+                self._log.error("takes no jobs", reason=reason)
+            self._trouble = reason
+            waiting = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait([waiting], timeout=_RECONNECT_SECONDS)
+            waiting.cancel()
 
-    async def _look_after_dead_workers(self) -> None:
-        """Give tasks of workers that show no sign of life to another worker, again and again."""
+    async def _work(self) -> None:
+        """Until it is to stop, or one of its parts ends, as it does without a database."""
+        parts = [asyncio.create_task(self._app.run_worker_async(**self._options(queue)))
+                 for queue in self._queues]  # fmt: skip
+        parts.append(asyncio.create_task(self._look_after_silent_workers()))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([*parts, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for one in (*parts, stopping):
+            one.cancel()  # a worker that is cancelled finishes the jobs under way
+        await asyncio.gather(*parts, stopping, return_exceptions=True)
+
+    def _options(self, queue: Queue) -> dict[str, Any]:
+        return {
+            "queues": [queue],
+            "concurrency": AT_ONCE[queue],
+            "delete_jobs": "always",
+            "install_signal_handlers": False,
+            "fetch_job_polling_interval": min(5.0, self._heartbeat_seconds),
+            "update_heartbeat_interval": self._heartbeat_seconds,
+            "stalled_worker_timeout": MISSED * self._heartbeat_seconds,
+        }
+
+    async def _look_after_silent_workers(self) -> None:
+        """Give jobs of workers that show no sign of life to another worker, again and again."""
         manager = self._app.job_manager
         while True:
-            try:
-                stalled = await manager.get_stalled_jobs(
-                    seconds_since_heartbeat=MISSED * self._heartbeat_seconds
-                )
-                self._looked_at = time.monotonic()
-                for job in stalled:
-                    await self._hand_on(job)
-            except ConnectorException as error:
-                self._log.warning("look at the queue failed", reason=str(error.__cause__ or error))
+            silent = MISSED * self._heartbeat_seconds
+            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=silent):
+                await self._hand_on(job)
+            await self._in_thread(self._each)
+            self._looked_at = time.monotonic()
+            if self._trouble is not None:
+                self._log.info("takes jobs", queues=" ".join(self._queues))
+                self._trouble = None
             await asyncio.sleep(self._heartbeat_seconds)
 
-    async def _hand_on(self, job: Job) -> None:
-        """One that ended several workers is dead."""
+    async def _hand_on(self, job: StoredJob) -> None:
+        """One that ended several workers is given up."""
         manager = self._app.job_manager
-        if job.attempts + 1 < TRIES:
-            self._log.warning("task handed on: its worker is silent", task=job.task_name)
-            await manager.retry_job(job)
-            return
-        reason = f"its worker went silent, as {job.attempts} tries before failed too"
-        self._log.error("task is dead", task=job.task_name, reason=reason)
-        await manager.finish_job(job, Status.FAILED, delete_job=False)
+        words = {"task": job.task_name, "key": job.lock}
+        try:
+            if job.attempts + 1 < TRIES:
+                await manager.retry_job(job)
+                self._log.warning("job handed on: its worker is silent", **words)
+            else:
+                await manager.finish_job(job, Status.FAILED, delete_job=True)
+                self._log.error("job given up: it ended its workers", **words)
+        except ConnectorException:
+            pass  # another worker handed it on, or its own has finished it
 
-    def _recorded(self, function: Function) -> Callable[..., None]:
-        def run(context: JobContext, **arguments: Any) -> None:
-            job = context.job
+    def _wrapped(self, name: str, task: Task) -> Callable[..., Any]:
+        async def run(context: JobContext, timestamp: int = 0, **arguments: Any) -> None:
             try:
-                function(self._store, arguments)
+                following = await self._in_thread(partial(task.function, **arguments))
             except Exception as error:
-                self._log.error(
-                    "task failed",
-                    task=job.task_name,
-                    tried=job.attempts + 1,
-                    reason=reason_of(error),
-                )
-                if job.attempts + 1 >= TRIES:
-                    self._log.error("task is dead", task=job.task_name, reason=reason_of(error))
+                key = context.job.lock
+                self._log.error("job failed", task=name, key=key, reason=reason_of(error))
                 raise
-            self._log.info("task done", task=job.task_name, key=job.queueing_lock)
+            for one in following or ():
+                await self._defer(one)
 
         return run
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    async def _defer(self, job: Job) -> None:
+        queue = self._tasks[job.task].queue
+        task = self._app.configure_task(job.task, lock=job.key, queueing_lock=job.key, queue=queue)
+        with suppress(AlreadyEnqueued):  # the one that waits does it
+            await task.defer_async(**job.arguments)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why something failed, on one line."""
+    text = " ".join(str(getattr(error, "message", None) or error).split())
+    name = type(error).__name__
+    return f"{name}: {text}"[:_LONGEST_REASON] if text else name
 
 
 def _connector(place: PostgresPlace) -> PsycopgConnector:

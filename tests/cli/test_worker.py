@@ -1,26 +1,32 @@
-"""``driftwatch worker``: what a task begins with."""
+"""``driftwatch worker``: where it works."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from driftwatch.cli.worker import configured
+import pytest
+
 from driftwatch.settings import load_settings
 
-SETTINGS = "sources: [{prometheus: 'http://p:9090'}]\n"
+
+def test_it_needs_a_database_that_several_processes_write_to(run: Any) -> None:
+    Path("driftwatch.yaml").write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
+    code, _, error = run("worker")
+    assert code == 2
+    assert "workers need PostgreSQL, and the database is" in error
 
 
-def test_a_task_begins_with_the_settings_of_that_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("database", "said", "batches"),
+    [
+        ("d.db", "", 1),
+        ("d.db", "batches: 4", 4),
+        ("postgresql://d@h/d", "", 16),
+        ("postgresql://d@h/d", "batches: 1", 1),
+    ],
+)
+def test_how_many_batches_there_are(database: str, said: str, batches: int, tmp_path: Path) -> None:
     config = tmp_path / "driftwatch.yaml"
-    config.write_text(SETTINGS)
-    now = configured(config, load_settings(config))
-    assert now()[0].external_url is None
-    config.write_text(f"{SETTINGS}external_url: http://driftwatch.test\n")
-    assert now()[0].external_url == "http://driftwatch.test"
-    for wrong in ("external_url: [1]\n", "sources: ["):
-        config.write_text(wrong)
-        assert now()[0].external_url == "http://driftwatch.test"
-    config.unlink()
-    assert now()[0].external_url == "http://driftwatch.test"
-    config.write_text(SETTINGS)
-    assert now()[0].external_url is None
+    config.write_text(f"database: {database}\n{said}\n")
+    assert load_settings(config).batch_count == batches

@@ -21,7 +21,7 @@ from driftwatch.cli.main import VERBS, command_of
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "driftwatch"
-MODES = ("single", "shards")
+MODES = ("single", "fleet")
 
 
 @functools.cache

@@ -33,7 +33,7 @@ from driftwatch.settings import load_settings
 pytestmark = pytest.mark.helm
 
 SINGLE = ("--values", CHART / "ci/single-values.yaml")
-SHARDS = ("--values", CHART / "ci/shards-values.yaml")
+FLEET = ("--values", CHART / "ci/fleet-values.yaml")
 
 
 def rendered(*words: object, release: str = "driftwatch") -> list[Any]:
@@ -125,23 +125,23 @@ def test_two_releases_live_in_one_namespace(mode: str) -> None:
 
 
 def test_names_of_a_long_release_are_names() -> None:
-    resources = helm_rendered("shards", "r" * 53)
+    resources = helm_rendered("fleet", "r" * 53)
     assert max(len(name) for _, name in named(resources)) <= 63
 
 
-def test_one_process_keeps_its_volume_and_shards_have_none() -> None:
+def test_one_process_keeps_its_volume_and_a_fleet_has_none() -> None:
     (claim,) = of_kind(helm_rendered("single"), "PersistentVolumeClaim")
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert of_kind(helm_rendered("shards"), "PersistentVolumeClaim", "StatefulSet") == []
+    assert of_kind(helm_rendered("fleet"), "PersistentVolumeClaim", "StatefulSet") == []
 
 
-def test_each_deployment_of_shards_has_a_budget_and_one_process_has_none() -> None:
-    resources = helm_rendered("shards")
+def test_each_deployment_of_a_fleet_has_a_budget_and_one_process_has_none() -> None:
+    resources = helm_rendered("fleet")
     budgets = of_kind(resources, "PodDisruptionBudget")
     assert {budget["spec"]["maxUnavailable"] for budget in budgets} == {1}
     pods = [one["spec"]["selector"] for one in of_kind(resources, "Deployment")]
-    assert len(pods) == 3
+    assert len(pods) == 2
     assert all(pod in [budget["spec"]["selector"] for budget in budgets] for pod in pods)
     assert of_kind(helm_rendered("single"), "PodDisruptionBudget") == []
 
@@ -172,10 +172,9 @@ def test_a_configuration_is_keys_or_a_file(tmp_path: Path) -> None:
     assert set(config) - set(keys) == {"database", "listen"}
 
 
-def test_what_a_person_says_of_tasks_is_kept() -> None:
-    config = config_of(rendered(*SHARDS, "--set", "config=tasks: {heartbeat: 20s}"))
-    assert config["tasks"] == {"heartbeat": "20s", "run_by": "workers"}
-    assert config["shards"] == 16
+def test_what_a_person_says_of_batches_is_kept() -> None:
+    config = config_of(rendered(*FLEET, "--set", "config=batches: 32"))
+    assert config["batches"] == 32
 
 
 @pytest.mark.parametrize("number", [1_000_000, 16_777_217, 2**53 - 1])
@@ -208,13 +207,13 @@ def test_a_changed_configuration_starts_pods_anew_and_changed_rules_do_not() -> 
     ],
 )
 def test_the_policy_lets_the_database_through(url: str, port: int) -> None:
-    (policy,) = of_kind(rendered(*SHARDS, "--set", f"database.url={url}"), "NetworkPolicy")
+    (policy,) = of_kind(rendered(*FLEET, "--set", f"database.url={url}"), "NetworkPolicy")
     for rule in policy["spec"]["egress"]:
         assert {"protocol": "TCP", "port": port} in rule["ports"]
 
 
 def test_without_the_web_nobody_is_let_to_it() -> None:
-    for words in (SINGLE, SHARDS):
+    for words in (SINGLE, FLEET):
         resources = rendered(*words, "--set", "web.enabled=false")
         assert not [c for name, c in containers(resources) if c["args"][0] == "web"]
         (policy,) = of_kind(resources, "NetworkPolicy")
@@ -223,7 +222,7 @@ def test_without_the_web_nobody_is_let_to_it() -> None:
 
 
 def test_what_is_more_in_every_pod_is_in_every_pod() -> None:
-    for one in of_kind(helm_rendered("shards"), "Deployment"):
+    for one in of_kind(helm_rendered("fleet"), "Deployment"):
         spec = one["spec"]["template"]["spec"]
         assert spec["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
         assert spec["tolerations"][0]["key"] == "monitoring"
@@ -236,17 +235,15 @@ def test_what_is_more_in_every_pod_is_in_every_pod() -> None:
         ((), "at '/image/repository': minLength"),
         ((*SINGLE, "--set", "mode=sharded"), "at '/mode'"),
         ((*SINGLE, "--set", "replicas=3"), "additional properties 'replicas' not allowed"),
-        ((*SINGLE, "--set", "mode=shards"), "at '/database/url'"),
-        ((*SHARDS, "--set", "database.url=postgresql://u:password@db/d"), "at '/database/url'"),
-        ((*SHARDS, "--set", "database.url=mysql://db/d"), "at '/database/url'"),
-        ((*SHARDS, "--set", "run.replicas=0"), "at '/run/replicas'"),
-        ((*SHARDS, "--set", "run.shards=1"), "at '/run/shards'"),
-        ((*SHARDS, "--set", "run.replicas=17"), "run.replicas: more than run.shards"),
+        ((*SINGLE, "--set", "mode=fleet"), "at '/database/url'"),
+        ((*FLEET, "--set", "database.url=postgresql://u:password@db/d"), "at '/database/url'"),
+        ((*FLEET, "--set", "database.url=mysql://db/d"), "at '/database/url'"),
+        ((*FLEET, "--set", "run.replicas=0"), "at '/run/replicas'"),
+        ((*FLEET, "--set", "run.shards=1"), "at '/run'"),
         ((*SINGLE, "--set", "web.ingress.host="), "at '/web/ingress/host'"),
         ((*SINGLE, "--set", "pod.hostNetwork=true"), "'hostNetwork' not allowed"),
         ((*SINGLE, "--set", "config.listen=:1"), "config.listen: the chart writes it"),
-        ((*SHARDS, "--set", "config=sources: ["), "config: "),
-        ((*SHARDS, "--set", "config=shards: 8"), "config.shards: the chart writes it"),
+        ((*FLEET, "--set", "config=sources: ["), "config: "),
     ],
 )
 def test_wrong_values_are_refused(words: tuple[object, ...], said: str) -> None:
@@ -306,7 +303,7 @@ def test_the_configuration_in_the_map_can_be_used(mode: str, tmp_path: Path) -> 
     assert (ran.exception, ran.return_value or 0) == (None, 0), ran.output
     environment = {v["name"]: v["value"] for v in container["env"]}
     database = environment["DRIFTWATCH_DATABASE"]
-    if mode == "shards":
+    if mode == "fleet":
         # as the variable says, that the image has
         secrets = tmp_path / "etc/driftwatch-secrets"
         assert str(settings.database).replace(str(secrets), "/etc/driftwatch-secrets") == database

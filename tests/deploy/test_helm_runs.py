@@ -122,10 +122,8 @@ def test_what_is_rendered_runs_and_its_probes_are_answered(
         resources = [found for found in YAML(typ="safe").load_all(ran.stdout) if found]
         _lay_out(resources, tmp_path)
         by_command = {one["args"][0]: one for _, one in containers(resources)}
-        assert set(by_command) == {"run", "web"} | ({"worker"} if mode == "shards" else set())
-        started = (
-            [("run", "")] if mode == "single" else [("run", "a"), ("run", "b"), ("worker", "")]
-        )
+        assert set(by_command) == {"run", "web"}
+        started = [("run", "")] if mode == "single" else [("run", "a"), ("run", "b")]
         pods = []
         for command, name in [*started, ("web", "")]:
             pod = Pod(by_command[command], tmp_path, name)

@@ -189,7 +189,6 @@ class Story:
     minute: float = 0.0
     ahead: float = 0.0  # minutes by which its clock is ahead of Prometheus's
     hooks: Sequence[str] = ("oncall",)  # receivers, each a path of the inbox
-    may_send: Callable[[], bool] = lambda: True
     pools: tuple[Pool, ...] = (Pool("chat"),)
 
     def __post_init__(self) -> None:
@@ -210,10 +209,7 @@ class Story:
             Receiver(name, ("page", "ticket"), WebhookSender(name, f"{self.inbox.address}/{name}"))
             for name in self.hooks
         ]
-        return Service(
-            *(self.sources, self.plan(), self.store, receivers, self.clock),
-            may_send=self.may_send,
-        )
+        return Service(self.sources, self.plan(), self.store, receivers, self.clock)
 
     def restart(self) -> None:
         """Another process; its sources are its own."""

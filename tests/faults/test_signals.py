@@ -32,7 +32,6 @@ pytestmark = pytest.mark.kill
 # its page waits to be sent when the process begins
 DECIDED, BEGUN = 4.0, 5.0
 HANGS, SLOW = "oncall", "log"
-# longer than a lease of PostgreSQL lasts
 STOPPED_SECONDS = 6.0
 ASLEEP_MINUTES = 120.0
 # what is on its way has 12 s to end (driftwatch/service/outbox.py); the rest is a busy machine's

@@ -11,7 +11,6 @@ from pathlib import Path
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER
 from driftwatch.testing.webhook_server import WebhookServer
 
-INTERVAL = 5.0  # also how long a lease lasts
 RULES = """\
 groups:
   - name: own

@@ -213,8 +213,7 @@ def test_the_service_makes_it_and_sends_it_once_over_a_restart(
         return Service([], fleet_plan, fleet_store, receivers, clock, reports=schedule)
 
     def reported(one: Service) -> list[str]:
-        one.defer_reports()
-        one.tasks.finish()
+        one.make_reports()
         return fleet_store.report_weeks()
 
     first = service()

@@ -70,7 +70,6 @@ def watched(
             rows.append(outcome.rows)
             retired |= outcome.retired.keys()
             service.prune()
-            service.tasks.finish()
             if minute in restarts:
                 service.stop()
                 service = Service([fleet], PLAN, store, [], clock)

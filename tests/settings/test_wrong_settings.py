@@ -53,7 +53,7 @@ WRONG = [
     "- a",
     "a: [",
     "shards: 16",
-    "shards: 0",
+    "batches: 0",
     "tasks: {run_by: workers}",
 ]
 

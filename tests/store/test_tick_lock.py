@@ -18,7 +18,7 @@ from driftwatch.store.lock import lock_path
 
 @pytest.fixture
 def database(path: Path) -> str:
-    """On PostgreSQL the lease says who ticks."""
+    """On PostgreSQL any number of processes may."""
     return str(path)
 
 

@@ -16,7 +16,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "driftwatch.database" -}}
-{{- eq .Values.mode "shards" | ternary .Values.database.url "/var/lib/driftwatch/driftwatch.db" -}}
+{{- eq .Values.mode "fleet" | ternary .Values.database.url "/var/lib/driftwatch/driftwatch.db" -}}
 {{- end }}
 
 {{/* driftwatch.yaml: the reader's, and what the chart decides */}}
@@ -26,15 +26,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $config = fromYaml $config -}}
 {{- with $config.Error }}{{ fail (printf "config: %s" .) }}{{ end -}}
 {{- end -}}
-{{- range list "database" "database_password_file" "listen" "shards" -}}
+{{- range list "database" "database_password_file" "listen" -}}
 {{- if hasKey $config . }}{{ fail (printf "config.%s: the chart writes it; leave it out" .) }}{{ end -}}
 {{- end -}}
 {{- $own := dict "database" (include "driftwatch.database" .) "listen" "0.0.0.0:9095" -}}
-{{- if eq .Values.mode "shards" -}}
+{{- if eq .Values.mode "fleet" -}}
 {{- $_ := set $own "database_password_file" (printf "/etc/driftwatch-secrets/%s" .Values.database.passwordKey) -}}
-{{- $_ := set $own "shards" (int .Values.run.shards) -}}
-{{- $_ := set $own "tasks" (dict "run_by" "workers") -}}
-{{- if gt (int .Values.run.replicas) (int .Values.run.shards) }}{{ fail "run.replicas: more than run.shards" }}{{ end -}}
 {{- end -}}
 {{- if and .Values.rules (not (hasKey $config "rules")) -}}
 {{- $_ := set $own "rules" (list "/opt/driftwatch/rules" "/etc/driftwatch-rules") -}}

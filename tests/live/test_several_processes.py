@@ -1,4 +1,4 @@
-"""Two schedulers on one PostgreSQL: one ticks and sends; the other takes over and goes on."""
+"""Real processes on one PostgreSQL: one is killed, stopped or cut off, the other goes on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from process_cases import Process, until
-from scheduler_cases import INTERVAL, RULES, Cut, arrivals
+from scheduler_cases import RULES, Cut, arrivals
 
 from driftwatch.testing import postgres_server
 from driftwatch.testing.exposition_server import read_pages
@@ -30,8 +30,8 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 # minutes into run_cap: requests have queued for four minutes, and still do
 QUEUED = 12.5
-# two intervals, and what a machine with one core too few needs to start Python's threads
-TAKES_OVER = 2 * INTERVAL + 5
+# three signs of life of 1 s, two minutes of 2 s, and what a machine that does much else needs
+TAKES_OVER = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,8 @@ def folder(
     with PrometheusServer(blocks=tmp_path / "blocks") as server:
         (tmp_path / "driftwatch.yaml").write_text(
             f"sources: [{{prometheus: '{server.url}', match: {{job: vllm}}}}]\n"
-            f"interval: {INTERVAL:g}s\nlisten: 127.0.0.1:0\nrules: [own.yaml]\n"
+            "interval: 2s\nlisten: 127.0.0.1:0\nrules: [own.yaml]\n"
+            "batches: 2\nworker_heartbeat: 1s\n"
             f"receivers: [{{name: hook, webhook: {{url: '{webhook.url}'}}}}]\n"
         )
         yield tmp_path
@@ -81,73 +82,47 @@ def _incidents(folder: Path, database: str) -> list[dict[str, Any]]:
     return found
 
 
-def _roles(one: Process, other: Process) -> tuple[Process, Process]:
-    """Leader and standby, once there is one of each."""
-    until(lambda: one.leads or other.leads, 60, one, other)
-    leader, standby = (one, other) if one.leads else (other, one)
-    until(lambda: "waiting" in standby.log, 30, one, other)
-    return leader, standby
-
-
-def test_of_two_started_at_once_one_leads_and_after_kill_9_the_other_goes_on(
+def test_after_kill_9_the_other_goes_on_with_every_batch(
     folder: Path, database: str, webhook: WebhookServer
 ) -> None:
-    with Process(folder, "a", database) as a, Process(folder, "b", database, 300.0) as b:
-        leader, standby = _roles(a, b)
-        until(lambda: leader.ticks >= 1, 60, a, b)
-        until(lambda: webhook.accepted, 30, a, b)
-        status, text = standby.page("/-/ready")
-        assert (status, text.split(":")[0]) == (503, "standby")
-        assert f"/{leader.process.pid} leads" in text
-        assert standby.page("/-/healthy")[0] == 200
-        assert standby.own("driftwatch_leader") == 0
-        assert standby.own("driftwatch_targets") is None
+    with Process(folder, "a", database) as a, Process(folder, "b", database, verb="worker") as b:
+        until(lambda: webhook.accepted, 120, a, b)
+        until(lambda: a.ticks and b.ticks, 60, a, b)
         (before,) = _incidents(folder, database)
-        subprocess.run(
-            [sys.executable, "-m", "driftwatch", "ack", before["id"], "--by", "ana"],
-            cwd=folder, env={**os.environ, "DRIFTWATCH_DATABASE": database}, check=True,
-        )  # fmt: skip
-
-        leader.signal(signal.SIGKILL)
-        until(lambda: standby.leads, TAKES_OVER, a, b)
-        until(lambda: standby.ticks >= 2, 60, a, b)
-        assert standby.own("driftwatch_lease_fence") == 2
+        a.signal(signal.SIGKILL)
+        until(lambda: b.own("driftwatch_batches") == 2, TAKES_OVER, a, b)
+        ticks = b.ticks
+        until(lambda: b.ticks >= ticks + 4, TAKES_OVER, a, b)
+        assert b.page("/-/ready")[0] == 200
         (after,) = _incidents(folder, database)
-        assert after["id"] == before["id"]
-        assert after["started_at"] == before["started_at"]
-        assert after["acknowledged_by"] == "ana"
+        assert (after["id"], after["started_at"]) == (before["id"], before["started_at"])
         firing = {key: count for key, count in arrivals(webhook).items() if "-firing" in key}
         assert firing == {f"{before['id']}-firing": 1}
-        assert not [page for page in webhook.accepted if page["event"] == "resolved"]
-        standby.signal(signal.SIGTERM)
-        assert standby.process.wait(60) == 0
+        b.signal(signal.SIGTERM)
+        assert b.process.wait(60) == 0
 
 
-def test_a_leader_that_is_stopped_in_a_delivery_and_continued_sends_nothing_more(
+def test_one_that_is_stopped_in_a_delivery_and_continued_sends_nothing_more(
     folder: Path, database: str, webhook: WebhookServer
 ) -> None:
     webhook.hang_next()
     with Process(folder, "a", database) as a:
-        until(lambda: a.leads, 60, a)
+        until(lambda: webhook.requests, 120, a)
         with Process(folder, "b", database) as b:
-            until(lambda: webhook.requests, 60, a, b)
             a.signal(signal.SIGSTOP)
-            until(lambda: b.leads, TAKES_OVER, a, b)
-            until(lambda: webhook.accepted, 30, a, b)
-            fenced = b.ticks
+            until(lambda: webhook.accepted, TAKES_OVER, a, b)
+            ticks = b.ticks
             a.signal(signal.SIGCONT)
-            assert a.process.wait(60) == 1
-            until(lambda: b.ticks >= fenced + 2, 60, a, b)
-            assert b.leads
+            until(lambda: b.ticks >= ticks + 4, TAKES_OVER, a, b)
+            until(lambda: a.page("/-/ready")[0] == 200, TAKES_OVER, a, b)
             (count,) = arrivals(webhook).values()
             assert count == 2  # one that hung, and its repetition with the same key
             assert len(webhook.accepted) == 1
-            assert "lease lost: another driftwatch has taken over" in a.log
             (incident,) = _incidents(folder, database)
             assert incident["state"] == "firing"
 
 
-def test_a_leader_that_is_cut_off_from_the_database_stops_and_ends(
+def test_one_that_is_cut_off_from_the_database_comes_back_when_it_can(
     folder: Path, postgres: PostgresServer, database: str, webhook: WebhookServer
 ) -> None:
     """Its receiver is reachable all the time; what it refused is due again after the cut."""
@@ -157,14 +132,13 @@ def test_a_leader_that_is_cut_off_from_the_database_stops_and_ends(
         through = f"postgresql://driftwatch@/{name}?host={sockets}"
         webhook.fail_next(503)  # and the next try in 5 s, after the cut
         with Process(folder, "a", through) as a:
-            until(lambda: webhook.requests, 60, a)
+            until(lambda: webhook.requests, 120, a)
+            way.cut()
             with Process(folder, "b", database) as b:
-                until(lambda: "waiting" in b.log, 60, a, b)
-                way.cut()
-                until(lambda: b.leads, TAKES_OVER, a, b)
-                assert not a.leads
-                until(lambda: webhook.accepted, 30, a, b)
+                until(lambda: webhook.accepted, 120, a, b)
+                until(lambda: b.own("driftwatch_batches") == 2, TAKES_OVER, a, b)
                 way.mend()
-                assert a.process.wait(60) == 1
+                until(lambda: a.page("/-/ready")[0] == 200, 120, a, b)
                 assert list(arrivals(webhook).values()) == [2]  # refused, then taken
+                assert a.process.poll() is None
         way.close()

@@ -1,0 +1,131 @@
+"""The service as jobs, for any number of processes on one PostgreSQL.
+
+Each minute every batch has a tick; each receiver has a job that sends what is due to it, so that
+one that hangs delays no other and one process sends at a time. Whatever is done twice commits once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from driftwatch.clock import Clock
+from driftwatch.database_place import PostgresPlace
+from driftwatch.service.report_schedule import SETTLED_MINUTE
+from driftwatch.service.run import Service
+from driftwatch.store.store import Store
+from driftwatch.tasks.worker import Job, Queue, Task, Worker
+
+QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
+# How often it is looked for what people did, and for pages that are to be tried again.
+_SWEEP = "* * * * * */5"
+# of a minute in which its ticks may begin
+_LATEST_SECOND = 55
+
+
+class DatabaseClock:
+    """The time of the database, so that it does not matter which process ticks a batch."""
+
+    def __init__(self, store: Store, own: Clock) -> None:
+        self._store, self._own = store, own
+        self._ahead = timedelta()
+        self.look()
+
+    def look(self) -> None:
+        """Compare the process's own clock with the database's."""
+        at = self._store.database_time()
+        self._ahead = timedelta() if at is None else at - self._own.now()
+
+    def now(self) -> datetime:
+        """Aware, UTC."""
+        return self._own.now() + self._ahead
+
+
+class Fleet:
+    """One process of several that do the service's jobs.
+
+    Args:
+        service: that nobody else starts.
+        crons: task → when it is deferred, in place of what it is by itself.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        store: Store,
+        place: PostgresPlace,
+        clock: DatabaseClock,
+        *,
+        heartbeat_seconds: float,
+        queues: Sequence[Queue] = QUEUES,
+        crons: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self._service, self._store, self._clock = service, store, clock
+        # every source has the minute before by then
+        second = min(math.ceil(service.settle_seconds) + 1, _LATEST_SECOND)
+        tasks = {
+            "minute": Task("deliveries", self._minute, f"* * * * * {second}"),
+            "tick": Task("ticks", self._tick),
+            "sweep": Task("deliveries", self._sweep, _SWEEP),
+            "deliver": Task("deliveries", self._deliver),
+            "repost": Task("deliveries", self._repost),
+            "heartbeat": Task(
+                "deliveries", service.tell_heartbeat, f"* * * * * {(second + 30) % 60}"
+            ),
+            "compaction": Task("slow", service.prune, "0 * * * *"),
+            "reports": Task("slow", service.make_reports, f"{SETTLED_MINUTE} * * * *"),
+        }
+        changed = {
+            name: Task(task.queue, task.function, (crons or {}).get(name, task.cron))
+            for name, task in tasks.items()
+        }
+        self._worker = Worker(place, changed, queues, heartbeat_seconds, self._look)
+
+    def start(self) -> None:
+        """Take jobs until :meth:`stop`."""
+        self._service.listen_to_slack()
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Finish the jobs under way."""
+        self._service.end_waiting()
+        self._worker.stop()
+        self._service.stop()
+
+    def why_unhealthy(self) -> str | None:
+        """Why the process should be restarted; None = it should not."""
+        return self._worker.why_unhealthy()
+
+    def why_not_ready(self) -> str | None:
+        """Why it does no jobs; None = it does."""
+        return self._worker.why_not_ready()
+
+    def _look(self) -> None:
+        self._clock.look()
+        self._service.note_unwatched(self._clock.now())
+
+    def _minute(self) -> Iterable[Job]:
+        """A tick of every batch, and what receivers forget unless it is said again."""
+        numbers = [one.number for one in self._store.batches()]
+        ticks = [Job("tick", f"batch {number}", {"batch": number}) for number in numbers]
+        names = self._service.reposted_to
+        return [*ticks, *(Job("repost", f"repost {name}", {"receiver": name}) for name in names)]
+
+    def _tick(self, batch: int) -> Iterable[Job]:
+        self._service.tick(batch)
+        return self._due()
+
+    def _sweep(self) -> Iterable[Job]:
+        self._service.plan_actions_once()
+        return self._due()
+
+    def _due(self) -> list[Job]:
+        names = self._service.due_receivers()
+        return [Job("deliver", f"deliver {name}", {"receiver": name}) for name in names]
+
+    def _deliver(self, receiver: str) -> None:
+        self._service.deliver_to(receiver)
+
+    def _repost(self, receiver: str) -> None:
+        self._service.repost_to(receiver)

@@ -1,0 +1,131 @@
+"""How far each batch of pools is, and the compare-and-set that makes a tick a transaction."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+
+from driftwatch.errors import StoreError
+from driftwatch.store.database import BATCH_PREFIX, Database, prefix_of
+from driftwatch.store.tables import batches, incidents, minute_batches
+from driftwatch.store.tables import memory as memory_table
+
+
+@functools.lru_cache(maxsize=100_000)
+def batch_of(pool: str, of: int) -> int:
+    """The batch of a pool.
+
+    >>> [batch_of(pool, 4) for pool in ("chat", "code", "batch")]
+    [3, 1, 0]
+    """
+    return int.from_bytes(hashlib.blake2b(pool.encode(), digest_size=8).digest()) % of
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """A row of the table, by default of a batch that was never ticked."""
+
+    number: int
+    of: int  # how many batches there are
+    evaluated_until: datetime | None = None
+    version: int = 0  # grows with each commit
+    ticked_at: datetime | None = None
+    targets: int = 0
+    seconds: float | None = None  # how long the last tick took
+    incomplete: str | None = None  # why the last tick knows nothing of some source
+
+    def is_same_commit(self, other: BatchProgress) -> bool:
+        """No tick was committed between the two."""
+        mine = self.of, self.version, self.evaluated_until
+        return mine == (other.of, other.version, other.evaluated_until)
+
+
+class Progress(Database):
+    """Part of the store: batches."""
+
+    def batches(self) -> list[BatchProgress]:
+        """Every batch, by number; none in a database without a tick."""
+        with self._reading() as connection:
+            return [_progress(row) for row in connection.execute(_EVERY)]
+
+    def batch_progress(self) -> BatchProgress | None:
+        """Of the batch whose part of the database this is; None before its first commit."""
+        query = _EVERY.where(batches.c.number == (self.batch or 0))
+        with self._reading() as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else _progress(row)
+
+    def database_time(self) -> datetime | None:
+        """What time it is by the database's own clock; None where it has none."""
+        if self._engine.dialect.name != "postgresql":
+            return None
+        with self._reading() as connection:
+            at: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+            return at.astimezone(UTC)
+
+    def deal(
+        self,
+        memories: Mapping[int, Mapping[str, bytes]],
+        batch_of_incident: Mapping[str, int],
+        evaluated_until: datetime | None,
+    ) -> None:
+        """Begin anew with batches, within :meth:`one_transaction`: whoever ticks an old one loses.
+
+        ``memories``: number → what the last tick of these pools left, by name;
+        ``batch_of_incident``: of the open ones, by id.
+        """
+        of = len(memories)
+        with self._writing() as connection:
+            version = connection.execute(select(func.max(batches.c.version))).scalar() or 0
+            name = memory_table.c.name
+            ours = or_(name.startswith(BATCH_PREFIX), name == "tick", name.startswith("tick."))
+            connection.execute(delete(memory_table).where(ours))
+            rows = [
+                {"name": f"{prefix_of(number if of > 1 else None)}{name}", "value": value}
+                for number, memory in memories.items()
+                for name, value in memory.items()
+            ]
+            if rows:
+                connection.execute(insert(memory_table), rows)
+            connection.execute(update(minute_batches).values(batch=None))
+            connection.execute(update(incidents).values(batch=None))
+            for id_, number in batch_of_incident.items() if of > 1 else ():
+                own = update(incidents).where(incidents.c.id == id_)
+                connection.execute(own.values(batch=number))
+            connection.execute(delete(batches))
+            new = [BatchProgress(n, of, evaluated_until, version + 1) for n in memories]
+            connection.execute(insert(batches), [asdict(one) for one in new])
+
+
+_EVERY = select(batches).order_by(batches.c.number)
+
+
+def write_progress(connection: Connection, begun: BatchProgress, new: BatchProgress) -> None:
+    """Put a batch on, from the row that its tick began from.
+
+    Raises StoreError: ``tick-lost``: another tick of the batch was committed meanwhile.
+    """
+    row = asdict(replace(new, version=begun.version + 1))
+    if begun.version == 0:
+        there = select(batches.c.number).where(batches.c.number == begun.number)
+        if connection.execute(there).first() is None:
+            connection.execute(insert(batches), [row])
+            return
+    query = update(batches).where(
+        batches.c.number == begun.number,
+        batches.c.of == begun.of,
+        batches.c.version == begun.version,
+    )
+    if connection.execute(query.values(**row)).rowcount != 1:
+        raise StoreError(
+            f"another tick of batch {begun.number} was committed meanwhile", code="tick-lost"
+        )
+
+
+def _progress(row: Row[tuple[object, ...]]) -> BatchProgress:
+    return BatchProgress(**row._mapping)
