@@ -55,19 +55,19 @@ def _beside(prefix: str, what: str) -> _Exporter:
 
 _COLON = (
     "scrape vLLM's own /metrics, or put the colon back: metric_relabel_configs with source_labels "
-    "[__name__], regex '{0}(.+)', target_label __name__, replacement 'vllm:$1'"
+    "[__name__], regex '.*vllm[:_](.+)', target_label __name__, replacement 'vllm:$1'"
 )
 # vLLM under other names first, then other engines, then what runs beside an engine
 _EXPORTERS = (
     _Exporter(
         ("ray_vllm_", "ray_vllm:"),
         "vLLM's metrics as Ray renames them",
-        _COLON.format("ray_vllm[_:]"),
+        _COLON,
     ),
     _Exporter(
         ("vllm_",),
         "vLLM's metrics under other names, of a recording rule or an OpenTelemetry exporter",
-        _COLON.format("vllm_"),
+        _COLON,
     ),
     _engine("sglang:", "SGLang"),
     _engine("tgi_", "text-generation-inference"),
