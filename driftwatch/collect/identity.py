@@ -140,7 +140,9 @@ def doubles(
         for other in others:
             if other == first or other in read:
                 continue
-            if kind == "place" or (not _apart(first, other) and count_alike(first, other)):
+            # who is scraped at the very same moments is a copy that was made of it
+            is_copy = spans[other] == spans[first] or _apart(first, other)
+            if kind == "place" or (not is_copy and count_alike(first, other)):
                 read[other] = read.get(first, first)
     return {other: one for other, one in read.items() if other != one}
 
