@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -133,8 +134,9 @@ class History:
         from driftwatch.service.replay_cache import of_files, of_plan
 
         made_of: dict[str, Any] = of_plan(plan)
-        if not self.cache:
-            return None
+        files = (*self.recordings, *(() if self.pins is None else (self.pins,)))
+        if not self.cache or not all(os.access(path, os.R_OK) for path in files):
+            return None  # what cannot be read is told by whoever reads it
         if self.prometheus is not None:
             settled = SystemClock().now() - _SETTLED
             if self.until is None or self.until > settled:

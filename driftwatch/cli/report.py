@@ -77,7 +77,7 @@ def _material(history: History, chosen: Week | None, at: datetime | None) -> Mat
         first, last = store.minutes_reach() or (now, now)
         week = chosen or (week_held(first, last) if at is None else last_whole(at))
         if not history.is_stored:
-            now = last_scraped(store)
+            now = max(last, last_scraped(store))
             TakenProposals().note_stored(store, now).tell()
             _tell_others(week, first, last, chosen)
             if first >= week.end or last <= week.start:

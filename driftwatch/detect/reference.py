@@ -175,13 +175,6 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
     return rows
 
 
-def with_swings(reference: pl.DataFrame, swings: pl.DataFrame) -> pl.DataFrame:
-    """Reference rows with :func:`swings` of the same windows."""
-    fewer = reference.drop(f"reference_{c}" for c in SWINGS)
-    joined = fewer.join(swings, on=KEY, how="left", maintain_order="left")
-    return joined.select([*REFERENCE_SCHEMA])
-
-
 def with_reference(
     rows: pl.DataFrame,
     two_minutes: pl.DataFrame | None,

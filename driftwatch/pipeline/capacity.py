@@ -46,19 +46,6 @@ _ALIKE = ("pool", "model_name", "max_num_seqs", "max_num_batched_tokens", "kv_ca
 _STEADIER = {"limit_binding_share_10m_low_ratio": pl.col("limit_binding_share_10m_ratio")}
 _LENGTHS = {f"{s}_mean_2m_ratio": f"{s}_mean_ratio" for s in ("prompt_tokens", "generation_tokens")}
 _EXTREMES = (0.0, 1e9)
-# Columns of evidence rows that are read beside those of the rules; a moment has a whole row.
-READ_OF_ROWS = (
-    *_ALIKE,
-    *CAPACITY,
-    CAPACITY_REASON,
-    "limit_binding_share_10m_ratio",
-    "queue_wait_estimate_10m_seconds",
-    "slo_missed",
-    "binding_waiting_requests",
-    "waiting_capacity_requests",
-    *_LENGTHS.values(),
-)
-
 Ask = Callable[..., TargetAdvice]
 
 

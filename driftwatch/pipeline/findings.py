@@ -195,9 +195,6 @@ _WORST: Mapping[str, pl.Expr] = {
     },
     "latency_creeps": -pl.col("speed_slope_14d_ratio"),
 }
-WORST_COLUMNS = tuple(
-    sorted({name for height in _WORST.values() for name in height.meta.root_names()})
-)
 _ALIKE = pl.repeat(0.0, pl.len())  # of another rule no target is worse than the others
 
 

@@ -33,7 +33,7 @@ def _kept(store: Store, *rows: Row) -> None:
             "engine": "0",
             "end": AT - timedelta(minutes=ago),
             "scrapes": float(scrapes),
-            "scrape_error": why,
+            "failure": why,
         }
         for instance, ago, scrapes, why in rows
     ]

@@ -71,14 +71,6 @@ class DcgmPrometheusSource:
         self._whose: dict[bytes, int | str] = {}  # labels → number of the GPU, or why not known
         self._is_unsure = False  # whose pods they are could not be asked
 
-    def identity(self) -> dict[str, object]:
-        """What is asked of whom; no secret is in it."""
-        return {
-            "dcgm": self._asker.address,
-            "tenant": self._asker.tenant,
-            "match": self._selector,
-        }
-
     def collect(self, since: datetime, until: datetime) -> Collected:
         """GPU readings with since <= time < until.
 

@@ -44,8 +44,8 @@ class PrometheusAsker:
     question, so that a token that was exchanged is used at once; ``verify``: check TLS
     certificates: True, or a file of authorities; ``params``: parameters that stand in the URL of
     each question, beside those that the address has.
-    ``host``: host:port of the address; ``address``: all of it, without secrets; ``tenant``: whose
-    data is asked for, None = nobody's in particular; ``warnings``: of the last answer; with any,
+    ``host``: host:port of the address; ``address``: all of it, without secrets;
+    ``warnings``: of the last answer; with any,
     some of what was asked for is missing.
     Raises UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
     credentials.
@@ -66,7 +66,6 @@ class PrometheusAsker:
         # OpenShift's tenancy port, for example, wants ?namespace=ml with every question
         url, _, query = url.partition("?")
         self.address = without_secrets(url.rstrip("/"))
-        self.tenant = (headers or {}).get("X-Scope-OrgID")
         if not timeout_seconds >= 0.001:
             raise UsageError(f"the time-out must be at least 1 ms, not {timeout_seconds:g} s")
         if bearer_token is not None and basic_auth is not None:
@@ -118,18 +117,6 @@ class PrometheusAsker:
         text = f"{selector}[{last_ms - first_ms + 1}ms]"
         with _without_looking_for_cycles():
             return raw_samples(self._query(text, last_ms, "matrix"), first_ms)
-
-    def days(self, text: str, first: datetime, last: datetime) -> list[datetime]:
-        """The days (every 24 h from ``first``) at which an expression has a value.
-
-        Raises SourceError: as :meth:`instant`.
-        """
-        params = {"timeout": self._patience}
-        result = self._answer(
-            lambda: self._api.custom_query_range(text, first, last, "86400", params=params)
-        )
-        micros = np.unique(raw_samples(result, 0).time).tolist()
-        return [datetime.fromtimestamp(at / 1e6, first.tzinfo) for at in micros]
 
     def _query(self, text: str, at_ms: int, wanted: str) -> Any:
         params = {"time": _seconds(at_ms), "timeout": self._patience}

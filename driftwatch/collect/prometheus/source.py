@@ -31,7 +31,6 @@ from driftwatch.collect.schema import Collected, Own, SourceProblem, empty_scrap
 from driftwatch.errors import Partial, SourceError
 from driftwatch.model import Target, TargetKey
 
-REACH_DAYS = 400
 _DAY = timedelta(days=1)
 
 # each engine has one series of it: who is there, and with which labels
@@ -167,30 +166,6 @@ class PrometheusSource:
         except SourceError:
             return  # asked again; what is asked for next says what is wrong
         self._looked_ms = last_ms
-
-    def identity(self) -> dict[str, object]:
-        """What is asked of whom; no secret is in it."""
-        return {
-            "prometheus": self._asker.address,
-            "tenant": self._asker.tenant,
-            "match": self._selector,
-        }
-
-    def reach(self, now: datetime) -> tuple[datetime, datetime] | None:
-        """From when to when the API has scrapes of a vLLM server, to the day; None = of none.
-
-        Looked for in the :data:`REACH_DAYS` before ``now``.
-        """
-        first = now - REACH_DAYS * _DAY
-        self._look_for_prefixes(unix_ms(first), unix_ms(now))
-        self._looked_ms = None
-        names = Question((_ENGINES,), ()).written(sorted(self._prefixes))
-        text = f"count(count_over_time({select(names, self._matching)}[1d]))"
-        try:
-            days = self._asker.days(text, first, now)
-        except SourceError:
-            return None
-        return (days[0] - _DAY, days[-1]) if days else None
 
     def _list(
         self, asking: _Asking, attempts: Sequence[Attempt], *, whole: bool

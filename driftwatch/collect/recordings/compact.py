@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from driftwatch.collect.gpus import GPU_SCHEMA, empty_gpus
-from driftwatch.collect.recordings.text import Progress, file_identity
+from driftwatch.collect.recordings.text import Progress
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
     Collected,
@@ -137,17 +137,6 @@ class CompactRecordingSource:
             _utc(min(part.first for part in parts)),
             _utc(max(part.last for part in parts)) + timedelta(microseconds=1),
         )
-
-    def identity(self) -> dict[str, object]:
-        """What tells this recording from another, or from what it was before.
-
-        Raises RecordingError: as :meth:`span`; a part is not there.
-        """
-        files = [MANIFEST, *(part.file for part in self._manifest.parts)]
-        return {
-            "recording": [file_identity(self._folder / name) for name in files],
-            "labels": self._labels,
-        }
 
     def relabelled_at(self) -> tuple[datetime, ...]:
         """When labels of a target changed, in order.

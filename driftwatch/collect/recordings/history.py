@@ -1,25 +1,14 @@
-"""What an API holds of a span of time, as a compact recording: read once, part by part.
-
-However long the span is, no more than one part of it is in memory. What needs the whole past of a
-fleet (``recommend``, ``explain``, ``baseline``) then reads the recording as any other.
-"""
+"""The past of an API, which has to answer for all of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable
+from datetime import datetime
 
-import polars as pl
-
-from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.recordings.compact import Part, Relabelled, write_manifest, write_part
-from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
+from driftwatch.collect.schema import Collected, Source
 from driftwatch.errors import Unavailable
-from driftwatch.model import Target, TargetKey
 
-PART = timedelta(hours=2)
 # A database that restarts or is overloaded is back in seconds; one that is gone stays away.
 PAUSES_SECONDS = (2.0, 8.0)
 
@@ -64,17 +53,6 @@ class RetryingSource:
         self._answered = True
         return collected
 
-    def identity(self) -> Mapping[str, object]:
-        """That of the source; empty where it has none."""
-        describe = getattr(self._source, "identity", dict)
-        answer: Mapping[str, object] = describe()
-        return answer
-
-    def reach(self, now: datetime) -> tuple[datetime, datetime] | None:
-        """From when to when it has scrapes; None = of none, or it does not know."""
-        look = getattr(self._source, "reach", None)
-        return None if look is None else look(now)
-
     def close(self) -> None:
         """Give back connections."""
         self._source.close()
@@ -85,60 +63,3 @@ def _has_answer(collected: Collected) -> bool:
     return (
         collected.silent is None or not collected.was_asked or bool(collected.scrapes["ok"].any())
     )
-
-
-def record_history(
-    sources: Sequence[Source],
-    span: tuple[datetime, datetime],
-    folder: Path,
-    progress: Callable[[float, float], None] | None = None,
-) -> None:
-    """Write what the sources hold of the span as a compact recording.
-
-    ``folder``: to write into; it must exist; ``progress``: told how many seconds of how many are
-    read.
-    Raises Unavailable: a source stopped answering.
-    """
-    first, last = span
-    parts: list[Part] = []
-    problems: list[SourceProblem] = []
-    targets: dict[TargetKey, Target] = {}
-    labels: dict[TargetKey, Mapping[str, str]] = {}  # as they are now
-    relabelled: list[Relabelled] = []
-    since = first
-    while since < last:
-        until = min(since + PART, last)
-        brought = [source.collect(since, until) for source in sources]
-        for one in brought:
-            problems += one.problems
-            relabelled += _changes(labels, one.targets, since)
-            labels |= {key: target.labels for key, target in one.targets.items()}
-            targets |= {key: new for key, new in one.targets.items() if key not in targets}
-        parts += write_part(
-            folder,
-            f"{since:%Y%m%dT%H%M%S}",
-            pl.concat([empty_scrapes(), *(one.scrapes for one in brought)]),
-            pl.concat([empty_gpus(), *(one.gpus for one in brought)]),
-        )
-        since = until
-        if progress is not None:
-            progress((since - first).total_seconds(), (last - first).total_seconds())
-    if parts:
-        write_manifest(folder, parts, targets, problems, relabelled)
-
-
-def _changes(
-    labels: Mapping[TargetKey, Mapping[str, str]],
-    targets: Mapping[TargetKey, Target],
-    since: datetime,
-) -> Iterator[Relabelled]:
-    """Targets whose labels are others than before."""
-    for key, target in targets.items():
-        before = labels.get(key, target.labels)
-        if changed := {k: v for k, v in target.labels.items() if before.get(k) != v}:
-            yield Relabelled(
-                instance=key.instance,
-                engine=key.engine,
-                since=since.timestamp(),
-                labels=changed,
-            )

@@ -113,17 +113,6 @@ class RecordingSource:
         scrapes, gpus = recorded.page.frame.filter(inside), recorded.gpus.filter(inside)
         return Collected(scrapes, targets, problems, gpus=gpus)
 
-    def identity(self) -> dict[str, object]:
-        """What tells this recording from another, or from what it was before.
-
-        Raises RecordingError: the file is not there.
-        """
-        return {
-            "recording": file_identity(_file(self._location)),
-            "instance": self._instance,
-            "labels": self._labels,
-        }
-
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
         first = self._recorded().page.frame.filter(pl.col("time") >= time)["time"].min()
@@ -139,18 +128,6 @@ class RecordingSource:
                 _file(self._location), self._instance, self._parser, self._progress
             )
         return self._tables
-
-
-def file_identity(path: Path) -> dict[str, object]:
-    """Where a file is, how large, and when it was written.
-
-    Raises RecordingError: it is not there.
-    """
-    try:
-        facts = path.stat()
-    except OSError as error:
-        raise RecordingError(f"{path}: {error.strerror or error}") from error
-    return {"file": str(path.resolve()), "bytes": facts.st_size, "written_ns": facts.st_mtime_ns}
 
 
 def _file(location: Path) -> Path:
