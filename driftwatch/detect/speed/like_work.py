@@ -211,7 +211,9 @@ def _limits(near: Singles, floor: float, far: Flags) -> tuple[Floats, Floats, Fl
         at - first
     )
     deviation = (middle - low) / LOW_DEVIATIONS
-    limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
+    # a level is a 90 % quantile: of a young baseline the usual one counts above 0 as well
+    above = np.maximum(middle, 0.0) if floor == YOUNG_FLOOR else 0.0
+    limit = np.minimum(floor + above, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
     smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))
     out = far | (known < 2 * KNOWN)
     return (
