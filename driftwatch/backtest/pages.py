@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.backtest.stored import StoredDays
-from driftwatch.collect.schema import KEY
+from driftwatch.collect.schema import KEY, TIME
 from driftwatch.model import Incident, Severity, TargetKey, Transition
 from driftwatch.notify.advice import imperatives
 from driftwatch.pipeline.evaluation import Evaluation, no_signals
@@ -42,11 +42,21 @@ def with_past_pages(
     ends = sorted({t.at for t in happened})
     pools = {t.incident.target.get("pool") for t in happened}
     keys = [key for key, one in stretch.targets.items() if (one.pool or "default") in pools]
-    # the minutes that pages are made of, and the ten before each
-    stored = pl.concat(
-        days.store.past(first - TEN_MINUTES, last, keys) for first, last in _runs(ends)
+    # the minutes that pages are made of, and the ten before each; of those concerned all of it
+    end = pl.col("end")
+    near = pl.any_horizontal(
+        (end > pl.lit(first - TEN_MINUTES, TIME)) & (end <= pl.lit(last, TIME))
+        for first, last in _runs(ends)
     )
-    minutes = stored.filter(pl.col("seconds") == MINUTE).drop("seconds")
+    span = ends[0] - TEN_MINUTES, ends[-1]
+    of_pools = days.store.past(*span, keys, days.stored_columns).filter(near)
+    concerned = {key for t in happened for key in t.concerned} | {
+        TargetKey(t.incident.target["instance"], t.incident.target["engine"])
+        for t in happened
+        if t.incident.target.get("instance")
+    }
+    stored = days.store.past(*span, concerned).filter(near)
+    minutes = of_pools.filter(pl.col("seconds") == MINUTE).drop("seconds")
     reference = days.reference(stretch.targets)
     rows = minute_evidence(minutes, stretch.targets, plan, reference)
     beside = [name for name in minutes.columns if name not in rows.columns]

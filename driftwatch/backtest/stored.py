@@ -131,12 +131,16 @@ class StoredDays:
     def _wanted(self) -> list[str]:
         return [*KEY, "pool", "model_name", "end", "ever_seen", *self._columns]
 
+    @property
+    def stored_columns(self) -> list[str]:
+        """The stored columns that the evidence is made of: histograms only where a rule asks."""
+        if not OF_HISTOGRAMS.isdisjoint(self._columns):
+            return list(STORED_SCHEMA)
+        return [name for name in STORED_SCHEMA if not name.endswith(("_buckets", "_edges"))]
+
     def _parts(self, day: Day) -> Iterator[pl.DataFrame]:
         """The minutes of a day and of those before it that its first ones reach back to."""
-        stored = [name for name in STORED_SCHEMA if not name.endswith(("_buckets", "_edges"))]
-        lists = not OF_HISTOGRAMS.isdisjoint(self._columns)
-        wanted = list(STORED_SCHEMA) if lists else stored
-        every = self.store.past(day[0] - TEN_MINUTES, day[1], columns=wanted)
+        every = self.store.past(day[0] - TEN_MINUTES, day[1], columns=self.stored_columns)
         every = every.filter(pl.col("seconds") == MINUTE).drop("seconds")
         targets = every.select(KEY).unique(maintain_order=True)
         most = max(1, _MOST_ROWS * len(targets) // max(1, len(every)))
