@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import structlog
 from procrastinate import App, JobContext, PsycopgConnector
-from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
+from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, UniqueViolation
 from procrastinate.jobs import Job as StoredJob
 from procrastinate.jobs import Status
 
 from driftwatch.database_place import PostgresPlace
 from driftwatch.store.database import BUSY_SECONDS
-from driftwatch.store.postgres import connect_arguments, read_password
+from driftwatch.store.postgres import WRITER_IDLE_SECONDS, connect_arguments, read_password
 
 Queue = Literal["ticks", "deliveries", "slow"]
 # How many jobs of a queue one process does at once: a tick takes a processor; a receiver may hang.
@@ -86,6 +86,7 @@ class Worker:
         self._looked_at = self._began = time.monotonic()
         self._trouble: str | None = "it starts"
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._not_noted)
         self._stopping = asyncio.Event()
         self._threads = ThreadPoolExecutor(sum(AT_ONCE.values()) + 1, "driftwatch-jobs")
         self._thread = threading.Thread(target=self._run, name="driftwatch worker", daemon=True)
@@ -120,6 +121,12 @@ class Worker:
         if silent > MISSED * self._heartbeat_seconds:
             return f"no look at the queue for {silent:.0f} s"
         return None
+
+    def _not_noted(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """That a job is done could not be noted: another worker has done it meanwhile."""
+        error = context.get("exception")
+        reason = context["message"] if error is None else reason_of(error)
+        self._log.info("job not noted as done", reason=reason)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -180,18 +187,22 @@ class Worker:
             await asyncio.sleep(self._heartbeat_seconds)
 
     async def _hand_on(self, job: StoredJob) -> None:
-        """One that ended several workers is given up."""
+        """One that ended several workers is given up; where the next one waits, it does it."""
         manager = self._app.job_manager
         words = {"task": job.task_name, "key": job.lock}
         try:
             if job.attempts + 1 < TRIES:
-                await manager.retry_job(job)
+                try:
+                    await manager.retry_job(job)
+                except UniqueViolation:
+                    await manager.finish_job(job, Status.FAILED, delete_job=True)
                 self._log.warning("job handed on: its worker is silent", **words)
             else:
                 await manager.finish_job(job, Status.FAILED, delete_job=True)
                 self._log.error("job given up: it ended its workers", **words)
-        except ConnectorException:
-            pass  # another worker handed it on, or its own has finished it
+        except ConnectorException as error:
+            # another worker handed it on, or its own has finished it
+            self._log.info("job not handed on", **words, reason=reason_of(error.__cause__ or error))
 
     def _wrapped(self, name: str, task: Task) -> Callable[..., Any]:
         async def run(context: JobContext, timestamp: int = 0, **arguments: Any) -> None:
@@ -226,6 +237,8 @@ def reason_of(error: BaseException) -> str:
 def _connector(place: PostgresPlace) -> PsycopgConnector:
     def arguments() -> dict[str, Any]:
         values = connect_arguments(place, BUSY_SECONDS)
+        # one that is stopped in the middle must not keep the others from its jobs
+        values["options"] += f" -c idle_in_transaction_session_timeout={WRITER_IDLE_SECONDS}s"
         if place.password_file is not None:
             values["password"] = read_password(place)
         return values

@@ -61,8 +61,6 @@ class Pod:
             return re.sub(r"0\.0\.0\.0:\d+", f"127.0.0.1:{self.port}", text)
 
         words = [here(str(word)) for word in container["args"]]
-        if words[0] == "run" and name:
-            words += ["--name", name]  # a pod has a host name of its own
         self._log = (folder / f"{words[0]}{name}.log").open("w")
         self._probes = {key: container[key]["httpGet"] for key in container if "Probe" in key}
         self.process = subprocess.Popen(

@@ -157,6 +157,7 @@ def test_kills_and_a_stop_change_no_finding_and_no_page(
             one = workers.running.pop(rng.randrange(len(workers.running)))
             one.kill()
             one.wait()
+            workers.minute()  # the next ones wait while those of the dead are to be handed on
         if minute == stopped:
             one = workers.running.pop(rng.randrange(len(workers.running)))
             one.send_signal(signal.SIGSTOP)
