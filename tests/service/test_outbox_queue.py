@@ -11,6 +11,7 @@ from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
+from driftwatch.service.receiver_queue import ReceiverQueue, Results
 from driftwatch.store import Store
 from tests.outbox import undelivered_count
 
@@ -44,6 +45,20 @@ def test_a_page_that_cannot_be_made_is_tried_again_and_the_next_one_is_sent(
     (waiting,) = store.deliveries(f"{1:012x}")
     assert waiting.next_attempt_at is not None
     assert waiting.next_attempt_at > NOW
+
+
+def test_what_was_read_before_the_process_was_stopped_is_read_again(
+    store: Store, clock: ManualClock
+) -> None:
+    desk, times = Desk(), iter([0.0, 60.0, 61.0, 61.0])
+    queue = ReceiverQueue("desk", store, Results(store), clock, lambda: next(times))
+    queue.sender = desk
+    commit(store, planned(1))
+    assert queue.send_next() is None
+    assert desk.messages == []
+    attempt = queue.send_next()
+    assert attempt is not None
+    assert attempt.result == "sent"
 
 
 def test_what_is_new_goes_before_what_failed(store: Store, clock: ManualClock) -> None:
