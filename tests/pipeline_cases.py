@@ -100,7 +100,8 @@ def rows_of(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def whole(frame: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
-    """The same window of unix seconds for every target of ``frame``."""
+    """The whole minutes inside a span of unix seconds, for every target of ``frame``."""
+    start, end = math.ceil(start / 60) * 60, math.floor(end / 60) * 60
     return (
         frame.select(KEY)
         .unique()

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.pipeline.state import JUDGED_SCHEMA
 from driftwatch.service.target_metrics import TARGET_COLUMNS
 
 
@@ -18,8 +17,9 @@ def evidence_rows(*rows: dict[str, Any], **more: type[pl.DataType]) -> pl.DataFr
         "end": pl.Datetime("us", "UTC"),
         "binding_limit": pl.String,
         **dict.fromkeys(TARGET_COLUMNS, pl.Float64),
-        **JUDGED_SCHEMA,
+        "ever_seen": pl.Boolean,
+        "unlisted_minutes": pl.Float64,
         **more,
     }
-    usual = {"engine": "0", "ever_seen": True, "inputs_missing": False}
+    usual = {"engine": "0", "ever_seen": True, "unlisted_minutes": 0.0}
     return pl.DataFrame([{**usual, **row} for row in rows], schema=schema)

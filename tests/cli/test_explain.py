@@ -75,7 +75,7 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
         store.commit_tick(
             TickRecord(
                 incidents=incidents,
-                minutes=stored_rows(outcome.rows),
+                minutes=stored_rows(outcome.rows, outcome.minutes),
                 since=at - timedelta(hours=1),
                 until=at + timedelta(seconds=1),
                 memory=memory_of(state),

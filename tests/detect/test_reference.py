@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pipeline_cases import HOST, at, recording, scrapes, serving, summary, whole, windows
+from pipeline_cases import HOST, at, evidence, recording, scrapes, serving, summary, whole, windows
 
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.pages.parser import PageParser
@@ -21,7 +21,7 @@ from driftwatch.detect.reference import (
     no_reference,
 )
 from driftwatch.detect.slo import slo_columns
-from driftwatch.diagnose.evidence_table import EvidenceTable, evidence_table
+from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
 
 
@@ -52,17 +52,17 @@ def table(
     end: float,
     reference: pl.DataFrame | None = None,
     gpus: list[dict[str, Any]] | None = None,
-) -> EvidenceTable:
-    return evidence_table(
+) -> pl.DataFrame:
+    settings, asked = serving(frame), windows((start, end))
+    rows = rows_of_scrapes(
         frame,
-        windows((start, end)),
-        kind="whole",
-        cut=True,
-        serving=serving(frame),
-        reference=reference,
+        settings,
+        at(0),
+        at(end),
         gpus=None if gpus is None else gpu_frame(gpus),
         gpu_targets=gpu_targets(),
     )
+    return evidence_table(rows, asked, serving=settings, reference=reference, reach_back=False)
 
 
 def gpu_targets() -> pl.DataFrame:
@@ -72,11 +72,11 @@ def gpu_targets() -> pl.DataFrame:
 
 
 def compared(frame: pl.DataFrame, reference: pl.DataFrame) -> dict[str, Any]:
-    return dict(table(frame, 600, 1200, reference).rows.to_dicts()[0])
+    return dict(table(frame, 600, 1200, reference).to_dicts()[0])
 
 
 def measured(frame: pl.DataFrame) -> pl.DataFrame:
-    return baseline(table(frame, 0, 600).rows)
+    return baseline(table(frame, 0, 600))
 
 
 def test_a_baseline_remembers_and_compares() -> None:
@@ -105,12 +105,12 @@ def test_a_clock_is_compared_with_the_baselines() -> None:
         | {"utilization_ratio": 0.97}
         for t in range(5, 1200, 30)
     ]
-    reference = baseline(table(frame, 0, 600, gpus=clocks).rows)
+    reference = baseline(table(frame, 0, 600, gpus=clocks))
     assert reference["reference_gpu_sm_clock_hertz"].to_list() == [pytest.approx(1.98e9)]
-    row = table(frame, 600, 1200, reference, clocks).rows.row(0, named=True)
+    row = table(frame, 600, 1200, reference, clocks).row(0, named=True)
     assert row["gpu_sm_clock_ratio"] == pytest.approx(1.155 / 1.98)
     assert row["gpu_count_source"] == "declared 2, DCGM shows 1"
-    row = table(frame, 600, 1200, reference).rows.row(0, named=True)
+    row = table(frame, 600, 1200, reference).row(0, named=True)
     assert row["gpu_sm_clock_ratio"] is None
 
 
@@ -195,9 +195,7 @@ def test_the_drifts_of_run_main(shared_data: Path) -> None:
 
     def rows(name: str, reference: pl.DataFrame | None = None) -> pl.DataFrame:
         asked = whole(frame, phases[name]["start"] + 15, phases[name]["end"])
-        return evidence_table(
-            frame, asked, kind="whole", cut=True, serving=serving(frame), reference=reference
-        ).rows
+        return evidence(frame, asked, serving(frame), reference=reference, reach_back=False)
 
     reference = baseline(rows("baseline"))
     for name, facts in truth.items():
@@ -224,10 +222,8 @@ def during_and_after(shared_data: Path, name: str) -> pl.DataFrame:
 
 
 def over(frame: pl.DataFrame, **settings: Any) -> list[dict[str, Any]]:
-    asked = pl.concat([windows((0, 60), engine=e) for e in sorted(frame["engine"].unique())])
-    return evidence_table(
-        frame, asked, kind="whole", cut=True, serving=serving(frame, **settings)
-    ).rows.to_dicts()
+    asked = pl.concat([windows((0, 120), engine=e) for e in sorted(frame["engine"].unique())])
+    return evidence(frame, asked, serving(frame, **settings), reach_back=False).to_dicts()
 
 
 def test_steps_of_several_api_servers_are_marked_as_overcounted(shared_data: Path) -> None:

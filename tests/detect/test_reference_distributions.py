@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from pipeline_cases import at, recording, scrapes, serving, whole, windows
+from pipeline_cases import at, evidence, recording, scrapes, serving, whole, windows
 from scipy.spatial.distance import jensenshannon
 
 from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
@@ -24,7 +24,7 @@ from driftwatch.detect.reference import (
     declared,
 )
 from driftwatch.detect.reference_minutes import baseline_of_minutes
-from driftwatch.diagnose.evidence_table import evidence_table, minute_windows
+from driftwatch.minutes.rows import minute_grid
 from driftwatch.pipeline.findings import reference_of
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes, no_minutes
@@ -57,9 +57,7 @@ def rows(shared_data: Path, name: str) -> pl.DataFrame:
 def table(
     frame: pl.DataFrame, asked: pl.DataFrame, reference: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    return evidence_table(
-        frame, asked, kind="whole", cut=True, serving=serving(frame), reference=reference
-    ).rows
+    return evidence(frame, asked, serving(frame), reference=reference, reach_back=False)
 
 
 def sent(shared_data: Path, name: str) -> tuple[np.ndarray[Any, Any], ...]:
@@ -160,16 +158,8 @@ def slow_baseline(shared_data: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     start = first.replace(second=0, microsecond=0) + timedelta(minutes=1)  # type: ignore[union-attr]
     end = start + timedelta(minutes=20)
     settings = serving(frame, gpus_per_replica=2.0)
-    one = evidence_table(
-        frame,
-        whole(frame, start.timestamp(), end.timestamp()),
-        kind="whole",
-        cut=False,
-        serving=settings,
-    ).rows
-    grid = evidence_table(
-        frame, minute_windows(settings, start, end), kind="chained", cut=False, serving=settings
-    ).rows
+    one = evidence(frame, whole(frame, start.timestamp(), end.timestamp()), settings)
+    grid = evidence(frame, minute_grid(settings, start, end), settings)
     return one, minutes(grid)
 
 

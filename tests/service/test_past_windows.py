@@ -26,7 +26,7 @@ from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.window_evidence import window_evidence
 from driftwatch.service.run import Service
 from driftwatch.store import Store
-from driftwatch.store.minute_columns import rolled_up, stored_rows
+from driftwatch.store.minute_columns import minute_rows_of, rolled_up, stored_rows
 
 PLAN = shipped_plan()
 TEN = timedelta(minutes=10)
@@ -42,7 +42,7 @@ def watched(shared_data: Path) -> tuple[Collected, State, pl.DataFrame]:
     since, until = source.span()
     collected = source.collect(since, until)
     state, outcome = evaluate(State(), [collected], until, PLAN, Store.in_memory())
-    return collected, state, outcome.rows
+    return collected, state, stored_rows(outcome.rows, outcome.minutes)
 
 
 def until(rows: pl.DataFrame, minutes: int) -> datetime:
@@ -66,20 +66,13 @@ def test_it_is_the_evidence_of_the_window(
         State(), [Collected(before, collected.targets)], end, PLAN, Store.in_memory()
     )
     inside = (pl.col("end") > end - TEN) & (pl.col("end") <= end)
-    stored = stored_rows(rows).with_columns(seconds=pl.lit(60.0)).filter(inside)
+    stored = rows.with_columns(seconds=pl.lit(60.0)).filter(inside)
     (target,) = state.targets.values()
     found = _row(stored, target).row(0, named=True)
     window = pl.DataFrame([(*target.key, end - TEN, end)], schema=WINDOW_SCHEMA, orient="row")
     frames = PLAN.frames(state.targets)
-    expected = evidence_table(
-        before,
-        window,
-        kind="chained",
-        cut=True,
-        serving=frames.serving,
-        inputs=PLAN.inputs,
-        carried=state.carried,
-    ).rows.row(0, named=True)
+    own = evidence_table(minute_rows_of(rows), window, serving=frames.serving)
+    expected = own.row(0, named=True)
     assert found["binding_limit"] == expected["binding_limit"] == "max_num_seqs"
     compared = [n for n in BY_NAME if n not in DETECTED and expected[n] is not None]
     assert len(compared) > 50
@@ -97,7 +90,7 @@ def test_what_came_before_a_restart_is_not_in_it(
 ) -> None:
     _, state, rows = watched
     (target,) = state.targets.values()
-    stored = stored_rows(rows).with_columns(seconds=pl.lit(60.0))
+    stored = rows.with_columns(seconds=pl.lit(60.0))
     restart = stored.filter("restarted")["end"][0]
     inside = (pl.col("end") > restart - TEN / 2) & (pl.col("end") <= restart + TEN / 2)
     row = _row(stored.filter(inside), target).row(0, named=True)
@@ -140,7 +133,7 @@ def test_ten_minute_rows_say_what_they_cannot(
 ) -> None:
     _, state, rows = watched
     (target,) = state.targets.values()
-    ten = rolled_up(stored_rows(rows), 600).with_columns(seconds=pl.lit(600.0))
+    ten = rolled_up(rows, 600).with_columns(seconds=pl.lit(600.0))
     row = _row(ten.head(2).tail(1), target).row(0, named=True)
     assert row["finished_requests"] == ten["prompt_tokens_count"][1]
     assert row["finished_requests_2m"] is None

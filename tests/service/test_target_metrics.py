@@ -151,7 +151,9 @@ def test_who_never_answered_and_who_may_have_been_scaled_down() -> None:
     metrics = TargetMetrics(lambda: END)
     registry = _served(metrics)
     silent = {"instance": "a:1", "ever_seen": False}
-    metrics.note(_rows(silent, {"instance": "b:1", "inputs_missing": True}), _targets("a:1", "b:1"))
+    metrics.note(
+        _rows(silent, {"instance": "b:1", "unlisted_minutes": 1.0}), _targets("a:1", "b:1")
+    )
     assert _value(registry, EVERY_TARGET, "a:1") == 0.0
     assert _value(registry, EVERY_TARGET, "b:1") == 1.0
     assert _value(registry, DEPARTING, "a:1") == 0.0
