@@ -100,8 +100,8 @@ def rows_of(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def whole(frame: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
-    """The whole minutes inside a span of unix seconds, for every target of ``frame``."""
-    start, end = math.ceil(start / 60) * 60, math.floor(end / 60) * 60
+    """The whole minutes that hold a span of unix seconds, for every target of ``frame``."""
+    start, end = math.floor(start / 60) * 60, math.ceil(end / 60) * 60
     return (
         frame.select(KEY)
         .unique()
@@ -130,6 +130,12 @@ def evidence(
         since = min(since, floor_minute(first))
     rows = rows_of_scrapes(frame, settings, since, until, inputs)
     return evidence_table(rows, asked, serving=settings, reach_back=reach_back, **more)
+
+
+def within(frame: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
+    """The scrapes of a span of unix seconds, both ends included."""
+    seconds = pl.col("time").dt.epoch("us") / 1e6
+    return frame.filter(seconds.is_between(start, end))
 
 
 @cache

@@ -9,7 +9,18 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pipeline_cases import HOST, at, evidence, recording, scrapes, serving, summary, whole, windows
+from pipeline_cases import (
+    HOST,
+    at,
+    evidence,
+    recording,
+    scrapes,
+    serving,
+    summary,
+    whole,
+    windows,
+    within,
+)
 
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.pages.parser import PageParser
@@ -28,9 +39,9 @@ from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
 def history(before: int, after: int, prompt: float = 100.0, longer: float = 200.0) -> pl.DataFrame:
     """``before`` requests in the first ten minutes, ``after`` longer ones in the next ten."""
     rows: list[dict[str, Any]] = []
-    for i in range(81):
-        first = before * min(i, 40) / 40
-        second = after * max(0, i - 40) / 40
+    for i in range(80):
+        first = before * min(i, 39) / 39
+        second = after * max(0, i - 39) / 40
         rows.append(
             {
                 "t": 15.0 * i,
@@ -89,8 +100,8 @@ def test_a_baseline_remembers_and_compares() -> None:
     assert row["reference_kind"] == "baseline"
     assert row["prompt_tokens_mean_ratio"] == pytest.approx(2.0)
     assert row["generation_tokens_mean_ratio"] == pytest.approx(1.0)
-    assert row["requests_per_second_ratio"] == pytest.approx(0.5)
-    assert row["tokens_per_second_per_gpu_ratio"] == pytest.approx(0.5)
+    assert row["requests_per_second_ratio"] == pytest.approx(0.4875)  # 39 and 40 intervals
+    assert row["tokens_per_second_per_gpu_ratio"] == pytest.approx(0.4875)
     assert row["prompt_tokens_mean_2m_ratio"] == pytest.approx(2.0)
     assert row["reference_prompt_tokens_mean"] == pytest.approx(100.0)
     for name in REMEMBERED:
@@ -194,8 +205,9 @@ def test_the_drifts_of_run_main(shared_data: Path) -> None:
     truth = {p["phase"]: p for p in summary(folder)}
 
     def rows(name: str, reference: pl.DataFrame | None = None) -> pl.DataFrame:
-        asked = whole(frame, phases[name]["start"] + 15, phases[name]["end"])
-        return evidence(frame, asked, serving(frame), reference=reference, reach_back=False)
+        span = phases[name]["start"] + 15, phases[name]["end"]
+        scraped, asked = within(frame, *span), whole(frame, *span)
+        return evidence(scraped, asked, serving(frame), reference=reference, reach_back=False)
 
     reference = baseline(rows("baseline"))
     for name, facts in truth.items():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from pipeline_cases import at, evidence, recording, scrapes, serving, whole, windows
+from pipeline_cases import at, evidence, recording, scrapes, serving, whole, windows, within
 from scipy.spatial.distance import jensenshannon
 
 from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
@@ -44,14 +44,15 @@ def phase(shared_data: Path, name: str, against: str | None = None) -> dict[str,
     """Evidence of a phase, its first 15 s left out."""
     frame, phases = run_main(shared_data)
     reference = None if against is None else baseline(rows(shared_data, against))
-    asked = whole(frame, phases[name]["start"] + 15, phases[name]["end"])
-    return dict(table(frame, asked, reference).row(0, named=True))
+    span = phases[name]["start"] + 15, phases[name]["end"]
+    return dict(table(within(frame, *span), whole(frame, *span), reference).row(0, named=True))
 
 
 @cache
 def rows(shared_data: Path, name: str) -> pl.DataFrame:
     frame, phases = run_main(shared_data)
-    return table(frame, whole(frame, phases[name]["start"] + 15, phases[name]["end"]))
+    span = phases[name]["start"] + 15, phases[name]["end"]
+    return table(within(frame, *span), whole(frame, *span))
 
 
 def table(
@@ -129,13 +130,13 @@ def test_a_reference_of_few_requests_has_no_distribution() -> None:
             [
                 {
                     "t": 15.0 * i,
-                    "prompt_tokens_count": finished * i / 40,
-                    "prompt_tokens_sum": 300 * finished * i / 40,
-                    "prompt_tokens_buckets": [0.0, finished * i / 40, finished * i / 40],
+                    "prompt_tokens_count": finished * i / 39,
+                    "prompt_tokens_sum": 300 * finished * i / 39,
+                    "prompt_tokens_buckets": [0.0, finished * i / 39, finished * i / 39],
                     "prompt_tokens_edges": [200.0, 500.0, math.inf],
                     "process_start_time_seconds": 1000.0,
                 }
-                for i in range(41)
+                for i in range(40)
             ]
         )
 
