@@ -45,7 +45,7 @@ def test_the_page_of_another_exporter_is_named_with_what_to_do(what: str, page: 
 def test_renamed_metrics_come_with_the_rule_that_puts_the_colon_back() -> None:
     fix = fix_of(reason(PAGES["OpenTelemetry"]))
     assert fix is not None
-    assert "regex '.*vllm[:_](.+)'" in fix
+    assert "regex '.*vllm(?::|_)(.+)'" in fix
     assert "replacement 'vllm:$1'" in fix
 
 

@@ -55,7 +55,7 @@ def _beside(prefix: str, what: str) -> _Exporter:
 
 _COLON = (
     "scrape vLLM's own /metrics, or put the colon back: metric_relabel_configs with source_labels "
-    "[__name__], regex '.*vllm[:_](.+)', target_label __name__, replacement 'vllm:$1'"
+    "[__name__], regex '.*vllm(?::|_)(.+)', target_label __name__, replacement 'vllm:$1'"
 )
 # vLLM under other names first, then other engines, then what runs beside an engine
 _EXPORTERS = (
