@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,8 @@ def _material(history: History, chosen: Week | None, at: datetime | None) -> Mat
         first, last = store.minutes_reach() or (now, now)
         week = chosen or (week_held(first, last) if at is None else last_whole(at))
         if not history.is_stored:
-            now = max(last, last_scraped(store))
+            # what was closed with the last minute belongs to it
+            now = max(last, last_scraped(store)) + timedelta(microseconds=1)
             TakenProposals().note_stored(store, now).tell()
             _tell_others(week, first, last, chosen)
             if first >= week.end or last <= week.start:
