@@ -6,19 +6,24 @@ have makes its own column unknown and is named; what else the scrape has is read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.cells import Slot
 from driftwatch.collect.histograms import Histograms, gathered
-from driftwatch.collect.identity import Identity, Span, doubles, names, successors
+from driftwatch.collect.identity import doubles, names, successors
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
+from driftwatch.collect.samples import (
+    NONE,
+    Attempt,
+    Block,
+    Bools,
+    Floats,
+    Ints,
+    Ints32,
+    Part,
+)
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
     TIME,
@@ -27,152 +32,17 @@ from driftwatch.collect.schema import (
     empty_scrapes,
     scrape_frame,
 )
-from driftwatch.model import Target, TargetKey
+from driftwatch.collect.scraped_servers import Homes, ScrapedServers
+from driftwatch.model import TargetKey
 
-Ints = npt.NDArray[np.int64]
-Ints32 = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-NONE = -1
 # what stands in a cell whose number is none, and in one that two series claim
 _BAD, _TWICE = -1.0, -2.0
 _SHOWN_DOUBTS = 3
 _NEXT_SCRAPE = 90_000_000  # microseconds in which a server that is scraped has another scrape
 
 
-class Unit(NamedTuple):
-    """What series of one server share."""
-
-    server: Identity
-    engine: str | None  # None: the series does not say
-    model: str | None
-
-
-class Attempt(NamedTuple):
-    """A try to scrape."""
-
-    server: Identity
-    time: int  # unix microseconds
-    reason: str | None  # why it brought nothing; None: it was answered
-
-
-@dataclass(slots=True)
-class Known:
-    """What a source knows of its servers from one answer to the next."""
-
-    names: dict[Identity, str] = field(default_factory=dict)
-    engines: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by name
-    models: dict[TargetKey, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Block:
-    """Samples that came together."""
-
-    series: Ints32  # of each sample
-    time: Ints  # unix microseconds
-    value: Floats
-    unit: Ints32  # of each series
-    slots: Sequence[Ints32]  # of each series, -1 where it has no (further) one
-    text: Callable[[int], str]  # a series as problems name it
-
-
-class _Part(NamedTuple):
-    """Samples of engines, side by side."""
-
-    block: _Block
-    series: Ints32
-    code: Ints  # engine and time
-    slot: Ints32
-    value: Floats
-
-
-@dataclass(slots=True)
-class Samples:
-    """Samples of any number of answers or pages, made into rows at the end."""
-
-    _slots: dict[Slot, int] = field(default_factory=dict)  # may be shared
-    _units: dict[Unit, int] = field(default_factory=dict)
-    _blocks: list[_Block] = field(default_factory=list)
-    _configs: list[tuple[int, int, str]] = field(default_factory=list)  # unit, time, labels
-    _doubts: list[tuple[Identity, int, str]] = field(default_factory=list)  # server, time, reason
-
-    @property
-    def any(self) -> bool:
-        """There is a sample."""
-        return bool(self._blocks or self._configs)
-
-    def unit(self, server: Identity, engine: str | None, model: str | None) -> int:
-        """The number of a unit."""
-        return self._units.setdefault(Unit(server, engine or None, model), len(self._units))
-
-    def slot(self, slot: Slot) -> int:
-        """The number of a slot."""
-        return self._slots.setdefault(slot, len(self._slots))
-
-    def add(
-        self,
-        series: Ints32,
-        time: Ints,
-        value: Floats,
-        *,
-        unit: Ints32,
-        slots: Sequence[Ints32],
-        text: Callable[[int], str],
-    ) -> None:
-        """Samples: the number of the series, the time and the value of each.
-
-        ``unit``, ``slots``: of each series; ``text``: a series as problems name it.
-        """
-        self._blocks.append(_Block(series, time, value, unit, slots, text))
-
-    def add_config(self, unit: int, times: Iterable[int], text: str) -> None:
-        """The labels of ``cache_config_info``, sorted JSON, at these times."""
-        self._configs += [(unit, int(time), text) for time in times]
-
-    def doubt(self, server: Identity, time: int, reason: str) -> None:
-        """Something is wrong with a scrape as a whole."""
-        self._doubts.append((server, time, reason))
-
-    def rows(
-        self,
-        attempts: Sequence[Attempt] = (),
-        known: Known | None = None,
-        *,
-        unread: Sequence[tuple[Sequence[str], str]] = (),
-        silent: str = "",
-        any_server: bool = True,
-        whole: bool = True,
-    ) -> Collected:
-        """Every scrape once.
-
-        Args:
-            attempts: every try to scrape that is known of.
-            known: servers and engines that were seen before; what is learnt is added.
-            unread: columns that were asked for together, and why they may be missing.
-            silent: why a scrape that was answered has no row.
-            any_server: whether an attempt at a server that was never seen is a row.
-            whole: these are all servers that there are now; others are forgotten.
-        """
-        table = _Table(self, known or Known())
-        return table.rows(attempts, unread, silent, any_server, whole)
-
-
-class _Table:
+class Table(ScrapedServers):
     """The rows of one answer."""
-
-    def __init__(self, samples: Samples, known: Known) -> None:
-        self._blocks, self._configs = samples._blocks, samples._configs
-        self._of_scrapes = samples._doubts
-        self._known = known
-        self._units = list(samples._units)
-        self._slots = list(samples._slots)
-        per_engine = [BY_COLUMN[slot.column].per_engine for slot in self._slots]
-        self._per_engine = np.array([*per_engine, False], np.bool_)
-        largest = [BY_COLUMN[slot.column].largest for slot in self._slots]
-        self._largest = np.array([*largest, 0.0])
-        self._problems: list[SourceProblem] = []
-        self._doubts: dict[int, list[str]] = {}  # row → what is wrong with it
 
     def rows(
         self,
@@ -182,6 +52,7 @@ class _Table:
         any_server: bool,
         whole: bool,
     ) -> Collected:
+        """Every scrape once (:meth:`driftwatch.collect.samples.Samples.rows`)."""
         spans = self._spans()
         known = self._known
         twice = doubles(spans, self._started(), known.names, self._count_alike)
@@ -195,7 +66,7 @@ class _Table:
         self._later = later | {one: later.get(read, read) for one, read in twice.items()}
         listed = {self._later.get(one, one) for one in spans}
         before = {self._later.get(one, one): name for one, name in known.names.items()}
-        self._homes = _Homes(listed | twice.keys() | before.keys(), listed | twice.keys())
+        self._homes = Homes(listed | twice.keys() | before.keys(), listed | twice.keys())
         tried = {one.server: self._homes.of(one.server) for one in attempts}
         strangers = {one for one, homes in tried.items() if not homes and any_server}
         present = listed | strangers | {home for homes in tried.values() for home in homes}
@@ -209,94 +80,6 @@ class _Table:
         scrapes = pl.concat([frame, failed], how="vertical")
         scrapes = scrapes.sort("instance", "engine", "time", maintain_order=True).rechunk()
         return Collected(scrapes, self._targets(present), tuple(self._problems))
-
-    def _spans(self) -> dict[Identity, Span]:
-        """First and last sample of each server that has series of an engine."""
-        count = len(self._units)
-        first = np.full(count, np.iinfo(np.int64).max)
-        last = np.full(count, np.iinfo(np.int64).min)
-        for block in self._blocks:
-            says = self._per_engine[block.slots[0]][block.series]
-            units, times = block.unit[block.series][says], block.time[says]
-            np.minimum.at(first, units, times)
-            np.maximum.at(last, units, times)
-        for number, time, _ in self._configs:
-            first[number], last[number] = min(first[number], time), max(last[number], time)
-        spans: dict[Identity, Span] = {}
-        for number, unit in enumerate(self._units):
-            if last[number] >= first[number]:
-                before = spans.get(unit.server, (int(first[number]), int(last[number])))
-                spans[unit.server] = (
-                    min(before[0], int(first[number])),
-                    max(before[1], int(last[number])),
-                )
-        return spans
-
-    def _started(self) -> dict[Identity, tuple[object, ...]]:
-        """When the process of each server began and its counters were made."""
-        process: dict[Identity, float] = {}
-        created: dict[Identity, dict[str, float]] = {}
-        for column in ("process_start_time_seconds", "created_seconds"):
-            numbers = [n for n, slot in enumerate(self._slots) if slot.column == column]
-            for block in self._blocks:
-                wanted = np.nonzero(np.isin(block.slots[0], numbers))[0]
-                if not len(wanted):
-                    continue
-                last = np.full(len(block.unit), np.nan)
-                last[block.series] = block.value
-                for index in wanted[~np.isnan(last[wanted])].tolist():
-                    unit = self._units[block.unit[index]]
-                    if column == "created_seconds":
-                        of = created.setdefault(unit.server, {})
-                        of[unit.engine or "0"] = float(last[index])
-                    else:
-                        process[unit.server] = float(last[index])
-        return {
-            server: (process.get(server), *sorted(engines.items()))
-            for server, engines in created.items()
-        }
-
-    def _count_alike(self, one: Identity, other: Identity) -> bool:
-        """Whether the counters of two servers go up as those of one process do."""
-        counters = [n for n, s in enumerate(self._slots) if s.metric.type == "counter"]
-        found: dict[tuple[str, int], list[tuple[int, float]]] = {}
-        for block in self._blocks:
-            units = [n for n, unit in enumerate(self._units) if unit.server in (one, other)]
-            wanted = np.isin(block.unit, units) & np.isin(block.slots[0], counters)
-            for at in np.nonzero(wanted[block.series])[0].tolist():
-                index = block.series[at]
-                key = (self._units[block.unit[index]].engine or "0", int(block.slots[0][index]))
-                found.setdefault(key, []).append((int(block.time[at]), float(block.value[at])))
-        values = [[value for _, value in sorted(several)] for several in found.values()]
-        return any(max(each) > 0 for each in values) and all(
-            before <= after for each in values for before, after in pairwise(each)
-        )
-
-    def _note_doubles(self, twice: Mapping[Identity, Identity]) -> None:
-        for other, read in sorted(twice.items()):
-            differ = sorted({k for k, _ in set(other) ^ set(read)})
-            both = " and ".join(
-                ", ".join(f'{k}="{v}"' for k, v in one if k in differ) for one in (read, other)
-            )
-            why = f"one process that is scraped more than once, as {both}: read once"
-            self._problems.append(SourceProblem(dict(read).get("instance", ""), why))
-
-    def _engines(self, listed: Iterable[Identity]) -> tuple[list[TargetKey], dict[TargetKey, int]]:
-        """Every engine, and its number."""
-        engines: dict[str, set[str]] = {self._known.names[one]: set() for one in listed}
-        for unit in self._units:
-            if unit.engine and (name := self._name(unit.server)) in engines:
-                engines[name].add(unit.engine)
-        self._known.engines |= {
-            # by length first: engine 10 comes after engine 2
-            name: tuple(sorted(found, key=lambda e: (len(e), e))) or ("0",)
-            for name, found in engines.items()
-        }
-        keys = [TargetKey(name, e) for name in engines for e in self._known.engines[name]]
-        return keys, {key: number for number, key in enumerate(keys)}
-
-    def _name(self, server: Identity) -> str | None:
-        return self._known.names.get(self._later.get(server, server))
 
     def _places(self) -> tuple[Ints, list[Ints]]:
         """Of each unit its engine's number; and, where it is of a process, those of all of them."""
@@ -326,7 +109,7 @@ class _Table:
             for i in range(deepest)
         ]
 
-    def _parts(self) -> Iterator[_Part]:
+    def _parts(self) -> Iterator[Part]:
         """Block, series, engine, slot of samples that belong together."""
         own, process = self._places()
         counter = np.array([BY_COLUMN[s.column].type == "counter" for s in self._slots] + [False])
@@ -343,7 +126,7 @@ class _Table:
                         once = shared & ~(counter[slots] & (depth > 0))
                         yield from self._samples(block, slots, np.where(once, of[block.unit], NONE))
 
-    def _samples(self, block: _Block, slots: Ints32, engine_of: Ints) -> Iterator[_Part]:
+    def _samples(self, block: Block, slots: Ints32, engine_of: Ints) -> Iterator[Part]:
         keep = (engine_of != NONE)[block.series]
         if self._spans_of:
             unit = block.unit[block.series]
@@ -355,20 +138,7 @@ class _Table:
         time = block.time if whole else block.time[keep]
         value = block.value if whole else block.value[keep]
         code = self._code(engine_of[series], time)
-        yield _Part(block, series, code, slots[series], value)
-
-    def _note_homeless(self, block: _Block, homeless: Bools) -> None:
-        for index in np.nonzero(homeless)[0].tolist():
-            name = self._name(self._units[block.unit[index]].server)
-            if name is None or not (block.series == index).any():
-                continue
-            count = len(self._known.engines[name])
-            why = f"{block.text(index)} carries no engine label on a page of {count} engines"
-            if SourceProblem(name, why) not in self._problems:
-                self._problems.append(SourceProblem(name, why))
-
-    def _code(self, engine: Ints, time: Ints) -> Ints:
-        return (engine << self._bits) + (time - self._first)
+        yield Part(block, series, code, slots[series], value)
 
     def _good(self, unread: Sequence[tuple[Sequence[str], str]]) -> pl.DataFrame:
         """The rows of scrapes that brought something of an engine."""
@@ -418,19 +188,6 @@ class _Table:
         )
         return pl.concat([empty_scrapes(), frame], how="diagonal").select(list(SCRAPE_SCHEMA))
 
-    def _note_scrapes(self, rows: Ints) -> None:
-        """What is wrong with scrapes as a whole, once for all engines of each."""
-        for server, time, reason in self._of_scrapes:
-            told = False
-            for name in self._names_of(server):
-                for engine in self._known.engines.get(name, ()):
-                    code = self._code(np.array([self._key_of[TargetKey(name, engine)]]),
-                                      np.array([time]))  # fmt: skip
-                    row, joins = self._row(rows, code)
-                    if joins[0]:
-                        self._doubt(int(row[0]), rows, reason, is_told=told)
-                        told = True
-
     def _models(self, rows: Ints) -> tuple[pl.Series, Ints | None]:
         """The model of each row, and its number where an engine names several.
 
@@ -464,19 +221,6 @@ class _Table:
         return gathered(pl.Series(held, dtype=pl.String), chosen), (
             chosen if several.any() else None
         )
-
-    def _row(self, rows: Ints, code: Ints) -> tuple[Ints, Bools]:
-        """The row of each sample, and whether it has one."""
-        row = np.searchsorted(rows, code).clip(max=len(rows) - 1)
-        return row, rows[row] == code
-
-    def _doubt(self, row: int, rows: Ints, reason: str, is_told: bool = False) -> None:
-        key = self._keys[int(rows[row]) >> self._bits]
-        micros = (int(rows[row]) & ((1 << self._bits) - 1)) + self._first
-        time = pl.Series([micros]).cast(TIME)[0]
-        self._doubts.setdefault(row, []).append(reason)
-        if not is_told:
-            self._problems.append(SourceProblem(key.instance, reason, time))
 
     def _matrix(self, rows: Ints, chosen: Ints | None) -> Floats:
         """(slots, rows): the number of each cell; NaN where there is none.
@@ -639,53 +383,6 @@ class _Table:
         return scrape_frame(
             [row | {"time": pl.Series([row["time"]]).cast(TIME)[0]} for row in rows]
         )
-
-    def _is_read_elsewhere(self, attempt: Attempt) -> bool:
-        if not self._spans_of:
-            return False
-        homes = self._homes.of(attempt.server)
-        spans = [self._spans_of[one] for one in homes if one in self._spans_of]
-        return bool(spans) and all(first <= attempt.time <= last for first, last in spans)
-
-    def _names_of(self, server: Identity) -> list[str]:
-        found = [self._name(one) for one in self._homes.of(server)] or [self._name(server)]
-        return [name for name in dict.fromkeys(found) if name]
-
-    def _targets(self, present: Iterable[Identity]) -> dict[TargetKey, Target]:
-        targets: dict[TargetKey, Target] = {}
-        for server in sorted(present):
-            name = self._known.names[server]
-            for engine in self._known.engines.get(name, ("0",)):
-                key = TargetKey(name, engine)
-                model = self._known.models.get(key)
-                own = {} if model is None else {"model_name": model}
-                labels = {"instance": name, **dict(server), **own, "engine": engine}
-                targets[key] = Target(key, labels)
-        return targets
-
-
-class _Homes:
-    """Servers by the labels of a scrape, which may be fewer than those of its series."""
-
-    def __init__(self, servers: Iterable[Identity], listed: Collection[Identity]) -> None:
-        self.exact, self._listed = set(servers), listed
-        self._by_instance: dict[str, list[Identity]] = {}
-        for one in sorted(self.exact):
-            self._by_instance.setdefault(dict(one).get("instance", ""), []).append(one)
-
-    def of(self, scrape: Identity) -> list[Identity]:
-        """The servers that this scrape is of."""
-        if scrape in self.exact:
-            return [scrape]
-        own = dict(scrape)
-        near = self._by_instance.get(own.get("instance", ""), [])
-        near = [one for one in near if one in self._listed] or near
-        whole = [one for one in near if own.items() <= dict(one).items()]
-        if whole:
-            return whole
-        # labels that were dropped or changed after the scrape: the job and the address are left
-        alike = [one for one in near if dict(one).get("job") == own.get("job")]
-        return alike if len(alike) == 1 else near if len(near) == 1 else []
 
 
 def _why_not(number: float, largest: float) -> str:

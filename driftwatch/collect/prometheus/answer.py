@@ -21,7 +21,7 @@ from driftwatch.collect.cells import (
     wire_names_of,
 )
 from driftwatch.collect.identity import identity_of
-from driftwatch.collect.rows import NONE, Attempt, Samples
+from driftwatch.collect.samples import NONE, Attempt, Samples
 from driftwatch.errors import BadPage
 
 _CONFIG = -2  # a series whose labels are its value

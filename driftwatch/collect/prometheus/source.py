@@ -26,7 +26,7 @@ from driftwatch.collect.prometheus.query import (
     unix_ms,
 )
 from driftwatch.collect.prometheus.what_they_are import what_they_are
-from driftwatch.collect.rows import Attempt, Known
+from driftwatch.collect.samples import Attempt, Known
 from driftwatch.collect.schema import Collected, Own, SourceProblem, empty_scrapes, scrape_frame
 from driftwatch.errors import Partial, SourceError
 from driftwatch.model import Target, TargetKey
