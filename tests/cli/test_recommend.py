@@ -143,7 +143,7 @@ def test_a_time_after_the_end_is_refused_with_what_there_is(run: Run, verb: str)
     code, out, err = run(verb, "--recording", str(RECORDED), "--at", "2027-01-01T00:00Z")
     assert (code, out) == (2, "")
     assert "error: --at 2027-01-01T00:00Z: nothing was scraped then\n" in err
-    assert "help: scrapes reach " in err and "to 2026-11-21T08:47Z\n" in err
+    assert "help: scrapes reach " in err and "to 2026-11-21T08:48Z\n" in err
 
 
 def test_a_request_log_alone_says_what_is_missing(run: Run, shared_data: Path) -> None:
