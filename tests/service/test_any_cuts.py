@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -84,7 +83,7 @@ def told(
             if now == cuts[0] or now in restarts:
                 store.pack_minutes(now)
                 ticks = Ticks([source], PLAN, store, T0)
-                ticks.watch = Watch(store, PLAN, now, threading.Lock())
+                ticks.watch = Watch(store, PLAN, now)
                 until = dict(ticks.state.collected_until) or {source.name: T0}
                 ticks.state = replace(ticks.state, collected_until=until)
             outcome = ticks.tick(now)
