@@ -58,10 +58,12 @@ def with_looks(
     pages: Collection[str],
     late: Mapping[str, tuple[str, datetime]],
     looks: pl.DataFrame,
+    doubtful: Collection[str] = (),
 ) -> pl.DataFrame:
     """Minute rows whose ``looks`` are 0 where the source was asked and does not list the target.
 
-    NULL stays where nobody looked. A minute that a late source owes is one look that failed.
+    NULL stays where nobody looked. A minute that a late source owes, or of which a doubtful answer
+    says nothing, is one look that failed.
 
     ``scrapes``: of the same minutes; ``pages``: sources that answer for each of their targets;
     ``late``: source that holds nobody up any more → why, and until when it was collected;
@@ -95,12 +97,17 @@ def with_looks(
     )
     nobody = pl.col("looks").is_null()
     is_late = nobody & (pl.col("start") + _MINUTE / 2 >= pl.col("collected_until")).fill_null(False)
-    unlisted = nobody & pl.col("answered").fill_null(False) & ~pl.col("source").is_in(sorted(pages))
+    missing = nobody & pl.col("answered").fill_null(False) & ~pl.col("source").is_in(sorted(pages))
+    is_doubtful = pl.col("source").is_in(sorted(doubtful))
     return joined.with_columns(
-        looks=pl.when(is_late).then(1.0).when(unlisted).then(0.0).otherwise("looks"),
+        looks=pl.when(is_late | (missing & is_doubtful))
+        .then(1.0)
+        .when(missing)
+        .then(0.0)
+        .otherwise("looks"),
         failure=pl.when(is_late)
         .then("owed")
-        .when(unlisted)
+        .when(missing)
         .then(pl.lit("not scraped by ") + pl.col("source"))
         .otherwise("failure"),
     ).select(rows.columns)

@@ -29,6 +29,8 @@ class Sources:
     configured: frozenset[str] = frozenset()  # names of all of them; empty = unknown
     # pages: their targets stand in the configuration, and each brings a row when asked
     fixed: frozenset[str] = frozenset()
+    # those whose answer is doubtful: who is missing from it may be there
+    doubtful: frozenset[str] = frozenset()
     # name → why a source that holds nobody up any more brought nothing
     late: Mapping[str, str] | None = None
     # targets that are another batch's by now → why they are none here

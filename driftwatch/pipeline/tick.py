@@ -92,6 +92,8 @@ def _evaluated(
 ) -> tuple[State, Outcome]:
     """Every complete minute of the span, in pieces of the same targets."""
     until = span[1]
+    doubtful = {n for n, c in zip(sources.names, collected, strict=False) if c.silent is not None}
+    sources = replace(sources, doubtful=frozenset(doubtful))
     scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
     there = roster(

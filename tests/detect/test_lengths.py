@@ -9,7 +9,7 @@ import pytest
 from detector_cases import START, at, minutes_of, play
 
 from driftwatch.detect.lengths import swings, widest
-from driftwatch.detect.reference import declared, with_swings
+from driftwatch.detect.reference import declared
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 
 ONE = ("a:8000",)
@@ -24,7 +24,7 @@ def drifts(minutes: pl.DataFrame, reference: pl.DataFrame) -> dict[int, str | No
 
 def reference_of(minutes: pl.DataFrame, until: int) -> pl.DataFrame:
     inside = minutes.filter(pl.col("end") <= at(until))
-    return with_swings(baseline_of_minutes(inside), swings(inside))
+    return baseline_of_minutes(inside)
 
 
 @pytest.mark.parametrize(("factor", "word"), [(2.0, "longer"), (0.5, "shorter")])

@@ -83,7 +83,7 @@ def watched(plan: Plan, source: Any, span: tuple[datetime, datetime], until: dat
     baseline = Window(span[0] + 10 * MINUTE, until)
     transitions: list[Transition] = []
     for outcome in replay([source], span, plan, baseline=baseline):
-        judged = outcome.rows.hstack(outcome.judged)
+        judged = outcome.rows.hstack(outcome.minutes.select("ever_seen", "unlisted_minutes"))
         for (minute_end,), rows in judged.group_by("end", maintain_order=True):
             assert isinstance(minute_end, datetime)
             targets = {

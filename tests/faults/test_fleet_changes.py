@@ -87,8 +87,8 @@ def renamed(minute: float) -> dict[str, str]:
 
 # namespace → its servers, the counts of its ticket, if there is one, and the reason on it
 FAULTS = {
-    "half": (pool("half", during(gone), 2), "2 of 4", "not listed by prometheus 0"),
-    "all": (pool("all", during(gone)), "4 of 4", "not listed by prometheus 0"),
+    "half": (pool("half", during(gone), 2), "", ""),  # not listed: retired, not lost
+    "all": (pool("all", during(gone)), "", ""),
     "down": (pool("down", during(down)), "4 of 4", "up == 0"),
     "reset": (pool("reset", begun_anew), "", ""),
     "restarted": (pool("restarted", restarted, 1), "", ""),
