@@ -98,13 +98,13 @@ def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: 
     code, out, _ = run("explain", "b:1")
     first, second, third = out.splitlines()[:3]
     assert first == "FIRING CoverageLost of pool rag-8b since 11:54 UTC"
-    assert second == "NO DATA b:1: last seen 11:57 UTC; not scraped by prometheus p:9090 since"
+    assert second == "NO DATA b:1: last seen 11:57 UTC; not scraped by source 0 since"
     assert third.startswith("b:1: model rag-8b")
     code, out, err = run("explain", "c:1")
     assert code == 4
     assert out.splitlines() == [
         first,
-        "NO VERDICT: c:1: last seen 11:41 UTC; not scraped by prometheus p:9090 since",
+        "NO VERDICT: c:1: last seen 11:41 UTC; not scraped by source 0 since",
     ]
     assert err.startswith("help: its minutes reach from 11:35 UTC to ")
 

@@ -88,10 +88,15 @@ def test_run_main_s_lengths_are_apart_where_they_were_sent_so_and_nowhere_else(
 def test_a_reference_without_a_distribution_says_why(shared_data: Path) -> None:
     tuned = {"instance": "host:8000", "engine": "0", "reference_prompt_tokens_mean": 128.0}
     frame, phases = run_main(shared_data)
-    asked = whole(frame, phases["baseline2"]["start"] + 15, phases["baseline2"]["end"])
+    span = phases["baseline2"]["start"] + 15, phases["baseline2"]["end"]
+    asked, inside = whole(frame, *span), within(frame, *span)
 
-    def why(reference: pl.DataFrame | None, window: pl.DataFrame = asked) -> set[str]:
-        row = table(frame, window, reference).row(0, named=True)
+    def why(
+        reference: pl.DataFrame | None,
+        window: pl.DataFrame = asked,
+        scraped: pl.DataFrame = inside,
+    ) -> set[str]:
+        row = table(scraped, window, reference).row(0, named=True)
         names = [f"prompt_tokens_{statistic}" for statistic in STATISTICS]
         assert all(row[name] is None for name in names)
         told = reasons(row)
@@ -104,8 +109,10 @@ def test_a_reference_without_a_distribution_says_why(shared_data: Path) -> None:
         pl.lit(None, pl.List(pl.Float64)).alias(f"reference_{c}") for c in HISTOGRAMS
     )
     assert why(few) == {"the baseline has no distribution of prompt_tokens"}
-    short = whole(frame, phases["baseline2"]["start"], phases["baseline2"]["start"] + 11)
-    assert why(measured, short) == {"fewer than 100 finished requests in the window"}
+    short = phases["baseline2"]["start"], phases["baseline2"]["start"] + 11
+    assert why(measured, whole(frame, *short), within(frame, *short)) == {
+        "fewer than 100 finished requests in the window"
+    }
     other = measured.with_columns(
         # the same counts, read off a ruler that shares no edge with vLLM's
         reference_prompt_tokens_edges=pl.col("reference_prompt_tokens_edges").list.eval(

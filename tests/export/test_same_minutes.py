@@ -101,7 +101,7 @@ def one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 FIRE = {
-    "longer-prompts": {"BatchDrift", "BatchLimitBinding", "LengthDrift"},
+    "longer-prompts": {"BatchDrift", "BatchLimitBinding"},
     "deferred": {"DeferredAdmission"},
     "gone": {"CoverageLost"},
     "slow-and-stuck": {"SlowerAtEqualLoad", "EngineStuck"},
