@@ -59,6 +59,7 @@ def with_looks(
     late: Mapping[str, tuple[str, datetime]],
     looks: pl.DataFrame,
     doubtful: Collection[str] = (),
+    not_listed: Collection[TargetKey] = (),
 ) -> pl.DataFrame:
     """Minute rows whose ``looks`` are 0 where the source was asked and does not list the target.
 
@@ -67,7 +68,8 @@ def with_looks(
 
     ``scrapes``: of the same minutes; ``pages``: sources that answer for each of their targets;
     ``late``: source that holds nobody up any more → why, and until when it was collected;
-    ``looks``: :data:`LOOKS_SCHEMA`, minutes in which targets of other batches were scraped.
+    ``looks``: :data:`LOOKS_SCHEMA`, minutes in which targets of other batches were scraped;
+    ``not_listed``: targets that their source answered not to know.
     """
     listing = pl.DataFrame(
         [(*key, name) for key, name in origins.items()],
@@ -84,6 +86,11 @@ def with_looks(
         schema={"source": pl.String, "owed": pl.String, "collected_until": TIME},
         orient="row",
     )
+    gone = pl.DataFrame(
+        [(*key, True) for key in not_listed],
+        schema={**dict.fromkeys(_KEY, pl.String), "gone": pl.Boolean},
+        orient="row",
+    )
     joined = (
         rows.with_columns(start=start)
         .join(listing, on=_KEY, how="left", maintain_order="left")
@@ -94,10 +101,12 @@ def with_looks(
             maintain_order="left",
         )
         .join(owed, on="source", how="left", maintain_order="left")
+        .join(gone, on=_KEY, how="left", maintain_order="left")
     )
     nobody = pl.col("looks").is_null()
     is_late = nobody & (pl.col("start") + _MINUTE / 2 >= pl.col("collected_until")).fill_null(False)
-    missing = nobody & pl.col("answered").fill_null(False) & ~pl.col("source").is_in(sorted(pages))
+    asked = pl.col("answered").fill_null(False) | pl.col("gone").fill_null(False)
+    missing = nobody & asked & ~pl.col("source").is_in(sorted(pages))
     is_doubtful = pl.col("source").is_in(sorted(doubtful))
     return joined.with_columns(
         looks=pl.when(is_late | (missing & is_doubtful))

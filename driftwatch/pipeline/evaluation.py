@@ -65,7 +65,7 @@ def signals_of(
     }
     scrapes = state.scrapes.filter(pl.col("time").is_between(first, last, closed="left"))
     origins = state.departures.origins
-    asked = (origins, sources.fixed, late, state.looks, sources.doubtful)
+    asked = (origins, sources.fixed, late, state.looks, sources.doubtful, sources.not_listed)
     new = with_looks(made.rows, scrapes, *asked)
     grid = minute_grid(frames.serving, first, last)
     on_gpus = gpu_columns(grid, state.gpus, frames.gpu_targets).select(*GPU_COLUMNS)

@@ -29,6 +29,8 @@ class Sources:
     configured: frozenset[str] = frozenset()  # names of all of them; empty = unknown
     # pages: their targets stand in the configuration, and each brings a row when asked
     fixed: frozenset[str] = frozenset()
+    # targets that their source answered not to know
+    not_listed: frozenset[TargetKey] = frozenset()
     # those whose answer is doubtful: who is missing from it may be there
     doubtful: frozenset[str] = frozenset()
     # name → why a source that holds nobody up any more brought nothing

@@ -245,7 +245,8 @@ def _piece(
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     state = with_baselines(state, plan, first + _MINUTE)
     state = replace(state, frames=plan.frames(state.targets, state.frames))
-    signals = signals_of(state, first, last, plan, sources)
+    asked = replace(sources, not_listed=there.not_listed)
+    signals = signals_of(state, first, last, plan, asked)
     minutes_here = signals.minutes
     decided, retired = retirements(minutes_here)
     if decided is not None and decided < last:

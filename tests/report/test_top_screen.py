@@ -395,7 +395,6 @@ def test_a_week_that_is_none_is_refused(text: str) -> None:
     [((0, 8), "2026-W47"), ((-1, 7), "2026-W47"), ((-5, 3), "2026-W46"), ((-4, 4), "2026-W47")],
 )
 def test_a_stretch_is_reported_by_the_week_that_it_holds(days: tuple[int, int], name: str) -> None:
-    """The last whole one, else the one with most of it: never that of one day of eight."""
     first, last = (WEEK.start + timedelta(days=n, seconds=30) for n in days)
     assert week_held(first, last).name == name
     assert sum(share for _, share in weeks_held(first, last)) == pytest.approx(8 / 7)

@@ -44,6 +44,16 @@ def test_a_rollout_one_after_the_other() -> None:
     assert retired(outcomes) == {f"old{i}:8000": NOT_LISTED for i in range(8)}
 
 
+def test_the_last_server_of_a_source_is_retired_where_the_source_answers_without_it() -> None:
+    """No scrape of another server shows that anybody looked; the listing does."""
+    state, outcomes = watched(
+        [FleetSource([Server("a:8000", steady(100), until=900)], 60)], 60, PLAN, every=5
+    )
+    assert events(outcomes) == []
+    assert retired(outcomes) == {"a:8000": NOT_LISTED}
+    assert not state.targets
+
+
 def test_a_server_that_fails_is_not_gone() -> None:
     servers = [Server(f"s{i}:8000", steady(100)) for i in range(3)]
     servers[0] = replace(servers[0], fails=(900, 9e9))
