@@ -1,6 +1,6 @@
 """kill -9 at every point of a tick and of a delivery: what is lost, doubled, or resolved falsely.
 
-    PYTHONPATH=.:bench python bench/kills.py --rounds 500
+    python bench/kills.py --rounds 500
 
 Each round runs the service of :mod:`kill_rounds.world` on a new database, kills it one to three
 times, and lets the last life go on to the end. What two receivers got is held against what they get
@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+for name in ("", "bench", "tests"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / name))
 
-from kill_rounds.judge import Verdict, play, random_kills, undisturbed
-
-from driftwatch.testing.postgres_server import PostgresServer
+from fakes.postgres_server import PostgresServer  # noqa: E402
+from kill_rounds.judge import Verdict, play, random_kills, undisturbed  # noqa: E402
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def _played(kind: str, arguments: argparse.Namespace) -> bool:
         def database(folder: Path) -> str:
             if server is None:
                 return str(folder / "d.db")
-            return server.url(server.new_database())
+            return str(server.url(server.new_database()))
 
         folder = Path(name) / "undisturbed"
         expected = undisturbed(folder, database(folder))

@@ -18,9 +18,7 @@ import polars as pl
 # Small clients with lengths for all 14 days, between them short and long prompts and generations;
 # a length table of some 2 bytes a row decides what fits.
 CLIENTS = (18, 26, 35, 36)
-FOLDER = (
-    Path(__file__).resolve().parent.parent / "driftwatch" / "testing" / "fleet" / "traffic_data"
-)
+FOLDER = Path(__file__).resolve().parent.parent / "driftwatch" / "fleet" / "traffic_data"
 
 
 def azure(path: Path) -> pl.DataFrame:

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from hypothesis import settings
 
 from driftwatch.receivers.slack_pace import PACE
 from driftwatch.store import migrate, sqlite
-from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
 
 # the same examples each time; other ones: pytest --hypothesis-profile search
 settings.register_profile("fixed", derandomize=True, database=None)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from kill_rounds.points import POINTS, live_until_killed
 from kill_rounds.world import BEGIN, QUEUES, TICKS, Place
 

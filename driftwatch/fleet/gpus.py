@@ -25,10 +25,10 @@ import polars as pl
 from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.errors import UsageError
+from driftwatch.fleet.dcgm_pages import FAMILIES, FakeGpu, dcgm_page
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import bytes_per_token
 from driftwatch.simulate.roofline import active_parameters, attention_flops_per_pair, read_weights
-from driftwatch.testing.dcgm_pages import FAMILIES, FakeGpu, dcgm_page
 
 Floats = npt.NDArray[np.float64]
 

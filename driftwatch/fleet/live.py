@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from math import inf
 from typing import Self
 
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.fleet.metrics.history import Scraped
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk
 from driftwatch.fleet.servers import exporter_of, instance_of, seconds_of, servers_of
-from driftwatch.testing.exposition_server import CONTENT_TYPE
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
+CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"  # as vLLM's
 _DCGM_TYPE = "text/plain; charset=utf-8"
 
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import empty_scrapes
+from driftwatch.fleet.dcgm_pages import FakeGpu
 from driftwatch.fleet.gpus import (
     WORK_COLUMNS,
     board,
@@ -50,7 +51,6 @@ from driftwatch.simulate.engine import Engine
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.state import Options
-from driftwatch.testing.dcgm_pages import FakeGpu
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,13 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from fakes import prometheus_server
+from fakes.dcgm_exporter import DcgmExporter
+from fakes.exposition_server import Page, ReplayedExposition
+from fakes.prometheus_api import PrometheusApi, Series, refused
+from fakes.prometheus_server import PrometheusServer, backfill
 
+from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
 from driftwatch.installation import shipped
-from driftwatch.testing import prometheus_server
-from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
-from driftwatch.testing.exposition_server import Page, ReplayedExposition
-from driftwatch.testing.prometheus_api import PrometheusApi, Series, refused
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from fakes import prometheus_server
+from fakes.exposition_server import Page, ReplayedExposition
+from fakes.prometheus_server import PrometheusServer, backfill
 from jsonschema import Draft202012Validator
 
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.settings import PrometheusSource, Settings, load_settings
-from driftwatch.testing import prometheus_server
-from driftwatch.testing.exposition_server import Page, ReplayedExposition
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 from driftwatch.yaml_positions import parse_yaml, plain
 
 Run = Callable[..., tuple[int, str, str]]

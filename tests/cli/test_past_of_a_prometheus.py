@@ -10,6 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from fakes.exposition_server import read_pages
+from fakes.prometheus_api import PrometheusApi, Series
+from fakes.victoria_metrics_server import VictoriaMetricsServer, installed
 from replayed_rows import replayed_rows
 from typed_words import call
 
@@ -19,11 +22,8 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings.history import RetryingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
+from driftwatch.fleet.loopback import Answer
 from driftwatch.settings import load_settings
-from driftwatch.testing.exposition_server import read_pages
-from driftwatch.testing.loopback import Answer
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
-from driftwatch.testing.victoria_metrics_server import VictoriaMetricsServer, installed
 
 needs_victoria = pytest.mark.skipif(not installed(), reason="victoria-metrics is not installed")
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

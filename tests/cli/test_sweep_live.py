@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fakes.openai_server import OpenAIServer
 
 from driftwatch.errors import UsageError
 from driftwatch.lab.live import base_url, is_loopback
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.testing.openai_server import OpenAIServer
 
 Run = Callable[..., tuple[int, str, str]]
 STEP = StepTime(0.004, 0.0, 0.0, 0.0)
@@ -72,7 +72,7 @@ def test_refusals_are_counted_and_waited_for_and_the_sweep_goes_on(run: Run) -> 
         judge = server.judge
 
         def sometimes(request):  # type: ignore[no-untyped-def]
-            from driftwatch.testing.loopback import Answer
+            from driftwatch.fleet.loopback import Answer
 
             status = next(answers, 200) if request.path == "/v1/completions" else 200
             return judge(request) if status == 200 else Answer(status, "")

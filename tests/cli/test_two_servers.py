@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from fakes.exposition_server import read_pages
 from typed_words import call
-
-from driftwatch.testing.exposition_server import read_pages
 
 NAMED = "another server answers at this address"
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fakes.postgres_server import PostgresServer
 from incident_cases import START, incident
 
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.tables import SCHEMA_REVISION as SCHEMA
-from driftwatch.testing.postgres_server import PostgresServer
 
 Run = Callable[..., tuple[int, str, str]]
 SECRET = "hunter2-canary"

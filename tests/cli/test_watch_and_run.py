@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from driftwatch.testing.exposition_server import ReplayedExposition
+from fakes.exposition_server import ReplayedExposition
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from fakes.prometheus_api import Series
+
 from driftwatch.collect.schema import Collected
-from driftwatch.testing.prometheus_api import Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = {"job": "vllm"}

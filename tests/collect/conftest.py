@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from api_cases import JOB, T0
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 
 @pytest.fixture

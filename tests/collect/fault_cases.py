@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from fakes.prometheus_api import PrometheusApi, Series
+
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = {"job": "vllm"}

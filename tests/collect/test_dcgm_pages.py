@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes.dcgm_exporter import DcgmExporter
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource
@@ -17,8 +18,8 @@ from driftwatch.collect.pages.text import SeriesCache
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError, UsageError
-from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
-from driftwatch.testing.loopback import Answer
+from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
+from driftwatch.fleet.loopback import Answer
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
 LATER = T0 + timedelta(seconds=30)

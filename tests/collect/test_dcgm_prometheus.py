@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import Collected
+from driftwatch.fleet.loopback import Answer, Request
 from driftwatch.service.configuration import sources_of
 from driftwatch.settings import Settings
-from driftwatch.testing.loopback import Answer, Request
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

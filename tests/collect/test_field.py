@@ -11,12 +11,12 @@ from types import ModuleType
 
 import polars as pl
 import pytest
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 _SAMPLE = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")

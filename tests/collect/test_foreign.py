@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fakes.exposition_server import ReplayedExposition
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.cli.main import cli
 from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.testing.exposition_server import ReplayedExposition
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PAGES = {

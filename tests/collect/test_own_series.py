@@ -8,16 +8,16 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes import prometheus_server
+from fakes.prometheus_api import PrometheusApi, Series
+from fakes.prometheus_server import PrometheusServer, backfill
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.own_series import MOST_BYTES, narrowed
 from driftwatch.collect.prometheus.source import PrometheusSource
+from driftwatch.fleet.loopback import Answer
 from driftwatch.model import Target, TargetKey
-from driftwatch.testing import prometheus_server
-from driftwatch.testing.loopback import Answer
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

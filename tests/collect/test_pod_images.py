@@ -6,13 +6,13 @@ import doctest
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.prometheus import images as pod_images
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
+from driftwatch.fleet.loopback import Answer
 from driftwatch.model import TargetKey
-from driftwatch.testing.loopback import Answer
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 POD = {"namespace": "llm", "pod": "chat-0"}

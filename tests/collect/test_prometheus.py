@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import polars as pl
 from api_cases import JOB, RUNNING, T0, UP, seconds, series
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.model import TargetKey
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 
 def test_one_row_a_scrape_in_the_published_schema(collect: Callable[..., Collected]) -> None:

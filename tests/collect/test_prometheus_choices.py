@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 import pytest
 from api_cases import JOB, RUNNING, T0, UP, histogram, seconds, series
+from fakes.prometheus_api import PrometheusApi, Series, recorded
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.testing.prometheus_api import PrometheusApi, Series, recorded
 
 
 def test_buckets_are_sorted_by_their_edge(collect: Callable[..., Collected]) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from fakes.prometheus_api import PrometheusApi, Series, refused
 from fault_cases import JOB, MINUTE, T0, collected, series, source_of
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
@@ -20,8 +21,7 @@ from driftwatch.errors import (
     TooExpensive,
     Unavailable,
 )
-from driftwatch.testing.loopback import Answer
-from driftwatch.testing.prometheus_api import PrometheusApi, Series, refused
+from driftwatch.fleet.loopback import Answer
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 import pytest
+from fakes.prometheus_api import PrometheusApi, Series
 from fault_cases import JOB, T0, collected, series
 
-from driftwatch.testing.loopback import Answer
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
+from driftwatch.fleet.loopback import Answer
 
 NAMES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from fakes.prometheus_api import PrometheusApi, Series
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
@@ -11,7 +12,6 @@ from polars.testing import assert_frame_equal
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 from tests.collect.test_prometheus_departures import JOB, MINUTE, T0, server
 
 ODD = st.sampled_from(["", "NaN", "-1", "+Inf", "7"])

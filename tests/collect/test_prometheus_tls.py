@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.clock import SystemClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
@@ -16,7 +17,6 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import AuthFailed, Unavailable
 from driftwatch.service.configuration import sources_of
 from driftwatch.settings import load_settings
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 HELD = [Series({"__name__": "up", "instance": "a:1"}, [(T0.timestamp(), "1")], 10)]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from deploy_cases import DEPLOY, ROOT, documents
+from fakes import victoria_metrics_server
 
 from driftwatch import __version__
 from driftwatch.service.target_metrics import MOST_TARGETS
-from driftwatch.testing import victoria_metrics_server
 
 UNNAMED = {"tests", "rules", "dashboards", "datasources", "templates", "ci", "files"}
 PAGE = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import yaml
 from deploy_cases import DEPLOY, documents
+from fakes import prometheus_server
 from prometheus_client import CollectorRegistry
 from target_metric_cases import evidence_rows
 
@@ -22,7 +23,6 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import columns_of
 from driftwatch.service.target_metrics import TargetMetrics
-from driftwatch.testing import prometheus_server
 
 END = datetime(2026, 1, 2, 3, 1, tzinfo=UTC)
 TYPES = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 import requests
 from deploy_cases import DEPLOY, ROOT, documents
+from fakes import prometheus_server
+from fakes.exposition_server import Page, read_pages
+from fakes.prometheus_server import PrometheusServer, backfill
 from prometheus_client.exposition import generate_latest
 
 from driftwatch.clock import ManualClock
+from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.service.configuration import plan_of_settings, sources_of
 from driftwatch.service.run import Receiver, Service
 from driftwatch.service.target_metrics import TARGET_COLUMNS
 from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
-from driftwatch.testing import prometheus_server
-from driftwatch.testing.dcgm_pages import FakeGpu, dcgm_page, workload
-from driftwatch.testing.exposition_server import Page, read_pages
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 FOLDER = DEPLOY / "grafana"
 INSTANCE = "rag-0:8000"

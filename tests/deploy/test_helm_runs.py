@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 import requests
 from deploy_cases import CHART, MODES, containers, helm, of_kind
+from fakes.exposition_server import ReplayedExposition, read_pages
+from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from ruamel.yaml import YAML
-
-from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
-from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
 
 pytestmark = [pytest.mark.helm, pytest.mark.slow]
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import requests
 from deploy_cases import DEPLOY, documents
+from fakes import prometheus_server
+from fakes.prometheus_server import PrometheusServer
 from target_metric_cases import evidence_rows
 
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.endpoint import Endpoint
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.testing import prometheus_server
-from driftwatch.testing.prometheus_server import PrometheusServer
 
 FOLDER = DEPLOY / "prometheus"
 RULES = FOLDER / "rules" / "driftwatch.yml"

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from e2e_cases import pages
+from fakes.prometheus_api import PrometheusApi, recorded
 from replayed_rows import replayed_rows
-
-from driftwatch.testing.prometheus_api import PrometheusApi, recorded
 
 START = datetime(2026, 3, 2, 10, 0, tzinfo=UTC).timestamp()
 _COUNTER = re.compile(r"^(vllm:\S+?(?:_total|_sum|_count|_bucket)\{[^}]*\}) (\S+)$", re.M)

@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 import requests
+from fakes.exposition_server import ReplayedExposition, read_pages
+from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
+from fakes.slack_server import SlackServer
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
@@ -27,9 +30,6 @@ from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
-from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
-from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
-from driftwatch.testing.slack_server import SlackServer
 
 pytestmark = pytest.mark.postgres
 PASSWORD = "hunter2-canary"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from fakes.exposition_server import Page
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -28,7 +29,6 @@ from driftwatch.rulebook.rules import Rule, columns_of
 from driftwatch.service.configuration import plan_of
 from driftwatch.service.replay import replay
 from driftwatch.service.target_metrics import TargetMetrics
-from driftwatch.testing.exposition_server import Page
 
 END = datetime(2026, 1, 2, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -7,12 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from export_cases import END, MINUTE, Watched, note_firing, promtool_test, rules_file, served
+from fakes import prometheus_server
 from life_cycle_cases import TARGETS, life_cycle, life_cycle_rules
 from target_metric_cases import evidence_rows
 
 from driftwatch.model import TargetKey
 from driftwatch.service import target_metrics
-from driftwatch.testing import prometheus_server
 
 pytestmark = [
     pytest.mark.prometheus,

@@ -12,6 +12,8 @@ import pytest
 import requests
 from condition_cases import Tree, truths, write
 from export_cases import END, served
+from fakes import prometheus_server
+from fakes.prometheus_server import PrometheusServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from target_metric_cases import evidence_rows
@@ -19,8 +21,6 @@ from target_metric_cases import evidence_rows
 from driftwatch.condition import Condition, parse_condition
 from driftwatch.export.conditions import MOST_NODES, CannotExport, number_text, truth_of
 from driftwatch.export.promql import Promql, text_of
-from driftwatch.testing import prometheus_server
-from driftwatch.testing.prometheus_server import PrometheusServer
 
 needs_prometheus = pytest.mark.skipif(
     not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED

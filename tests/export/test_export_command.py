@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from fakes import prometheus_server
 from ruamel.yaml import YAML
 
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError
 from driftwatch.export.files import TO
-from driftwatch.testing import prometheus_server
 
 Golden = Callable[[str, str], None]
 

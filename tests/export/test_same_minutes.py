@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import requests
 from export_cases import Watched, promtool_test, rules_file, watched_scenario
+from fakes import prometheus_server
+from fakes.prometheus_server import PrometheusServer, backfill
 
 from driftwatch.export.promql import text_of
-from driftwatch.testing import prometheus_server
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 pytestmark = [
     pytest.mark.prometheus,

@@ -14,20 +14,20 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from fakes.prometheus_api import PrometheusApi, Series
 from pytest import MonkeyPatch
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Source
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
-from driftwatch.testing.prometheus_api import PrometheusApi, Series
 
 # 01:00 UTC, minute 8 of each story, is when clocks in Berlin go from 02:00 to 03:00
 BEGIN = datetime(2026, 3, 29, 0, 52, tzinfo=UTC)

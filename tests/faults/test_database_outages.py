@@ -10,15 +10,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from fakes.postgres_server import PostgresServer
 from kill_rounds.judge import RECEIVERS, Inbox
 from kill_rounds.world import TICKS, Place, live, service_of, time_of
 from sqlalchemy import Connection, event
 
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
+from driftwatch.fleet.loopback import Answer, Request
 from driftwatch.store.store import Store
-from driftwatch.testing.loopback import Answer, Request
-from driftwatch.testing.postgres_server import PostgresServer
 from tests.outbox import undelivered_count
 
 # it does not serve these ticks; after the page came, it cannot be marked in the later ones

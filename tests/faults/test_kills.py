@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fakes.postgres_server import PostgresServer
 from kill_rounds.judge import Verdict, play, undisturbed
 from kill_rounds.points import POINTS
-
-from driftwatch.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.kill
 

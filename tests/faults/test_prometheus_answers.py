@@ -19,7 +19,7 @@ from open_incident_cases import (
     stories,
 )
 
-from driftwatch.testing.loopback import Answer
+from driftwatch.fleet.loopback import Answer
 
 HUGE = '{"status":"success","data":"' + 30 * 2**20 * "x" + '"}'
 

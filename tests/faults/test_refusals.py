@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
+from fakes.slack_server import TOKEN_PATH, SlackServer
+from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
+from fakes.smtp_server import SmtpServer
 from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Transition
 from driftwatch.receivers import slack_pace
@@ -23,11 +28,6 @@ from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
-from driftwatch.testing.pagerduty_server import ROUTING_KEY, PagerdutyServer
-from driftwatch.testing.slack_server import TOKEN_PATH, SlackServer
-from driftwatch.testing.slack_workspace import BOT_TOKEN, SlackWorkspace
-from driftwatch.testing.smtp_server import SmtpServer
 
 PAGE = CAP.page()
 INCIDENT = CAP.incident.id

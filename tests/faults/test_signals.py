@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from fakes.postgres_server import PostgresServer
 from open_incident_cases import (
     BEGIN,
     COVERAGE,
@@ -24,8 +25,7 @@ from open_incident_cases import (
 from process_cases import Process, until
 
 from driftwatch.clock import SystemClock
-from driftwatch.testing.loopback import Answer, Request
-from driftwatch.testing.postgres_server import PostgresServer
+from driftwatch.fleet.loopback import Answer, Request
 
 pytestmark = pytest.mark.kill
 

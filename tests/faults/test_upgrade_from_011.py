@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
+from fakes.exposition_server import ReplayedExposition, read_pages
 from open_incident_cases import Inbox
 from starlette.testclient import TestClient
 
@@ -23,7 +24,6 @@ from driftwatch.service.run import Service
 from driftwatch.settings.web import WebSettings
 from driftwatch.store.store import Store
 from driftwatch.store.tables import SCHEMA_REVISION
-from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 from driftwatch.web.app import application
 from driftwatch.web.server import web_of
 

@@ -11,9 +11,9 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm.pages import DcgmBatch
 from driftwatch.collect.pages.text import SeriesCache
+from driftwatch.fleet.dcgm_pages import FakeGpu, workload
 from driftwatch.fleet.gpus import BOARDS, GpuLoad, board, dcgm_text, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.testing.dcgm_pages import FakeGpu, workload
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 H100 = board("H100-80GB")

@@ -49,7 +49,7 @@ def test_run_loads_neither_the_lab_nor_the_fleet() -> None:
     assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
 
 
-def test_nobody_but_tests_and_the_demo_imports_the_fakes() -> None:
+def test_nobody_but_tests_and_the_demo_imports_the_fleet() -> None:
     users = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -60,9 +60,9 @@ def test_nobody_but_tests_and_the_demo_imports_the_fakes() -> None:
                 if isinstance(node, ast.ImportFrom)
                 else []
             )
-            if any(name.startswith(("driftwatch.testing", "driftwatch.fleet")) for name in names):
+            if any(name.startswith("driftwatch.fleet") for name in names):
                 users.add(str(path.relative_to(PACKAGE)))
-    assert {user for user in users if not user.startswith(("testing/", "fleet/"))} <= {
+    assert {user for user in users if not user.startswith("fleet/")} <= {
         "cli/demo/command.py",
         "cli/demo/live.py",
         "cli/demo/scenario.py",

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from driftwatch.testing import prometheus_server
+from fakes import prometheus_server
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from fakes.webhook_server import WebhookServer
+
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER
-from driftwatch.testing.webhook_server import WebhookServer
 
 RULES = """\
 groups:

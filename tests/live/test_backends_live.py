@@ -8,6 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes import victoria_metrics_server
+from fakes.exposition_server import Page, read_pages
+from fakes.prometheus_server import PrometheusServer, backfill
+from fakes.victoria_metrics_server import VictoriaMetricsServer
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.pages.parser import PageParser
@@ -18,10 +22,6 @@ from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.store import Store
-from driftwatch.testing import victoria_metrics_server
-from driftwatch.testing.exposition_server import Page, read_pages
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
-from driftwatch.testing.victoria_metrics_server import VictoriaMetricsServer
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.dcgm_exporter import DcgmExporter
+from fakes.exposition_server import read_pages
+from fakes.prometheus_server import PrometheusServer, backfill
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import DcgmPagesSource
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
+from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
 from driftwatch.service.configuration import sources_of
 from driftwatch.settings import Settings
-from driftwatch.testing.dcgm_pages import DcgmExporter, FakeGpu, dcgm_page, workload
-from driftwatch.testing.exposition_server import read_pages
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes.prometheus_server import PrometheusServer
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
@@ -15,7 +16,6 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.fleet.generate import generate, generate_compact, write_openmetrics
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.testing.prometheus_server import PrometheusServer
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes.exposition_server import Page, ReplayedExposition, read_pages
+from fakes.prometheus_server import PrometheusServer, backfill, scrape_config
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA
-from driftwatch.testing.exposition_server import Page, ReplayedExposition, read_pages
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill, scrape_config
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 import requests
-
-from driftwatch.testing.exposition_server import read_pages
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
-from driftwatch.testing.webhook_server import WebhookServer
+from fakes.exposition_server import read_pages
+from fakes.prometheus_server import PrometheusServer, backfill
+from fakes.webhook_server import WebhookServer
 
 ROOT = Path(__file__).resolve().parents[2]
 # minutes into run_cap: requests have queued for four minutes, and still do

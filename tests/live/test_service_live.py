@@ -17,11 +17,10 @@ from pathlib import Path
 
 import pytest
 import requests
-
-from driftwatch.testing.exposition_server import Page, ReplayedExposition, read_pages
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill, scrape_config
-from driftwatch.testing.slack_server import SlackServer
-from driftwatch.testing.webhook_server import WebhookServer
+from fakes.exposition_server import Page, ReplayedExposition, read_pages
+from fakes.prometheus_server import PrometheusServer, backfill, scrape_config
+from fakes.slack_server import SlackServer
+from fakes.webhook_server import WebhookServer
 
 ROOT = Path(__file__).resolve().parents[2]
 # minutes into run_cap: heavy since 3, the page fires at 11.8, traffic goes back at 12

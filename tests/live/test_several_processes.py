@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import postgres_server
+from fakes.exposition_server import read_pages
+from fakes.postgres_server import PostgresServer
+from fakes.prometheus_server import PrometheusServer, backfill
+from fakes.webhook_server import WebhookServer
 from process_cases import Process, until
 from scheduler_cases import RULES, Cut, arrivals
-
-from driftwatch.testing import postgres_server
-from driftwatch.testing.exposition_server import read_pages
-from driftwatch.testing.postgres_server import PostgresServer
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
-from driftwatch.testing.webhook_server import WebhookServer
 
 pytestmark = [
     pytest.mark.kill,

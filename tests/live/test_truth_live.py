@@ -12,14 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
+from fakes.exposition_server import read_pages
+from fakes.prometheus_server import PrometheusServer, backfill
 from truth_judge import fleets
 from truth_judge.commands import Case, iso, pages
 from truth_judge.facts import seconds_of
 from truth_judge.recordings import recorded_case
 from truth_judge.sets import Draw
-
-from driftwatch.testing.exposition_server import read_pages
-from driftwatch.testing.prometheus_server import PrometheusServer, backfill
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes.exposition_server import ReplayedExposition, read_pages
 from nvml_cases import StandIn
 
 from driftwatch.cli.watch import hosts_with_own_gpus
@@ -22,7 +23,6 @@ from driftwatch.service.configuration import plan_of_settings, sources_of
 from driftwatch.service.replay import Ticks
 from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
-from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 
 
 @pytest.fixture

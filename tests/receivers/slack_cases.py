@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
 from page_cases import AT
 
 from driftwatch.incidents.delivery import MessageEvent, Reason
@@ -14,7 +15,6 @@ from driftwatch.receivers.sender import Message
 from driftwatch.receivers.slack_api import LIMITS, SlackApi
 from driftwatch.receivers.slack_app import SlackAppSender
 from driftwatch.receivers.slack_pace import Pace
-from driftwatch.testing.slack_workspace import BOT_TOKEN, SlackWorkspace
 
 CHANNEL, ELSEWHERE = "C0000ONCALL", "C0000OTHER"
 ANA, BEN, EVE = "U0000ANA", "U0000BEN", "U0000EVE"

@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from page_cases import CAP, CASES, Case
 from receiver_cases import acknowledged, message, refused
 
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.alerts import labels_of, webhook_document
 from driftwatch.receivers.sender import Message
 from driftwatch.receivers.webhook import WebhookSender
-from driftwatch.testing.alertmanager import BINARY, Alertmanager, NotificationServer
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
 needs_alertmanager = pytest.mark.skipif(
     shutil.which(BINARY) is None, reason="prometheus-alertmanager is not installed"

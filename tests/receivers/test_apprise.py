@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.ntfy_server import TOPIC, NtfyServer
 from page_cases import CAP, CASES
 from receiver_cases import message, refused
 
 from driftwatch.errors import ConfigError
 from driftwatch.receivers.apprise import BODY_LIMIT, AppriseSender, harmless, job_of, sender_of
 from driftwatch.settings.receivers.apprise import AppriseReceiver
-from driftwatch.testing.ntfy_server import TOPIC, NtfyServer
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.smtp_server import PASSWORD, USER, SmtpServer
 from page_cases import CAP, CASES
 from receiver_cases import (
     acknowledged,
@@ -31,7 +32,6 @@ from driftwatch.receivers.email import EmailSender, Relay, mail_of
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers.email import EmailReceiver
-from driftwatch.testing.smtp_server import PASSWORD, USER, SmtpServer
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 TO = ("ana@example.org", "ben@example.org")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from page_cases import CAP, CASES
 from receiver_cases import acknowledged, message, refused, repeat, unacknowledged
 
@@ -16,7 +17,6 @@ from driftwatch.notify.page_values import public
 from driftwatch.receivers.pagerduty import BODY_LIMIT, PagerdutySender, dedup_key, sender_of
 from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
-from driftwatch.testing.pagerduty_server import ROUTING_KEY, PagerdutyServer
 
 KEY = 'BatchLimitBinding{engine="0",instance="host:8000"}/3f9c1a7be204'
 

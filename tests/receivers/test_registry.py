@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fakes.slack_server import SlackServer
+from fakes.webhook_server import WebhookServer
 from page_cases import AT, CAP
 
 from driftwatch.cli.main import cli
@@ -19,8 +21,6 @@ from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.settings import load_settings
-from driftwatch.testing.slack_server import SlackServer
-from driftwatch.testing.webhook_server import WebhookServer
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fakes.slack_workspace import SlackWorkspace
 from page_cases import CAP, CASES
 from slack_cases import CHANNEL, Clock, acknowledged, sender, told, workspace
 
 from driftwatch.errors import DeliveryError
 from driftwatch.receivers.sender import message_of
-from driftwatch.testing.slack_workspace import SlackWorkspace
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_missing_scope_is_named(slack: SlackWorkspace) -> None:
 def test_a_login_page_is_not_slack(slack: SlackWorkspace) -> None:
     from collections import deque
 
-    from driftwatch.testing.loopback import Answer
+    from driftwatch.fleet.loopback import Answer
 
     for body in ("<html>log in</html>", "[]", '{"error": "x"}', ""):
         slack.failing["chat.postMessage"] = deque([Answer(200, body)])

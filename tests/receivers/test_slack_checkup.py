@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
 from slack_cases import CHANNEL, workspace
 
 from driftwatch.receivers.registry import shortcomings_of
 from driftwatch.settings import ReceiverSettings
-from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.slack_server import TOKEN_PATH, SlackServer
 from page_cases import AT, BUDGET, CAP, CASES, Case, case
 
 from driftwatch.errors import DeliveryError
@@ -20,7 +21,6 @@ from driftwatch.receivers.registry import sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.slack_blocks import BODY_LIMIT, blocks
-from driftwatch.testing.slack_server import TOKEN_PATH, SlackServer
 
 CANARY = "canary-slack-token"
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fakes.alertmanager import NotificationServer
+from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from page_cases import CAP
 from receiver_cases import acknowledged, ending, message, planned, repeat, report
 
@@ -16,8 +18,6 @@ from driftwatch.cli.main import cli
 from driftwatch.receivers.registry import build_senders
 from driftwatch.receivers.sender import Message
 from driftwatch.settings import ReceiverSettings
-from driftwatch.testing.alertmanager import NotificationServer
-from driftwatch.testing.pagerduty_server import ROUTING_KEY, PagerdutyServer
 
 PAGE = CAP.page()
 MESSAGES: dict[str, Message] = {

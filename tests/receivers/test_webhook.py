@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.webhook_server import WebhookServer
 from page_cases import AT, BUDGET, CAP, CASES
 
 from driftwatch import address_guard as guard
@@ -20,7 +21,6 @@ from driftwatch.receivers.http import Limits
 from driftwatch.receivers.registry import sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.webhook import WebhookSender
-from driftwatch.testing.webhook_server import WebhookServer
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
 KEY = b"canary-signing-key"

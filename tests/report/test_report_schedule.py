@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from fakes.slack_server import SlackServer
+from fakes.webhook_server import WebhookServer
 from report_cases import FLEET_WEEK
 
 from driftwatch.cli.main import cli
@@ -33,8 +35,6 @@ from driftwatch.service.report_schedule import (
 from driftwatch.service.run import Receiver, Service
 from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
-from driftwatch.testing.slack_server import SlackServer
-from driftwatch.testing.webhook_server import WebhookServer
 from tests.outbox import undelivered_count
 
 MONDAY = FLEET_WEEK.end

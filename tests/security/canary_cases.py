@@ -13,10 +13,10 @@ from typing import Any
 
 from page_cases import CAP
 
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Transition
 from driftwatch.store import Store, TickRecord
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
 
 class Echo(LoopbackServer):

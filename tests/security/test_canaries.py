@@ -21,6 +21,8 @@ import pytest
 import requests
 from canary_cases import Canaries, Echo, configuration, seed
 from click.testing import CliRunner
+from fakes.postgres_server import PostgresServer
+from fakes.smtp_server import SmtpServer
 from settings_field_cases import fields
 
 from driftwatch.cli.main import cli
@@ -30,8 +32,6 @@ from driftwatch.receivers.registry import build_senders
 from driftwatch.service.heartbeat import targets_of
 from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
-from driftwatch.testing.postgres_server import PostgresServer
-from driftwatch.testing.smtp_server import SmtpServer
 
 VERBS = [
     ["check"], ["doctor"], ["doctor", "--json"], ["incidents"], ["incidents", "--json"],

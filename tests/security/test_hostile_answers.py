@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.pagerduty_server import ROUTING_KEY
+from fakes.slack_workspace import BOT_TOKEN
 from page_cases import AT, CAP
 from structlog.testing import capture_logs
 
 from driftwatch.clock import ManualClock
+from driftwatch.fleet.loopback import LoopbackServer
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Transition
 from driftwatch.receivers.registry import build_senders
@@ -23,9 +26,6 @@ from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord
-from driftwatch.testing.loopback import LoopbackServer
-from driftwatch.testing.pagerduty_server import ROUTING_KEY
-from driftwatch.testing.slack_workspace import BOT_TOKEN
 
 HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
 ODD = b'\x00\x1b[31m\xff\xed\xa0\x80<script>x</script>{"message": "\\ud800\\u0000"}'

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from fakes.prometheus_api import PrometheusApi
 from pool_cases import BEGIN, FleetSource, Server, one_pool
 from service_cases import shipped_plan
 
@@ -21,7 +22,6 @@ from driftwatch.errors import Unavailable
 from driftwatch.service.run import Service
 from driftwatch.service.source_threads import Collecting
 from driftwatch.store.store import Store
-from driftwatch.testing.prometheus_api import PrometheusApi
 
 PLAN = one_pool(shipped_plan())
 

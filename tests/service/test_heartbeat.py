@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.incidents import incident_key
@@ -24,7 +25,6 @@ from driftwatch.service.heartbeat import Ping, targets_of
 from driftwatch.service.run import Service
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.store.store import Store, TickRecord
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 from tests.outbox import due_deliveries, mark_failed, mark_sent
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

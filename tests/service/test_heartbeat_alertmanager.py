@@ -6,22 +6,19 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fakes.alertmanager import BINARY, Alertmanager
 
 from driftwatch.service.heartbeat import ALERT, MISSED, Watchdog
-from driftwatch.testing import alertmanager_server
-from driftwatch.testing.alertmanager_server import AlertmanagerServer
 
 pytestmark = [
     pytest.mark.prometheus,
-    pytest.mark.skipif(
-        not alertmanager_server.installed(), reason=alertmanager_server.NOT_INSTALLED
-    ),
+    pytest.mark.skipif(not BINARY, reason="Alertmanager is not installed"),
 ]
 EVERY = timedelta(seconds=1)
 
 
 def test_it_is_active_while_it_is_posted_and_ends_when_four_have_not_come() -> None:
-    with AlertmanagerServer() as server:
+    with Alertmanager() as server:
         watchdog = Watchdog(server.url, {"site": "b"})
         for _ in range(2):
             posted = datetime.now(UTC)

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from page_cases import AT, CAP
 from prometheus_client import CollectorRegistry, generate_latest
 
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident
 from driftwatch.receivers.alertmanager import AlertmanagerSender
@@ -24,8 +26,6 @@ from driftwatch.service.keeper import Keeper
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.receivers import Receiver, Reposts
 from driftwatch.store.store import Store, TickRecord
-from driftwatch.testing.alertmanager import BINARY, Alertmanager, NotificationServer
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 from tests.outbox import due_deliveries, mark_failed
 
 pytestmark = pytest.mark.skipif(

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from fakes.prometheus_api import PrometheusApi
 
 from driftwatch.clock import ManualClock
 from driftwatch.doctor.sources import read_sources
 from driftwatch.settings import load_settings
-from driftwatch.testing.prometheus_api import PrometheusApi
 
 
 @pytest.mark.parametrize("second", [1, 29])

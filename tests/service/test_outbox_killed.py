@@ -10,11 +10,11 @@ import time
 from outbox_cases import commit, planned
 
 from driftwatch.clock import SystemClock
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, WebhookSender
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store import Store
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
 PROCESS = """
 import sys, time

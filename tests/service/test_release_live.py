@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import polars as pl
+from fakes.exposition_server import read_pages
 from service_cases import shipped_plan
 
 from driftwatch.baselines.rows import row_of
@@ -21,7 +22,6 @@ from driftwatch.model import Fingerprint
 from driftwatch.pipeline.server_reports import stored_reports
 from driftwatch.service.run import Service
 from driftwatch.store import Store
-from driftwatch.testing.exposition_server import read_pages
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reload_cases import FIRST, LAST, Edited, recorded, rule
 
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from tests.outbox import undelivered_count
 
 CONFIG = """\

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from fakes.exposition_server import ReplayedExposition, read_pages
 from service_cases import shipped_plan
 from structlog.testing import capture_logs
 
@@ -22,7 +23,6 @@ from driftwatch.receivers.sender import Message
 from driftwatch.service.replay import replay
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
-from driftwatch.testing.exposition_server import ReplayedExposition, read_pages
 
 PLAN = shipped_plan()
 

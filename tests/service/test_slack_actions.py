@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
 from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
+from driftwatch.fleet.loopback import Answer
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
 from driftwatch.receivers.registry import build_senders
@@ -22,8 +24,6 @@ from driftwatch.service.receivers import Receiver
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord
-from driftwatch.testing.loopback import Answer
-from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
 from tests.outbox import due_deliveries, mark_sent
 
 CHANNEL = "C0000ONCALL"

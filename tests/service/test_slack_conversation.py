@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.slack_server import SlackServer
+from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
 from reload_cases import BEGIN, recorded
 from service_cases import shipped_plan
 
@@ -18,8 +20,6 @@ from driftwatch.service.run import Receiver, Service
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store
-from driftwatch.testing.slack_server import SlackServer
-from driftwatch.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
 
 CHANNEL, ANA = "C0000ONCALL", "U0000ANA"
 

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.script import ScriptDirectory
+from fakes.postgres_server import PostgresServer
 
 from driftwatch.database_place import Place, place_of
 from driftwatch.installation import shipped
@@ -23,7 +24,6 @@ from driftwatch.store.database import open_engine, reading, writing
 from driftwatch.store.migrate import _config as alembic_config
 from driftwatch.store.migrate import upgrade_database, versions_of
 from driftwatch.store.tables import SCHEMA_REVISION, metadata
-from driftwatch.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.usefixtures("migrations_run")
 

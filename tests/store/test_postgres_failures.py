@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from sqlalchemy import text
 from store_cases import committer, pending
 
@@ -17,7 +18,6 @@ from driftwatch.database_place import place_of
 from driftwatch.errors import StoreError
 from driftwatch.store import Store
 from driftwatch.store.migrate import upgrade_database
-from driftwatch.testing.postgres_server import NOT_INSTALLED, PostgresServer, installed
 
 pytestmark = pytest.mark.postgres
 

@@ -37,7 +37,6 @@ def test_no_module_of_the_judge_names_what_it_judges() -> None:
     # the fleet and its real Prometheus; the simulator for the counterfactual; its one error
     allowed = (
         "driftwatch.fleet.",
-        "driftwatch.testing.",
         "driftwatch.simulate.",
         "driftwatch.errors",
     )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from verify_cases import DATA
 
 from driftwatch.clock import ManualClock
@@ -17,7 +18,6 @@ from driftwatch.receivers.pagerduty import PagerdutySender
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
-from driftwatch.testing.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from driftwatch.verify.verification import Change, Verification
 
 AT = datetime(2026, 11, 18, 3, 38, tzinfo=UTC)

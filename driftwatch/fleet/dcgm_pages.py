@@ -1,4 +1,4 @@
-"""dcgm-exporter without a GPU: its pages as it writes them, and a loopback server of them.
+"""dcgm-exporter without a GPU: its pages as it writes them.
 
 Families, label order and number formats are those of dcgm-exporter's default list of counters.
 """
@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
-from driftwatch.testing.prometheus_server import escaped
-
-NOT_SUPPORTED = 9223372036854775794  # DCGM_INT64_NOT_SUPPORTED, as old exporters print it
 
 # fmt: off
 # name → (type, help, value of an H100 at work, digits after the point)
@@ -103,7 +98,7 @@ def dcgm_page(
                 continue
             text = value if isinstance(value, str) else _number(value, digits)
             labels = gpu.labels(hostname, hostname_label)
-            inside = ",".join(f'{key}="{escaped(label)}"' for key, label in labels.items())
+            inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
             samples.append(f"{name}{{{inside}}} {text}")
         lines += (
             [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", *samples] if samples else []
@@ -111,32 +106,8 @@ def dcgm_page(
     return "".join(f"{line}\n" for line in lines)
 
 
-class DcgmExporter(LoopbackServer):
-    """Serves a page on ``/metrics``; the page may be changed while it runs.
-
-    Attributes:
-        page: what it serves.
-    """
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.page = page
-
-    @property
-    def url(self) -> str:
-        """Address of the metrics page."""
-        return f"{self.address}/metrics"
-
-    @property
-    def instance(self) -> str:
-        """``127.0.0.1:PORT``, as a scraper names it."""
-        return self.address.removeprefix("http://")
-
-    def judge(self, request: Request) -> Answer:
-        """The page, 404 for any other path."""
-        if request.path != "/metrics":
-            return Answer(404, "404 page not found\n", {"Content-Type": "text/plain"})
-        return Answer(200, self.page, {"Content-Type": "text/plain; charset=utf-8"})
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _number(value: float, digits: int) -> str:

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from driftwatch.testing.daemon import Daemon
-from driftwatch.testing.exposition_server import Page
+from fakes.daemon import Daemon
+from fakes.exposition_server import Page
 
 NOT_INSTALLED = "prometheus is not installed"
 
@@ -96,7 +96,7 @@ def backfill(pages: Sequence[Page], labels: Mapping[str, str], into: Path) -> No
             for at, body in pages:
                 file.writelines(openmetrics_lines(at, body, labels))
             file.write("# EOF\n")
-        process = subprocess.run(  # noqa: S603 - the binary was looked up by name
+        process = subprocess.run(
             [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(into)],
             capture_output=True,
             text=True,
@@ -118,14 +118,14 @@ def openmetrics_lines(at: float, body: str | None, labels: Mapping[str, str]) ->
 
 
 def _number(value: float) -> str:
-    text: str = floatToGoString(value)  # type: ignore[no-untyped-call]
+    text: str = floatToGoString(value)
     return text
 
 
 def _inside(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{k}="{escaped(v)}"' for k, v in labels.items()) + "}"
+    return "{" + ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items()) + "}"
 
 
-def escaped(text: str) -> str:
+def _escaped(text: str) -> str:
     """A label's value as a page writes it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

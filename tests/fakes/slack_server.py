@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
-from driftwatch.testing.slack_blocks import mentions, refusal
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.slack_blocks import mentions, refusal
 
-TOKEN_PATH = "/services/T0000/B0000/canary-slack-token"  # noqa: S105 - of a server in a test
+TOKEN_PATH = "/services/T0000/B0000/canary-slack-token"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import requests
 
-from driftwatch.testing.daemon import Daemon
-from driftwatch.testing.exposition_server import Page
-from driftwatch.testing.prometheus_server import openmetrics_lines
+from fakes.daemon import Daemon
+from fakes.exposition_server import Page
+from fakes.prometheus_server import openmetrics_lines
 
 NOT_INSTALLED = "victoria-metrics is not installed"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import requests
 
-from driftwatch.testing.daemon import Daemon
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.daemon import Daemon
 
 # Debian's name, then its own
 BINARY = next(filter(shutil.which, ("prometheus-alertmanager", "alertmanager")), "")

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
+from jsonschema import Draft202012Validator
+
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 
 ALERTS_PATH, CHANGES_PATH = "/v2/enqueue", "/v2/change/enqueue"
 LARGEST_BYTES = 512 * 1024
@@ -103,9 +105,6 @@ class PagerdutyServer(LoopbackServer):
 
     def __init__(self) -> None:
         super().__init__()
-        # a development dependency: only who starts this server needs it
-        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-
         self._validators = {
             ALERTS_PATH: Draft202012Validator(ALERT_SCHEMA),
             CHANGES_PATH: Draft202012Validator(CHANGE_SCHEMA),
@@ -152,7 +151,7 @@ class PagerdutyServer(LoopbackServer):
                 self.alerts.append(alert)
             alert.triggers.append(event)
         elif alert is not None:
-            alert.state = {"acknowledge": "acknowledged", "resolve": "resolved"}[  # type: ignore[assignment]
+            alert.state = {"acknowledge": "acknowledged", "resolve": "resolved"}[
                 event["event_action"]
             ]
 

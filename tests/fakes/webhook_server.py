@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, signature
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
 HOOK_PATH = "/hooks/canary-webhook-token"
 
@@ -27,9 +29,6 @@ class WebhookServer(LoopbackServer):
 
     def __init__(self, schema: Mapping[str, Any], secret: bytes | None = None) -> None:
         super().__init__()
-        # a development dependency: only who starts this server needs it
-        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-
         Draft202012Validator.check_schema(schema)
         self._validator = Draft202012Validator(schema)
         self._secret = secret

@@ -8,7 +8,6 @@ from collections import deque
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 # a development dependency: only who starts this server needs it
@@ -61,7 +60,7 @@ class SmtpServer:
         """Where it listens."""
         return self._controller.port
 
-    async def handle_RCPT(  # noqa: N802 - the name that aiosmtpd calls
+    async def handle_RCPT(
         self, _server: SMTP, _session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         """250, or the planned refusal."""
@@ -71,9 +70,7 @@ class SmtpServer:
         envelope.rcpt_options.extend(options)
         return "250 OK"
 
-    async def handle_DATA(  # noqa: N802 - the name that aiosmtpd calls
-        self, _server: SMTP, _session: Session, envelope: Envelope
-    ) -> str:
+    async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:
         """250, or the planned answer."""
         if self.answers:
             return self.answers.popleft()
@@ -86,12 +83,7 @@ class SmtpServer:
         self._controller.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._controller.stop()
 
 

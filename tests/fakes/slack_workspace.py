@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
-from driftwatch.testing.slack_blocks import mentions, refusal
-from driftwatch.testing.slack_socket import SlackSocket
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.slack_blocks import mentions, refusal
+from fakes.slack_socket import SlackSocket
 
-BOT_TOKEN = "xoxb-canary-bot-token"  # noqa: S105 - of a server in a test
-APP_TOKEN = "xapp-canary-app-token"  # noqa: S105
+BOT_TOKEN = "xoxb-canary-bot-token"
+APP_TOKEN = "xapp-canary-app-token"
 TEAM, APP, BOT = "T0000TEAM", "A0000APP", "B0000BOT"
 ALL_SCOPES = (
     *("channels:history", "channels:read", "chat:write"),
@@ -204,7 +204,7 @@ class SlackWorkspace(LoopbackServer):
     def _apps_connections_open(self, _: Mapping[str, Any]) -> dict[str, Any]:
         return {"url": self.socket.url}
 
-    def _chat_postMessage(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def _chat_postMessage(self, arguments: dict[str, Any]) -> dict[str, Any]:
         channel, thread = arguments.get("channel"), arguments.get("thread_ts")
         wrong = self._channel_error(channel) or refusal(arguments)
         if wrong is None and thread is not None and (channel, thread) not in self.messages:

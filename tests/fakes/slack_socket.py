@@ -36,7 +36,7 @@ class SlackSocket:
     @property
     def url(self) -> str:
         """A new address with a ticket, as ``apps.connections.open`` answers it."""
-        assert self._server is not None  # noqa: S101 - started first
+        assert self._server is not None
         ticket = f"canary-ticket-{next(self._numbers)}"
         self._tickets.add(ticket)
         port = self._server.socket.getsockname()[1]

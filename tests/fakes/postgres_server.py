@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 NOT_INSTALLED = "PostgreSQL is not installed"
@@ -79,16 +78,11 @@ class PostgresServer:
                       "--no-sync")  # fmt: skip
             self.start()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop("immediate")
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -129,7 +123,7 @@ class PostgresServer:
         """
         log = (self.folder / "log").open("ab")
         options = [f"--{name}={value}" for name, value in self._settings.items()]
-        self._process = subprocess.Popen(  # noqa: S603 - the binary was looked up
+        self._process = subprocess.Popen(
             self._command("postgres", "-D", str(self.folder / "data"), "-k", str(self.folder),
                           *options),
             stdout=log,
@@ -196,7 +190,7 @@ class PostgresServer:
         return [*before, str(folder / program), *arguments]
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(  # noqa: S603 - the binary was looked up
+        done = subprocess.run(
             self._command(program, *arguments), capture_output=True, text=True, check=False,
             cwd=self.folder,
         )  # fmt: skip

@@ -11,9 +11,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Literal, Self
 
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
-
-CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"  # as vLLM's
+from driftwatch.fleet.live import CONTENT_TYPE
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 
 Page = tuple[float, str | None]
 

@@ -48,7 +48,7 @@ class Daemon:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
         with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - the binary was looked up by name
+            self._process = subprocess.Popen(
                 [binary, *self.arguments(folder)], stdout=log, stderr=subprocess.STDOUT
             )
         try:

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, Literal, Self
 
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.testing.loopback import Answer, LoopbackServer, Request
 
 Fault = Literal["cut", "hang", "drip", "error"]
 
@@ -227,12 +226,7 @@ class OpenAIServer(LoopbackServer):
         self._engine.start()
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._closing.set()
         self._engine.join()
-        super().__exit__(kind, error, trace)
+        super().__exit__(*error)

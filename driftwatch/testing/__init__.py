@@ -1,1 +1,0 @@
-"""Shipped fakes that speak the real wire formats; only tests, bench and demo import it."""

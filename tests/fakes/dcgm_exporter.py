@@ -1,0 +1,33 @@
+"""dcgm-exporter on the loopback."""
+
+from __future__ import annotations
+
+from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+
+
+class DcgmExporter(LoopbackServer):
+    """Serves a page on ``/metrics``; the page may be changed while it runs.
+
+    Attributes:
+        page: what it serves.
+    """
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.page = page
+
+    @property
+    def url(self) -> str:
+        """Address of the metrics page."""
+        return f"{self.address}/metrics"
+
+    @property
+    def instance(self) -> str:
+        """``127.0.0.1:PORT``, as a scraper names it."""
+        return self.address.removeprefix("http://")
+
+    def judge(self, request: Request) -> Answer:
+        """The page, 404 for any other path."""
+        if request.path != "/metrics":
+            return Answer(404, "404 page not found\n", {"Content-Type": "text/plain"})
+        return Answer(200, self.page, {"Content-Type": "text/plain; charset=utf-8"})
