@@ -191,6 +191,8 @@ def compared(
     """
     n = len(buckets)
     js, w1 = np.full(n, np.nan), np.full(n, np.nan)
+    if reference_buckets.null_count() == n:
+        return pl.DataFrame({"js_distance": js, "w1_ratio": w1}, nan_to_null=True)
     for rows, own, own_edges, other, other_edges in _by_layouts(
         buckets, edges, reference_buckets, reference_edges
     ):
@@ -203,12 +205,7 @@ def compared(
         few = (counts.sum(axis=1) < at_least) | (reference.sum(axis=1) < at_least)
         counts[few] = np.nan
         js[rows], w1[rows] = js_and_w1(counts, reference, common)
-    return pl.DataFrame(
-        {
-            "js_distance": pl.Series(js).fill_nan(None),
-            "w1_ratio": pl.Series(w1).fill_nan(None),
-        }
-    )
+    return pl.DataFrame({"js_distance": js, "w1_ratio": w1}, nan_to_null=True)
 
 
 def _by_layouts(

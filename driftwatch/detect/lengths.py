@@ -163,7 +163,7 @@ def _answers(beside: pl.DataFrame, ends: npt.NDArray[np.floating]) -> Flags:
 
 
 def _numbers(column: pl.Series) -> Floats:
-    numbers: Floats = column.cast(pl.Float64).fill_null(math.nan).to_numpy()
+    numbers: Floats = column.cast(pl.Float64).to_numpy()
     return numbers
 
 

@@ -34,10 +34,8 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
     shape = (len(keys), len(new) // max(len(keys), 1))
     cap, most, clock, unlisted, scraped = (_numbers(before, name) for name in CARRIED)
     unlisted = np.nan_to_num(unlisted)
-    changed = new.select(
-        pl.any_horizontal("restarted", "configuration_changed").fill_null(False)
-    ).to_series()
-    changes = changed.to_numpy().reshape(shape)
+    flags = (_numbers(new, name) for name in ("restarted", "configuration_changed"))
+    changes = np.logical_or(*(flag == 1.0 for flag in flags)).reshape(shape)
     running, shown = _numbers(new, "running_requests_max").reshape(shape), _floats(caps, shape)
     newest, looks = _newest(new).reshape(shape), _numbers(new, "looks").reshape(shape)
     alive = newest - _numbers(new, "alive_age_seconds").reshape(shape)
@@ -81,10 +79,10 @@ def _newest(new: pl.DataFrame) -> Floats:
 
 
 def _numbers(frame: pl.DataFrame, column: str) -> Floats:
-    numbers: Floats = frame[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    numbers: Floats = frame[column].cast(pl.Float64).to_numpy()
     return numbers
 
 
 def _floats(series: pl.Series, shape: tuple[int, int]) -> Floats:
-    numbers: Floats = series.fill_null(float("nan")).to_numpy().reshape(shape)
+    numbers: Floats = series.to_numpy().reshape(shape)
     return numbers

@@ -180,7 +180,10 @@ def limit_columns(
     scrapes with deferred requests; ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
     joined = queued.join(serving, on="window", how="left", maintain_order="left")
-    counts = _counted(joined, minutes)
+    return _counted(joined, minutes).select(_BINDING)
+
+
+def _binding() -> list[pl.Expr]:
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     named = _named("seqs", "budget", "kv_bound", "unknown")
     # of two limits that take turns neither is the one to change
@@ -189,31 +192,35 @@ def limit_columns(
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
         pl.col("deferred") / pl.col("deferred_n")
     )
-    return counts.select(
-        "window",
-        "binding_requests",
-        "binding_running_requests",
-        "binding_waiting_requests",
-        "binding_kv_cache_usage_ratio",
-        "binding_since",
-        "deferred_since",
-        "deferred_requests_10m",
-        "capacity_mean",
-        scrapes_10m=pl.col("n").cast(pl.Float64),
-        limit_binding_share_10m_ratio=share,
-        limit_binding_share_10m_low_ratio=_lower_end(share, pl.col("n")),
-        waiting_deferred_share_10m_ratio=deferred_share,
-        binding_limit=pl.when(pl.col("n") == 0)
+    limit = (
+        pl.when(pl.col("n") == 0)
         .then(None)
         .when(share >= BINDING_SHARE)
         .then(named)
         .when(deferred_share.fill_null(0.0) >= BINDING_SHARE)
         .then(pl.lit(DEFERRED))
-        .otherwise(pl.lit(NONE)),
-        queue_limit=pl.when(pl.col("bound") > 0).then(
-            pl.coalesce(named, pl.when(alone).then(_named(*rest, "unknown_left")))
-        ),
+        .otherwise(pl.lit(NONE))
     )
+    likeliest = pl.coalesce(named, pl.when(alone).then(_named(*rest, "unknown_left")))
+    return [
+        pl.col(
+            "window",
+            "binding_requests",
+            "binding_running_requests",
+            "binding_waiting_requests",
+            "binding_kv_cache_usage_ratio",
+            "binding_since",
+            "deferred_since",
+            "deferred_requests_10m",
+            "capacity_mean",
+        ),
+        pl.col("n").cast(pl.Float64).alias("scrapes_10m"),
+        share.alias("limit_binding_share_10m_ratio"),
+        _lower_end(share, pl.col("n")).alias("limit_binding_share_10m_low_ratio"),
+        deferred_share.alias("waiting_deferred_share_10m_ratio"),
+        limit.alias("binding_limit"),
+        pl.when(pl.col("bound") > 0).then(likeliest).alias("queue_limit"),
+    ]
 
 
 def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
@@ -359,3 +366,6 @@ def limit_that_costs() -> pl.Expr:
         .otherwise(pl.col("binding_limit"))
         .alias("binding_limit")
     )
+
+
+_BINDING = _binding()

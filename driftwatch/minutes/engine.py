@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY
-
 POOLING, PREFILL_ONLY, DECODE_ONLY, GENERATE = "pooling", "prefill_only", "decode_only", "generate"
 
 # Scrape columns that say it.
@@ -92,33 +90,40 @@ def with_life(epochs: pl.DataFrame) -> pl.DataFrame:
     Returns: row for row ``alive`` (the clock starts here) and ``presence_known`` (running requests,
     the token counter, whether anybody waits and was admitted are known).
     """
-    epochs = epochs.with_columns(
-        waiting_requests=pl.when(pl.col("running_requests").is_not_null()).then(waiting())
-    )
+    return epochs.select(**_LIFE)
 
-    def before(value: pl.Expr) -> pl.Expr:
-        return value.shift(1).over(KEY)
 
-    def moved(value: pl.Expr) -> pl.Expr:
-        return (value != before(value)).fill_null(False)
+def _before(value: pl.Expr) -> pl.Expr:
+    """A value of the same target's scrape before."""
+    return pl.when(pl.col("previous_time").is_not_null()).then(value.shift(1))
 
+
+def _moved(value: pl.Expr) -> pl.Expr:
+    return (value != _before(value)).fill_null(False)
+
+
+def _life() -> dict[str, pl.Expr]:
+    waits = pl.when(pl.col("running_requests").is_not_null()).then(waiting())
     # older vLLM asks the cache for the head of its queue in every step, admitted or not
-    admitted = moved(pl.col("prefix_cache_queries_total")) & (pl.col("running_requests") > 0)
-    others = (moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")
-    appeared = (pl.col(c).is_not_null() & before(pl.col(c)).is_null() for c in WORK)
+    admitted = _moved(pl.col("prefix_cache_queries_total")) & (pl.col("running_requests") > 0)
+    others = (_moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")
+    appeared = (pl.col(c).is_not_null() & _before(pl.col(c)).is_null() for c in WORK)
     works = pl.any_horizontal(admitted.fill_null(False), *others, *appeared)
     admits = (pl.col("prefix_cache_queries_total") > 0).fill_null(False)
-    unsure = moved(waiting()) & ~works & ~admits
-    asleep = [is_asleep(), before(is_asleep())]
-    requests = pl.col("running_requests") + waiting()
+    unsure = _moved(waits) & ~works & ~admits
+    asleep = [is_asleep(), _before(is_asleep())]
+    requests = pl.col("running_requests") + waits
     present = pl.coalesce(requests, pl.when(pl.col("running_requests") == 0).then(pl.lit(0.0)))
-    was_idle = before(present) == 0
-    return epochs.select(
-        alive=pl.any_horizontal(
+    was_idle = _before(present) == 0
+    return {
+        "alive": pl.any_horizontal(
             *(flag.fill_null(False) for flag in (*asleep, present == 0, was_idle)),
             *(works, unsure, "restarted"),
         ),
-        presence_known=requests.is_not_null()
+        "presence_known": requests.is_not_null()
         & pl.col("generation_tokens_total").is_not_null()
         & ~unsure,
-    )
+    }
+
+
+_LIFE = _life()

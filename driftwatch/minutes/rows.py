@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME, in_order
@@ -20,6 +21,7 @@ from driftwatch.minutes.schema import BUCKETS, EDGES, EXTERNAL_HITS, MINUTE_ROW_
 
 _MINUTE = timedelta(minutes=1)
 _GROUP = [*KEY, "end"]
+_IN_SCHEMA = [pl.col(name).cast(dtype) for name, dtype in MINUTE_ROW_SCHEMA.items()]
 _LABELS = ("model_name", "cache_config", "several_api_servers")
 
 
@@ -36,10 +38,13 @@ def minute_grid(targets: pl.DataFrame, since: datetime, until: datetime) -> pl.D
 
     ``targets``: instance, engine; ``since``, ``until``: whole minutes.
     """
-    starts = pl.datetime_range(since, until, "1m", closed="left", eager=True).cast(TIME)
-    minutes = pl.DataFrame({"start": starts}).with_columns(end=(pl.col("start") + _MINUTE))
-    keys = targets.select(KEY).unique(maintain_order=True)
-    return keys.join(minutes.cast({"end": TIME}), how="cross").sort([*KEY, "start"])
+    keys = targets.select(KEY).unique().sort(KEY)
+    count = max((until - since) // _MINUTE, 0)
+    minutes = int(since.timestamp()) + 60 * np.arange(count)
+    starts = np.tile(1_000_000 * minutes, len(keys))
+    return keys[np.repeat(np.arange(len(keys)), count)].with_columns(
+        start=pl.Series(starts).cast(TIME), end=pl.Series(starts + 60_000_000).cast(TIME)
+    )
 
 
 def minute_rows(
@@ -72,9 +77,7 @@ def minute_rows(
         rows = rows.join(part, on=_GROUP, how="left", maintain_order="left")
     rows = rows.with_columns(pl.col("scrapes", "duration_seconds").fill_null(0.0))
     last = facts.select(*SAMPLE_SCHEMA).unique(KEY, keep="last", maintain_order=True)
-    return MinuteRows(
-        rows.select(pl.col(name).cast(dtype) for name, dtype in MINUTE_ROW_SCHEMA.items()), last
-    )
+    return MinuteRows(rows.select(_IN_SCHEMA), last)
 
 
 def _looks(scrapes: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
@@ -92,34 +95,27 @@ def _looks(scrapes: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFr
 
 def _levels(epochs: pl.DataFrame) -> pl.DataFrame:
     """What the scrapes of a minute showed, and its last one."""
-    return (
-        epochs.with_columns(
-            kind=kind_of_scrape(),
-            asleep=is_asleep(),
-            alive_time=pl.when("alive").then("time"),
-        )
-        .group_by(_GROUP, maintain_order=True)
-        .agg(
-            *(pl.col(gauge).mean() for gauge in MEAN_GAUGES),
-            scrapes=pl.len().cast(pl.Float64),
-            duration_seconds=in_seconds(pl.col("step_microseconds").sum()),
-            last_scrape_age_seconds=_seconds(pl.col("end").last() - pl.col("time").last()),
-            restarted=pl.col("restarted").any(),
-            configuration_changed=pl.col("configuration_changed").any(),
-            engine_kind=pl.col("kind").last(),
-            engine_asleep=pl.col("asleep").last(),
-            alive_age_seconds=_seconds(
-                pl.col("time").last() - pl.col("alive_time").drop_nulls().last()
-            ),
-            presence_known=pl.col("presence_known").last(),
-            running_requests_max=pl.col("running_requests").max(),
-            **{label: pl.col(label).last() for label in _LABELS},
-        )
-    )
+    return epochs.group_by(_GROUP, maintain_order=True).agg(_LEVELS)
 
 
 def _seconds(elapsed: pl.Expr) -> pl.Expr:
     return in_seconds(elapsed.dt.total_microseconds())
+
+
+_LEVELS = [
+    *(pl.col(gauge).mean() for gauge in MEAN_GAUGES),
+    pl.len().cast(pl.Float64).alias("scrapes"),
+    in_seconds(pl.col("step_microseconds").sum()).alias("duration_seconds"),
+    _seconds(pl.col("end").last() - pl.col("time").last()).alias("last_scrape_age_seconds"),
+    pl.col("restarted", "configuration_changed").any(),
+    kind_of_scrape().last().alias("engine_kind"),
+    is_asleep().last().alias("engine_asleep"),
+    _seconds(pl.col("time").last() - pl.col("time").filter("alive").last()).alias(
+        "alive_age_seconds"
+    ),
+    pl.col("presence_known", *_LABELS).last(),
+    pl.col("running_requests").max().alias("running_requests_max"),
+]
 
 
 def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
@@ -146,34 +142,41 @@ def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
         prefix_cache_hits_total=pl.col("prefix_cache_hits_total")
         + pl.col(EXTERNAL_HITS).fill_null(0.0)
     )
-    counted = [*SUMS, *BUCKETS]
-    at_last = epochs.select(pl.col([*counted, *EDGES]).gather(spans["last"]))
-    at_base = epochs.select(pl.col(counted).gather(base))
-    joined = at_last.hstack(at_base.rename(lambda c: f"{c}_base")).with_columns(spans["zero"])
+    at_last = epochs.select(pl.col([*_COUNTED, *EDGES]).gather(spans["last"]))
+    at_base = epochs.select(pl.col(_COUNTED).gather(base).name.suffix("_base"))
+    differences = at_last.hstack(at_base).hstack(spans.select("zero")).select(_GROWN)
+    return _added_up(spans.select(_GROUP).hstack(differences))
+
+
+def _grown() -> list[pl.Expr]:
     # what fell while it was off the page shows no increase
     grown = {c: pl.col(c) - pl.when("zero").then(0.0).otherwise(f"{c}_base") for c in SUMS}
-    differences = joined.select(
-        *(pl.when(grew >= 0).then(grew).alias(c) for c, grew in grown.items()),
-        *(
-            pl.when("zero")
-            .then(c)
-            .when((grown[c.replace("_buckets", "_count")] >= 0).fill_null(True))
-            .then(pl.col(c) - pl.col(f"{c}_base"))
-            .alias(c)
-            for c in BUCKETS
-        ),
-        *EDGES,
+    buckets = (
+        pl.when("zero")
+        .then(c)
+        .when((grown[c.replace("_buckets", "_count")] >= 0).fill_null(True))
+        .then(pl.col(c) - pl.col(f"{c}_base"))
+        .alias(c)
+        for c in BUCKETS
     )
-    return _added_up(spans.select(_GROUP).hstack(differences))
+    return [
+        *(pl.when(grew >= 0).then(grew).alias(c) for c, grew in grown.items()),
+        *buckets,
+        pl.col(EDGES),
+    ]
+
+
+_COUNTED = [*SUMS, *BUCKETS]
+_GROWN = _grown()
 
 
 def _added_up(parts: pl.DataFrame) -> pl.DataFrame:
     """Parts of one minute added up; minutes of one part (nearly all) pass through."""
+    if not parts.select(_GROUP).is_duplicated().any():
+        return parts
     counted = parts.with_columns(parts_in_minute=pl.len().over(_GROUP))
     single = counted.filter(pl.col("parts_in_minute") == 1).drop("parts_in_minute")
     several = counted.filter(pl.col("parts_in_minute") > 1)
-    if several.is_empty():
-        return single
     added = several.group_by(_GROUP, maintain_order=True).agg(
         # a sum over parts is unknown when a part is unknown
         *(pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()) for c in SUMS),

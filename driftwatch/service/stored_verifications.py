@@ -231,6 +231,7 @@ class Verifier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._state = verification_state_from(store)
+        self._plan: Plan | None = None  # by which settings the state was read
 
     def after(self, outcome: Outcome, state: State, plan: Plan) -> VerificationNews:
         """What the minutes of a tick say; nothing is kept before :meth:`committed`.
@@ -240,6 +241,8 @@ class Verifier:
         """
         if outcome.rows.is_empty():
             return VerificationNews(self._state)
+        if plan is not self._plan:
+            self._plan, self._state = plan, replace(self._state, read={})
         past = PastMinutes(minutes(outcome.rows), self._store)
         own = advice_rows(outcome.advices)
 

@@ -93,6 +93,8 @@ class VerificationState:
     started: Mapping[TargetKey, Started] = field(default_factory=dict)
     # target → its open verification
     opened: Mapping[TargetKey, OpenVerification] = field(default_factory=dict)
+    # target → what its last minute said; the same again says nothing new
+    read: Mapping[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +127,24 @@ def step(
         return state, ()
     book = _Book(dict(state.running), dict(state.started), dict(state.opened))
     changed: dict[str, Verification] = {}
-    fingerprints: dict[TargetKey, Fingerprint] = {}
     columns = [c for c in (*_COLUMNS, *_FLAGS) if c in rows.columns]
     ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
-    last_read: dict[TargetKey, tuple[Any, ...]] = {}
+    read = dict(state.read)
     for row in ordered.iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])
         target = around.targets.get(key)
         if target is None:
             continue
-        if key not in fingerprints:
-            fingerprints[key] = around.fingerprint_of(target)
         busy = key in book.started or key in book.opened or any(row.get(f) for f in _FLAGS)
-        values = tuple(row.get(name) for name in _COLUMNS if not name.startswith("running"))
-        if not busy and last_read.get(key) == values:
+        said = (target, *(row.get(name) for name in _COLUMNS if not name.startswith("running")))
+        if not busy and read.get(key) == said:
             continue
-        last_read[key] = values
-        for verification in book.minute(target, row, fingerprints[key], around):
+        read[key] = said
+        for verification in book.minute(target, row, around.fingerprint_of(target), around):
             changed[verification.id] = verification
-    return VerificationState(book.running, book.started, book.opened), tuple(changed.values())
+    read = {key: said for key, said in read.items() if key in around.targets}
+    following = VerificationState(book.running, book.started, book.opened, read)
+    return following, tuple(changed.values())
 
 
 @dataclass(slots=True)

@@ -45,8 +45,10 @@ def by_layout(buckets: pl.Series, edges: pl.Series) -> Iterator[tuple[Indices, F
 
     Rows without as many counts as edges are in none.
     """
-    sizes = edges.list.len().fill_null(0).to_numpy()
-    counted = buckets.list.len().fill_null(0).to_numpy()
+    sizes, counted = (
+        np.nan_to_num(lists.list.len().cast(pl.Float64).to_numpy()).astype(int)
+        for lists in (edges, buckets)
+    )
     usable = (sizes > 0) & (sizes == counted)
     for size in np.unique(sizes[usable]):
         rows = np.flatnonzero(usable & (sizes == size))

@@ -59,13 +59,13 @@ class MinuteWindows:
     @cached_property
     def _last_change(self) -> Integers:
         """The last row with a restart or a knob change up to each row, of any target."""
-        changed = self.rows.select(pl.any_horizontal(pl.col(_FLAGS)).fill_null(False))
-        flags = changed.to_series().to_numpy()
+        flags = np.logical_or(*(_is_set(self.rows[name]) for name in _FLAGS))
         return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))
 
     @cached_property
     def _observed(self) -> Flags:
-        return (self.rows["scrapes"] > 0).fill_null(False).to_numpy()
+        observed: Flags = self.rows["scrapes"].to_numpy() > 0  # NULL reads as NaN
+        return observed
 
     def spans(self, windows: pl.DataFrame, minutes: int | None = None, *, cut: bool) -> Spans:
         """The rows of each window; with ``minutes`` of that many up to its end, whatever its start.
@@ -168,31 +168,32 @@ class MinuteWindows:
 
     def at_end(self, columns: Sequence[str], spans: Spans) -> pl.DataFrame:
         """The columns of each window's last minute, observed or not; NULL without one."""
-        last = pl.DataFrame({"at": np.where(spans.filled, spans.last, -1)})
-        places = last.select(pl.when(pl.col("at") >= 0).then("at")).to_series()
+        return self._rows_at(columns, np.where(spans.filled, spans.last, -1))
+
+    def _rows_at(self, columns: Sequence[str], at: Integers) -> pl.DataFrame:
+        """The columns of some rows; NULL at -1."""
+        if len(at) and at.min() >= 0:
+            places = pl.Series(at)
+        else:
+            places = pl.Series(np.where(at < 0, np.nan, at), nan_to_null=True).cast(pl.Int64)
         return self.rows.select(pl.col(list(columns)).gather(places))
 
     def last_of(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
         """The columns at each window's last observed minute; NULL without one."""
-        at = np.where(self._observed, np.arange(len(self.rows)), -1)
-        newest = np.maximum.accumulate(at)[np.maximum(spans.last, 0)] if len(at) else at
-        if not len(at):
-            newest = np.full(len(spans.last), -1)
-        wanted = pl.Series(np.where(spans.filled & (newest >= spans.first), newest, -1))
-        places = pl.DataFrame({"at": wanted}).select(pl.when(pl.col("at") >= 0).then("at"))
-        return self.rows.select(pl.col(list(columns)).gather(places.to_series())).get_columns()
+        return self._rows_at(columns, self._last_observed(spans)).get_columns()
 
     def any_of(self, column: str, spans: Spans) -> pl.Series:
         """Whether a flag is set in any minute of each window; NULL without an observed one."""
         last = np.maximum(spans.last, spans.first - 1)
 
-        def any_of(flags: Flags) -> pl.Series:
+        def any_of(flags: Flags) -> Flags:
             before = np.concatenate([[0], np.cumsum(flags)])
-            return pl.Series(before[last + 1] > before[np.minimum(spans.first, last + 1)])
+            found: Flags = before[last + 1] > before[np.minimum(spans.first, last + 1)]
+            return found
 
-        flags = any_of(self.rows[column].fill_null(False).to_numpy())
-        both = pl.DataFrame({"flags": flags, "observed": any_of(self._observed)})
-        return both.select(pl.when("observed").then("flags").alias(column)).to_series()
+        found = any_of(_is_set(self.rows[column]))
+        unknown = np.where(any_of(self._observed), found, np.nan)
+        return pl.Series(column, unknown, nan_to_null=True).cast(pl.Boolean)
 
     def _expanded(self, spans: Spans) -> tuple[Integers, Integers]:
         """Window and row number of every row of every window."""
@@ -216,7 +217,7 @@ class MinuteWindows:
             return [pl.Series(c, [None] * len(spans.first), dtype=pl.Float64) for c in columns]
         values = self.rows.select(columns).to_numpy().astype(float)
         weights = np.where(
-            np.isnan(values), 0.0, self.rows["scrapes"].fill_null(0.0).to_numpy()[:, None]
+            np.isnan(values), 0.0, np.nan_to_num(self.rows["scrapes"].to_numpy())[:, None]
         )
         expanded = self._expanded(spans)
         total = _summed(np.nan_to_num(values) * weights, self._observed, spans, expanded)
@@ -280,10 +281,9 @@ class MinuteWindows:
     def _most(self, column: str, spans: Spans) -> pl.Series:
         """The most of a column over each window's minutes."""
         window, row = self._expanded(spans)
-        values = pl.DataFrame({"window": window, column: self.rows[column].gather(row)})
-        grouped = values.group_by("window").agg(pl.col(column).max())
-        windows = pl.DataFrame({"window": np.arange(len(spans.first))})
-        return windows.join(grouped, on="window", how="left", maintain_order="left")[column]
+        most = np.full(len(spans.first), np.nan)
+        np.fmax.at(most, window, self.rows[column].to_numpy()[row])
+        return pl.Series(column, most, nan_to_null=True)
 
 
 _NO_HISTOGRAM = pl.DataFrame(
@@ -292,7 +292,13 @@ _NO_HISTOGRAM = pl.DataFrame(
 
 
 def _minutes(ends: pl.Series) -> Integers:
-    return ends.dt.epoch("s").to_numpy().astype(np.int64) // 60
+    return ends.to_physical().to_numpy() // 60_000_000
+
+
+def _is_set(flags: pl.Series) -> Flags:
+    """NULL is not."""
+    found: Flags = flags.cast(pl.Float64).to_numpy() == 1.0
+    return found
 
 
 def _summed(

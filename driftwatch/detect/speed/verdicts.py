@@ -320,9 +320,9 @@ def _reasons(
     # the minute's own reason says more than that there are too few
     own = few & (codes > 0)
     why[own] = known_reasons[codes[own]]
+    # and where no waiting helps against it, more than what is missing for a model
+    mends = ~np.isin(codes, FOR_GOOD)
     for row, one in enumerate(every):
         if one.unknown is not None:
-            # and where no waiting helps against it, more than what is missing for a model
-            here = ~np.isin(codes[row], FOR_GOOD)
-            why[row, here] = one.unknown
+            why[row, mends[row]] = one.unknown
     return why
