@@ -166,7 +166,7 @@ class _Screen:
     """
 
     def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
-        from driftwatch.service.scrape_failures import ScrapeFailures
+        from driftwatch.service.tick_notes import ScrapeFailures
 
         self.answered: set[str] = set()
         self._versions = versions

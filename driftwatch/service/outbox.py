@@ -18,7 +18,7 @@ import structlog
 from driftwatch.clock import Clock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Sender
-from driftwatch.service.delivery_metrics import DEAD_COUNTS_FOR, DeliveryMetrics
+from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics
 from driftwatch.service.receiver_queue import Attempt, DeliveryStore, ReceiverQueue, Results
 
 POLL_SECONDS = 5.0
@@ -51,7 +51,7 @@ class Outbox:
         self,
         store: DeliveryStore,
         clock: Clock,
-        metrics: DeliveryMetrics,
+        metrics: OwnMetrics,
     ) -> None:
         self._store, self._clock, self._metrics = store, clock, metrics
         self._results = Results(store)
@@ -215,7 +215,7 @@ class Outbox:
 
     def _note_backlog(self) -> None:
         since = self._clock.now() - DEAD_COUNTS_FOR
-        self._metrics.note(self._store.backlog(since), self._names)
+        self._metrics.note_backlog(self._store.backlog(since), self._names)
 
     def _served(self, name: str, error: StoreError | None) -> None:
         """Log that the database serves a thread or not, when that changes."""

@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import get_args
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Metric
 from prometheus_client.registry import Collector
 
 from driftwatch import __version__
 from driftwatch.clock import SystemClock
+from driftwatch.incidents.delivery import Backlog
 from driftwatch.model import Incident, IncidentState, Severity
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule, columns_of
-from driftwatch.service.delivery_metrics import DeliveryMetrics
 from driftwatch.service.target_metrics import TargetMetrics
-from driftwatch.service.watch_metrics import WatchMetrics
 
 OPEN = "driftwatch_incidents_open"
 ONE = "driftwatch_incident"
 # In a storm the page must stay small: the others are counted in OPEN and stand in the database.
 MOST_INCIDENTS = 1_000
+UNDELIVERED = "driftwatch_undelivered_pages"
+BY_RECEIVER = "driftwatch_receiver_undelivered"
+OLDEST = "driftwatch_receiver_oldest_pending_seconds"
+# an alert on what was given up ends a day after the last such delivery
+DEAD_COUNTS_FOR = timedelta(hours=24)
 
 _SEVERITIES: tuple[str, ...] = get_args(Severity)
 _STATES = tuple(state for state in get_args(IncidentState) if state != "resolved")
 # what of an incident's target is a label of its own; a pool's incident has no instance
 _OF_TARGET = ("pool", "instance", "engine")
 _LABELS = ("rule", *_OF_TARGET, "severity", "state")
+
+T = TypeVar("T")
+
+
+class Noted(Collector, Generic[T]):
+    """Serves families of what was noted last; ``families``: of None they are empty."""
+
+    def __init__(self, families: Callable[[T | None], Iterable[Metric]]) -> None:
+        self._families = families
+        self._noted: T | None = None
+
+    def note(self, value: T) -> None:
+        """Serve this from now on: a scrape sees the one before or this one, whole."""
+        self._noted = value
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family, empty."""
+        return self._families(None)
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family; empty while nothing was noted."""
+        return self._families(self._noted)
 
 
 class OwnMetrics:
@@ -43,6 +68,7 @@ class OwnMetrics:
     """
 
     def __init__(self, now: Callable[[], datetime] | None = None) -> None:
+        self._now = now or SystemClock().now
         registry = self.registry = CollectorRegistry()
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
@@ -98,8 +124,25 @@ class OwnMetrics:
             "config_last_reload_success_timestamp_seconds",
             "When configuration and rules were last taken.",
         )
-        self.deliveries = DeliveryMetrics(registry, now or SystemClock().now)
-        self.watch = WatchMetrics(registry)
+        self.attempts = counter(
+            "deliveries",
+            "Delivery attempts by receiver and result: sent, retried, dead.",
+            *("receiver", "result"),
+        )
+        self._backlog: Noted[Mapping[str, Backlog]] = Noted(self._of_backlog)
+        registry.register(self._backlog)
+        self.batches = gauge("batches", "Batches that this process ticked last.")
+        self.unwatched = gauge(
+            "batches_unwatched", "Batches without a tick for 150 s, whoever was to do it."
+        )
+        self.heartbeats = counter(
+            "heartbeats",
+            "Heartbeats by result: sent, failed, withheld (a tick that was not complete).",
+            *("to", "result"),
+        )
+        self.heartbeat_at = gauge(
+            "heartbeat_last_success_timestamp_seconds", "When a heartbeat was last taken.", "to"
+        )
         self.unrouted = gauge("unrouted_incidents", "Open pages and tickets that nobody gets.")
         self.slack_connected = gauge(
             "slack_connected", "1 while Slack's buttons can be used, by receiver.", "receiver"
@@ -114,9 +157,9 @@ class OwnMetrics:
             "Clicks on Slack's buttons by result: done, again, refused, failed.",
             *("receiver", "result"),
         )
-        self.per_target = TargetMetrics(now or SystemClock().now)
+        self.per_target = TargetMetrics(self._now)
         registry.register(self.per_target)
-        self.incidents = IncidentMetrics()
+        self.incidents: Noted[list[Incident]] = Noted(_of_incidents)
         registry.register(self.incidents)
 
     def note_minute(self, outcome: Outcome, state: State, rules: Collection[Rule]) -> None:
@@ -125,59 +168,56 @@ class OwnMetrics:
             rows = outcome.rows.hstack(outcome.minutes.select("ever_seen", "unlisted_minutes"))
             self.per_target.note(rows, state.targets, of_rules=columns_of(rules))
 
+    def note_incidents(self, incidents: Iterable[Incident]) -> None:
+        """The incidents after a complete tick; resolved ones are left out."""
+        self.incidents.note(sorted((i for i in incidents if i.state != "resolved"), key=_urgency))
+
+    def note_backlog(self, backlog: Mapping[str, Backlog], receivers: Iterable[str]) -> None:
+        """What waits; ``receivers``: the configured ones, which have a series also at 0."""
+        self._backlog.note({**dict.fromkeys(receivers, Backlog(0, None, 0)), **backlog})
+
     def reloaded(self, *, good: bool, at: datetime) -> None:
         """Configuration and rules were read: taken if ``good``, else refused."""
         self._reload_good.set(good)
         if good:
             self._reload_at.set(at.timestamp())
 
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """What one tick left open."""
-
-    count: Tally[tuple[str, str]]
-    values: tuple[tuple[str, ...], ...]
-
-
-class IncidentMetrics(Collector):
-    """A collector of prometheus_client over the incidents that the last tick left open."""
-
-    def __init__(self) -> None:
-        self._known: _Open | None = None
-
-    def note(self, incidents: Iterable[Incident]) -> None:
-        """Take the incidents of a complete tick; resolved ones are left out."""
-        still = sorted((i for i in incidents if i.state != "resolved"), key=_urgency)
-        count: Tally[tuple[str, str]] = Tally(
-            (incident.severity, incident.state) for incident in still
+    def _of_backlog(self, backlog: Mapping[str, Backlog] | None) -> Iterable[Metric]:
+        every = Metric(
+            UNDELIVERED, "Deliveries that wait, or were given up in the last 24 hours.", "gauge"
         )
-        # a rule's own labels may make two alike; a page with a series twice is refused as a whole
-        values = dict.fromkeys(_values(incident) for incident in still[:MOST_INCIDENTS])
-        # one assignment: a scrape sees the tick before or this one
-        self._known = _Open(count, tuple(values))
+        each = Metric(
+            BY_RECEIVER,
+            "Deliveries of a receiver by status: pending, dead (given up in the last 24 hours).",
+            "gauge",
+        )
+        oldest = Metric(OLDEST, "Age of the oldest delivery that waits; 0 without one.", "gauge")
+        if backlog is not None:
+            count = sum(one.pending + one.dead for one in backlog.values())
+            every.add_sample(UNDELIVERED, {}, float(count))
+        for name, one in (backlog or {}).items():
+            for status, number in (("pending", one.pending), ("dead", one.dead)):
+                each.add_sample(BY_RECEIVER, {"receiver": name, "status": status}, float(number))
+            age = 0.0
+            if one.oldest_at is not None:
+                age = max(0.0, (self._now() - one.oldest_at).total_seconds())
+            oldest.add_sample(OLDEST, {"receiver": name}, age)
+        return every, each, oldest
 
-    def describe(self) -> Iterable[Metric]:
-        """Both families, empty."""
-        return _families(None)
 
-    def collect(self) -> Iterable[Metric]:
-        """Both families; empty while no tick was completed."""
-        return _families(self._known)
-
-
-def _families(open_now: _Open | None) -> Iterable[Metric]:
+def _of_incidents(incidents: list[Incident] | None) -> Iterable[Metric]:
     number = Metric(OPEN, "Open incidents.", "gauge")
     each = Metric(ONE, "1 for each open incident.", "gauge")
-    if open_now is not None:
+    if incidents is not None:
+        count: Tally[tuple[str, str]] = Tally((one.severity, one.state) for one in incidents)
         for severity in _SEVERITIES:
             for state in _STATES:
                 labels = {"severity": severity, "state": state}
-                number.add_sample(OPEN, labels, float(open_now.count[severity, state]))
-        for values in open_now.values:
+                number.add_sample(OPEN, labels, float(count[severity, state]))
+        # a rule's own labels may make two alike; a page with a series twice is refused as a whole
+        for values in dict.fromkeys(map(_values, incidents[:MOST_INCIDENTS])):
             each.add_sample(ONE, dict(zip(_LABELS, values, strict=True)), 1.0)
-    yield number
-    yield each
+    return number, each
 
 
 def _urgency(incident: Incident) -> tuple[int, bool, str]:

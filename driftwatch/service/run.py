@@ -41,7 +41,6 @@ from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.slow_tasks import compact, make_reports
 from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting
 from driftwatch.service.tick_notes import TickNotes
-from driftwatch.service.unrouted_incidents import log_unrouted
 from driftwatch.service.watch import TickContext, TickResult
 from driftwatch.store.store import Store
 
@@ -86,7 +85,7 @@ class Service:
         self._plan = plan
         self._store = store
         self._receivers = receivers
-        self._outbox = Outbox(store, clock, self.metrics.deliveries)
+        self._outbox = Outbox(store, clock, self.metrics)
         self._keeper = Keeper(store, self.metrics.alertmanager_up)
         self._send_to(receivers)
         self._keeper.adopt(receivers)
@@ -134,7 +133,7 @@ class Service:
 
     def beat(self, targets: Sequence[Target], every_seconds: float) -> None:
         """Tell these of each complete tick from now on, at most each so many seconds."""
-        counts, at = self.metrics.watch.heartbeats, self.metrics.watch.heartbeat_at
+        counts, at = self.metrics.heartbeats, self.metrics.heartbeat_at
         self._heartbeat = Heartbeat(targets, every_seconds, self._clock, counts, at)
 
     def tick_once(self) -> Outcome:
@@ -207,12 +206,12 @@ class Service:
         self._recent = {n: one for n, one in self._recent.items() if one[0] >= fresh}
         state = merge_states([state for _, _, state in self._recent.values()])
         shown = merge([one for _, one, _ in self._recent.values()])
-        self.metrics.watch.batches.set(len(self._recent))
+        self.metrics.batches.set(len(self._recent))
         self._notes.tick(outcome, shown, state, self._plan.enabled, now - began, self._clock.now())
         happened = [one for each in ticked for one in each.happened]
         self._notes.events(happened, outcome, [one for each in ticked for one in each.failed])
         routes = self._plan.routes_to(r.subscription for r in self._receivers)
-        self.metrics.unrouted.set(log_unrouted(routes, happened, state.incidents, self._log))
+        self._notes.unrouted(routes, happened, state.incidents)
 
     def tell_heartbeat(self) -> None:
         """Tell those outside that every batch was ticked; or nobody, and why."""
@@ -224,7 +223,7 @@ class Service:
 
     def note_unwatched(self, now: datetime) -> None:
         """Count the batches that nobody ticks."""
-        self.metrics.watch.unwatched.set(len(unwatched(self._store.batches(), now)))
+        self.metrics.unwatched.set(len(unwatched(self._store.batches(), now)))
 
     def plan_actions_once(self) -> bool:
         """Tell receivers what people did since the last tick; whether there was anything."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 import structlog
+from prometheus_client import Counter
 
 from driftwatch.errors import DeliveryError, StoreError, UsageError
-from driftwatch.incidents.actions import ActionResult, KeptAction
-from driftwatch.incidents.silence import Silence, silencing
-from driftwatch.model import Incident
+from driftwatch.incidents.actions import KeptAction
+from driftwatch.incidents.silence import silencing
 from driftwatch.notify.numbers import clean, cut, moment
+from driftwatch.receivers.slack import app_of
 from driftwatch.receivers.slack_api import SlackApi
 from driftwatch.receivers.slack_members import Authority
 from driftwatch.receivers.slack_text import harmless
@@ -29,53 +28,13 @@ from driftwatch.receivers.slack_thread import (
     standing,
 )
 from driftwatch.settings.receivers.slack import SlackReceiver
-from driftwatch.store.incidents import Mark
+from driftwatch.store.store import Store
 
 # as old as Slack lets a signed request be
 STALE_AFTER = timedelta(minutes=5)
 SILENCED_FOR = timedelta(hours=2)
-_REMEMBERED = 1000
 _DONE_BEFORE = "this click was done before"
 _MARKS = {USEFUL: "useful", NOT_USEFUL: "not useful"}
-
-
-class ClickStore(Protocol):
-    """What a click needs of a store."""
-
-    def incident(self, id_prefix: str) -> Incident:
-        """The one incident whose id begins so."""
-
-    def acknowledge(
-        self, id_prefix: str, by: str, at: datetime, *, via: str = "", request_id: str | None = None
-    ) -> ActionResult:
-        """Take a firing incident."""
-
-    def add_silence(
-        self, matchers: Any, *, until: datetime, by: str, at: datetime, comment: str
-    ) -> Silence:
-        """Hold back pages that match."""
-
-    def mark(self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "") -> Mark:
-        """Note what somebody says of a page."""
-
-    def note_action(
-        self,
-        action: KeptAction,
-        by: str,
-        at: datetime,
-        *,
-        incident_id: str,
-        subject: str,
-        via: str,
-        request_id: str,
-    ) -> bool:
-        """Keep what somebody did; False where the same request was kept before."""
-
-    def is_request_done(self, request_id: str) -> bool:
-        """Whether a click of that name was done."""
-
-    def one_transaction(self) -> AbstractContextManager[object]:
-        """All that is written meanwhile, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +87,19 @@ class SlackClicks:
     """Handles the clicks of one app.
 
     Args:
-        channels: channel → receiver name and its settings.
-        api_of: receiver name and settings → the Web API with its bot token.
-        note: told of each click: receiver and result (done, again, refused, failed).
+        app: receiver name → its settings.
+        counts: labels ``receiver`` and ``result`` (done, again, refused, failed).
     """
 
     def __init__(
         self,
-        channels: Mapping[str, tuple[str, SlackReceiver]],
-        store: ClickStore,
+        app: Mapping[str, SlackReceiver],
+        store: Store,
         now: Callable[[], datetime],
-        api_of: Callable[[str, SlackReceiver], SlackApi],
-        note: Callable[[str, str], None],
+        counts: Counter,
     ) -> None:
-        self._channels, self._store, self._now = channels, store, now
-        self._api_of, self._note = api_of, note
-        self._done: OrderedDict[str, None] = OrderedDict()
+        self._channels = {one.channel: (name, one) for name, one in app.items()}
+        self._store, self._now, self._counts = store, now, counts
         self._log = structlog.get_logger()
 
     def handle(self, payload: dict[str, Any]) -> None:
@@ -158,15 +114,13 @@ class SlackClicks:
         if receiver is None or settings is None:
             self._log.warning("click refused", reason="no receiver has this channel any more")
             return
-        if click.request_id in self._done:
-            self._tell(receiver, click, "again")
-            return
-        self._done[click.request_id] = None
-        while len(self._done) > _REMEMBERED:
-            self._done.popitem(last=False)
-        api = self._api_of(receiver, settings)
+        api = app_of(receiver, settings)
         result, reason = "refused", ""
+        answer: str | None
         try:
+            if self._store.is_request_done(click.request_id):
+                self._tell(receiver, click, "again")
+                return
             answer = self._refusal(api, settings, click)
             if answer is None:
                 answer = self._act(api, receiver, click)
@@ -287,7 +241,7 @@ class SlackClicks:
             self._log.warning("click not answered", reason=error.message)
 
     def _tell(self, receiver: str, click: Click, result: str, reason: str = "") -> None:
-        self._note(receiver, result)
+        self._counts.labels(receiver, result).inc()
         self._log.info(
             f"click {result}",
             receiver=receiver,

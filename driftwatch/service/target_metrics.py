@@ -74,6 +74,26 @@ MOST_VALUES = MOST_TARGETS * len(TARGET_COLUMNS)
 # As long as Prometheus itself looks back for a sample: an older minute is no "now".
 STALE_SECONDS = 300.0
 
+# Help texts.
+BINDS_MEANING = (
+    "1 for the limit that is full in most of the scrapes of the last 10 min in which requests "
+    "queued, 0 for the others; no series where it is not known."
+)
+ANSWERED_MEANING = (
+    "Newest minute: 1 for each target that has answered at least once, 0 for the others."
+)
+DEPARTING_MEANING = (
+    "Newest minute: 1 for a target that is missing and may have been scaled down, 0 for one "
+    "that is there or counts as lost."
+)
+LEFT_OUT_MEANING = (
+    f"Targets whose numbers are not served here because there are more than {MOST_TARGETS:,}."
+)
+RULES_LEFT_OUT_MEANING = (
+    "Targets for which the columns that only rules read are not served here, because that "
+    f"would be more than {MOST_VALUES:,} numbers."
+)
+
 _LABELS = ("instance", "engine", "pool")
 
 
@@ -157,14 +177,14 @@ class TargetMetrics(Collector):
 def _families(minute: _Minute | None) -> Iterator[Metric]:
     rows = pl.DataFrame() if minute is None else minute.rows
     labels = rows.select(_LABELS).to_dicts() if len(rows) else []
-    left_out = Metric(LEFT_OUT, left_out_meaning(), "gauge")
-    rules_left_out = Metric(RULES_LEFT_OUT, rules_left_out_meaning(), "gauge")
+    left_out = Metric(LEFT_OUT, LEFT_OUT_MEANING, "gauge")
+    rules_left_out = Metric(RULES_LEFT_OUT, RULES_LEFT_OUT_MEANING, "gauge")
     if minute is not None:
         left_out.add_sample(LEFT_OUT, {}, float(minute.left_out))
         rules_left_out.add_sample(RULES_LEFT_OUT, {}, float(minute.rules_left_out))
     yield left_out
     yield rules_left_out
-    for name, text in ((EVERY_TARGET, answered_meaning()), (DEPARTING, departing_meaning())):
+    for name, text in ((EVERY_TARGET, ANSWERED_MEANING), (DEPARTING, DEPARTING_MEANING)):
         family = Metric(name, text, "gauge")
         for label, value in zip(labels, rows[name] if labels else (), strict=True):
             family.add_sample(name, label, float(value))
@@ -177,7 +197,7 @@ def _families(minute: _Minute | None) -> Iterator[Metric]:
             elif value is not None and math.isfinite(value):
                 family.add_sample(family.name, label, float(value))
         yield family
-    binds = Metric(LIMIT_BINDS, binds_meaning(), "gauge")
+    binds = Metric(LIMIT_BINDS, BINDS_MEANING, "gauge")
     for label, limit in zip(labels, rows["binding_limit"] if labels else (), strict=True):
         for each in LIMITS if limit is not None else ():
             binds.add_sample(LIMIT_BINDS, {**label, "limit": each}, float(each == limit))
@@ -189,39 +209,3 @@ def meaning(column: str) -> str:
     definition = BY_NAME[column]
     unit = "" if definition.unit == "1" else f" ({definition.unit})"
     return f"Newest minute: {definition.meaning}{unit}."
-
-
-def binds_meaning() -> str:
-    """Help text of :data:`LIMIT_BINDS`."""
-    return (
-        "1 for the limit that is full in most of the scrapes of the last 10 min in which requests "
-        "queued, 0 for the others; no series where it is not known."
-    )
-
-
-def left_out_meaning() -> str:
-    """Help text of :data:`LEFT_OUT`."""
-    return (
-        f"Targets whose numbers are not served here because there are more than {MOST_TARGETS:,}."
-    )
-
-
-def answered_meaning() -> str:
-    """Help text of :data:`EVERY_TARGET`."""
-    return "Newest minute: 1 for each target that has answered at least once, 0 for the others."
-
-
-def departing_meaning() -> str:
-    """Help text of :data:`DEPARTING`."""
-    return (
-        "Newest minute: 1 for a target that is missing and may have been scaled down, 0 for one "
-        "that is there or counts as lost."
-    )
-
-
-def rules_left_out_meaning() -> str:
-    """Help text of :data:`RULES_LEFT_OUT`."""
-    return (
-        "Targets for which the columns that only rules read are not served here, because that "
-        f"would be more than {MOST_VALUES:,} numbers."
-    )

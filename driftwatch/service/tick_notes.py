@@ -1,20 +1,63 @@
-"""What a complete tick leaves in the metrics and the log."""
+"""What a complete tick leaves in the metrics and the log, and which servers fail to answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import polars as pl
 import structlog
 
 from driftwatch.collect.schema import Source
-from driftwatch.model import Transition
+from driftwatch.incidents.routing import Routes
+from driftwatch.model import Incident, Transition
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.scrape_failures import ScrapeFailures
 from driftwatch.service.source_threads import Gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A server fails since ``time``, or for another reason; without a reason it answers again."""
+
+    instance: str
+    time: datetime
+    reason: str | None
+
+
+@dataclass(slots=True)
+class ScrapeFailures:
+    """The servers that fail, so that each change is reported once."""
+
+    # server that fails → its reason, numbers left out: a count of bytes that changes with every
+    # scrape is no news
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def changes(self, scrapes: pl.DataFrame) -> Iterator[Change]:
+        """What these scrapes change, in the order of their times."""
+        failing = pl.col("instance").is_in(list(self.reasons))
+        failed_now = scrapes.filter(~pl.col("ok"))["instance"].unique().to_list()
+        rows = (
+            scrapes.select("instance", "time", "ok", "reason")
+            .filter(failing | pl.col("instance").is_in(failed_now))
+            .sort("time", "instance", "ok", maintain_order=True)
+            .unique(["instance", "time"], keep="first", maintain_order=True)
+        )
+        for instance, time, ok, why in rows.iter_rows():
+            before = self.reasons.get(instance)
+            if ok and before is not None:
+                del self.reasons[instance]
+                yield Change(instance, time, None)
+            elif not ok:
+                reason = str(why)
+                kind = re.sub(r"\d+", "N", reason)
+                if kind != before:
+                    self.reasons[instance] = kind
+                    yield Change(instance, time, reason)
 
 
 class TickNotes:
@@ -61,7 +104,7 @@ class TickNotes:
         metrics.scrapes.labels("ok").inc(good)
         metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
         metrics.problems.inc(len(outcome.problems))
-        metrics.incidents.note(state.incidents.values())
+        metrics.note_incidents(state.incidents.values())
         if len(shown.rows):
             latest = shown.rows["end"] == shown.rows["end"].max()
             for rule in shown.verdicts.columns:
@@ -95,3 +138,15 @@ class TickNotes:
             incident = transition.incident
             summary = (incident.page or {}).get("summary")
             self._log.info(transition.event, id=incident.id, rule=incident.rule, summary=summary)
+
+    def unrouted(
+        self, routes: Routes, happened: Iterable[Transition], incidents: Mapping[str, Incident]
+    ) -> None:
+        """Open pages and tickets that no receiver gets; in the log those that fired just now."""
+        for transition in happened:
+            incident = transition.incident
+            if transition.event == "firing" and (routed := routes.of(incident)).reaches_nobody:
+                why = routed.why
+                self._log.error("reaches nobody", id=incident.id, rule=incident.rule, why=why)
+        firing = [one for one in incidents.values() if one.state == "firing"]
+        self._metrics.unrouted.set(sum(routes.of(one).reaches_nobody for one in firing))

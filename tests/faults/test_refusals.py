@@ -243,6 +243,6 @@ def _outbox(store: Store, clock: ManualClock, settings: dict[str, Any]) -> Outbo
     store.commit_tick(
         TickRecord(AT, AT, incidents=[CAP.incident], transitions=[fired], deliveries=[page])
     )
-    outbox = Outbox(store, clock, OwnMetrics(clock.now).deliveries)
+    outbox = Outbox(store, clock, OwnMetrics(clock.now))
     outbox.adopt(build_senders(receivers))
     return outbox

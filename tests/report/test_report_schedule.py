@@ -100,7 +100,7 @@ def test_names_sort_over_the_year() -> None:
 
 
 def _deliver(store: Store, senders: dict[str, Any], at: Any) -> list[Attempt]:
-    outbox = Outbox(store, ManualClock(at), OwnMetrics().deliveries)
+    outbox = Outbox(store, ManualClock(at), OwnMetrics())
     outbox.adopt(senders)
     return outbox.deliver_once()
 

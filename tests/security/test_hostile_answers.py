@@ -87,7 +87,7 @@ def delivered(form: str, url: str, folder: Path) -> tuple[str, str]:
         store.commit_tick(
             TickRecord(AT, AT, incidents=[incident], transitions=happened, deliveries=[planned])
         )
-        outbox = Outbox(store, clock, OwnMetrics(clock.now).deliveries)
+        outbox = Outbox(store, clock, OwnMetrics(clock.now))
         outbox.adopt({"oncall": sender})
         (attempt,) = outbox.deliver_once()
         rows = [one.last_error or "" for one in store.deliveries(incident.id)]

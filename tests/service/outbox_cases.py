@@ -101,7 +101,7 @@ def refusing(
 
 def outbox_of(store: Store, clock: ManualClock, **desks: Desk) -> tuple[Outbox, OwnMetrics]:
     metrics = OwnMetrics(clock.now)
-    outbox = Outbox(store, clock, metrics.deliveries)
+    outbox = Outbox(store, clock, metrics)
     outbox.adopt(desks)
     return outbox, metrics
 

@@ -37,7 +37,7 @@ def _served(own: OwnMetrics) -> dict[tuple[str, ...], float]:
 def test_before_a_tick_nothing_is_said_and_after_it_none_is_open() -> None:
     own = OwnMetrics()
     assert f"{OPEN}{{" not in generate_latest(own.registry).decode()
-    own.incidents.note([])
+    own.note_incidents([])
     page = generate_latest(own.registry).decode()
     said = sorted(line for line in page.splitlines() if line.startswith(f"{OPEN}{{"))
     assert said == [
@@ -51,7 +51,7 @@ def test_before_a_tick_nothing_is_said_and_after_it_none_is_open() -> None:
 def test_each_open_incident_is_named_until_it_is_over() -> None:
     own = OwnMetrics()
     pool = replace(FIRING, key="p", rule="Lost", target={"pool": "rag"}, state="pending")
-    own.incidents.note([pool, FIRING, replace(FIRING, key="x", state="resolved")])
+    own.note_incidents([pool, FIRING, replace(FIRING, key="x", state="resolved")])
     assert _served(own) == {
         ("CapBinds", "rag", "a:1", "0", "page", "firing"): 1.0,
         ("Lost", "rag", "", "", "page", "pending"): 1.0,
@@ -60,14 +60,14 @@ def test_each_open_incident_is_named_until_it_is_over() -> None:
     assert value(OPEN, {"severity": "page", "state": "firing"}) == 1
     assert value(OPEN, {"severity": "page", "state": "pending"}) == 1
     assert value(OPEN, {"severity": "ticket", "state": "firing"}) == 0
-    own.incidents.note([])
+    own.note_incidents([])
     assert _served(own) == {}
 
 
 def test_no_series_stands_there_twice() -> None:
     """Labels of a rule can hide what tells two incidents apart."""
     own = OwnMetrics()
-    own.incidents.note([FIRING, replace(FIRING, key="another")])
+    own.note_incidents([FIRING, replace(FIRING, key="another")])
     assert len(_served(own)) == 1
     assert own.registry.get_sample_value(OPEN, {"severity": "page", "state": "firing"}) == 2
 
@@ -79,7 +79,7 @@ def test_in_a_storm_the_most_urgent_are_named_and_all_are_counted() -> None:
         for n in range(MOST_INCIDENTS + 50)
     ]
     late = replace(FIRING, key="~", target={"instance": "last:1"})
-    own.incidents.note([*many, late])
+    own.note_incidents([*many, late])
     names = [labels[2] for labels in _served(own)]
     assert len(names) == MOST_INCIDENTS
     assert "last:1" in names

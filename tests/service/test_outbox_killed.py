@@ -24,7 +24,7 @@ from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store import Store
 with Store.open(sys.argv[1]) as store:
-    outbox = Outbox(store, SystemClock(), OwnMetrics().deliveries)
+    outbox = Outbox(store, SystemClock(), OwnMetrics())
     outbox.adopt({"desk": WebhookSender("desk", sys.argv[2])})
     outbox.start()
     time.sleep(60)
@@ -47,7 +47,7 @@ def test_a_page_that_was_on_its_way_is_sent_again(database: str) -> None:
                 time.sleep(0.01)
             process.send_signal(signal.SIGKILL)
         assert len(hook.requests) == 1
-        outbox = Outbox(store, SystemClock(), OwnMetrics().deliveries)
+        outbox = Outbox(store, SystemClock(), OwnMetrics())
         outbox.adopt({"desk": WebhookSender("desk", hook.address)})
         assert [a.result for a in outbox.deliver_once()] == ["sent", "sent"]
         keys = [r.headers[IDEMPOTENCY_HEADER.lower()] for r in hook.requests]

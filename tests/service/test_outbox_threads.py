@@ -51,7 +51,7 @@ class Running:
 
     def __init__(self, store: Store, **desks: Desk) -> None:
         self.metrics = OwnMetrics()
-        self.outbox = Outbox(store, SystemClock(), self.metrics.deliveries)
+        self.outbox = Outbox(store, SystemClock(), self.metrics)
         self.outbox.adopt(desks)
 
     def __enter__(self) -> Running:
