@@ -11,10 +11,9 @@ import polars as pl
 
 from driftwatch.arrays import Integers
 from driftwatch.model import Slo
-from driftwatch.verify.adjust import adjusted
-from driftwatch.verify.figures import FIGURES, IN_TARGET, log_densities, parts
+from driftwatch.verify.figures import FIGURES, IN_TARGET, SHARES, log_densities, parts
 from driftwatch.verify.interval import Both, Level, Side, both_of, difference
-from driftwatch.verify.matching import LENGTHS, Matched, matched
+from driftwatch.verify.matching import LENGTHS, Matched, matched, traffic_of
 from driftwatch.verify.verification import Effect
 
 # As many as a recommendation asks for of its own window.
@@ -84,7 +83,7 @@ def compare(
     effects = []
     for name, figure in FIGURES.items():
         if (both := by_figure.get(name)) is not None:
-            limits = difference(both.before, both.after, both.correlation)
+            limits = difference(both.before, both.after)
             promise = (forecast or {}).get(name)
             values = both.before.value, both.after.value
             effects.append(Effect(name, *values, *limits, promise, figure.unit))
@@ -155,17 +154,19 @@ def _both(matched: Matched, slo: Slo | None, confidence: float) -> dict[str, Bot
     minutes = _minutes_of(matched)
     # of both sides, whichever has more requests close to the target
     dense = [log_densities(side, slo) for side in (matched.before, matched.after)]
+    traffic = [traffic_of(side, matched.by) for side in (matched.before, matched.after)]
     by_figure: dict[str, Both] = {}
     for name in FIGURES:
         if name not in figures[0] or name not in figures[1]:
             continue
-        density = max(one.get(name, 0.0) for one in dense)
-        one, other = adjusted(matched, figures[0][name], figures[1][name], name, density)
+        speed = max(one.get(name, 0.0) for one in dense) if name in SHARES else 1.0
+        if FIGURES[name].unit.endswith("/s") and "requests_per_second" in matched.by:
+            speed = 0.0  # at equal demand as much is served, whatever the speed
+        one, other = figures[0][name], figures[1][name]
         both = both_of(
-            Side(one, minutes[0], matched.before_cell, matched.weights),
-            Side(other, minutes[1], matched.after_cell, matched.weights),
-            name,
-            confidence,
+            Side(one, minutes[0], matched.before_cell, matched.weights, traffic[0]),
+            Side(other, minutes[1], matched.after_cell, matched.weights, traffic[1]),
+            *(name, confidence, speed),
         )
         if both is not None:
             by_figure[name] = both
@@ -201,7 +202,4 @@ def _add_in_target(by_figure: dict[str, Both]) -> None:
     if shares:
         one = min(shares, key=lambda both: both.before.value)
         other = min(shares, key=lambda both: both.after.value)
-        same = one is other
-        by_figure[IN_TARGET] = (
-            one if same else Both(one.before, other.after, 0.0, other.after_share)
-        )
+        by_figure[IN_TARGET] = Both(one.before, other.after, other.after_share)

@@ -217,3 +217,11 @@ def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> 
         logs = minutes[name].log().to_numpy()
         numbers.append(np.floor((logs - float(middle or 0.0)) / width + 0.5).astype(np.int64))  # type: ignore[arg-type]
     return np.stack(numbers, axis=1) if len(minutes) else np.zeros((0, len(by)), dtype=np.int64)
+
+
+def traffic_of(minutes: pl.DataFrame, by: tuple[str, ...]) -> Floats:
+    """[minutes, columns] logarithms of what was matched, and of the load of the minutes before."""
+    names = list(by)
+    if "requests_per_second" in by:
+        names.append("recent_requests_per_second")
+    return minutes.select(pl.col(names).log()).to_numpy().astype(np.float64)

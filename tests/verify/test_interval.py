@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from driftwatch.verify.adjust import Adjusted
 from driftwatch.verify.figures import Parts
 from driftwatch.verify.interval import Level, Side, both_of, difference
-from driftwatch.verify.spread import Influence
 
 Floats = np.ndarray
 NAME = "itl_seconds_mean"
@@ -22,23 +20,15 @@ def _series(rng: np.random.Generator, n: int, persistence: float) -> Floats:
     return np.asarray(lfilter([1.0], [1.0, -persistence], noise))[400:]
 
 
-def _side(values: Floats, first: int, speed: float = 0.0, name: str = NAME) -> Side:
+def _side(values: Floats, first: int) -> Side:
     n = len(values)
-    logs = np.log(np.maximum(values, 1e-12)) if name == NAME else values
-    figure = Adjusted(
-        parts=Parts(values * 100.0, np.full(n, 100.0)),
-        expected=np.zeros(n),
-        residual=logs - logs.mean(),
-        usable=np.ones(n, bool),
-        speed=speed,
-        fitted=0.0,
-    )
-    return Side(figure, np.arange(first, first + n), np.zeros(n, np.int64), np.ones(1))
+    return _side_of(Parts(values * 100.0, np.full(n, 100.0)), first)
 
 
-def _influence(values: Floats) -> Influence:
-    n = len(values)
-    return Influence(np.arange(n), (values - values.mean()) / n, np.full(n, 1 / n), 0.0)
+def _side_of(parts: Parts, first: int) -> Side:
+    n = len(parts.denominator)
+    minutes, cells = np.arange(first, first + n), np.zeros(n, np.int64)
+    return Side(parts, minutes, cells, np.ones(1), np.zeros((n, 2)))
 
 
 @pytest.mark.parametrize(("minutes", "persistence"), [((60, 20), 0.3), ((1200, 240), 0.8)])
@@ -49,7 +39,7 @@ def test_coverage_of_dependent_minutes(minutes: tuple[int, int], persistence: fl
         one, other = (np.exp(0.3 * _series(rng, n, persistence)) for n in minutes)
         found = both_of(_side(one, 0), _side(other, minutes[0]), NAME, 0.95)
         assert found is not None
-        low, high = difference(found.before, found.after, found.correlation)
+        low, high = difference(found.before, found.after)
         hits += low <= 0.0 <= high
     assert hits / trials >= 0.89
 
@@ -64,19 +54,17 @@ def test_an_engine_that_wanders_by_itself_is_no_effect(hours: float) -> None:
         whole = 0.05 * _series(rng, before + after, math.exp(-1 / 90))
         whole += 0.02 * rng.standard_normal(len(whole))
         values = np.exp(whole)
-        found = both_of(
-            _side(values[:before], 0, 1.0), _side(values[before:], before, 1.0), NAME, 0.95
-        )
+        found = both_of(_side(values[:before], 0), _side(values[before:], before), NAME, 0.95)
         assert found is not None
-        low, high = difference(found.before, found.after, found.correlation)
+        low, high = difference(found.before, found.after)
         hits += low <= 0.0 <= high
     assert hits / trials >= 0.89
 
 
 def test_a_share_of_all_requests_is_not_certain() -> None:
     name = "ttft_in_target_ratio"
-    side = _side(np.ones(20), 0, name=name)
-    found = both_of(side, _side(np.ones(20), 20, name=name), name, 0.95)
+    side = _side(np.ones(20), 0)
+    found = both_of(side, _side(np.ones(20), 20), name, 0.95, speed=0.0)
     assert found is not None
     assert found.after.value == found.after.high == 1.0
     assert 0.99 < found.after.low < 1.0
@@ -86,10 +74,7 @@ def test_the_same_minutes_give_the_same_limits_and_unknown_stays_unknown() -> No
     values = np.exp(0.2 * _series(np.random.default_rng(1), 60, 0.4))
     one, other = (both_of(_side(values[:30], 0), _side(values[30:], 30), NAME, 0.95) for _ in "ab")
     assert one == other
-    none = Adjusted(
-        Parts(np.zeros(5), np.zeros(5)), np.zeros(5), np.zeros(5), np.zeros(5, bool), 0.0, 0.0
-    )
-    empty = Side(none, np.arange(5), np.zeros(5, np.int64), np.ones(1))
+    empty = _side_of(Parts(np.zeros(5), np.zeros(5)), 0)
     assert both_of(empty, _side(values, 5), NAME, 0.95) is None
 
 
