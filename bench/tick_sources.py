@@ -16,7 +16,7 @@ from canned_api import JOB
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
+from driftwatch.collect.registry import BUCKETED, COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import SCRAPE_SCHEMA, TIME, Collected
 
 PAGE = Path(__file__).parents[2] / "shared/data/vllm-0.32/metrics_during_load.txt"
@@ -43,7 +43,7 @@ class Tables:
 
     def at(self, scrape: int) -> pl.DataFrame:
         grows = [pl.col(c) * (1 + scrape / 100) for c in _COUNTING]
-        buckets = [pl.col(f"{h}_buckets") * (1 + scrape / 100) for h in HISTOGRAMS]
+        buckets = [pl.col(f"{h}_buckets") * (1 + scrape / 100) for h in BUCKETED]
         one = self._one.with_columns(*grows, *buckets, time=pl.lit(scraped_at(scrape), dtype=TIME))
         rows = self._names.join(one, how="cross")
         return rows.select(pl.col(c).cast(dtype) for c, dtype in SCRAPE_SCHEMA.items())

@@ -43,8 +43,8 @@ def _readings() -> dict[str, tuple[_Reading, ...]]:
     for wire, metrics in wire_names().items():
         for metric in metrics:
             rank = (metric.wire_name, *(old.wire_name for old in metric.old_names)).index(wire)
-            parts: Mapping[str, Part] = {"": "labels" if metric.type == "info" else "value"}
-            for suffix, part in (_PARTS if metric.type == "histogram" else parts).items():
+            for suffix in metric.suffixes:
+                part: Part = _PARTS.get(suffix, "labels" if metric.type == "info" else "value")
                 one = _Reading(metric, rank, part)
                 readings[wire + suffix] = (*readings.get(wire + suffix, ()), one)
     return readings

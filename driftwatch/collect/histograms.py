@@ -88,11 +88,15 @@ class Histograms:
         self._edges_of[rows] = len(self._edges) - 1
         self._edges.append(pl.Series([edges.tolist()], dtype=BUCKETS))
 
-    def columns(self, name: str) -> Mapping[str, pl.Series]:
+    def columns(self, name: str, buckets: bool) -> Mapping[str, pl.Series]:
         """The columns of the scrape table."""
-        return {
+        columns = {
             f"{name}_sum": pl.Series(self.sums).fill_nan(None),
             f"{name}_count": pl.Series(self.counts).fill_nan(None),
+        }
+        if not buckets:
+            return columns
+        return columns | {
             f"{name}_buckets": gathered(pl.concat(self._pieces), self._place),
             f"{name}_edges": gathered(pl.concat(self._edges), self._edges_of),
         }

@@ -28,8 +28,8 @@ class OldName:
 class Metric:
     """One quantity that driftwatch reads."""
 
-    # its column in the scrape table; a histogram has ``<column>_sum``, ``_count``, ``_buckets`` and
-    # ``_edges``
+    # its column in the scrape table; a histogram has ``<column>_sum``, ``_count`` and, where they
+    # are read, ``_buckets`` and ``_edges``
     column: str
     wire_name: str  # name on the wire (a histogram's family name)
     unit: str  # base unit of the value
@@ -41,6 +41,14 @@ class Metric:
     labels: tuple[tuple[str, str], ...] = ()  # only series with these label values count
     sum_over: tuple[str, ...] = ()  # labels that are summed away (one column for all their values)
     per_engine: bool = True  # False where the series carries no ``engine`` label
+    buckets: bool = True  # False: of the histogram only sum and count are read
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """What the names of its samples that are read end with."""
+        if self.type != "histogram":
+            return ("",)
+        return ("_bucket", "_sum", "_count") if self.buckets else ("_sum", "_count")
 
     @property
     def largest(self) -> float:
@@ -115,7 +123,7 @@ REGISTRY: tuple[Metric, ...] = (
     # histograms
     _histogram("iteration_tokens", "vllm:iteration_tokens_total", "tokens",
         "tokens of an engine step; steps that only prefill are not observed, buckets are wrong "
-        "under chunked prefill, the sum is right"),
+        "under chunked prefill, the sum is right", buckets=False),
     _histogram("prompt_tokens", "vllm:request_prompt_tokens", "tokens",
         "prompt length, observed when the request finishes"),
     _histogram("generation_tokens", "vllm:request_generation_tokens", "tokens",
@@ -132,9 +140,9 @@ REGISTRY: tuple[Metric, ...] = (
     _histogram("queue_seconds", "vllm:request_queue_time_seconds", "seconds",
         "first queued to first scheduled; re-queueing after preemption is not in it"),
     _histogram("prefill_seconds", "vllm:request_prefill_time_seconds", "seconds",
-        "first scheduled to first token"),
+        "first scheduled to first token", buckets=False),
     _histogram("decode_seconds", "vllm:request_decode_time_seconds", "seconds",
-        "first token to last token"),
+        "first token to last token", buckets=False),
     # info: labels are the value
     _info("cache_config", "vllm:cache_config_info", "labels",
         "KV cache configuration as labels; the newest series counts, a changed set is a "
@@ -162,3 +170,4 @@ def wire_names() -> dict[str, tuple[Metric, ...]]:
 GAUGES = tuple(m.column for m in REGISTRY if m.type == "gauge")
 COUNTERS = tuple(m.column for m in REGISTRY if m.type == "counter")
 HISTOGRAMS = tuple(m.column for m in REGISTRY if m.type == "histogram")
+BUCKETED = tuple(h for h in HISTOGRAMS if BY_COLUMN[h].buckets)

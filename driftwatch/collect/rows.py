@@ -75,6 +75,7 @@ class Table(ScrapedServers):
         given |= {one: given[self._later[one]] for one in twice}
         known.names = given if whole else known.names | given
         self._keys, self._key_of = self._engines(listed)
+        self._own, self._process = self._places()
         frame = self._good(unread)
         failed = self._failed(frame, attempts, silent)
         scrapes = pl.concat([frame, failed], how="vertical")
@@ -111,7 +112,7 @@ class Table(ScrapedServers):
 
     def _parts(self) -> Iterator[Part]:
         """Block, series, engine, slot of samples that belong together."""
-        own, process = self._places()
+        own, process = self._own, self._process
         counter = np.array([BY_COLUMN[s.column].type == "counter" for s in self._slots] + [False])
         for block in self._blocks:
             for slots in block.slots:
@@ -148,14 +149,15 @@ class Table(ScrapedServers):
             return empty_scrapes()
         self._first = min(int(t.min()) for t in times)
         self._bits = (max(int(t.max()) for t in times) - self._first).bit_length() + 1
-        own, _ = self._places()
+        own = self._own
         units = np.array([unit for unit, _, _ in self._configs], np.int64)
         at = np.array([time for _, time, _ in self._configs], np.int64)
         configured = own[units] != NONE
         configured &= (at < self._from[units]) | (at > self._to[units])
         config_codes = self._code(own[units][configured], at[configured])
         says = self._per_engine
-        codes = [np.unique(code[says[slot]]) for _, _, code, slot, _ in self._parts()]
+        self._held = list(self._parts())
+        codes = [np.unique(code[says[slot]]) for _, _, code, slot, _ in self._held]
         rows = np.unique(np.concatenate([*codes, config_codes]))
         if not len(rows):
             return empty_scrapes()
@@ -193,7 +195,7 @@ class Table(ScrapedServers):
 
         Of several at one time the first is read, and that is told.
         """
-        own, _ = self._places()
+        own = self._own
         numbers = {m: i for i, m in enumerate(dict.fromkeys(u.model for u in self._units))}
         held = list(numbers)
         of_key: list[set[int]] = [set() for _ in self._keys]
@@ -208,7 +210,7 @@ class Table(ScrapedServers):
         if several.any():
             nobody = len(held)
             chosen[several[engine]] = nobody
-            for block, series, code, _, _ in self._parts():
+            for block, series, code, _, _ in self._held:
                 row, joins = self._row(rows, code)
                 model = model_of[block.unit[series]]
                 ours = joins & several[engine[row]] & (np.array(held)[model] != None)  # noqa: E711
@@ -231,7 +233,7 @@ class Table(ScrapedServers):
         model_of = np.array([numbers[unit.model] for unit in self._units], np.int64)
         matrix = np.full((len(self._slots), len(rows)), np.nan)
         flat = matrix.reshape(-1)
-        for block, series, code, slot, value in self._parts():
+        for block, series, code, slot, value in self._held:
             row, joins = self._row(rows, code)
             if chosen is not None:
                 joins &= self._of_chosen(rows, row, joins, model_of[block.unit[series]], chosen)
@@ -309,12 +311,12 @@ class Table(ScrapedServers):
             found.add(wires[parts[0][0].rank], parts, matrix, free)
         for row, why in found.wrong:
             self._doubt(row, rows, why)
-        for bare in found.bare:
+        for bare in found.bare if metric.buckets else ():
             # relabelling may drop the buckets and keep what means and rates are made of
             for key in np.unique(rows[bare] >> self._bits).tolist():
                 why = f"{metric.wire_name} has _sum and _count, no _bucket"
                 self._problems.append(SourceProblem(self._keys[key].instance, why))
-        return found.columns(column) if ranks else {}
+        return found.columns(column, metric.buckets) if ranks else {}
 
     def _config(self, rows: Ints, codes: Ints, texts: Sequence[str]) -> pl.Series:
         """The configuration of each row; of several the last is read."""

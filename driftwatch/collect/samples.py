@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -117,6 +117,24 @@ class Samples:
         """Something is wrong with a scrape as a whole."""
         self._doubts.append((server, time, reason))
 
+    def used(self) -> tuple[list[Block], list[tuple[int, int, str]], list[Unit], list[Slot]]:
+        """Blocks and configurations, by the units and slots that they have samples of."""
+        configured = np.array([unit for unit, _, _ in self._configs], np.int64)
+        here = [_is_there(len(b.unit), [b.series])[:-1] for b in self._blocks]
+        both = list(zip(self._blocks, here, strict=True))
+        units = _places(len(self._units), [configured, *(b.unit[has] for b, has in both)])
+        slots = _places(len(self._slots), [slot[has] for b, has in both for slot in b.slots])
+        blocks = [
+            replace(b, unit=units[b.unit], slots=[slots[one] for one in b.slots])
+            for b in self._blocks
+        ]
+        return (
+            blocks,
+            [(int(units[unit]), time, text) for unit, time, text in self._configs],
+            [unit for unit, place in zip(self._units, units, strict=False) if place != NONE],
+            [slot for slot, place in zip(self._slots, slots, strict=False) if place != NONE],
+        )
+
     def rows(
         self,
         attempts: Sequence[Attempt] = (),
@@ -141,3 +159,17 @@ class Samples:
 
         table = Table(self, known or Known())
         return table.rows(attempts, unread, silent, any_server, whole)
+
+
+def _places(count: int, numbers: Sequence[npt.NDArray[Any]]) -> Ints32:
+    """Number → its place among those that are there; NONE, which is last, where it is not."""
+    is_there = _is_there(count, numbers)
+    return np.where(is_there, np.cumsum(is_there) - 1, NONE).astype(np.int32)
+
+
+def _is_there(count: int, numbers: Sequence[npt.NDArray[Any]]) -> Bools:
+    is_there = np.zeros(count + 1, np.bool_)
+    for several in numbers:
+        is_there[several] = True
+    is_there[NONE] = False
+    return is_there

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import polars as pl
 
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
+from driftwatch.collect.registry import BUCKETED, COUNTERS, GAUGES, HISTOGRAMS
 from driftwatch.model import Target, TargetKey
 
 TIME = pl.Datetime("us", "UTC")
@@ -37,12 +37,12 @@ def _schema() -> dict[str, pl.DataType]:
     }
     schema |= dict.fromkeys((*GAUGES, *COUNTERS), pl.Float64)
     for name in HISTOGRAMS:
-        schema |= {
-            f"{name}_sum": pl.Float64,
-            f"{name}_count": pl.Float64,
-            f"{name}_buckets": BUCKETS,  # cumulative counts per edge, +Inf last
-            f"{name}_edges": BUCKETS,  # the le values, inf last
-        }
+        schema |= {f"{name}_sum": pl.Float64, f"{name}_count": pl.Float64}
+        if name in BUCKETED:
+            schema |= {
+                f"{name}_buckets": BUCKETS,  # cumulative counts per edge, +Inf last
+                f"{name}_edges": BUCKETS,  # the le values, inf last
+            }
     return schema
 
 

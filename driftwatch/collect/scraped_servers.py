@@ -31,11 +31,9 @@ class ScrapedServers:
     _bits: int
 
     def __init__(self, samples: Samples, known: Known) -> None:
-        self._blocks, self._configs = samples._blocks, samples._configs
+        self._blocks, self._configs, self._units, self._slots = samples.used()
         self._of_scrapes = samples._doubts
         self._known = known
-        self._units = list(samples._units)
-        self._slots = list(samples._slots)
         per_engine = [BY_COLUMN[slot.column].per_engine for slot in self._slots]
         self._per_engine = np.array([*per_engine, False], np.bool_)
         largest = [BY_COLUMN[slot.column].largest for slot in self._slots]

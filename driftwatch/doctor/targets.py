@@ -115,7 +115,7 @@ def _percentages(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
 
 def _milliseconds(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
     for name in (h for h in HISTOGRAMS if h.endswith("_seconds")):
-        edges, count, total = row[f"{name}_edges"], row[f"{name}_count"], row[f"{name}_sum"]
+        edges, count, total = row.get(f"{name}_edges"), row[f"{name}_count"], row[f"{name}_sum"]
         finite = [e for e in edges if math.isfinite(e)] if isinstance(edges, list) else []
         last, mean = max(finite, default=0.0), 0.0
         if isinstance(total, float) and isinstance(count, float) and count:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
-from driftwatch.collect.schema import KEY, SCRAPE_SCHEMA, in_order, only
+from driftwatch.collect.registry import BUCKETED, COUNTERS, GAUGES, HISTOGRAMS
+from driftwatch.collect.schema import KEY, in_order, only
 
 # Prometheus' own look-back: beyond it a series counts as gone (promql lookback-delta, 5m).
 MAX_GAP_SECONDS = 300.0
@@ -25,19 +25,7 @@ START_TIME_TOLERANCE_SECONDS = 1.0
 CLOCK_TOLERANCE_SECONDS = 60.0
 
 _MONOTONE = (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))
-# Histograms whose buckets the evidence reads; of the others the sums do.
-READ_BUCKETS = (
-    "prompt_tokens",
-    "generation_tokens",
-    "queue_seconds",
-    "ttft_seconds",
-    "itl_seconds",
-    "tpot_seconds",
-    "e2e_seconds",
-)
-_EDGES = tuple(f"{name}_edges" for name in READ_BUCKETS)
-UNREAD = [f"{name}_{part}" for name in HISTOGRAMS if name not in READ_BUCKETS
-           for part in ("buckets", "edges")]  # fmt: skip
+_EDGES = tuple(f"{name}_edges" for name in BUCKETED)
 # Gauges whose window mean is asked for; the process's own times are not signals.
 MEAN_GAUGES = tuple(g for g in GAUGES if not g.endswith("_seconds"))
 
@@ -122,12 +110,6 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
         epoch_starts=begins | first,
     )
     return usable.with_columns(step_microseconds=_step_microseconds())
-
-
-def as_read(scrapes: pl.DataFrame) -> pl.DataFrame:
-    """The scrapes without the buckets that no evidence reads: a third of what a scrape takes."""
-    nothing = (pl.lit(None, dtype=SCRAPE_SCHEMA[column]).alias(column) for column in UNREAD)
-    return scrapes.with_columns(*nothing)
 
 
 def _edges_changed(scrapes: pl.DataFrame) -> pl.Series:

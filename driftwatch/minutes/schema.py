@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from driftwatch.collect.registry import COUNTERS, HISTOGRAMS
+from driftwatch.collect.registry import BUCKETED, COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import TIME
-from driftwatch.minutes.continuity import MEAN_GAUGES, READ_BUCKETS
+from driftwatch.minutes.continuity import MEAN_GAUGES
 
 # vLLM asks the external cache for what its own did not have: their hits are counted together.
 EXTERNAL_HITS = "external_prefix_cache_hits_total"
@@ -19,8 +19,8 @@ SUMS = (
     *(c for c in COUNTERS if c != EXTERNAL_HITS),
     *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")),
 )
-BUCKETS = tuple(f"{name}_buckets" for name in READ_BUCKETS)
-EDGES = tuple(f"{name}_edges" for name in READ_BUCKETS)
+BUCKETS = tuple(f"{name}_buckets" for name in BUCKETED)
+EDGES = tuple(f"{name}_edges" for name in BUCKETED)
 # Counts of scrapes and what they add up to: which limit held requests back.
 COUNTS = (
     "scrapes_queue_known",  # whether requests wait for capacity is known

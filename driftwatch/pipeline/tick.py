@@ -17,7 +17,6 @@ from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import no_rows
-from driftwatch.minutes.continuity import as_read
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.capacity import with_capacity
 from driftwatch.pipeline.departures import retirements
@@ -185,7 +184,7 @@ def _arrived(
     """The state with what was brought, without targets that are gone or others by now."""
     since, until = span
     state = without(state, there.reborn)
-    state = replace(state, scrapes=together([state.scrapes, as_read(scrapes)]))
+    state = replace(state, scrapes=together([state.scrapes, scrapes]))
     earliest, first = state.scrapes["time"].min(), None
     if state.evaluated_until is not None:
         first = max(state.evaluated_until, _floor(since))

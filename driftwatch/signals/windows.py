@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.collect.registry import BUCKETED
 from driftwatch.collect.schema import KEY
-from driftwatch.minutes.continuity import MEAN_GAUGES, READ_BUCKETS
+from driftwatch.minutes.continuity import MEAN_GAUGES
 from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS
 from driftwatch.signals.histograms import by_layout
 
@@ -100,7 +101,7 @@ class MinuteWindows:
         windows: pl.DataFrame,
         spans: Spans,
         sums: Sequence[str] = SUMS,
-        histograms: Sequence[str] = READ_BUCKETS,
+        histograms: Sequence[str] = BUCKETED,
         gauges: Sequence[str] = MEAN_GAUGES,
     ) -> pl.DataFrame:
         """What happened in each window, row for row of ``windows``.

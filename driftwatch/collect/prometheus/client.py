@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import numpy as np
+import polars as pl
 import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
@@ -115,8 +114,7 @@ class PrometheusAsker:
         """
         # whether a range holds its first moment is another thing in Prometheus 2 and 3
         text = f"{selector}[{last_ms - first_ms + 1}ms]"
-        with _without_looking_for_cycles():
-            return raw_samples(self._query(text, last_ms, "matrix"), first_ms)
+        return raw_samples(self._query(text, last_ms, "matrix"), first_ms)
 
     def _query(self, text: str, at_ms: int, wanted: str) -> Any:
         params = {"time": _seconds(at_ms), "timeout": self._patience}
@@ -193,19 +191,6 @@ class PrometheusAsker:
         return text
 
 
-@contextmanager
-def _without_looking_for_cycles() -> Iterator[None]:
-    """An answer is millions of small lists for a moment: Python would look through them again and
-    again, which takes longer than to parse them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 # What one answer holds of samples: they take about 150 bytes each while they are read.
 PIECE_SAMPLES = 1_000_000
 PIECE_MS = 600_000  # what is asked for before it is known how much there is
@@ -273,7 +258,7 @@ class RawAsker:
             return found[0], errors
         starts = np.cumsum([0, *(len(one.heads) for one in found)])
         whole = RawSamples(
-            [head for one in found for head in one.heads],
+            pl.concat([pl.Series(dtype=pl.String), *(one.heads for one in found)]),
             np.concatenate(
                 [
                     np.empty(0, np.int32),

@@ -12,7 +12,6 @@ from driftwatch.collect.registry import REGISTRY, Metric
 from driftwatch.errors import UsageError
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_PARTS = ("_bucket", "_sum", "_count")
 
 # Label → its value, or the values of which it has one.
 Selector = Mapping[str, str | Sequence[str]]
@@ -107,8 +106,7 @@ def _question(metrics: Iterable[Metric]) -> Question:
     columns = []
     for metric in metrics:
         families = (metric.wire_name, *(old.wire_name for old in metric.old_names))
-        parts = _PARTS if metric.type == "histogram" else ("",)
-        names |= {family + part: None for family in families for part in parts}
+        names |= {family + part: None for family in families for part in metric.suffixes}
         columns.append(metric.column)
     return Question(tuple(names), tuple(columns))
 

@@ -92,6 +92,7 @@ class PrometheusSource:
         self._looked_ms: int | None = None  # when they were looked for
         self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
         self._images = PodImages()
+        self._reader = Reader()
 
     def collect(self, since: datetime, until: datetime, own: Own | None = None) -> Collected:
         """Scrapes with since <= time < until.
@@ -172,7 +173,8 @@ class PrometheusSource:
     ) -> Collected | str:
         """Every target, without a row; or why none can be told."""
         question = Question((_ENGINES,), ())
-        reader = Reader(self._prefixes)
+        reader = self._reader
+        reader.begin(self._prefixes)
         failure = self._read(reader, asking, question, [self._matching])
         if failure is not None and reader.is_empty:
             return failure
@@ -214,7 +216,8 @@ class PrometheusSource:
         whole: bool,
     ) -> Collected | str:
         """The scrapes of the targets that are matched; or why none can be read."""
-        reader = Reader(self._prefixes)
+        reader = self._reader
+        reader.begin(self._prefixes)
         failures = []
         for question in questions():
             failure = self._read(reader, asking, question, matching)
@@ -241,13 +244,11 @@ class PrometheusSource:
         names = question.written(sorted(self._prefixes))
         texts = [select(names, one) for one in matching]
         pieces = self._ranges.pieces(texts, asking.first_ms, asking.last_ms, errors)
-        if not reader.telling:
+        if not reader.has_learnt:
             pieces = iter(held := list(pieces))
-            every = [labels for piece in held for labels in piece.labels]
-            best = [one for one in every if one.get("__name__", "").endswith(_LABELLED)]
-            reader.learn(best or every)
+            reader.learn(held, _LABELLED)
         for piece in pieces:
-            reader.add(piece)
+            reader.add(piece, question.title)
         failure = asking.failed(question.title, errors)
         doubt = failure or next(iter(errors), None)
         if doubt is None:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from driftwatch.collect.gpus import GPU_SCHEMA, empty_gpus
 from driftwatch.collect.recordings.text import Progress
 from driftwatch.collect.schema import (
+    BUCKETS,
     SCRAPE_SCHEMA,
     Collected,
     SourceProblem,
@@ -213,7 +214,9 @@ class CompactRecordingSource:
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise RecordingError(f"{path}: not a part of a recording: {reason}") from error
-        if unknown := sorted(set(rows.columns) - set(schema)):
+        # an older driftwatch kept the buckets of histograms of which the sums are read
+        lists = {n for n, t in rows.schema.items() if t == BUCKETS}
+        if unknown := sorted(set(rows.columns) - set(schema) - lists):
             raise RecordingError(
                 f"{path}: columns of another version of driftwatch: {', '.join(unknown[:5])}"
             )

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import polars as pl
 
-from driftwatch.collect.registry import HISTOGRAMS, REGISTRY, Metric
+from driftwatch.collect.registry import BUCKETED, REGISTRY, Metric
 from driftwatch.collect.schema import BUCKETS
 
 
@@ -18,8 +18,8 @@ def _names(metric: Metric) -> frozenset[str]:
     return frozenset({metric.wire_name, *(old.wire_name for old in metric.old_names)})
 
 
+_PARTS = ("sum", "count", "buckets", "edges")
 METRIC_NAMES = frozenset(name for metric in REGISTRY for name in _names(metric))
-_OF_HISTOGRAM = ("sum", "count", "buckets", "edges")
 
 
 def without(
@@ -32,15 +32,14 @@ def without(
     """
     columns: list[pl.Expr] = []
     for metric in REGISTRY:
-        histogram = metric.column in HISTOGRAMS
         if _names(metric) & set(metrics):
-            names = (
-                [f"{metric.column}_{part}" for part in _OF_HISTOGRAM]
-                if histogram
-                else [metric.column]
-            )
-            columns += [pl.lit(None, scrapes.schema[name]).alias(name) for name in names]
-        elif _names(metric) & set(buckets) and histogram:
+            names = (metric.column, *(f"{metric.column}_{part}" for part in _PARTS))
+            columns += [
+                pl.lit(None, scrapes.schema[name]).alias(name)
+                for name in names
+                if name in scrapes.columns
+            ]
+        elif _names(metric) & set(buckets) and metric.column in BUCKETED:
             columns += [
                 pl.col(f"{metric.column}_{part}").list.tail(1).cast(BUCKETS)
                 for part in ("buckets", "edges")
