@@ -1,7 +1,7 @@
 """Alertmanager v2: alerts posted to every one of a cluster, and again while they fire.
 
 An Alertmanager keeps no alert over its restart, and resolves one that nobody posts again: so what
-fires is posted each interval (:mod:`driftwatch.service.keeper`), not only once by the outbox.
+fires is posted each interval (:mod:`driftwatch.service.receiver_queue`), not only once.
 """
 
 from __future__ import annotations

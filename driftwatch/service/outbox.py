@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import structlog
@@ -19,26 +18,15 @@ from driftwatch.clock import Clock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Sender
 from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics
-from driftwatch.service.receiver_queue import Attempt, DeliveryStore, ReceiverQueue, Results
+from driftwatch.service.receiver_queue import Attempt, ReceiverQueue, Reposting
+from driftwatch.service.receivers import Reposts
+from driftwatch.store.store import Store
 
 POLL_SECONDS = 5.0
 # longer than a receiver's exchange over HTTP may take (driftwatch/receivers/http.py: 10 s), so
 # that what is on its way is marked; a receiver that hangs longer is left behind
 STOP_SECONDS = 12.0
-_METRICS_SECONDS = 1.0  # between two readings of the backlog
-
-
-class _Worker:
-    """One thread that works off one queue."""
-
-    def __init__(self, name: str, work: Callable[[_Worker], None]) -> None:
-        self.ending, self.woken = threading.Event(), threading.Event()
-        self.thread = threading.Thread(target=work, args=(self,), name=name, daemon=True)
-
-    def end(self) -> None:
-        """Begin nothing more."""
-        self.ending.set()
-        self.woken.set()
+_BACKLOG_SECONDS = 1.0  # between two readings of the backlog
 
 
 class Outbox:
@@ -47,25 +35,22 @@ class Outbox:
     Of several processes on one database one at a time calls :meth:`deliver_to` for a receiver.
     """
 
-    def __init__(
-        self,
-        store: DeliveryStore,
-        clock: Clock,
-        metrics: OwnMetrics,
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, metrics: OwnMetrics) -> None:
         self._store, self._clock, self._metrics = store, clock, metrics
-        self._results = Results(store)
+        self._reposting = Reposting(store, metrics.alertmanager_up)
         self._log: Any = structlog.get_logger()
         self._changing = threading.Lock()
         self._running = False
         self._queues: dict[str, ReceiverQueue] = {}  # of every receiver that there was
         self._names: tuple[str, ...] = ()  # of those that there are
+        self._reposts: Mapping[str, Reposts] = {}
         self._workers: dict[str, _Worker] = {}
-        self._clerk: _Worker | None = None
-        self._trouble: dict[str, str] = {}  # thread → why the store did not serve
+        self._backlog_at = 0.0  # monotonic
 
-    def adopt(self, senders: Mapping[str, Sender]) -> None:
-        """Send to these receivers from now on.
+    def adopt(
+        self, senders: Mapping[str, Sender], reposts: Mapping[str, Reposts] | None = None
+    ) -> None:
+        """Send to these receivers from now on, and to some post again what fires.
 
         What is on its way ends first: a receiver's queue is the same before and after, so that
         nothing is sent twice. What waits for a receiver that is gone is given up.
@@ -73,48 +58,43 @@ class Outbox:
         with self._changing:
             for name in self._queues.keys() | senders.keys():
                 self._queue(name).sender = senders.get(name)
-            self._names = tuple(senders)
-            if self._running:
-                self._match_workers()
+            self._names, self._reposts = tuple(senders), reposts or {}
+        self.wake()
 
     def start(self) -> None:
         """Send in threads."""
-        with self._changing:
-            self._running = True
-            self._clerk = _Worker("driftwatch-outbox", self._keep_books)
-            self._match_workers()
-            self._clerk.thread.start()
+        self._running = True
+        self.wake()
 
     def wake(self) -> None:
-        """There are new deliveries."""
-        with self._changing:
-            for worker in (*self._workers.values(), *((self._clerk,) if self._clerk else ())):
-                worker.woken.set()
+        """There are new deliveries, or other receivers."""
+        if self._running:
+            names = {*self._names, *self._waiting_for_nobody()}
+            with self._changing:
+                for name in self._workers.keys() - names:
+                    self._workers.pop(name).end()
+                for name in sorted(names - self._workers.keys()):
+                    self._workers[name] = _Worker(self, self._queue(name))
+                for worker in self._workers.values():
+                    worker.woken.set()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Begin nothing more, and wait for what is on its way, at most so long."""
         with self._changing:
             self._running = False
-            workers = dict(self._workers)
-            if self._clerk is not None:
-                workers[""] = self._clerk
-            self._workers, self._clerk = {}, None
+            workers, self._workers = self._workers, {}
         for worker in workers.values():
             worker.end()
         deadline = time.monotonic() + seconds
         for name, worker in workers.items():
-            worker.thread.join(max(0.0, deadline - time.monotonic()))
-            if worker.thread.is_alive():
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
                 self._log.warning("left behind while it sends: it may be sent again", receiver=name)
 
     def why_silent(self) -> str | None:
         """Which receivers' threads ended by themselves: nothing is sent to them; None: none did."""
         with self._changing:
-            dead = [
-                name
-                for name, worker in self._workers.items()
-                if not worker.thread.is_alive() and not worker.ending.is_set()
-            ]
+            dead = [name for name, worker in self._workers.items() if not worker.is_alive()]
         return f"nothing is sent to {', '.join(dead)}: the thread ended" if dead else None
 
     def deliver_once(self) -> list[Attempt]:
@@ -122,13 +102,9 @@ class Outbox:
 
         Raises StoreError: the database does not serve.
         """
-        with self._changing:
-            queues = [self._queue(name) for name in self._names]
-        queues += self._queues_of_nobody()
-        with ThreadPoolExecutor(max(1, len(queues))) as pool:
-            attempts = [one for each in pool.map(self._drain, queues) for one in each]
-        self._note_backlog()
-        return attempts
+        names = [*self._names, *sorted(self._store.waiting_receivers().difference(self._names))]
+        with ThreadPoolExecutor(max(1, len(names))) as pool:
+            return [one for each in pool.map(self.deliver_to, names) for one in each]
 
     def deliver_to(self, name: str) -> list[Attempt]:
         """Send what is due to one receiver; nothing while another thread does.
@@ -137,8 +113,11 @@ class Outbox:
         """
         with self._changing:
             queue = self._queue(name)
-        attempts = self._drain(queue)
-        self._note_backlog()
+        now, attempts = self._clock.now(), []
+        while (attempt := queue.send_next(due_by=now)) is not None:
+            self.note(attempt)
+            attempts.append(attempt)
+        self.note_backlog(at_once=True)
         return attempts
 
     def due(self) -> list[str]:
@@ -148,84 +127,20 @@ class Outbox:
         at = {name: self._store.next_attempt_at(name) for name in sorted(waiting)}
         return [name for name, due_at in at.items() if due_at is not None and due_at <= now]
 
-    def _drain(self, queue: ReceiverQueue) -> list[Attempt]:
-        """Everything that is due now, once."""
-        now, attempts = self._clock.now(), []
-        while (attempt := queue.send_next(due_by=now)) is not None:
-            self._note(attempt)
-            attempts.append(attempt)
-        return attempts
+    @property
+    def reposted_to(self) -> list[str]:
+        """The receivers that forget what fires unless it is posted again."""
+        return sorted(self._reposts)
 
-    def _queue(self, name: str) -> ReceiverQueue:
-        if name not in self._queues:
-            self._queues[name] = ReceiverQueue(name, self._store, self._results, self._clock)
-        return self._queues[name]
+    def repost_to(self, name: str) -> float:
+        """Post what fires again to one of them, if it is one; seconds until the next time."""
+        reposts = self._reposts.get(name)
+        if reposts is None:
+            return POLL_SECONDS
+        self._reposting.post(name, reposts.sender)
+        return reposts.every_seconds
 
-    def _queues_of_nobody(self) -> list[ReceiverQueue]:
-        """Of receivers that the configuration does not have, and that deliveries wait for."""
-        waiting = self._store.waiting_receivers()
-        with self._changing:
-            return [self._queue(name) for name in sorted(waiting.difference(self._names))]
-
-    def _match_workers(self) -> None:
-        """A thread for each receiver that there is, and no other."""
-        for name in [name for name in self._workers if name not in self._names]:
-            self._workers.pop(name).end()
-        for name in self._names:
-            if name not in self._workers:
-                queue = self._queue(name)
-                worker = _Worker(f"driftwatch-outbox-{name}", partial(self._work, queue))
-                self._workers[name] = worker
-                worker.thread.start()
-            self._workers[name].woken.set()
-
-    def _work(self, queue: ReceiverQueue, worker: _Worker) -> None:
-        """The thread of one receiver."""
-        while not worker.ending.is_set():
-            worker.woken.clear()
-            pause = POLL_SECONDS
-            try:
-                attempt = queue.send_next()
-                if attempt is not None:
-                    self._note(attempt)
-                    continue
-                pause = max(0.05, queue.idle_seconds(POLL_SECONDS))
-                self._served(queue.name, None)
-            except StoreError as error:
-                self._served(queue.name, error)
-            except Exception as error:  # noqa: BLE001 - the thread of a receiver never ends
-                self._log.error("not expected", receiver=queue.name, reason=repr(error))
-            worker.woken.wait(pause)
-
-    def _keep_books(self, worker: _Worker) -> None:
-        """The thread of the metrics, and of what nobody is there for any more."""
-        while not worker.ending.is_set():
-            worker.woken.clear()
-            try:
-                for queue in self._queues_of_nobody():
-                    self._drain(queue)
-                self._note_backlog()
-                self._served("", None)
-            except StoreError as error:
-                self._served("", error)
-            except Exception as error:  # noqa: BLE001 - nor does this one
-                self._log.error("not expected", reason=repr(error))
-            if not worker.ending.wait(_METRICS_SECONDS):
-                worker.woken.wait(POLL_SECONDS)
-
-    def _note_backlog(self) -> None:
-        since = self._clock.now() - DEAD_COUNTS_FOR
-        self._metrics.note_backlog(self._store.backlog(since), self._names)
-
-    def _served(self, name: str, error: StoreError | None) -> None:
-        """Log that the database serves a thread or not, when that changes."""
-        before = self._trouble.pop(name, None)
-        if error is not None:
-            self._trouble[name] = error.message
-            if error.message != before:
-                self._log.error("deliveries wait for the database", reason=error.message)
-
-    def _note(self, attempt: Attempt) -> None:
+    def note(self, attempt: Attempt) -> None:
         """Metrics and one log line, at the time of the attempt."""
         self._metrics.attempts.labels(attempt.receiver, attempt.result).inc()
         log = self._log.info if attempt.result == "sent" else self._log.warning
@@ -238,6 +153,71 @@ class Outbox:
             about=attempt.event,
             **({"reason": attempt.reason} if attempt.reason else {}),
         )
-        with self._changing:
-            if self._clerk is not None:
-                self._clerk.woken.set()
+
+    def note_backlog(self, *, at_once: bool = False) -> None:
+        """The metrics of what waits, unless they were just noted."""
+        if at_once or time.monotonic() - self._backlog_at >= _BACKLOG_SECONDS:
+            self._backlog_at = time.monotonic()
+            since = self._clock.now() - DEAD_COUNTS_FOR
+            self._metrics.note_backlog(self._store.backlog(since), self._names)
+
+    def _queue(self, name: str) -> ReceiverQueue:
+        if name not in self._queues:
+            self._queues[name] = ReceiverQueue(name, self._store, self._clock)
+        return self._queues[name]
+
+    def _waiting_for_nobody(self) -> frozenset[str]:
+        """Receivers that the configuration does not have, and that deliveries wait for."""
+        try:
+            return self._store.waiting_receivers().difference(self._names)
+        except StoreError:  # the next tick wakes again
+            return frozenset(self._workers.keys() - set(self._names))
+
+
+class _Worker(threading.Thread):
+    """One thread that works off one queue, until it is ended."""
+
+    def __init__(self, outbox: Outbox, queue: ReceiverQueue) -> None:
+        super().__init__(name=f"driftwatch-outbox-{queue.name}", daemon=True)
+        self.ending, self.woken = threading.Event(), threading.Event()
+        self._outbox, self._queue = outbox, queue
+        self._log: Any = structlog.get_logger()
+        # at once: after a restart of ours an Alertmanager's alerts are near their end
+        self._repost_at = 0.0  # monotonic
+        self._trouble = ""  # why the store did not serve
+        self.start()
+
+    def end(self) -> None:
+        """Begin nothing more."""
+        self.ending.set()
+        self.woken.set()
+
+    def run(self) -> None:
+        """Until it is ended; whatever goes wrong is tried again."""
+        while not self.ending.is_set():
+            self.woken.clear()
+            pause, trouble = POLL_SECONDS, ""
+            try:
+                pause = self._work()
+            except StoreError as error:
+                trouble = error.message
+                if trouble != self._trouble:
+                    self._log.error("deliveries wait for the database", reason=trouble)
+            except Exception as error:  # noqa: BLE001 - the thread of a receiver never ends
+                self._log.error("not expected", receiver=self._queue.name, reason=repr(error))
+            self._trouble = trouble
+            self.woken.wait(pause)
+
+    def _work(self) -> float:
+        """Post again or send once; seconds until there is something to do."""
+        outbox, name = self._outbox, self._queue.name
+        if time.monotonic() >= self._repost_at:
+            self._repost_at = time.monotonic() + outbox.repost_to(name)
+        attempt = self._queue.send_next()
+        if attempt is not None:
+            outbox.note(attempt)
+        outbox.note_backlog(at_once=attempt is None)
+        if attempt is not None:
+            return 0.0
+        pause = max(0.05, self._queue.idle_seconds(POLL_SECONDS))
+        return min(pause, max(0.0, self._repost_at - time.monotonic()))

@@ -1,19 +1,29 @@
-"""The queue of one receiver: one delivery at a time, each noted with its own time."""
+"""The queue of one receiver: one delivery at a time, each noted with its own time.
+
+To an Alertmanager, which forgets it, what fires is posted again besides, each interval. No outbox
+row an interval: what is posted is what the store holds at that moment, so that a restart of theirs
+or of ours needs no book.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
+
+import structlog
+from prometheus_client import Gauge
 
 from driftwatch.clock import Clock
 from driftwatch.errors import DeliveryError, StoreError
-from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.incidents.delivery import AttemptResult, Delivery
+from driftwatch.model import Incident
+from driftwatch.notify.numbers import clean, cut, utc_text
+from driftwatch.receivers.registry import FreshSender
 from driftwatch.receivers.sender import Conversation, Message, Sender, next_attempt
+from driftwatch.store.store import Store
 
 _LONGEST_ERROR = 300
 # a process that was stopped since it read a delivery is not to send it
@@ -26,30 +36,6 @@ def boot_seconds() -> float:
     return time.clock_gettime(clock)
 
 
-class DeliveryStore(Protocol):
-    """What sending needs of a store. Every method raises StoreError where it does not serve."""
-
-    def next_delivery(
-        self, receiver: str, due_by: datetime, now: datetime | None = None
-    ) -> Delivery | None:
-        """The delivery to make next to a receiver; None: none is due."""
-
-    def next_attempt_at(self, receiver: str) -> datetime | None:
-        """When the next delivery to a receiver is due; None: none is pending."""
-
-    def conversation(self, delivery: Delivery) -> Conversation | None:
-        """What its receiver calls its message about the same incident; None before the first."""
-
-    def write_results(self, results: Sequence[AttemptResult]) -> list[bool]:
-        """What became of attempts."""
-
-    def waiting_receivers(self) -> frozenset[str]:
-        """The receivers, configured or not, that a delivery waits for."""
-
-    def backlog(self, dead_since: datetime) -> dict[str, Backlog]:
-        """What each receiver has not taken; ``dead_since``: from when given-up ones count."""
-
-
 class Attempt(NamedTuple):
     """One attempt to deliver a message."""
 
@@ -59,58 +45,6 @@ class Attempt(NamedTuple):
     subject: str  # incident id, week, day, silence id or change id
     event: str
     rule: str
-
-
-class Results:
-    """Writes the results of all receivers down: those that come while one is written, together.
-
-    A commit waits for the disk; with one for each of many receivers the last would wait long.
-    """
-
-    def __init__(self, store: DeliveryStore) -> None:
-        self._store = store
-        self._writing, self._adding = threading.Lock(), threading.Lock()
-        self._waiting: list[_Waiting] = []
-
-    def write(self, result: AttemptResult) -> None:
-        """Write one down; returns when it is committed.
-
-        Raises StoreError: it is not.
-        """
-        mine = _Waiting(result)
-        with self._adding:
-            self._waiting.append(mine)
-        with self._writing:
-            if not mine.done:
-                with self._adding:
-                    batch, self._waiting = self._waiting, []
-                self._write(batch)
-        if mine.error is not None:
-            raise mine.error
-
-    def _write(self, batch: Sequence[_Waiting]) -> None:
-        error: Exception | None = None
-        try:
-            self._store.write_results([one.result for one in batch])
-        except StoreError as raised:  # each of them raises it
-            error = raised
-        except Exception as raised:  # noqa: BLE001 - one that cannot be written is one alone
-            error = raised
-            if len(batch) > 1:
-                for one in batch:
-                    self._write([one])
-                return
-        for one in batch:
-            one.done, one.error = True, error
-
-
-@dataclass
-class _Waiting:
-    """A result that waits for its commit."""
-
-    result: AttemptResult
-    done: bool = False
-    error: Exception | None = None
 
 
 class ReceiverQueue:
@@ -132,12 +66,11 @@ class ReceiverQueue:
     def __init__(
         self,
         name: str,
-        store: DeliveryStore,
-        results: Results,
+        store: Store,
         clock: Clock,
         only_grows: Callable[[], float] = boot_seconds,
     ) -> None:
-        self.name, self._results, self._only_grows = name, results, only_grows
+        self.name, self._only_grows = name, only_grows
         self.sender: Sender | None = None
         self._store, self._clock = store, clock
         self._sending = threading.Lock()
@@ -178,11 +111,10 @@ class ReceiverQueue:
         Raises StoreError: the database does not serve.
         """
         now = self._clock.now()
-        wait = self._pause(now)
         due_at = self._store.next_attempt_at(self.name)
         if due_at is None:
             return longest
-        return min(longest, max(wait, (due_at - now).total_seconds(), 0.0))
+        return min(longest, max(self._pause(now), (due_at - now).total_seconds(), 0.0))
 
     def _pause(self, now: datetime) -> float:
         until = self._paused_until
@@ -215,18 +147,84 @@ class ReceiverQueue:
 
     def _write(self, result: AttemptResult) -> Attempt:
         try:
-            self._results.write(result)
+            self._store.write_results([result])
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 - what no database takes holds up no other delivery
             error = None if result.error is None else "its error cannot be stored"
-            self._results.write(result._replace(error=error, conversation=None))
+            self._store.write_results([result._replace(error=error, conversation=None)])
         self._unwritten = None
         if result.error is None:
             return _attempt(result.delivery, "sent", "")
         return _attempt(
             result.delivery, "retried" if result.next_attempt_at else "dead", result.error
         )
+
+
+class Reposting:
+    """Posts again what fires; ``up``: by receiver and Alertmanager, 1 if it took the last alerts.
+
+    A thread at a time for a receiver.
+    """
+
+    def __init__(self, store: Store, up: Gauge) -> None:
+        self._store, self._up = store, up
+        self._log: Any = structlog.get_logger()
+        self._refused: dict[tuple[str, str], str] = {}  # (receiver, host) → why, as last logged
+
+    def post(self, name: str, sender: FreshSender) -> None:
+        """Post what fires to one receiver now; that it was not taken is logged."""
+        try:
+            posted = self._firing(name)
+            answers = sender.keep(posted.values())
+            # what resolved while it was posted, or got other labels, ended there first, and fires
+            # again now
+            firing = self._firing(name)
+            ended = [
+                page
+                for id_, page in posted.items()
+                if id_ not in firing or firing[id_]["target"] != page["target"]
+            ]
+            if ended:
+                sender.keep(ended, over=True)
+        except Exception as error:  # noqa: BLE001 - what is new is sent, and this tried again
+            self._log.warning("not posted again", receiver=name, reason=str(error) or repr(error))
+            return
+        for host, failure in answers.items():
+            self._up.labels(name, host).set(failure is None)
+            before = self._refused.pop((name, host), None)
+            if failure is not None:
+                self._refused[name, host] = reason = failure.message
+                if reason != before:
+                    self._log.warning(
+                        "alertmanager refused", receiver=name, host=host, reason=reason
+                    )
+            elif before is not None:
+                self._log.info("alertmanager answers again", receiver=name, host=host)
+
+    def _firing(self, name: str) -> dict[str, Mapping[str, Any]]:
+        """Incident id → page of what fires and is the receiver's to know.
+
+        Also one that was given up: who did not take it for an hour may take it now.
+        """
+        notified = self._store.notified(or_given_up=True)
+        return {
+            one.id: page_of(one)
+            for one in self._store.open_incidents().values()
+            if one.state == "firing" and one.page is not None and (one.id, name) in notified
+        }
+
+
+def page_of(incident: Incident) -> dict[str, Any]:
+    """The page as it is now, with who has the incident."""
+    page = dict(incident.page or {})
+    if incident.acknowledged_at is not None:
+        page["acknowledgement"] = {
+            "by": incident.acknowledged_by,
+            "at": utc_text(incident.acknowledged_at),
+            "comment": incident.acknowledged_comment or "",
+        }
+    return page
 
 
 def _attempt(
@@ -237,7 +235,6 @@ def _attempt(
 
 
 def _message(delivery: Delivery, conversation: Conversation | None) -> Message:
-    """What its receiver is sent."""
     return Message(
         delivery.kind,
         delivery.subject,

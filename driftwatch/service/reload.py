@@ -8,7 +8,6 @@ while a tick is under way (:meth:`driftwatch.service.run.Service.adopt`).
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,8 @@ class Reload:
         self._started = self._in_force = self._latest = settings
         self._plan = plan
         # files as they were read last, taken or refused, and as they are in force
-        self._digests = self._digests_in_force = _digests(self._files())
-        self._stamps = _stamps(self._digests)
+        self._digests = self._digests_in_force = self._now()
         self._unsettled: _Digests | None = None
-        self._trouble: str | None = None  # why the files could not be looked at last
         metrics.reloaded(good=True, at=clock.now())
 
     @property
@@ -69,36 +66,16 @@ class Reload:
 
     def look(self) -> None:
         """Reload where a file has changed, once two looks find the same."""
-        self._guarded(self._look)
-
-    def reload(self) -> None:
-        """Read everything anew, and take it unless there is a problem."""
-        self._trouble = None
-        self._guarded(self._reload)
-
-    def _guarded(self, look: Callable[[], None]) -> None:
-        """A folder that cannot be entered is a problem once, not each time."""
-        try:
-            look()
-        except OSError as error:
-            if str(error) != self._trouble:
-                self._refuse((_whole(self._config, str(error)),))
-            self._trouble = str(error)
-
-    def _look(self) -> None:
-        files = self._files()
-        stamps = _stamps(files)
-        if stamps == self._stamps and self._unsettled is None:
-            return
-        self._stamps, digests = stamps, _digests(files)
+        digests = self._now()
         if digests == self._digests:
             self._unsettled = None
         elif digests != self._unsettled:
             self._unsettled = digests
         else:
-            self._reload()
+            self.reload()
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
+        """Read everything anew, and take it unless there is a problem."""
         self._unsettled = None
         problems: tuple[Problem, ...] = ()
         before = self._now()
@@ -121,7 +98,10 @@ class Reload:
             self._note(plan)
 
     def _now(self) -> _Digests:
-        return _digests(self._files())
+        try:
+            return _digests(self._files())
+        except OSError as error:  # a folder that cannot be entered
+            return {self._config: str(error)}
 
     def _files(self) -> list[Path]:
         """The configuration, and the rule files that it names or named when it was last right."""
@@ -187,19 +167,6 @@ def _listed(names: Iterable[str]) -> str:
     every = list(names)
     more = f" and {len(every) - 10} more" if len(every) > 10 else ""
     return ", ".join(every[:10]) + more
-
-
-def _stamps(paths: Iterable[Path]) -> Mapping[Path, tuple[int, ...]]:
-    """What changes with a file, links followed: cheap to look at."""
-    stamps: dict[Path, tuple[int, ...]] = {}
-    for path in paths:
-        try:
-            stat = os.stat(path)  # noqa: PTH116 - follows links, as a config map's files are
-        except OSError:
-            stamps[path] = (0,)
-        else:
-            stamps[path] = (stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_dev)
-    return stamps
 
 
 def _digests(paths: Iterable[Path]) -> _Digests:

@@ -28,7 +28,6 @@ from driftwatch.service.bounded_questions import BoundedQuestions
 from driftwatch.service.clock_steps import ClockSteps
 from driftwatch.service.deal import deal
 from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
-from driftwatch.service.keeper import Keeper
 from driftwatch.service.live_sources import HeldSource, held
 from driftwatch.service.merge import merge, merge_states
 from driftwatch.service.outbox import Outbox
@@ -86,9 +85,7 @@ class Service:
         self._store = store
         self._receivers = receivers
         self._outbox = Outbox(store, clock, self.metrics)
-        self._keeper = Keeper(store, self.metrics.alertmanager_up)
         self._send_to(receivers)
-        self._keeper.adopt(receivers)
         self._deciding = threading.Lock()
         self._clock = clock
         self._interval_seconds = interval_seconds
@@ -127,8 +124,7 @@ class Service:
             self._plan, self._receivers = plan, receivers
             self._send_to(receivers)
             self.metrics.unknown.clear()
-        # they wait for what is on its way, and no tick waits for them
-        self._keeper.adopt(receivers)
+        # it waits for what is on its way, and no tick waits for it
         self._slack_actions.adopt(receivers)
 
     def beat(self, targets: Sequence[Target], every_seconds: float) -> None:
@@ -243,19 +239,19 @@ class Service:
     @property
     def reposted_to(self) -> list[str]:
         """The receivers that forget what fires unless it is posted again."""
-        return self._keeper.receivers
+        return self._outbox.reposted_to
 
     def repost_to(self, receiver: str) -> None:
         """Post what fires again to one of them."""
-        self._keeper.keep_once(receiver)
+        self._outbox.repost_to(receiver)
 
     def deliver_once(self) -> list[Attempt]:
         """Send what is due; what became of each."""
         return self._outbox.deliver_once()
 
     def _send_to(self, receivers: Sequence[Receiver]) -> None:
-        senders = {receiver.name: receiver.sender for receiver in receivers}
-        self._outbox.adopt(senders)
+        reposts = {one.name: one.reposts for one in receivers if one.reposts is not None}
+        self._outbox.adopt({one.name: one.sender for one in receivers}, reposts)
 
     def make_reports(self) -> None:
         """Make the weekly reports that are due."""
@@ -285,7 +281,6 @@ class Service:
             settled = {"minute": SETTLED_MINUTE, "executor": "slow"}
             add(self.make_reports, "cron", id="report", next_run_time=after, **settled)
         self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
-        self._keeper.start()
         self._scheduler.start()
         self._outbox.start()
         self.listen_to_slack()
@@ -307,7 +302,6 @@ class Service:
     def stop(self) -> None:
         """Finish the tick under way with what has come, then stop."""
         self._stopping.set()
-        self._keeper.stop()
         if self._heartbeat is not None:
             self._heartbeat.end()
         # before the scheduler waits for the tick: a source may take its whole budget to answer

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from queue import SimpleQueue
 from typing import Any, Protocol
 
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
@@ -74,20 +74,12 @@ class Collecting:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = tuple(sources)
-        self._changed = threading.Condition()
-        # (source, batch) → when it was asked, monotonic
-        self._busy: dict[_Question, float] = {}
-        self._answers: dict[_Question, _Answer] = {}
+        self._lock = threading.Lock()
+        self._threads = {one.name: ThreadPoolExecutor(1, one.name) for one in self._sources}
+        # what was asked and not taken yet → when it was asked, monotonic
+        self._asked: dict[_Question, tuple[Future[_Answer], float]] = {}
         self._first_asked: dict[_Question, datetime] = {}
-        self._ended = False
-        self._asks: dict[str, SimpleQueue[Callable[[], None] | None]] = {}
-        for source in self._sources:
-            asks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-            self._asks[source.name] = asks
-            # daemons: one that cannot be ended must not keep the process
-            threading.Thread(
-                target=_work, args=(asks,), name=f"driftwatch {source.name}", daemon=True
-            ).start()
+        self._ended: Future[Any] = Future()
 
     def gather(
         self,
@@ -105,79 +97,67 @@ class Collecting:
             wait_seconds: how long to wait for them.
             own: ask for the targets of this batch, where a source can; None = for all.
         """
-        deadline = time.monotonic() + wait_seconds
-        number = 0 if own is None else own.number
-        waiting: set[_Question] = set()
-        with self._changed:
-            for source in self._sources:
-                question = source.name, number
+        began, number = time.monotonic(), 0 if own is None else own.number
+        questions = [(source.name, number) for source in self._sources]
+        with self._lock:
+            for source, question in zip(self._sources, questions, strict=True):
                 since = collected_until.get(source.name, now - FIRST_LOOK)
                 edge = now - timedelta(seconds=source.settle_seconds)
                 self._first_asked.setdefault(question, now)
-                if question in self._busy or question in self._answers:
-                    waiting.add(question)
-                elif edge > since and not self._ended and _completes(source, since, edge):
-                    self._ask(source, question, since, edge, own)
-                    waiting.add(question)
+                if (
+                    question not in self._asked
+                    and edge > since
+                    and not self._ended.done()
+                    and _completes(source, since, edge)
+                ):
+                    narrow = own if getattr(source, "narrows", False) else None
+                    answer = self._threads[source.name].submit(_answer, source, since, edge, narrow)
+                    self._asked[question] = answer, began
             hang = {
-                name for (name, _), at in self._busy.items() if time.monotonic() - at > wait_seconds
+                name
+                for (name, _), (answer, at) in self._asked.items()
+                if not answer.done() and began - at > wait_seconds
             }
-            self._changed.wait_for(
-                lambda: (
-                    self._ended
-                    or not any(one in self._busy for one in waiting if one[0] not in hang)
-                ),
-                timeout=max(0.0, deadline - time.monotonic()),
-            )
+            waiting = {
+                self._asked[q][0] for q in questions if q in self._asked and q[0] not in hang
+            }
+        while waiting and not self._ended.done():
+            left = max(0.0, began + wait_seconds - time.monotonic())
+            done, _ = wait([*waiting, self._ended], left, FIRST_COMPLETED)
+            waiting -= done
+            if not done:
+                break
+        with self._lock:
             answers = {
-                source.name: self._answers.pop((source.name, number))
-                for source in self._sources
-                if (source.name, number) in self._answers
+                question[0]: self._asked.pop(question)[0].result()
+                for question in questions
+                if question in self._asked and self._asked[question][0].done()
             }
         until = dict(collected_until)
-        for name, answer in answers.items():
-            if answer.until is not None:
+        for name, one in answers.items():
+            if one.until is not None:
                 # one that came late may be older than what another process has committed since
-                until[name] = max(answer.until, until.get(name, answer.until))
+                until[name] = max(one.until, until.get(name, one.until))
         return self._gathered(answers, until, now, number)
 
     def free(self, name: str) -> bool:
         """Nothing is under way at this source: another question may be put to it."""
-        with self._changed:
-            return all(source != name for source, _ in self._busy)
+        with self._lock:
+            return name not in self._busy()
 
     def end(self) -> None:
         """Wait for nobody any more; sources that are under way are closed, so that they end."""
-        with self._changed:
-            self._ended = True
-            busy = {name for name, _ in self._busy}
-            self._changed.notify_all()
+        with self._lock:
+            busy = self._busy()
+            if not self._ended.done():
+                self._ended.set_result(None)
         for source in self._sources:
             if source.name in busy:
                 source.close()
-        for asks in self._asks.values():
-            asks.put(None)
+            self._threads[source.name].shutdown(wait=False)
 
-    def _ask(
-        self,
-        source: Source,
-        question: _Question,
-        since: datetime,
-        edge: datetime,
-        own: Own | None,
-    ) -> None:
-        """Put the question to the source's thread; the lock is held."""
-        own = own if getattr(source, "narrows", False) else None
-        self._busy[question] = time.monotonic()
-
-        def ask() -> None:
-            answer = _answer(source, since, edge, own)
-            with self._changed:
-                self._busy.pop(question, None)
-                self._answers[question] = answer
-                self._changed.notify_all()
-
-        self._asks[source.name].put(ask)
+    def _busy(self) -> set[str]:
+        return {name for (name, _), (answer, _) in self._asked.items() if not answer.done()}
 
     def _progress(
         self, until: Mapping[str, datetime], now: datetime, number: int
@@ -230,12 +210,6 @@ def _completes(source: Source, since: datetime, edge: datetime) -> bool:
     if not getattr(source, "by_minute", False):
         return True
     return edge - since >= MINUTE or edge.minute != since.minute
-
-
-def _work(asks: SimpleQueue[Callable[[], None] | None]) -> None:
-    """One source's thread: question after question."""
-    while (ask := asks.get()) is not None:
-        ask()
 
 
 def _answer(source: Any, since: datetime, edge: datetime, own: Own | None) -> _Answer:

@@ -11,7 +11,7 @@ from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
-from driftwatch.service.receiver_queue import ReceiverQueue, Results
+from driftwatch.service.receiver_queue import ReceiverQueue
 from driftwatch.store import Store
 from tests.outbox import undelivered_count
 
@@ -51,7 +51,7 @@ def test_what_was_read_before_the_process_was_stopped_is_read_again(
     store: Store, clock: ManualClock
 ) -> None:
     desk, times = Desk(), iter([0.0, 60.0, 61.0, 61.0])
-    queue = ReceiverQueue("desk", store, Results(store), clock, lambda: next(times))
+    queue = ReceiverQueue("desk", store, clock, lambda: next(times))
     queue.sender = desk
     commit(store, planned(1))
     assert queue.send_next() is None

@@ -16,13 +16,14 @@ from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from page_cases import AT, CAP
 from prometheus_client import CollectorRegistry, generate_latest
 
+from driftwatch.clock import SystemClock
 from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.registry import FreshSender
 from driftwatch.receivers.sender import message_of
-from driftwatch.service.keeper import Keeper
+from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.receivers import Receiver, Reposts
 from driftwatch.store.store import Store, TickRecord
@@ -57,6 +58,17 @@ class Firing:
     def notified(self, also: Any = (), *, or_given_up: bool = False) -> Any:
         return {(self.incident.id, name) for name in self.names if self.sent}
 
+    def next_delivery(self, *_: Any) -> None:
+        """None is due."""
+
+    next_attempt_at = next_delivery
+
+    def waiting_receivers(self) -> frozenset[str]:
+        return frozenset()
+
+    def backlog(self, dead_since: datetime) -> dict[str, Any]:
+        return {}
+
     def resolve(self) -> None:
         now = datetime.now(UTC)
         self.incident = replace(self.incident, state="resolved", resolved_at=now)
@@ -79,11 +91,16 @@ def receiver(*urls: str, seconds: float = 60.0, name: str = "am") -> Receiver:
     return Receiver(name, ("page",), fresh, reposts=Reposts(fresh, seconds))
 
 
-def keeper(store: Firing, *receivers: Receiver, **rest: Any) -> tuple[Keeper, CollectorRegistry]:
+def outbox(store: Any, *receivers: Receiver) -> tuple[Outbox, CollectorRegistry]:
     metrics = OwnMetrics()
-    made = Keeper(store, metrics.alertmanager_up, **rest)
-    made.adopt(receivers)
+    made = Outbox(store, SystemClock(), metrics)
+    adopt(made, *receivers)
     return made, metrics.registry
+
+
+def adopt(made: Outbox, *receivers: Receiver) -> None:
+    reposts = {one.name: one.reposts for one in receivers if one.reposts is not None}
+    made.adopt({one.name: one.sender for one in receivers}, reposts)
 
 
 def test_it_survives_the_restart_of_alertmanager(
@@ -91,14 +108,14 @@ def test_it_survives_the_restart_of_alertmanager(
 ) -> None:
     with Alertmanager(notifications.address) as running:
         port = running.url
-        keeping, _ = keeper(store, receiver(running.url))
-        keeping.keep_once("am")
+        keeping, _ = outbox(store, receiver(running.url))
+        keeping.repost_to("am")
         assert len(running.alerts()) == 1
     with Alertmanager(notifications.address) as again:
         assert again.url != port
-        keeping.adopt([receiver(again.url)])
+        adopt(keeping, receiver(again.url))
         assert again.alerts() == []  # it keeps none
-        keeping.keep_once("am")
+        keeping.repost_to("am")
         (held,) = again.alerts()
     assert held["startsAt"].startswith(f"{store.incident.started_at:%Y-%m-%dT%H:%M:%S}")
     assert {one["status"] for one in notifications.notifications} == {"firing"}
@@ -106,7 +123,7 @@ def test_it_survives_the_restart_of_alertmanager(
 
 def test_it_lives_as_long_as_it_is_posted(store: Firing, notifications: NotificationServer) -> None:
     with Alertmanager(notifications.address) as running:
-        keeping, _ = keeper(store, receiver(running.url, seconds=0.5))
+        keeping, _ = outbox(store, receiver(running.url, seconds=0.5))
         keeping.start()
         time.sleep(4.0)  # two times as long as an alert that nobody posts again
         assert [one["status"] for one in notifications.notifications] == ["firing"]
@@ -120,8 +137,8 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
 ) -> None:
     with Alertmanager(notifications.address) as running:
         one = receiver(running.url)
-        keeping, _ = keeper(store, one)
-        keeping.keep_once("am")
+        keeping, _ = outbox(store, one)
+        keeping.repost_to("am")
         page = store.incident.page or {}
 
         def resolve() -> None:
@@ -131,7 +148,7 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
             one.sender.send(message_of(CAP.resolved() | {"times": times}))
 
         store.after_reading = resolve  # the keeper has read, and posts what it has read
-        keeping.keep_once("am")
+        keeping.repost_to("am")
         assert running.alerts() == []
 
 
@@ -142,22 +159,21 @@ def test_one_that_was_down_for_long_hears_what_fires_when_it_is_back(tmp_path: P
         store.commit_tick(TickRecord(AT, AT, incidents=[fired], deliveries=[page]))
         (due,) = due_deliveries(store, AT)
         mark_failed(store, due, AT, "am: no connection", None)  # given up after an hour
-        keeping = Keeper(store, OwnMetrics().alertmanager_up)
-        keeping.adopt([receiver(server.address)])
-        keeping.keep_once("am")
+        keeping, _ = outbox(store, receiver(server.address))
+        keeping.repost_to("am")
         assert len(server.requests) == 1
 
 
 def test_what_gets_other_labels_while_it_is_posted_leaves_no_alert_behind(store: Firing) -> None:
     with Answering() as server:
-        keeping, _ = keeper(store, receiver(server.address))
+        keeping, _ = outbox(store, receiver(server.address))
 
         def becomes_its_pools() -> None:
             page = (store.incident.page or {}) | {"target": {"pool": "rag"}}
             store.incident = replace(store.incident, target={"pool": "rag"}, page=page)
 
         store.after_reading = becomes_its_pools
-        keeping.keep_once("am")
+        keeping.repost_to("am")
         posted, ended = (json.loads(request.body)[0] for request in server.requests)
     assert posted["labels"] == ended["labels"]
     assert "instance" in ended["labels"]
@@ -166,24 +182,24 @@ def test_what_gets_other_labels_while_it_is_posted_leaves_no_alert_behind(store:
 
 def test_nothing_is_posted_before_the_page(store: Firing) -> None:
     with Answering() as server:
-        keeping, _ = keeper(store, receiver(server.address))
+        keeping, _ = outbox(store, receiver(server.address))
         store.sent = False
-        keeping.keep_once("am")
+        keeping.repost_to("am")
         assert server.requests == []
         store.sent = True
-        keeping.keep_once("am")
+        keeping.repost_to("am")
         assert len(server.requests) == 1
 
 
 def test_one_of_a_cluster_that_refuses_is_a_metric(store: Firing) -> None:
     with Answering() as healthy, Answering() as broken:
         broken.fail_next(503)
-        keeping, registry = keeper(store, receiver(healthy.address, broken.address))
-        keeping.keep_once("am")
+        keeping, registry = outbox(store, receiver(healthy.address, broken.address))
+        keeping.repost_to("am")
         up = {server: server.address.removeprefix("http://") for server in (healthy, broken)}
         assert f'alertmanager="{up[healthy]}",receiver="am"}} 1.0' in metrics(registry)
         assert f'alertmanager="{up[broken]}",receiver="am"}} 0.0' in metrics(registry)
-        keeping.keep_once("am")
+        keeping.repost_to("am")
         assert f'alertmanager="{up[broken]}",receiver="am"}} 1.0' in metrics(registry)
 
 
@@ -208,7 +224,7 @@ def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
 def test_one_that_hangs_delays_no_other(store: Firing) -> None:
     with Answering() as healthy, Answering() as hanging:
         hanging.hang_next()
-        keeping, _ = keeper(
+        keeping, _ = outbox(
             store, receiver(hanging.address, seconds=0.2), receiver(healthy.address, name="other")
         )
         store.names = ("am", "other")
