@@ -128,10 +128,10 @@ def sender_of(name: str, settings: AlertmanagerReceiver) -> AlertmanagerSender:
     Raises ConfigError: a secret cannot be read.
     """
     authorization = None
-    if (token := settings.read_bearer_token()) is not None:
+    if (token := settings.read("bearer_token")) is not None:
         authorization = f"Bearer {token}"
     elif (auth := settings.basic_auth) is not None:
-        pair = f"{auth.username}:{auth.read_password()}"
+        pair = f"{auth.username}:{auth.read('password')}"
         authorization = f"Basic {b64encode(pair.encode()).decode()}"
     return AlertmanagerSender(
         name, settings.urls, settings.interval, settings.labels, authorization

@@ -128,7 +128,7 @@ def sender_of(name: str, settings: AppriseReceiver) -> AppriseSender:
         raise ConfigError(
             (Problem(f"receiver {name}", None, None, "not-installed", text, _INSTALL),)
         )
-    return AppriseSender(name, settings.read_address(), settings.allow_link_local)
+    return AppriseSender(name, settings.read("address") or "", settings.allow_link_local)
 
 
 class _Statuses(logging.Handler):

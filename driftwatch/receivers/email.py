@@ -293,7 +293,7 @@ def sender_of(name: str, settings: EmailReceiver) -> EmailSender:
         settings.relay_port,
         settings.tls,
         settings.user,
-        settings.read_password(),
+        settings.read("password"),
         settings.ca_file,
         settings.allow_link_local,
     )

@@ -180,7 +180,7 @@ def sender_of(name: str, settings: PagerdutyReceiver) -> PagerdutySender:
 
     Raises ConfigError: the integration key cannot be read, or is none.
     """
-    key = settings.read_routing_key()
+    key = settings.read("routing_key") or ""
     plain = set(key) <= {*string.ascii_letters, *string.digits}
     if len(key) != ROUTING_KEY_LENGTH or not plain:
         text = f"an integration key has {ROUTING_KEY_LENGTH} letters and digits"

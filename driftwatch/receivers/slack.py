@@ -57,8 +57,8 @@ def sender_of(name: str, settings: SlackReceiver) -> Sender:
     Raises ConfigError: a secret cannot be read.
     """
     if not settings.is_app:
-        return SlackSender(name, settings.read_url())
-    clicks = settings.read_app_token() is not None
+        return SlackSender(name, settings.read_url("webhook_url"))
+    clicks = settings.read("app_token") is not None
     return SlackAppSender(app_of(name, settings), settings.channel or "", clicks)
 
 
@@ -67,4 +67,4 @@ def app_of(name: str, settings: SlackReceiver) -> SlackApi:
 
     Raises ConfigError: the token cannot be read.
     """
-    return SlackApi(name, settings.read_bot_token(), settings.api_url.rstrip("/") + "/")
+    return SlackApi(name, settings.read("bot_token") or "", settings.api_url.rstrip("/") + "/")

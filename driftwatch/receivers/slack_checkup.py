@@ -16,9 +16,9 @@ def shortcomings(name: str, settings: SlackReceiver) -> list[str]:
         return []
     url = settings.api_url.rstrip("/") + "/"
     try:
-        bot = SlackApi(name, settings.read_bot_token(), url)
+        bot = SlackApi(name, settings.read("bot_token") or "", url)
         granted = bot.scopes()
-        app_token = settings.read_app_token()
+        app_token = settings.read("app_token")
     except ConfigError as error:
         return [error.problems[0].message]
     except DeliveryError as error:

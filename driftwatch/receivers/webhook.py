@@ -96,7 +96,7 @@ def sender_of(name: str, settings: WebhookReceiver) -> WebhookSender:
 
     Raises ConfigError: a secret cannot be read.
     """
-    secret = settings.read_secret()
+    secret = settings.read("secret")
     return WebhookSender(
         name,
         settings.read_url(),

@@ -14,13 +14,14 @@ from typing import Any
 import polars as pl
 import structlog
 
-from driftwatch.collect.schema import KEY, Collected, Source
+from driftwatch.collect.schema import KEY, Collected, Source, empty_scrapes
+from driftwatch.diagnose.evidence_table import no_rows
 from driftwatch.errors import StoreError
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import LOOKS_SCHEMA, no_looks
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
-from driftwatch.pipeline.state import State
+from driftwatch.pipeline.state import Outcome, State
 from driftwatch.service.source_threads import Collecting, Gathered
 from driftwatch.service.watch import TickContext, TickInput, TickResult, Watch
 from driftwatch.store.progress import BatchProgress, batch_of
@@ -165,3 +166,36 @@ def unwatched(progress: Collection[BatchProgress], now: datetime) -> list[int]:
     return [
         one.number for one in progress if one.ticked_at is None or now - one.ticked_at > UNWATCHED
     ]
+
+
+def merge(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcomes of some ticks, as of one."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    with_rows = [one for one in outcomes if len(one.rows)]
+    problems = dict.fromkeys(problem for one in outcomes for problem in one.problems)
+    return Outcome(
+        rows=pl.concat([o.rows for o in with_rows]) if with_rows else pl.DataFrame(),
+        verdicts=pl.concat([o.verdicts for o in with_rows]) if with_rows else pl.DataFrame(),
+        transitions=tuple(t for one in outcomes for t in one.transitions),
+        scrapes=pl.concat([empty_scrapes(), *(one.scrapes for one in outcomes)]),
+        problems=tuple(problems),
+        retired={key: why for one in outcomes for key, why in one.retired.items()},
+        reborn=frozenset[TargetKey]().union(*(one.reborn for one in outcomes)),
+        advices=tuple(answer for one in outcomes for answer in one.advices),
+        targets={key: t for one in outcomes for key, t in one.targets.items()},
+        minutes=pl.concat([no_rows(), *(one.minutes for one in outcomes)]),
+        not_evaluated={i: why for one in outcomes for i, why in one.not_evaluated.items()},
+    )
+
+
+def merge_states(states: Sequence[State]) -> State:
+    """What metrics and the log take of the states of some batches, as of one."""
+    if len(states) == 1:
+        return states[0]
+    reached = [state.evaluated_until for state in states if state.evaluated_until is not None]
+    return State(
+        evaluated_until=min(reached, default=None),
+        targets={key: t for state in states for key, t in state.targets.items()},
+        incidents={key: i for state in states for key, i in state.incidents.items()},
+    )

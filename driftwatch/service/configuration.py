@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,8 +219,10 @@ def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:
         "verify": True if source.ca_file is None else str(source.ca_file),
         "params": source.params,
         # said at the start if it cannot be read; then read anew for each query, as tokens rotate
-        "bearer_token": source.read_bearer_token if source.read_bearer_token() else None,
-        "basic_auth": None if auth is None else (auth.username, auth.read_password()),
+        "bearer_token": partial(source.read, "bearer_token")
+        if source.read("bearer_token")
+        else None,
+        "basic_auth": None if auth is None else (auth.username, auth.read("password") or ""),
     }
 
 

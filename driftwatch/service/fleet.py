@@ -109,7 +109,7 @@ class Fleet:
         """A tick of every batch, and what receivers forget unless it is said again."""
         numbers = [one.number for one in self._store.batches()]
         ticks = [Job("tick", f"batch {number}", {"batch": number}) for number in numbers]
-        names = self._service.reposted_to
+        names = self._service.outbox.reposted_to
         return [*ticks, *(Job("repost", f"repost {name}", {"receiver": name}) for name in names)]
 
     def _tick(self, batch: int) -> Iterable[Job]:
@@ -121,11 +121,11 @@ class Fleet:
         return self._due()
 
     def _due(self) -> list[Job]:
-        names = self._service.due_receivers()
+        names = self._service.outbox.due()
         return [Job("deliver", f"deliver {name}", {"receiver": name}) for name in names]
 
     def _deliver(self, receiver: str) -> None:
-        self._service.deliver_to(receiver)
+        self._service.outbox.deliver_to(receiver)
 
     def _repost(self, receiver: str) -> None:
-        self._service.repost_to(receiver)
+        self._service.outbox.repost_to(receiver)

@@ -7,12 +7,12 @@ none. No heartbeat is sent either while an incident is open that no receiver has
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 import structlog
@@ -20,7 +20,7 @@ from prometheus_client import Counter, Gauge
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError
-from driftwatch.receivers.http import LIMITS, post
+from driftwatch.receivers.http import post
 from driftwatch.service.batches import unwatched
 from driftwatch.service.source_threads import Gathered
 from driftwatch.settings.heartbeat import HeartbeatSettings
@@ -31,17 +31,6 @@ ALERT = "DriftwatchWatchdog"
 MISSED = 4
 # A page that no receiver has taken for this long withholds the heartbeat.
 UNDELIVERED = timedelta(minutes=10)
-
-
-class Target(Protocol):
-    """Who hears the heartbeat."""
-
-    @property
-    def name(self) -> str:
-        """In log and metrics."""
-
-    def send(self, now: datetime, every: timedelta) -> DeliveryError | None:
-        """Tell it once; what went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +83,9 @@ class Watchdog:
         return answer if isinstance(answer, DeliveryError) else None
 
 
+Target = Ping | Watchdog  # who hears the heartbeat
+
+
 def targets_of(settings: HeartbeatSettings | None) -> list[Target]:
     """Who hears the heartbeat of a configuration.
 
@@ -142,7 +134,7 @@ def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
 
 
 class Heartbeat:
-    """Sends in a thread of its own; a tick only leaves word.
+    """Sends in a thread of its own; no tick waits for it.
 
     ``counts``: labels ``to`` and ``result`` (sent, failed, withheld); ``succeeded``: label ``to``,
     when one was last taken.
@@ -160,18 +152,14 @@ class Heartbeat:
         self._every_seconds = every_seconds
         self._counts, self._succeeded = counts, succeeded
         self._log: Any = structlog.get_logger()
-        self._left = threading.Event()  # there is word for the thread
-        self._due = False
-        self._ended = False
-        self._thread = threading.Thread(target=self._work, name="driftwatch heartbeat", daemon=True)
+        self._thread = ThreadPoolExecutor(1, "driftwatch-heartbeat")
+        self._sending: Future[None] | None = None
         self._withheld: str | None = None
         self._taken_at: dict[str, float] = {}  # monotonic
         self._failing: dict[str, str] = {}
         for target in self._targets:
             for result in ("sent", "failed", "withheld"):
                 counts.labels(target.name, result)
-        if self._targets:
-            self._thread.start()
 
     def ticked(self, why_withheld: str | None) -> None:
         """A tick is committed; ``why_withheld``: why nobody is told of it, None = they are."""
@@ -185,24 +173,22 @@ class Heartbeat:
         elif self._withheld is not None:
             self._log.info("heartbeat goes on")
         self._withheld = why_withheld
-        if why_withheld is None:
-            self._due = True
-            self._left.set()
+        if why_withheld is None and (self._sending is None or self._sending.done()):
+            self._sending = self._thread.submit(self._send_due)
 
     def end(self) -> None:
-        """Send what the last tick left word of, then no more."""
-        self._ended = True
-        if self._thread.is_alive():
-            self._left.set()
-            self._thread.join(LIMITS.seconds * len(self._targets))
+        """Wait for what is on its way, and send no more."""
+        self._thread.shutdown()
 
-    def send_due(self) -> None:
-        """Tell who has not been told for long enough."""
+    def _send_due(self) -> None:
         for target in self._targets:
             began = time.monotonic()
             if not due(self._taken_at.get(target.name), began, self._every_seconds):
                 continue
-            failure = target.send(self._clock.now(), timedelta(seconds=self._every_seconds))
+            try:
+                failure = target.send(self._clock.now(), timedelta(seconds=self._every_seconds))
+            except Exception as error:  # noqa: BLE001 - the next one may be taken
+                failure = DeliveryError(f"{type(error).__name__}: {error}", permanent=False)
             self._note(target.name, failure, began)
 
     def _note(self, name: str, failure: DeliveryError | None, began: float) -> None:
@@ -217,19 +203,6 @@ class Heartbeat:
         if self._failing.get(name) != failure.message:
             self._log.warning("heartbeat not taken", to=name, reason=failure.message)
         self._failing[name] = failure.message
-
-    def _work(self) -> None:
-        while True:
-            self._left.wait()
-            self._left.clear()
-            ended, wanted, self._due = self._ended, self._due, False
-            if wanted:
-                try:
-                    self.send_due()
-                except Exception as error:  # noqa: BLE001 - one that fails ends no other
-                    self._log.error("heartbeat failed", reason=f"{type(error).__name__}: {error}")
-            if ended:
-                return
 
 
 def due(taken_at: float | None, now: float, every_seconds: float) -> bool:

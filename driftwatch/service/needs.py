@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings import (
-    PrometheusSource,
-    RecordingSource,
     Settings,
 )
 from driftwatch.settings.problems import without_secrets
+from driftwatch.settings.secret_files import NO_SECRET, Location, named_files
 from driftwatch.settings.values import read_of, read_url_of
-from driftwatch.yaml_models import Part, place_of
-from driftwatch.yaml_positions import Entries, read_yaml
-
-Location = tuple[int | str, ...]
+from driftwatch.vllm_arguments.check import check, check_text, in_order, whole
+from driftwatch.yaml_models import node_at, place_of
+from driftwatch.yaml_positions import Entries, Items, Scalar, read_yaml
 
 
 def unmet(settings: Settings, path: Path) -> list[Problem]:
@@ -32,8 +29,9 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
     """
     file = read_yaml(path)
     root = file.root
-    for location, reader in _files(settings):
-        reason = _why_not(reader)
+    for location, named in named_files(settings):
+        # the web is another process, on a machine that may have other files
+        reason = None if location[0] == "web" else _why_not(location, named)
         if reason is not None and isinstance(root, Entries):
             file.add(place_of(root, location), "file", reason)
     problems = [without_secrets(problem) for problem in file.problems]
@@ -50,73 +48,23 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
 
 def receiver_files(settings: Settings) -> Iterator[tuple[str, str | None]]:
     """Receiver name → why a secret of it cannot be read, None where all can."""
-    for number, receiver in enumerate(settings.receivers):
-        reasons = (_why_not(reader) for reader in _of_receiver(settings, number).values())
+    for receiver in settings.receivers:
+        reasons = (_why_not(*each) for each in named_files(receiver))
         yield receiver.name, next((reason for reason in reasons if reason is not None), None)
 
 
-def _files(settings: Settings) -> Iterator[tuple[Location, Callable[[], object]]]:
-    """Where a file is named, and how it is read."""
-    for i, source in enumerate(settings.sources):
-        if isinstance(source, RecordingSource):
-            recording = source.recording
-            yield ("sources", i, "recording"), _readable(recording, folder_too=True)
-        elif isinstance(source, PrometheusSource):
-            if source.ca_file is not None:
-                yield ("sources", i, "ca_file"), _readable(source.ca_file)
-            if source.bearer_token_file is not None:
-                yield ("sources", i, "bearer_token_file"), source.read_bearer_token
-            if source.basic_auth is not None and source.basic_auth.password_file is not None:
-                location = ("sources", i, "basic_auth", "password_file")
-                yield location, source.basic_auth.read_password
-    for i, pool in enumerate(settings.pools):
-        if pool.serving.startup_log is not None:
-            yield ("pools", i, "serving", "startup_log"), _readable(pool.serving.startup_log)
-    for i in range(len(settings.receivers)):
-        yield from _of_receiver(settings, i).items()
-    if settings.heartbeat is not None:
-        yield from _of_part(settings.heartbeat, ("heartbeat",))
-    if settings.database_password_file is not None:
-        reader = partial(read_of, None, settings.database_password_file)
-        yield ("database_password_file",), reader
-
-
-def _of_receiver(settings: Settings, number: int) -> dict[Location, Callable[[], object]]:
-    receiver = settings.receivers[number]
-    part = getattr(receiver, receiver.kind)
-    return dict(_of_part(part, ("receivers", number, receiver.kind)))
-
-
-def _of_part(part: Part, at: Location) -> Iterator[tuple[Location, Callable[[], object]]]:
-    """Fields that end in ``_file``, and how each is read: by their name, so that every kind of
-    receiver has its files checked.
-    """
-    for name in type(part).model_fields:
-        value = getattr(part, name)
-        if isinstance(value, Part):
-            yield from _of_part(value, (*at, name))
-        elif isinstance(value, Path) and name == "ca_file":
-            yield (*at, name), _readable(value)
-        elif isinstance(value, Path):
-            reader = read_url_of if name.endswith("url_file") else read_of
-            yield (*at, name), partial(reader, None, value)
-
-
-def _readable(path: Path, *, folder_too: bool = False) -> Callable[[], object]:
-    """Open it, read one byte (a folder that may be one: list it)."""
-
-    def reader() -> object:
-        if folder_too and path.is_dir():
-            return next(path.iterdir(), None)
-        with path.open("rb") as opened:
-            return opened.read(1)
-
-    return reader
-
-
-def _why_not(reader: Callable[[], object]) -> str | None:
+def _why_not(location: Location, path: Path) -> str | None:
+    name = str(location[-1])
     try:
-        reader()
+        if name == "recording" and path.is_dir():
+            next(path.iterdir(), None)
+        elif name in NO_SECRET:
+            with path.open("rb") as opened:
+                opened.read(1)
+        elif name.endswith("url_file"):
+            read_url_of(None, path)
+        else:
+            read_of(None, path)
     except ConfigError as error:
         problem = error.problems[0]
         return f"{problem.path}: {problem.message}"
@@ -127,3 +75,16 @@ def _why_not(reader: Callable[[], object]) -> str | None:
 
 def _warning(path: Path, code: str, message: str, help_text: str) -> Problem:
     return Problem(str(path), None, None, code, message, help_text, severity="warning")
+
+
+def configured_argument_problems(settings: Settings, path: Path) -> tuple[Problem, ...]:
+    """Every problem of ``pools[].serving.arguments``; ``settings``: as loaded from ``path``."""
+    file = read_yaml(path)
+    for number in range(len(settings.pools)):
+        location = ("pools", number, "serving", "arguments")
+        node = node_at(file.root, location) if isinstance(file.root, Entries) else None
+        if isinstance(node, Scalar):
+            check_text(node, file)
+        elif isinstance(node, Items):
+            check([whole(one) for one in node.items if isinstance(one, Scalar)], file)
+    return in_order(file)

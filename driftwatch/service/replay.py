@@ -21,11 +21,9 @@ from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
 from driftwatch.service.requested_verifications import asked_now
-from driftwatch.service.stored_verifications import verification_rows
 from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.signals.one_process import of_one_process
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import VERIFICATION
 
 _KEY = list(KEY_COLUMNS)
 
@@ -106,13 +104,12 @@ def replay(
 def _judge_open(store: Store, plan: Plan, targets: Mapping[TargetKey, Target]) -> None:
     """No minute follows: what is open gets the verdict that all there is allows, or none."""
     reach, judged = store.minutes_reach(), []
-    for stored in store.open_verifications() if reach is not None else ():
+    for opened in store.open_verifications() if reach is not None else ():
         assert reach is not None  # noqa: S101 - for mypy
-        target = targets[TargetKey(stored.instance, stored.engine)]
-        opened = VERIFICATION.value(stored.document)
+        target = targets[TargetKey(opened.instance, opened.engine)]
         past = PastMinutes(store=store)
         judged.append(asked_now(opened, past, reach[1], plan.slo_of(target)))
-    for one in verification_rows(judged):
+    for one in judged:
         store.write_verification(one)
 
 

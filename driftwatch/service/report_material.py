@@ -35,7 +35,6 @@ from driftwatch.report.week import Week
 from driftwatch.rulebook.rules import Rule
 from driftwatch.store.incidents import USEFUL
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import VERIFICATION
 
 MONTH = timedelta(days=28)
 _DAY = timedelta(days=1)
@@ -155,7 +154,7 @@ def gather(
         cells=cells,
         days=folded.days,
         incidents=_incidents_until(incidents, end),
-        verifications=[VERIFICATION.value(v.document) for v in store.verifications(first, end)],
+        verifications=store.verifications(first, end),
         advice=_advice(store, first, end),
         references=references,
         proposed=list(_proposed(store, end)),

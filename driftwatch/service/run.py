@@ -22,29 +22,32 @@ from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.server_reports import with_reports
-from driftwatch.pipeline.state import Outcome, State
-from driftwatch.service.batches import UNWATCHED, Batches, unwatched
-from driftwatch.service.bounded_questions import BoundedQuestions
-from driftwatch.service.clock_steps import ClockSteps
+from driftwatch.pipeline.state import HISTORY, Outcome, State
+from driftwatch.pipeline.stored_state import evaluated_until
+from driftwatch.service.batches import UNWATCHED, Batches, merge, merge_states, unwatched
 from driftwatch.service.deal import deal
 from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
 from driftwatch.service.live_sources import HeldSource, held
-from driftwatch.service.merge import merge, merge_states
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.planning import plan_actions
 from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.receivers import Receiver
-from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule
+from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule, make_due
 from driftwatch.service.slack_actions import SlackActions
-from driftwatch.service.slow_tasks import compact, make_reports
-from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, Collecting
+from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, ClockSteps, Collecting
 from driftwatch.service.tick_notes import TickNotes
-from driftwatch.service.watch import TickContext, TickResult
+from driftwatch.service.watch import BoundedQuestions, TickContext, TickResult
 from driftwatch.store.store import Store
 
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
+# Resolved incidents are kept as long as the longest look back that reports take.
+_INCIDENTS_KEPT = timedelta(days=400)
+# What receivers were sent can be looked up for so long; that they were, as long as incidents.
+_PAYLOADS_KEPT = timedelta(days=7)
+# Any window of five weeks back can be asked for.
+_MINUTES_KEPT = timedelta(days=35)
 # A page waits no longer for its advice; a minute without a tick is taken for a dead process
 _SIMULATING_SECONDS = 45.0
 
@@ -84,7 +87,7 @@ class Service:
         self._plan = plan
         self._store = store
         self._receivers = receivers
-        self._outbox = Outbox(store, clock, self.metrics)
+        self.outbox = Outbox(store, clock, self.metrics)
         self._send_to(receivers)
         self._deciding = threading.Lock()
         self._clock = clock
@@ -165,7 +168,7 @@ class Service:
                 errors.append(error)
             else:
                 ticked += [] if one is None else [one]
-        self._outbox.wake()
+        self.outbox.wake()
         outcome = merge([one.outcome for one in ticked])
         if ticked:
             self._note(ticked, outcome, began)
@@ -225,41 +228,37 @@ class Service:
         """Tell receivers what people did since the last tick; whether there was anything."""
         planned = plan_actions(self._store, self._plan, self._receivers, self._clock.now())
         if planned:
-            self._outbox.wake()
+            self.outbox.wake()
         return planned
-
-    def due_receivers(self) -> list[str]:
-        """Whom something is to be sent to now."""
-        return self._outbox.due()
-
-    def deliver_to(self, receiver: str) -> list[Attempt]:
-        """Send what is due to one receiver; what became of each."""
-        return self._outbox.deliver_to(receiver)
-
-    @property
-    def reposted_to(self) -> list[str]:
-        """The receivers that forget what fires unless it is posted again."""
-        return self._outbox.reposted_to
-
-    def repost_to(self, receiver: str) -> None:
-        """Post what fires again to one of them."""
-        self._outbox.repost_to(receiver)
 
     def deliver_once(self) -> list[Attempt]:
         """Send what is due; what became of each."""
-        return self._outbox.deliver_once()
+        return self.outbox.deliver_once()
 
     def _send_to(self, receivers: Sequence[Receiver]) -> None:
         reposts = {one.name: one.reposts for one in receivers if one.reposts is not None}
-        self._outbox.adopt({one.name: one.sender for one in receivers}, reposts)
+        self.outbox.adopt({one.name: one.sender for one in receivers}, reposts)
 
     def make_reports(self) -> None:
         """Make the weekly reports that are due."""
-        make_reports(self._store, self._plan, self._reports, self._clock.now())
+        if self._reports is not None:
+            for one in make_due(self._store, self._plan, self._reports, self._clock.now()):
+                self._log.info("report made", week=one.week.name, file=str(one.file or ""))
+                if one.problem is not None:
+                    self._log.error("report not written", reason=one.problem)
 
     def prune(self) -> None:
         """Forget old rows, and pack the hours that are over."""
-        compact(self._store, self._clock.now(), self._retention)
+        now = self._clock.now()
+        # a restart needs the readings before the last evaluated minute, however long ago it was
+        needed = (evaluated_until(self._store) or now) - HISTORY
+        self._store.prune(
+            min(now - self._retention, needed),
+            incidents_before=now - _INCIDENTS_KEPT,
+            minutes_before=now - _MINUTES_KEPT,
+            payloads_before=now - _PAYLOADS_KEPT,
+        )
+        self._store.pack_minutes(now)
 
     def start(self) -> None:
         """Tick, deliver and prune on a schedule until :meth:`stop`."""
@@ -282,7 +281,7 @@ class Service:
             add(self.make_reports, "cron", id="report", next_run_time=after, **settled)
         self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
         self._scheduler.start()
-        self._outbox.start()
+        self.outbox.start()
         self.listen_to_slack()
         threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()
 
@@ -309,7 +308,7 @@ class Service:
         self._slack_actions.stop()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
-        self._outbox.stop()
+        self.outbox.stop()
         for source in self._sources:
             source.close()
 
@@ -327,7 +326,7 @@ class Service:
         stale = time.monotonic() - self._completed
         if stale > max(3 * self._interval_seconds, 30.0):
             return f"no complete tick for {stale:.0f} s: {self._last_error or 'still running'}"
-        return self._clock_steps.why_blind() or self._outbox.why_silent()
+        return self._clock_steps.why_blind() or self.outbox.why_silent()
 
     def _ask_servers(self) -> None:
         """What the servers say of themselves, where they answer."""

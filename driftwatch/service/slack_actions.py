@@ -109,7 +109,7 @@ class _Connection(SocketModeClient):
         """
         settings = self._settings
         url = settings.api_url.rstrip("/") + "/"
-        api = SlackApi(self._name, settings.read_app_token() or "", url)
+        api = SlackApi(self._name, settings.read("app_token") or "", url)
         address = str(api.ask("apps.connections.open").get("url"))
         if not address.startswith(("ws://", "wss://")) or not api.is_slack(address):
             text = "Slack named an address that is not its own; refused"

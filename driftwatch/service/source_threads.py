@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+import structlog
+
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
 from driftwatch.model import Target, TargetKey
@@ -230,3 +232,37 @@ def _answer(source: Any, since: datetime, edge: datetime, own: Own | None) -> _A
     took = time.monotonic() - began if collected.was_asked else None
     failed = collected.was_asked and collected.silent is not None
     return _Answer(collected, edge, took, failed)
+
+
+# ticks are further apart than this; a shorter step back has no effect
+_SHORTEST_SECONDS = 1.0
+
+
+class ClockSteps:
+    """Says when the clock is behind what was collected, and when it is there again."""
+
+    def __init__(self) -> None:
+        self._log: Any = structlog.get_logger()
+        self._behind_seconds = 0.0
+
+    def note(self, collected_until: Mapping[str, datetime], now: datetime) -> bool:
+        """Whether the clock is behind; said in the log when it begins and when it ends."""
+        reached = max(collected_until.values(), default=now)
+        before, behind = self._behind_seconds, (reached - now).total_seconds()
+        self._behind_seconds = behind = behind if behind >= _SHORTEST_SECONDS else 0.0
+        if behind > before:
+            self._log.error(
+                "the clock went back",
+                seconds=round(behind - before),
+                collected_until=reached.isoformat(timespec="seconds"),
+                effect="no minute is evaluated twice: driftwatch waits until then",
+            )
+        elif before and not behind:
+            self._log.info("the clock has caught up")
+        return behind > 0
+
+    def why_blind(self) -> str | None:
+        """Why nothing new is evaluated; None = the clock is at most :data:`LATE` behind."""
+        if self._behind_seconds <= LATE.total_seconds():
+            return None
+        return f"the clock went back: the next minute is in {self._behind_seconds:.0f} s"

@@ -29,29 +29,10 @@ from driftwatch.service.verifications import (
     step,
 )
 from driftwatch.signals.minutes import minutes
-from driftwatch.store.advice import AdviceRow, VerificationRow
+from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
 from driftwatch.verify.changes import Running
 from driftwatch.verify.verification import VERIFICATION, Verification
-
-
-def verification_rows(verifications: Iterable[Verification]) -> list[VerificationRow]:
-    """As rows of the store."""
-    return [
-        VerificationRow(
-            id=one.id,
-            instance=one.instance,
-            engine=one.engine,
-            pool=one.pool,
-            opened_at=one.opened_at,
-            verdict=one.verdict,
-            document=VERIFICATION.document(one),
-            closed_at=one.closed_at,
-            incident_id=one.incident_id,
-        )
-        for one in verifications
-    ]
-
 
 MEMORY = "tick.verifying"
 
@@ -116,7 +97,7 @@ def verification_state_from(store: Store) -> VerificationState:
         memory = _CODEC.value(json.loads(stored))
     except DocumentError:
         return VerificationState()
-    there = {one.id: VERIFICATION.value(one.document) for one in store.open_verifications()}
+    there = {one.id: one for one in store.open_verifications()}
     opened = {
         key: OpenVerification(there[id_], looks, next_at)
         for key, id_, looks, next_at in memory.opened

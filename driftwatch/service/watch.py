@@ -6,10 +6,12 @@ decides with what is to be sent.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
 
@@ -17,10 +19,10 @@ from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.references import changes_of
-from driftwatch.model import TargetKey, Transition
+from driftwatch.model import Reason, Recommendation, TargetKey, Transition
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import target_advice
+from driftwatch.pipeline.question import Moment, TargetAdvice, target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory
 from driftwatch.pipeline.state import Outcome, State
@@ -30,9 +32,10 @@ from driftwatch.pipeline.stored_state import (
     state_from,
 )
 from driftwatch.pipeline.tick import evaluate
+from driftwatch.recommend.advice import Advice
 from driftwatch.service.planning import commit_planned
 from driftwatch.service.receivers import Receiver, planned_changes
-from driftwatch.service.stored_verifications import Verifier, verification_rows
+from driftwatch.service.stored_verifications import Verifier
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress
 from driftwatch.store.store import Store, TickRecord
@@ -148,7 +151,7 @@ class Watch:
             references=learnt,
             references_gone=gone,
             advices=advice_rows(outcome.advices),
-            verifications=verification_rows(news.verifications),
+            verifications=news.verifications,
             memory=memory_of(state) | (reports_memory(plan) if first else {}) | news.memory,
             progress=(self.progress, progress),
         )
@@ -206,3 +209,39 @@ def _named(gpus: pl.DataFrame) -> pl.DataFrame:
 def _target_of(labels: Mapping[str, str]) -> TargetKey | None:
     instance = labels.get("instance")
     return None if instance is None else TargetKey(instance, labels.get("engine", "0"))
+
+
+class BoundedQuestions:
+    """Asked as ``ask`` is, in a thread; what a tick waits for takes no longer than so many seconds.
+
+    An answer that is late is none: the page says so, and asks again. While a question is still
+    simulated, no other one is.
+    """
+
+    def __init__(self, seconds: float, ask: Ask = target_advice) -> None:
+        self._seconds, self._ask = seconds, ask
+        self._until = 0.0  # monotonic
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """A tick begins."""
+        self._until = time.monotonic() + self._seconds
+
+    def __call__(self, moment: Moment, plan: Plan, **question: Any) -> TargetAdvice:
+        """The answer, or that there is none in time."""
+        answers: list[TargetAdvice] = []
+        remaining_seconds = self._until - time.monotonic()
+        if remaining_seconds > 0 and (self._thread is None or not self._thread.is_alive()):
+            # nothing waits for it at the end of the process
+            self._thread = threading.Thread(
+                target=lambda: answers.append(self._ask(moment, plan, **question)),
+                name="driftwatch-simulation",
+                daemon=True,
+            )
+            self._thread.start()
+            self._thread.join(remaining_seconds)
+        if answers:
+            return answers[0]
+        why = f"the simulations of this tick took over {self._seconds:g} s"
+        advice = Advice(moment.at, Recommendation("insufficient", Reason("failed", why)))
+        return TargetAdvice(moment.target, moment.at, advice, question.get("incident_id"), why)

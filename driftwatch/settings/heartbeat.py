@@ -6,11 +6,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from driftwatch.settings.values import File, Labels, Seconds, SecretUrl, Url, one_of, read_url_of
-from driftwatch.yaml_models import Part
+from driftwatch.settings.values import File, Labels, Seconds, SecretUrl, Url, WithSecrets, one_of
 
 
-class HeartbeatSettings(Part):
+class HeartbeatSettings(WithSecrets):
     """Where heartbeats go, and how often."""
 
     url: SecretUrl | None = Field(None, description="URL that is pinged; may hold a token")
@@ -35,10 +34,3 @@ class HeartbeatSettings(Part):
     def pings(self) -> bool:
         """Whether a URL is pinged."""
         return self.url is not None or self.url_file is not None
-
-    def read_url(self) -> str:
-        """The URL to ping, from its file where it lies in one.
-
-        Raises ConfigError: the file cannot be read, or holds no http(s) URL.
-        """
-        return read_url_of(self.url, self.url_file)

@@ -1,4 +1,4 @@
-"""Which secret files of a configuration other users of the machine can read."""
+"""Files that a configuration names, and which secret ones other users of the machine can read."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from pydantic import BaseModel
 
 from driftwatch.settings.file import Settings
 
-_PUBLIC = ("ca_file",)
+Location = tuple[int | str, ...]
+NO_SECRET = ("ca_file", "recording", "startup_log")
+
+
+def named_files(part: BaseModel, at: Location = ()) -> Iterator[tuple[Location, Path]]:
+    """Every file that is to be read, where it is named: by the names of the fields, so that each
+    kind of receiver has its own found.
+    """
+    for name in type(part).model_fields:
+        inner = getattr(part, name)
+        if isinstance(inner, Path) and (name.endswith("_file") or name in NO_SECRET):
+            yield (*at, name), inner
+        elif isinstance(inner, BaseModel):
+            yield from named_files(inner, (*at, name))
+        elif isinstance(inner, tuple):
+            for number, one in enumerate(inner):
+                if isinstance(one, BaseModel):
+                    yield from named_files(one, (*at, name, number))
 
 
 def secret_files(settings: Settings) -> list[Path]:
     """Every file of the settings that holds a secret, in their order, each once."""
-    return list(dict.fromkeys(_below(settings)))
-
-
-def _below(part: object) -> Iterator[Path]:
-    if isinstance(part, BaseModel):
-        for name in type(part).model_fields:
-            inner = getattr(part, name)
-            if name.endswith("_file") and name not in _PUBLIC and isinstance(inner, Path):
-                yield inner
-            else:
-                yield from _below(inner)
-    elif isinstance(part, tuple):
-        for inner in part:
-            yield from _below(inner)
+    named = named_files(settings)
+    return list(dict.fromkeys(path for at, path in named if at[-1] not in NO_SECRET))
 
 
 def others_can_read(file: Path) -> bool:

@@ -14,13 +14,13 @@ from driftwatch.settings.values import (
     Seconds,
     Secret,
     Url,
+    WithSecrets,
     one_of,
-    read_of,
 )
 from driftwatch.yaml_models import Part
 
 
-class BasicAuth(Part):
+class BasicAuth(WithSecrets):
     """HTTP basic authentication."""
 
     username: str = Field(description="user name")
@@ -32,15 +32,8 @@ class BasicAuth(Part):
         one_of(self, "password", "password_file")
         return self
 
-    def read_password(self) -> str:
-        """The password, from its file where it lies in one.
 
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(self.password, self.password_file) or ""
-
-
-class PrometheusSource(Part):
+class PrometheusSource(WithSecrets):
     """A Prometheus-compatible API."""
 
     prometheus: Url = Field(description="base URL of the API")
@@ -65,13 +58,6 @@ class PrometheusSource(Part):
     def _check(self) -> Self:
         one_of(self, "bearer_token_file", "basic_auth", required=False)
         return self
-
-    def read_bearer_token(self) -> str | None:
-        """The token, None where none is used.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(None, self.bearer_token_file)
 
 
 class PagesSource(Part):

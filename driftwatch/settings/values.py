@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from driftwatch.errors import ConfigError, Problem
-from driftwatch.yaml_models import Duration, fault
+from driftwatch.yaml_models import Duration, Part, fault
 
 SECRET = "<secret>"  # noqa: S105 - what is printed instead of one
 
@@ -144,6 +144,21 @@ def read_url_of(inline: SecretStr | None, file: Path | None) -> str:
         return http_url(url)
     except ValueError as error:
         raise _unusable(file or Path(), "value", str(error)) from None
+
+
+class WithSecrets(Part):
+    """A part with secrets, each in the configuration (``NAME``) or in a file (``NAME_file``)."""
+
+    def read(self, name: str) -> str | None:
+        """A secret at this moment; None where it is not given.
+
+        Raises ConfigError: its file cannot be read, or holds no secret.
+        """
+        return read_of(getattr(self, name, None), getattr(self, f"{name}_file"))
+
+    def read_url(self, name: str = "url") -> str:
+        """The same for a URL. Raises ConfigError: as above, or it is no http(s) URL."""
+        return read_url_of(getattr(self, name, None), getattr(self, f"{name}_file"))
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

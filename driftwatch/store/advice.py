@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, or_, select
 from sqlalchemy.sql import Select
@@ -16,6 +16,7 @@ from driftwatch.documents import to_json
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.tables import advice, verifications
+from driftwatch.verify.verification import VERIFICATION, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +30,6 @@ class AdviceRow:
     at: datetime  # end of the window
     document: Mapping[str, Any]  # the advice as JSON
     incident_id: str | None = None  # whose page carries it; None = nobody's
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationRow:
-    """A change, and what came of it."""
-
-    id: str  # of the verification
-    instance: str  # of the target that changed
-    engine: str  # of it
-    pool: str  # of it
-    opened_at: datetime  # when it was noticed
-    verdict: str  # open, PASS, FAIL or INCONCLUSIVE
-    document: Mapping[str, Any]  # the verification as JSON
-    closed_at: datetime | None = None  # when the verdict fell; None while it is open
-    incident_id: str | None = None  # whose page had advised the change; None = none
-
-
-Row = TypeVar("Row", AdviceRow, VerificationRow)
 
 
 def advice_id(target: TargetKey, at: datetime, incident_id: str | None = None) -> str:
@@ -63,42 +46,53 @@ class AdviceHistory(Database):
     ) -> list[AdviceRow]:
         """Answers given in [since, until), in order of time; only of one target where ``key``."""
         query = _of(advice, key).where(advice.c.at >= since, advice.c.at < until)
-        return self._rows(AdviceRow, query.order_by(advice.c.at, advice.c.id))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(advice.c.at, advice.c.id)).mappings()
+            return [AdviceRow(**{**row, "document": json.loads(row["document"])}) for row in rows]
 
     def verifications(
         self, since: datetime, until: datetime, key: TargetKey | None = None
-    ) -> list[VerificationRow]:
+    ) -> list[Verification]:
         """Verifications that were open in some of [since, until), in order of their opening."""
         closed_at = verifications.c.closed_at
         query = _of(verifications, key).where(
             verifications.c.opened_at < until, or_(closed_at.is_(None), closed_at >= since)
         )
-        return self._rows(VerificationRow, query.order_by(verifications.c.opened_at, "id"))
+        return self._verifications(query)
 
-    def open_verifications(self) -> list[VerificationRow]:
+    def open_verifications(self) -> list[Verification]:
         """Verifications without a verdict, in order of their opening."""
         query = select(verifications).where(verifications.c.closed_at.is_(None))
-        return self._rows(VerificationRow, query.order_by(verifications.c.opened_at, "id"))
+        return self._verifications(query)
 
-    def write_verification(self, row: VerificationRow) -> None:
+    def write_verification(self, one: Verification) -> None:
         """Keep a verification, in the place of the one with its id."""
         with self._writing() as connection:
-            write_verifications(connection, [row])
+            write_verifications(connection, [one])
 
-    def _rows(self, kind: type[Row], query: Select[Any]) -> list[Row]:
+    def _verifications(self, query: Select[Any]) -> list[Verification]:
+        columns = verifications.c
         with self._reading() as connection:
-            rows = connection.execute(query).mappings()
-            return [kind(**{**row, "document": json.loads(row["document"])}) for row in rows]
+            rows = connection.execute(query.order_by(columns.opened_at, columns.id)).mappings()
+            return [VERIFICATION.value(json.loads(row["document"])) for row in rows]
 
 
 def write_advices(connection: Connection, rows: Iterable[AdviceRow]) -> None:
     """Answers, each in the place of the one with its id."""
-    _put(connection, advice, rows)
+    _put(connection, advice, ({**asdict(row), "document": dict(row.document)} for row in rows))
 
 
-def write_verifications(connection: Connection, rows: Iterable[VerificationRow]) -> None:
+def write_verifications(connection: Connection, every: Iterable[Verification]) -> None:
     """Verifications, each in the place of the one with its id."""
-    _put(connection, verifications, rows)
+    names = [column.name for column in verifications.c if column.name != "document"]
+    _put(
+        connection,
+        verifications,
+        (
+            {**{name: getattr(one, name) for name in names}, "document": VERIFICATION.document(one)}
+            for one in every
+        ),
+    )
 
 
 def prune_advice(connection: Connection, before: datetime) -> None:
@@ -107,8 +101,8 @@ def prune_advice(connection: Connection, before: datetime) -> None:
     connection.execute(delete(verifications).where(verifications.c.closed_at < before))
 
 
-def _put(connection: Connection, table: Table, rows: Iterable[AdviceRow | VerificationRow]) -> None:
-    last = {row.id: {**asdict(row), "document": to_json(dict(row.document))} for row in rows}
+def _put(connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> None:
+    last = {row["id"]: {**row, "document": to_json(row["document"])} for row in rows}
     for ids in chunks(sorted(last)):
         connection.execute(delete(table).where(table.c.id.in_(ids)))
     if last:

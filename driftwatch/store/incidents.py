@@ -1,4 +1,4 @@
-"""Incidents, their transitions, and the marks on their pages, in the database."""
+"""Incidents and the marks on their pages, in the database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from driftwatch.documents import to_json
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Transition
 from driftwatch.store.database import Database, chunks
-from driftwatch.store.tables import deliveries, incidents, marks, transitions
+from driftwatch.store.tables import deliveries, incidents, marks
 
 INCIDENT_COLUMNS = tuple(field.name for field in fields(Incident))
 # a person's, from the command line: the tick never writes them
@@ -294,7 +294,6 @@ def write_incidents(
     if new:
         connection.execute(insert(incidents), new)
     _note_news(connection, [t for t in happened if t.event in _NEWS])
-    _note(connection, happened)
 
 
 def _update_of(names: Iterable[str], batch: int | None) -> Update:
@@ -314,16 +313,3 @@ def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None
         name = _NEWS[transition.event]
         page = {**json.loads(document), name: transition.incident.page.get(name)}
         connection.execute(update(incidents).where(of_incident).values(page=to_json(page)))
-
-
-def _note(connection: Connection, happened: Sequence[Transition]) -> None:
-    rows = {(t.incident.id, t.event): t.at for t in happened}
-    for ids in chunks(sorted({id_ for id_, _ in rows})):
-        query = select(transitions.c.incident_id, transitions.c.event)
-        for stored in connection.execute(query.where(transitions.c.incident_id.in_(ids))):
-            rows.pop((stored.incident_id, stored.event), None)
-    if rows:
-        connection.execute(
-            insert(transitions),
-            [{"incident_id": id_, "event": event, "at": at} for (id_, event), at in rows.items()],
-        )

@@ -22,13 +22,12 @@ from driftwatch.store.actions import Actions, write_planned
 from driftwatch.store.advice import (
     AdviceHistory,
     AdviceRow,
-    VerificationRow,
     prune_advice,
     write_advices,
     write_verifications,
 )
 from driftwatch.store.baselines import Baselines
-from driftwatch.store.batches import GPUS, Batches, write_batch
+from driftwatch.store.batches import Batches, write_gpus
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
     BATCH_PREFIX,
@@ -64,6 +63,7 @@ from driftwatch.store.silences import Silences, prune_silences
 from driftwatch.store.sqlite import memory_engine
 from driftwatch.store.tables import gpu_batches, metadata, minute_batches
 from driftwatch.store.tables import memory as memory_table
+from driftwatch.verify.verification import Verification
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +85,7 @@ class TickRecord:
     references: Collection[Reference] = ()  # what detectors learnt
     references_gone: Collection[ReferencePlace] = ()  # of whom they forgot it
     advices: Collection[AdviceRow] = ()  # what its pages advise
-    verifications: Collection[VerificationRow] = ()  # those that it opened, fed or closed
+    verifications: Collection[Verification] = ()  # those that it opened, fed or closed
     # name → bytes to keep for the next tick; other names stay
     memory: Mapping[str, bytes] = field(default_factory=dict)
     # the batch as the tick found it, and as it leaves it; None: it is no tick of a batch
@@ -247,7 +247,7 @@ class Store(
             write_planned(connection, tick.planned_actions, tick.until)
             write_deliveries(connection, tick.deliveries, tick.by_labels)
             if tick.gpus is not None:
-                write_batch(connection, GPUS, tick.gpus, tick.since, tick.until)
+                write_gpus(connection, tick.gpus, tick.since, tick.until)
             if tick.minutes is not None:
                 write_minutes(connection, tick.minutes, self.batch)
             write_references(connection, tick.references, tick.references_gone)

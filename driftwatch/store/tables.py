@@ -121,18 +121,6 @@ Index(
     postgresql_where=incidents.c.state != "resolved",
 )
 
-_EVENTS = "event IN ('firing', 'advised', 'verified', 'resolved')"
-
-transitions = Table(
-    "transitions",
-    metadata,
-    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
-    Column("event", String(16), primary_key=True),
-    Column("at", UtcTime, nullable=False),
-    CheckConstraint(_EVENTS, name="event"),
-)
-Index("ix_transitions_at", transitions.c.at)
-
 # a person's, from the command line: the tick never writes them
 marks = Table(
     "marks",

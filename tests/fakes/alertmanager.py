@@ -58,13 +58,11 @@ class Alertmanager(Daemon):
         ]
 
     def alerts(self) -> list[dict[str, Any]]:
-        """What it holds: active and suppressed."""
         answer = requests.get(f"{self.url}/api/v2/alerts", timeout=_SECONDS)
         answer.raise_for_status()
         return list(answer.json())
 
     def silence(self, name: str, value: str, until: str) -> None:
-        """Silence one label's value until a time in RFC 3339."""
         matcher = {"name": name, "value": value, "isRegex": False, "isEqual": True}
         body = {
             "matchers": [matcher],
@@ -89,7 +87,6 @@ class NotificationServer(LoopbackServer):
         self.notifications: list[dict[str, Any]] = []
 
     def judge(self, request: Request) -> Answer:
-        """200 for JSON."""
         try:
             self.notifications.append(json.loads(request.body))
         except ValueError:

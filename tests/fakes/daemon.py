@@ -31,7 +31,6 @@ class Daemon:
 
     @property
     def url(self) -> str:
-        """``http://127.0.0.1:PORT``."""
         return f"http://127.0.0.1:{self._port}"
 
     def arguments(self, folder: Path) -> Sequence[str]:

@@ -18,16 +18,13 @@ class DcgmExporter(LoopbackServer):
 
     @property
     def url(self) -> str:
-        """Address of the metrics page."""
         return f"{self.address}/metrics"
 
     @property
     def instance(self) -> str:
-        """``127.0.0.1:PORT``, as a scraper names it."""
         return self.address.removeprefix("http://")
 
     def judge(self, request: Request) -> Answer:
-        """The page, 404 for any other path."""
         if request.path != "/metrics":
             return Answer(404, "404 page not found\n", {"Content-Type": "text/plain"})
         return Answer(200, self.page, {"Content-Type": "text/plain; charset=utf-8"})

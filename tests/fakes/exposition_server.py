@@ -61,23 +61,19 @@ class ReplayedExposition(LoopbackServer):
 
     @property
     def url(self) -> str:
-        """Address of the metrics page."""
         return f"{self.address}/metrics"
 
     @property
     def instance(self) -> str:
-        """``127.0.0.1:PORT``, as a scraper names it."""
         return self.address.removeprefix("http://")
 
     def now(self) -> float:
-        """The recorded time that is served now, unix seconds."""
         if self._clock is not None:
             return self._clock()
         return self._times[0] + (time.monotonic() - self._entered) * self._speed
 
     @property
     def ended(self) -> bool:
-        """The last page is being served."""
         return self.now() >= self._times[-1]
 
     def page(self) -> str | None:
@@ -85,7 +81,6 @@ class ReplayedExposition(LoopbackServer):
         return self._bodies[max(0, bisect_right(self._times, self.now()) - 1)]
 
     def judge(self, request: Request) -> Answer:
-        """The page, 503 while down, 404 for any other path."""
         if request.path.partition("?")[0] != "/metrics":
             return Answer(404, '{"detail":"Not Found"}', {"Content-Type": "application/json"})
         body = self.page()

@@ -30,11 +30,9 @@ class NtfyServer(LoopbackServer):
 
     @property
     def apprise_address(self) -> str:
-        """As Apprise writes it."""
         return f"ntfy://{self.address.removeprefix('http://')}/{TOPIC}"
 
     def judge(self, request: Request) -> Answer:
-        """200 with the message, or what is wrong with it."""
         if request.method != "POST" or request.path not in ("", "/"):
             return _error(404, 40401, "page not found")
         try:

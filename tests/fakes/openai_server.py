@@ -79,11 +79,9 @@ class OpenAIServer(LoopbackServer):
 
     @property
     def model(self) -> str:
-        """The only model it has."""
         return _MODEL
 
     def judge(self, request: Request) -> Answer:
-        """Every answer that is no stream."""
         kind = {"Content-Type": "application/json"}
         if self._key is not None and request.headers.get("authorization") != f"Bearer {self._key}":
             return Answer(401, '{"error":"Unauthorized"}', kind)

@@ -113,7 +113,6 @@ class PagerdutyServer(LoopbackServer):
         self.changes: list[Mapping[str, Any]] = []
 
     def judge(self, request: Request) -> Answer:
-        """202, or what is wrong with the event."""
         validator = self._validators.get(request.path)
         if validator is None:
             return Answer(404, "Not Found")
@@ -138,7 +137,6 @@ class PagerdutyServer(LoopbackServer):
         return _accepted({"message": "Event processed", "dedup_key": key})
 
     def open_alert(self, dedup_key: str) -> Alert | None:
-        """The alert of a key that is not resolved."""
         same = (one for one in self.alerts if one.dedup_key == dedup_key)
         return next((one for one in same if one.state != "resolved"), None)
 

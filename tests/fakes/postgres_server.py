@@ -47,7 +47,6 @@ def _complete(folder: Path) -> bool:
 
 
 def installed() -> bool:
-    """Whether a server can be started."""
     return binaries() is not None
 
 
@@ -109,11 +108,9 @@ class PostgresServer:
 
     @property
     def port(self) -> int:
-        """Of its socket, and of 127.0.0.1 where it listens there."""
         return int(self._settings.get("port", "5432"))
 
     def url(self, database: str = "postgres") -> str:
-        """The URL of one database, through the socket."""
         return f"postgresql://{_USER}@/{database}?host={self.folder}&port={self.port}"
 
     def start(self) -> None:
@@ -157,14 +154,12 @@ class PostgresServer:
             return done.fetchall() if done.description else []
 
     def new_database(self, template: str = "template0") -> str:
-        """Make a database; says its name."""
         self._count += 1
         name = f"driftwatch_{self._count}"
         self.query(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, with whoever is connected to it."""
         self.query(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def _conninfo(self, database: str) -> str:

@@ -83,7 +83,6 @@ class PrometheusApi(LoopbackServer):
         self.drip: Literal["", "headers", "body"] = ""
 
     def judge(self, request: Request) -> Answer:
-        """The answer to one query."""
         path, _, text = request.path.partition("?")
         if request.method == "POST":
             if not self.posts:
@@ -105,7 +104,6 @@ class PrometheusApi(LoopbackServer):
         return self._evaluate(params)
 
     def _labels(self, path: str, selectors: Sequence[str]) -> Answer:
-        """The values of one label."""
         wanted = [_wanted(one) or [] for one in selectors]
         fitting = [
             series.labels
@@ -118,7 +116,6 @@ class PrometheusApi(LoopbackServer):
         return Answer(200, json.dumps(answer), _JSON)
 
     def _raw(self, selector: str, seconds: float, params: Mapping[str, str]) -> Answer:
-        """The samples of a selector in the seconds up to a time."""
         wanted, last = _wanted(selector), float(params["time"])
         if wanted is None:
             return refused(f"invalid parameter 'query': parse error: {selector}")
@@ -196,7 +193,6 @@ class PrometheusApi(LoopbackServer):
 
 
 def refused(message: str, status: int = 400, kind: str = "bad_data") -> Answer:
-    """An error as Prometheus words it."""
     body = {"status": "error", "errorType": kind, "error": message}
     return Answer(status, json.dumps(body), _JSON)
 

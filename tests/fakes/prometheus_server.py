@@ -22,14 +22,12 @@ NOT_INSTALLED = "prometheus is not installed"
 
 
 def installed() -> bool:
-    """Whether ``prometheus`` and ``promtool`` can be started."""
     return shutil.which("prometheus") is not None and shutil.which("promtool") is not None
 
 
 def scrape_config(
     instances: Mapping[str, Sequence[str]], *, interval: str = "1s"
 ) -> dict[str, Any]:
-    """Job → ``host:port`` list, as a Prometheus configuration."""
     jobs = [
         {"job_name": job, "static_configs": [{"targets": list(targets)}]}
         for job, targets in instances.items()
@@ -127,5 +125,4 @@ def _inside(labels: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A label's value as a page writes it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -31,7 +31,6 @@ _LINK = re.compile(r"<https?://[^|>\s]+(?:\|[^>]*)?>")
 
 
 def mentions(payload: Mapping[str, Any]) -> tuple[str, ...]:
-    """Whom a message would page besides the channel."""
     return tuple(one for text in _mrkdwn_texts(payload) for one in _MENTION.findall(text))
 
 

@@ -40,11 +40,9 @@ class SlackServer(LoopbackServer):
 
     @property
     def url(self) -> str:
-        """The webhook's URL, with its token."""
         return self.address + TOKEN_PATH
 
     def judge(self, request: Request) -> Answer:
-        """Slack's answer: ``ok``, or the name of what is wrong."""
         if request.method != "POST":
             return Answer(405, "method_not_allowed")
         if request.path != TOKEN_PATH:

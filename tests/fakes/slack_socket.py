@@ -44,7 +44,6 @@ class SlackSocket:
 
     @property
     def open(self) -> bool:
-        """Whether anybody is connected."""
         return bool(self._open)
 
     def push(self, kind: str, payload: Any, envelope_id: str | None = None) -> str:
@@ -90,13 +89,11 @@ class SlackSocket:
             return bool(self._changed.wait_for(condition, seconds))
 
     def start(self) -> None:
-        """Listen on a free port."""
         self._server = serve(self._serve, "127.0.0.1", 0, compression=None)
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
 
     def stop(self) -> None:
-        """Close every connection and stop."""
         for connection in list(self._open):
             connection.close()
         if self._server is not None and self._thread is not None:

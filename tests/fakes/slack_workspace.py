@@ -92,7 +92,6 @@ class SlackWorkspace(LoopbackServer):
 
     @property
     def api_url(self) -> str:
-        """What ``api_url`` of the settings is."""
         return f"{self.address}/api/"
 
     def top(self, channel: str) -> list[Posted]:
@@ -101,7 +100,6 @@ class SlackWorkspace(LoopbackServer):
         return [one for one in every if one.thread_ts is None]
 
     def thread(self, message: Posted) -> list[Posted]:
-        """What stands under a message."""
         return [one for one in self.messages.values() if one.thread_ts == message.ts]
 
     def fail_call(self, method: str, error: str, status: int = 200, **rest: str) -> None:
@@ -156,7 +154,6 @@ class SlackWorkspace(LoopbackServer):
         return self.socket.push("interactive", payload)
 
     def judge(self, request: Request) -> Answer:
-        """What Slack answers."""
         with self._judging:
             if request.path.startswith("/actions/"):
                 self.answers.append(json.loads(request.body))

@@ -57,13 +57,11 @@ class SmtpServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return self._controller.port
 
     async def handle_RCPT(
         self, _server: SMTP, _session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
-        """250, or the planned refusal."""
         if address in self.refused:
             return self.refused[address]
         envelope.rcpt_tos.append(address)
@@ -71,7 +69,6 @@ class SmtpServer:
         return "250 OK"
 
     async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:
-        """250, or the planned answer."""
         if self.answers:
             return self.answers.popleft()
         mail = message_from_bytes(bytes(envelope.original_content or b""), policy=policy.default)

@@ -25,7 +25,6 @@ _LINES_AT_ONCE = 50_000
 
 
 def installed() -> bool:
-    """Whether ``victoria-metrics`` can be started."""
     return shutil.which("victoria-metrics") is not None
 
 
@@ -40,7 +39,6 @@ class VictoriaMetricsServer(Daemon):
         self._flags = list(flags)
 
     def arguments(self, folder: Path) -> Sequence[str]:
-        """VictoriaMetrics' flags."""
         return [
             f"-storageDataPath={folder / 'data'}",
             f"-httpListenAddr={self.url.removeprefix('http://')}",

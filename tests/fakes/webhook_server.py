@@ -37,11 +37,9 @@ class WebhookServer(LoopbackServer):
 
     @property
     def url(self) -> str:
-        """Where it takes pages, with a token in its path."""
         return self.address + HOOK_PATH
 
     def judge(self, request: Request) -> Answer:
-        """204, or what is wrong with the request."""
         if request.method != "POST":
             return Answer(405, "POST only")
         if request.path != HOOK_PATH:

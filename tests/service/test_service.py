@@ -208,8 +208,8 @@ def test_own_metrics_and_probes(
             assert requests.get(f"{base}/-/healthy", timeout=5).status_code == 200
             page = requests.get(f"{base}/metrics", timeout=5).text
             assert requests.get(f"{base}/other", timeout=5).status_code == 404
-            service._outbox.start()
-            (worker,) = service._outbox._workers.values()
+            service.outbox.start()
+            (worker,) = service.outbox._workers.values()
             alive, worker.thread = worker.thread, threading.Thread(target=str)
             worker.thread.start()
             worker.thread.join()  # as after an end that nobody asked for

@@ -144,7 +144,7 @@ def made(slack: SlackWorkspace, tmp_path: Path) -> Iterator[Callable[..., Desk]]
         actions.start(receivers)
         until(lambda: metrics.registry.get_sample_value(
             "driftwatch_slack_connected", {"receiver": "oncall"}
-        ))  # fmt: skip
+        ) and slack.socket.open)  # fmt: skip
         return Desk(slack, store, clock, actions, metrics, receivers)
 
     yield make

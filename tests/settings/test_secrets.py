@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -19,23 +20,26 @@ def test_secrets_are_read_at_use(tmp_path: Path) -> None:
     first = settings.sources[0]
     assert isinstance(first, PrometheusSource) and first.basic_auth is not None
     with pytest.raises(ConfigError) as caught:
-        first.basic_auth.read_password()
+        first.basic_auth.read("password")
     (problem,) = caught.value.problems
     assert (problem.path, problem.code) == (str(tmp_path / "password"), "unreadable")
     (tmp_path / "password").write_text("pw\n", encoding="utf-8")
-    assert first.basic_auth.read_password() == "pw"
-    assert first.read_bearer_token() is None
+    assert first.basic_auth.read("password") == "pw"
+    assert first.read("bearer_token") is None
     hook, inline, signed = (one.webhook or one.slack for one in settings.receivers[1:])
     (tmp_path / "hook.url").write_text("https://h/x", encoding="utf-8")
     (tmp_path / "hook.key").write_text("k", encoding="utf-8")
     assert hook is not None and inline is not None and signed is not None
-    assert [one.read_url() for one in (hook, inline, signed)] == [
+    assert [
+        one.read_url("webhook_url" if hasattr(one, "webhook_url") else "url")
+        for one in (hook, inline, signed)
+    ] == [
         "https://h/x",
         "https://hooks/CANARY1",
         "https://host/CANARY2",
     ]
     assert settings.receivers[1].webhook is not None
-    assert settings.receivers[1].webhook.read_secret() == "k"
+    assert settings.receivers[1].webhook.read("secret") == "k"
 
 
 @pytest.mark.parametrize("content", [None, "", "ftp://h/x", "https://h/x y"])
@@ -45,7 +49,7 @@ def test_a_url_from_a_file_is_checked_too(tmp_path: Path, content: str | None) -
         (tmp_path / "slack.url").write_text(content, encoding="utf-8")
     assert receiver.slack is not None
     with pytest.raises(ConfigError) as caught:
-        receiver.slack.read_url()
+        receiver.slack.read_url("webhook_url")
     (problem,) = caught.value.problems
     assert problem.path == str(tmp_path / "slack.url")
     assert not content or content not in str(caught.value)
@@ -117,9 +121,9 @@ def test_a_secret_of_several_lines_is_refused_by_its_file(tmp_path: Path, conten
         {"prometheus": "http://p:9090", "bearer_token_file": tmp_path / "token"}
     )
     reads = {
-        "password": api.basic_auth.read_password,
-        "token": token.read_bearer_token,
-        "hook.key": hook.read_secret,
+        "password": partial(api.basic_auth.read, "password"),
+        "token": partial(token.read, "bearer_token"),
+        "hook.key": partial(hook.read, "secret"),
     }
     for name, read in reads.items():
         (tmp_path / name).write_text(f"{content}\n", encoding="utf-8")

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from test_settings_file import FULL, SMALLEST
 
 from driftwatch.errors import ConfigError, Problem
-from driftwatch.service.needs import unmet
-from driftwatch.service.server_arguments import configured_argument_problems
+from driftwatch.service.needs import configured_argument_problems, unmet
 from driftwatch.settings import load_settings
 from driftwatch.yaml_positions import LINE_BREAK, parse_yaml, plain
 

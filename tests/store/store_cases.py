@@ -12,8 +12,9 @@ from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
 from driftwatch.store import Store, TickRecord
-from driftwatch.store.advice import AdviceRow, VerificationRow
+from driftwatch.store.advice import AdviceRow
 from driftwatch.store.references import Place
+from driftwatch.verify.verification import Verification
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -31,7 +32,7 @@ def committer(store: Store) -> Callable[..., None]:
         references: Sequence[Reference] = (),
         references_gone: Sequence[Place] = (),
         advices: Iterable[AdviceRow] = (),
-        verifications: Iterable[VerificationRow] = (),
+        verifications: Iterable[Verification] = (),
     ) -> None:
         store.commit_tick(
             TickRecord(

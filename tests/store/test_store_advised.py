@@ -9,13 +9,14 @@ from datetime import timedelta
 import pytest
 from store_cases import NOW
 
+from driftwatch.errors import StoreError
 from driftwatch.model import TargetKey
 from driftwatch.store import Store
 from driftwatch.store.advice import (
     AdviceRow,
-    VerificationRow,
     advice_id,
 )
+from driftwatch.verify.verification import Change, Verification
 from tests.outbox import write_advice
 
 HOUR = timedelta(hours=1)
@@ -28,8 +29,9 @@ def answer(key: TargetKey = A, hours: float = 0, incident_id: str | None = None)
     return AdviceRow(advice_id(key, at, incident_id), *key, "rag", at, document, incident_id)
 
 
-def change(digit: str, key: TargetKey = A, hours: float = 0) -> VerificationRow:
-    return VerificationRow(digit * 12, *key, "rag", NOW + hours * HOUR, "open", {"n": digit})
+def change(digit: str, key: TargetKey = A, hours: float = 0) -> Verification:
+    at = NOW + hours * HOUR
+    return Verification(digit * 12, *key, "rag", Change("knobs", at, {}), at)
 
 
 def test_advice_by_time_target_and_incident(store: Store) -> None:
@@ -61,8 +63,8 @@ def test_a_verification_is_open_until_its_verdict(store: Store) -> None:
 
 def test_a_tick_writes_them_or_nothing(store: Store, commit: Callable[..., None]) -> None:
     told = {"advices": [answer()], "verifications": [change("1")]}
-    with pytest.raises(ValueError, match="JSON"):  # a NaN is no JSON
-        commit(**{**told, "verifications": [replace(change("1"), document={"x": float("nan")})]})
+    with pytest.raises(StoreError, match=r"(?i)check constraint"):
+        commit(**{**told, "verifications": [replace(change("1"), verdict="odd")]})
     assert store.advices(NOW, NOW + HOUR) == []
     commit(**told)
     assert store.advices(NOW, NOW + HOUR) == [answer()]

@@ -9,7 +9,6 @@ from datetime import timedelta, timezone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from store_cases import NOW, committer, pending
 
@@ -17,8 +16,6 @@ from driftwatch.errors import StoreError, UsageError
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, identity, step
 from driftwatch.model import Incident, Transition
 from driftwatch.store import Store
-from driftwatch.store.database import reading
-from driftwatch.store.tables import transitions
 
 Commit = Callable[..., None]
 
@@ -108,15 +105,6 @@ def test_a_page_once_rendered_is_kept_where_the_tick_brings_none(
     commit(firing())
     commit(replace(firing(), page=None, true_seconds=600.0))
     assert store.incident("a") == replace(firing(), true_seconds=600.0)
-
-
-def test_transitions_are_noted_once(store: Store, commit: Commit) -> None:
-    told = Transition(firing(), "firing", NOW)
-    commit(firing(), happened=(told,))
-    commit(firing(), happened=(told,))
-    with reading(store._engine) as connection:
-        found = connection.execute(select(transitions)).all()
-    assert [(row.incident_id, row.event, row.at) for row in found] == [("a" * 12, "firing", NOW)]
 
 
 def test_the_list_has_firing_first_then_pending_then_the_newest_resolved(

@@ -21,6 +21,7 @@ from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
+from driftwatch.verify.verification import VERIFICATION
 from tests.outbox import write_advice
 
 TICK = timedelta(minutes=7)
@@ -82,8 +83,8 @@ def test_it_is_kept_with_its_forecast_over_a_restart_of_the_service(database: Pa
     with Store.open(database) as store:
         assert store.open_verifications() == []
         (kept,) = store.verifications(*_ever(store))
-    assert kept.verdict == "PASS", kept.document["reason"]
-    document = kept.document
+    assert kept.verdict == "PASS", kept.reason
+    document = VERIFICATION.document(kept)
     assert document["change"]["what"]["max_num_seqs"][1] == "at least 41"
     assert document["effects"][0]["forecast"] == 0.03
     line = verification_line(document, None)

@@ -17,7 +17,6 @@ from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import (
     verification_memory,
-    verification_rows,
     verification_state_from,
 )
 from driftwatch.service.verifications import PastAdvice, Surroundings, VerificationState, step
@@ -186,7 +185,7 @@ def test_another_process_goes_on_where_the_last_one_stopped(
                 since=at,
                 until=at,
                 memory=verification_memory(None, state),
-                verifications=verification_rows(found),
+                verifications=found,
             )
         )
         assert [one.verdict for one in store.open_verifications()] == ["open"]

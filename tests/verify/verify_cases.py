@@ -13,7 +13,7 @@ from filled import filled
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.store import Store
 from driftwatch.verify.matching import comparable, with_traffic
-from driftwatch.verify.verification import VERIFICATION, Change, Verification
+from driftwatch.verify.verification import Change, Verification
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "vllm-0.32"
 
@@ -35,7 +35,7 @@ def minutes_of(name: str) -> pl.DataFrame:
 def verifications_of(store: Store) -> list[Verification]:
     """All of them."""
     first, last = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
-    return [VERIFICATION.value(one.document) for one in store.verifications(first, last)]
+    return store.verifications(first, last)
 
 
 def between(minutes: pl.DataFrame, first: float, last: float) -> pl.DataFrame:

@@ -132,7 +132,6 @@ def _verifications(options: _Options, record: bool, history: History) -> list[Ve
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
     from driftwatch.service.requested_verifications import asked_now
-    from driftwatch.verify.verification import VERIFICATION
 
     plan = history.plan
     # what was advised is what is verified; nothing of it is read where two stretches are compared
@@ -145,8 +144,7 @@ def _verifications(options: _Options, record: bool, history: History) -> list[Ve
             return [options.compute(targets, past, plan, _rows(store, options))]
         key = None if options.target is None else options.chosen(targets, options.target).key
         since = end - (_EVER if record or key is not None else _LISTED_FOR)
-        rows = store.verifications(since, end + timedelta(seconds=1), key)
-        verifications = [VERIFICATION.value(one.document) for one in rows]
+        verifications = store.verifications(since, end + timedelta(seconds=1), key)
         if not verifications and (key is not None or not history.is_stored):
             where = (history.recordings or ("the history",))[0]
             raise NoVerdict(

@@ -7,14 +7,14 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from driftwatch.settings.sources import BasicAuth
-from driftwatch.settings.values import File, Labels, Url, one_of, read_of
-from driftwatch.yaml_models import Duration, Part
+from driftwatch.settings.values import File, Labels, Url, WithSecrets, one_of
+from driftwatch.yaml_models import Duration
 
 # Alertmanager takes an alert that is not posted again for so many intervals for resolved
 INTERVALS_OF_AN_ALERT = 4
 
 
-class AlertmanagerReceiver(Part):
+class AlertmanagerReceiver(WithSecrets):
     """An Alertmanager, or all of a cluster."""
 
     urls: tuple[Url, ...] = Field(
@@ -31,10 +31,3 @@ class AlertmanagerReceiver(Part):
     def _check(self) -> Self:
         one_of(self, "bearer_token_file", "basic_auth", required=False)
         return self
-
-    def read_bearer_token(self) -> str | None:
-        """The token, None where none is used.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(None, self.bearer_token_file)

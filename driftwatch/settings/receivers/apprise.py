@@ -6,11 +6,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from driftwatch.settings.values import File, Secret, one_of, read_of
-from driftwatch.yaml_models import Part
+from driftwatch.settings.values import File, Secret, WithSecrets, one_of
 
 
-class AppriseReceiver(Part):
+class AppriseReceiver(WithSecrets):
     """One of the services that Apprise knows (Teams, Telegram, ntfy, ...): best effort."""
 
     address: Secret | None = Field(None, description="Apprise's URL of it; better in a file")
@@ -21,10 +20,3 @@ class AppriseReceiver(Part):
     def _check(self) -> Self:
         one_of(self, "address", "address_file")
         return self
-
-    def read_address(self) -> str:
-        """Apprise's URL.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(self.address, self.address_file) or ""

@@ -6,8 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from driftwatch.settings.values import Count, File, Secret, one_of, read_of
-from driftwatch.yaml_models import Part
+from driftwatch.settings.values import Count, File, Secret, WithSecrets, one_of
 
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
@@ -25,7 +24,7 @@ Address = Annotated[str, AfterValidator(_address)]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:\[\]-]+$", max_length=253)]
 
 
-class EmailReceiver(Part):
+class EmailReceiver(WithSecrets):
     """Mail through a relay (SMTP)."""
 
     host: Host = Field(description="name or address of the relay")
@@ -57,10 +56,3 @@ class EmailReceiver(Part):
     def relay_port(self) -> int:
         """The port, given or usual."""
         return self.port or _PORTS[self.tls]
-
-    def read_password(self) -> str | None:
-        """The password, None where the relay wants none.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(self.password, self.password_file)

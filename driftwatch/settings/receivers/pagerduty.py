@@ -6,13 +6,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from driftwatch.settings.values import File, Secret, Url, one_of, read_of
-from driftwatch.yaml_models import Part
+from driftwatch.settings.values import File, Secret, Url, WithSecrets, one_of
 
 _BASE = {"us": "https://events.pagerduty.com", "eu": "https://events.eu.pagerduty.com"}
 
 
-class PagerdutyReceiver(Part):
+class PagerdutyReceiver(WithSecrets):
     """A PagerDuty service, through the Events API v2."""
 
     routing_key: Secret | None = Field(None, description="integration key; better in a file")
@@ -29,10 +28,3 @@ class PagerdutyReceiver(Part):
     def base_url(self) -> str:
         """Where events are posted, without the path."""
         return (self.url or _BASE[self.region]).rstrip("/")
-
-    def read_routing_key(self) -> str:
-        """The integration key.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(self.routing_key, self.routing_key_file) or ""

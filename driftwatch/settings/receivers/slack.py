@@ -7,8 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from driftwatch.settings.values import File, SecretUrl, Url, one_of, read_of, read_url_of
-from driftwatch.yaml_models import Part
+from driftwatch.settings.values import File, SecretUrl, Url, WithSecrets, one_of
 
 
 def _id(first: str, what: str) -> AfterValidator:
@@ -30,7 +29,7 @@ UserGroup = Annotated[str, _id("S", "a user group, such as S0604QSJC: group, Cop
 _OF_AN_APP = ("app_token_file", "channel", "users", "user_groups")
 
 
-class SlackReceiver(Part):
+class SlackReceiver(WithSecrets):
     """A Slack incoming webhook, or an app that posts with a bot token."""
 
     webhook_url: SecretUrl | None = Field(None, description="the URL; better in a file")
@@ -65,24 +64,3 @@ class SlackReceiver(Part):
     def is_app(self) -> bool:
         """Whether an app posts, and no webhook."""
         return self.bot_token_file is not None
-
-    def read_url(self) -> str:
-        """The webhook's URL, from its file where it lies in one.
-
-        Raises ConfigError: the file cannot be read, or holds no http(s) URL.
-        """
-        return read_url_of(self.webhook_url, self.webhook_url_file)
-
-    def read_bot_token(self) -> str:
-        """The bot token.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(None, self.bot_token_file) or ""
-
-    def read_app_token(self) -> str | None:
-        """The app-level token, None = no buttons.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(None, self.app_token_file)

@@ -6,11 +6,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from driftwatch.settings.values import File, Secret, SecretUrl, one_of, read_of, read_url_of
-from driftwatch.yaml_models import Part
+from driftwatch.settings.values import File, Secret, SecretUrl, WithSecrets, one_of
 
 
-class WebhookReceiver(Part):
+class WebhookReceiver(WithSecrets):
     """Any server that takes the page as JSON, in driftwatch's format or in Alertmanager's."""
 
     url: SecretUrl | None = Field(None, description="where pages are posted; may hold a token")
@@ -27,17 +26,3 @@ class WebhookReceiver(Part):
         one_of(self, "url", "url_file")
         one_of(self, "secret", "secret_file", required=False)
         return self
-
-    def read_url(self) -> str:
-        """The URL, from its file where it lies in one.
-
-        Raises ConfigError: the file cannot be read, or holds no http(s) URL.
-        """
-        return read_url_of(self.url, self.url_file)
-
-    def read_secret(self) -> str | None:
-        """The signing key, None = unsigned.
-
-        Raises ConfigError: the file cannot be read.
-        """
-        return read_of(self.secret, self.secret_file)
