@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from driftwatch.backtest.outcome import Backtest, backtest
-from driftwatch.backtest.stored import StoredDays
+from driftwatch.backtest.outcome import Backtest, backtests
+from driftwatch.backtest.stored import StoredHistory
 from driftwatch.condition import parse_condition
 from driftwatch.durations import parse_duration
 from driftwatch.errors import ConditionError, UsageError
@@ -153,7 +153,7 @@ def _with_number(match: re.Match[str], value: str) -> str:
 
 
 def grid(
-    days: StoredDays,
+    history: StoredHistory,
     plan: Plan,
     axes: Sequence[Axis],
     *,
@@ -169,19 +169,17 @@ def grid(
             f"--grid: {len(axes)} axes, {len(combinations)} combinations",
             help_text=f"at most {MOST_AXES} axes and {MOST_CELLS} combinations",
         )
-    cells = []
-    for number, values in enumerate(combinations):
-        varied = plan
+    varied = []
+    for values in combinations:
+        one = plan
         for axis, value in zip(axes, values, strict=True):
-            varied = _with_value(varied, axis, value)
-
-        def report(done: float, total: float, number: int = number) -> None:
-            if progress is not None:
-                progress(number + done / total, len(combinations))
-
-        result = backtest(days, varied, with_pages=False, progress=report)
-        cells.append(Cell(values, result, varied.rules == plan.rules))
-    return cells
+            one = _with_value(one, axis, value)
+        varied.append(one)
+    results = backtests(history, varied, with_pages=False, progress=progress)
+    return [
+        Cell(values, result, one.rules == plan.rules)
+        for values, one, result in zip(combinations, varied, results, strict=True)
+    ]
 
 
 def _with_value(plan: Plan, axis: Axis, value: str) -> Plan:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.backtest.pages import PastPage, advised_then, past_pages, with_past_pages
-from driftwatch.backtest.stored import StoredDays, columns_read
+from driftwatch.backtest.pages import PastPage, PastPages, advised_then, past_pages
+from driftwatch.backtest.stored import StoredHistory, columns_read
 from driftwatch.model import Incident, Severity, Target, TargetKey, Transition
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Stretch
+from driftwatch.pipeline.tick import verdicts_of
 
 MONTH_DAYS = 365.25 / 12
 _MINUTE = timedelta(minutes=1)
@@ -94,70 +95,101 @@ def _most_frequent(pages: Sequence[PastPage], rule: str) -> str | None:
 class Judged:
     """Minutes of the same targets, and what a rule set makes of them."""
 
-    stretch: Stretch
     rows: pl.DataFrame  # the columns that the rules read
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
     happened: tuple[Transition, ...]  # what fired and what ended, in order
-    is_last: bool  # of its day
 
 
-def judged(days: StoredDays, plan: Plan, *, with_pages: bool = False) -> Iterator[Judged]:
-    """Every stretch of the minutes in order, incidents carried from one to the next.
+class _RuleSet:
+    """One rule set on its way through a history: open incidents, what happened, what was judged."""
 
-    Args:
-        plan: with the rules to judge by.
-        with_pages: transitions have their pages.
-    """
-    incidents: Mapping[str, Incident] = {}
-    targets: Mapping[TargetKey, Target] = {}
-    columns = columns_read(plan.enabled)
-    for day in days.days:
-        rows, verdicts = days.rows(day, columns), days.verdicts(day, plan.enabled)
-        stretches = days.stretches(day, rows)
-        for stretch in stretches:
-            inside = pl.col("end").is_between(stretch.first, stretch.last, closed="right")
-            here = rows.select(inside).to_series()
-            part, of_rules = rows.filter(here), verdicts.filter(here)
-            before = incidents
-            incidents, happened = _advanced(plan, before, stretch, part, of_rules, targets)
-            if with_pages:
-                happened, incidents = with_past_pages(
-                    days, plan, stretch, before, happened, incidents
-                )
-            targets = stretch.staying
-            yield Judged(stretch, part, of_rules, happened, stretch is stretches[-1])
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.coverage = _Coverage()
+        self.transitions: list[Transition] = []
+        self._incidents: Mapping[str, Incident] = {}
+        self._targets: Mapping[TargetKey, Target] = {}
+
+    def judge(
+        self,
+        stretch: Stretch,
+        rows: pl.DataFrame,
+        verdicts: pl.DataFrame,
+        pages: PastPages | None,
+    ) -> tuple[Transition, ...]:
+        """What happens in a stretch, with its pages where they are asked for."""
+        before = self._incidents
+        after, happened = _advanced(self.plan, before, stretch, rows, verdicts, self._targets)
+        if pages is not None:
+            happened, after = pages.of(self.plan, stretch, rows, verdicts, before, happened, after)
+        self._incidents, self._targets = after, stretch.staying
+        self.coverage.add(stretch, rows, verdicts)
+        self.transitions += happened
+        return happened
 
 
-def backtest(
-    days: StoredDays,
-    plan: Plan,
+def backtests(
+    history: StoredHistory,
+    plans: Sequence[Plan],
     *,
     with_pages: bool = True,
     progress: Report | None = None,
     each: Callable[[Judged], None] | None = None,
-) -> Backtest:
-    """The pages of a rule set over the minutes of a store.
+) -> list[Backtest]:
+    """The pages of rule sets over the minutes of a store: evidence is made once for all of them.
 
     Args:
-        plan: with the rules to judge by.
+        plans: with the rules to judge by.
         with_pages: leaf and line 1 too; else counts and times alone.
         progress: told how many days of how many are done.
-        each: given every stretch as it was judged.
+        each: given every stretch as the first rule set judged it.
     """
-    coverage, transitions, done = _Coverage(), list[Transition](), 0
-    for one in judged(days, plan, with_pages=with_pages):
-        coverage.add(one.stretch, one.rows, one.verdicts)
-        transitions += one.happened
-        done += one.is_last
-        if each is not None:
-            each(one)
+    sets = [_RuleSet(plan) for plan in plans]
+    columns = columns_read([rule for plan in plans for rule in plan.enabled])
+    for done, (day, rows) in enumerate(history.rows(columns)):
+        stretches = list(history.stretches(day, rows))
+        if len(stretches) > 1:
+            rows = rows.sort("end", maintain_order=True)
+        verdicts = _verdicts(plans, rows)
+        pages = PastPages(history) if with_pages else None
+        for stretch in stretches:
+            first, length = _within(rows, stretch) if len(stretches) > 1 else (0, len(rows))
+            here = rows.slice(first, length)
+            for number, (one, of_rules) in enumerate(zip(sets, verdicts, strict=True)):
+                judged = of_rules.slice(first, length)
+                happened = one.judge(stretch, here, judged, pages)
+                if each is not None and number == 0:
+                    each(Judged(here, judged, happened))
         if progress is not None:
-            progress(done, len(days.days))
-    since, until = days.span
-    past = past_pages(transitions)
+            progress(done + 1, len(history.days))
+    return [_result(history, one, with_pages=with_pages) for one in sets]
+
+
+def _result(history: StoredHistory, judged: _RuleSet, *, with_pages: bool) -> Backtest:
+    since, until = history.span
+    past = past_pages(judged.transitions)
     if with_pages:
-        past = advised_then(past, days.store.incidents(since=since, limit=100_000))
+        past = advised_then(past, history.store.incidents(since=since, limit=100_000))
+    coverage = judged.coverage
     return Backtest(coverage.history(since, until), tuple(past), coverage.undetermined())
+
+
+def _within(rows: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:
+    """First row and number of the rows of a stretch; they are sorted by end."""
+    first = rows["end"].search_sorted(stretch.first, "right")
+    return first, rows["end"].search_sorted(stretch.last, "right") - first
+
+
+def _verdicts(plans: Sequence[Plan], rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Per rule set one Boolean column per rule id; a condition of several sets is judged once."""
+    known: dict[str, pl.Series] = {}
+    of_sets = []
+    for plan in plans:
+        text = {rule.id: rule.verdict.meta.serialize(format="json") for rule in plan.enabled}
+        new = [rule for rule in plan.enabled if text[rule.id] not in known]
+        known |= {text[series.name]: series for series in verdicts_of(new, rows)}
+        of_sets.append(pl.DataFrame([known[text[rule]].alias(rule) for rule in text]))
+    return of_sets
 
 
 def _advanced(

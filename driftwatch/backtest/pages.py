@@ -9,102 +9,117 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.backtest.stored import StoredDays
+from driftwatch.backtest.stored import OF_PAGES, StoredHistory
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.model import Incident, Severity, TargetKey, Transition
 from driftwatch.notify.advice import imperatives
-from driftwatch.pipeline.evaluation import Evaluation, no_signals
+from driftwatch.pipeline.evaluation import Evaluation, signals_given
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import State, Stretch
-from driftwatch.pipeline.window_evidence import TEN_MINUTES, minute_evidence, window_evidence
-from driftwatch.store.minutes import MINUTE
+from driftwatch.pipeline.stored_evidence import TEN_MINUTES
 
 # An incident of the service is that of a page whose times are as near.
 _NEAR = timedelta(minutes=10)
+_A_MINUTE = timedelta(minutes=1)
+_MINUTE = [*KEY, "end"]
+# Targets whose minutes of a day are read whole at a time.
+_MOST_TARGETS = 20
 
 
-def with_past_pages(
-    days: StoredDays,
-    plan: Plan,
-    stretch: Stretch,
-    before: Mapping[str, Incident],
-    happened: Sequence[Transition],
-    after: Mapping[str, Incident],
-) -> tuple[tuple[Transition, ...], Mapping[str, Incident]]:
-    """What happened in a stretch with its pages, and the open incidents with theirs.
+class PastPages:
+    """The pages of one day; what one rule set's pages were made of is kept for the next one's.
 
     Nothing is simulated.
     """
-    if not happened:
-        return (), after
-    ends = sorted({t.at for t in happened})
-    pools = {t.incident.target.get("pool") for t in happened}
-    keys = [key for key, one in stretch.targets.items() if (one.pool or "default") in pools]
-    # the minutes that pages are made of, and the ten before each; of those concerned all of it
-    end = pl.col("end")
-    near = pl.any_horizontal(
-        (end > pl.lit(first - TEN_MINUTES, TIME)) & (end <= pl.lit(last, TIME))
-        for first, last in _runs(ends)
-    )
-    span = ends[0] - TEN_MINUTES, ends[-1]
-    of_pools = days.store.past(*span, keys, days.stored_columns).filter(near)
-    concerned = {key for t in happened for key in t.concerned} | {
-        TargetKey(t.incident.target["instance"], t.incident.target["engine"])
-        for t in happened
-        if t.incident.target.get("instance")
-    }
-    stored = days.store.past(*span, concerned).filter(near)
-    minutes = of_pools.filter(pl.col("seconds") == MINUTE).drop("seconds")
-    reference = days.reference(stretch.targets)
-    rows = minute_evidence(minutes, stretch.targets, plan, reference)
-    beside = [name for name in minutes.columns if name not in rows.columns]
-    rows = rows.hstack(minutes.select(beside)).filter(pl.col("end").is_in(ends))
 
-    def windows(_: Evaluation, wanted: pl.DataFrame) -> pl.DataFrame:
-        """In order of the windows, each the ten minutes of a target."""
-        each = wanted.select(*KEY, window_start="start", window_end="end").unique()
-        inside = stored.join(each, on=KEY).filter(
-            pl.col("end") > pl.col("window_start"), pl.col("end") <= pl.col("window_end")
+    def __init__(self, history: StoredHistory) -> None:
+        self._history = history
+        # evidence of the ten minutes and of the minute that end with each, by KEY and end
+        self._windows: list[pl.DataFrame] = []
+        self._minutes: list[pl.DataFrame] = []
+        self._made: set[tuple[TargetKey, datetime]] = set()
+
+    def of(
+        self,
+        plan: Plan,
+        stretch: Stretch,
+        rows: pl.DataFrame,
+        verdicts: pl.DataFrame,
+        before: Mapping[str, Incident],
+        happened: Sequence[Transition],
+        after: Mapping[str, Incident],
+    ) -> tuple[tuple[Transition, ...], Mapping[str, Incident]]:
+        """What happened in a stretch with its pages, and the open incidents with theirs.
+
+        ``rows``: the minutes of the stretch, with the columns that rules read; ``verdicts``: beside
+        them.
+        """
+        if not happened:
+            return (), after
+        is_told = rows["end"].is_in(sorted({t.at for t in happened}))
+        rows, verdicts = rows.filter(is_told), verdicts.filter(is_told)
+        self._make(_concerned(happened, rows, verdicts))
+        whole = pl.concat(self._minutes)
+        mine = rows.select(*KEY, "end").join(whole, on=_MINUTE, how="left", maintain_order="left")
+        # of the others of a pool what rules read is told
+        known = mine.select(
+            pl.coalesce(pl.col(name), rows[name]) if name in rows.columns else pl.col(name)
+            for name in mine.columns
         )
-        inside = inside.sort(*KEY, "window_end", "end").drop("window_start")
-        found = window_evidence(inside, stretch.targets, plan, reference).drop("minutes")
-        ordered = wanted.select(*KEY, "end")
-        return ordered.join(found, on=[*KEY, "end"], how="left", maintain_order="left").select(
-            found.columns
+        history, reference = self._history, self._history.reference(stretch.targets)
+        evaluation = Evaluation(
+            State(targets=stretch.targets, incidents=before),
+            replace(plan, simulations=0),
+            signals_given(plan.frames(stretch.targets), known, reference),
+            stretch.first,
+            stretch.last,
+            known,
+            verdicts,
+            PastMinutes(store=history.store),
+            windows=lambda _, wanted: wanted.select(_MINUTE).join(
+                pl.concat(self._windows), on=_MINUTE, how="left", maintain_order="left"
+            ),
         )
+        transitions, open_after, _ = with_pages(evaluation, happened, after)
+        return transitions, open_after
 
-    state = State(targets=stretch.targets, incidents=before)
-    verdicts = pl.DataFrame(
-        [rows.select(rule.verdict.alias(rule.id)).to_series() for rule in plan.enabled]
-    )
-    signals = no_signals(plan.frames(state.targets))
-    evaluation = Evaluation(
-        state,
-        replace(plan, simulations=0),
-        signals,
-        stretch.first,
-        stretch.last,
-        rows,
-        verdicts,
-        PastMinutes(store=days.store),
-        windows=windows,
-    )
-    transitions, open_after, _ = with_pages(evaluation, happened, after)
-    return transitions, open_after
+    def _make(self, wanted: set[tuple[TargetKey, datetime]]) -> None:
+        """Make the evidence of minutes that are not made yet."""
+        new = sorted(wanted - self._made)
+        self._made |= wanted
+        keys = sorted({key for key, _ in new})
+        for first in range(0, len(keys), _MOST_TARGETS):
+            some = set(keys[first : first + _MOST_TARGETS])
+            ends = [(*key, end) for key, end in new if key in some]
+            asked = pl.DataFrame(
+                ends, schema=dict.fromkeys(KEY, pl.String) | {"end": TIME}, orient="row"
+            )
+            since, until = min(e[2] for e in ends) - TEN_MINUTES, max(e[2] for e in ends)
+            stored = self._history.store.past(since, until, some, OF_PAGES)
+            for length, made in ((TEN_MINUTES, self._windows), (_A_MINUTE, self._minutes)):
+                windows = asked.select(
+                    *KEY, (pl.col("end") - length).cast(TIME).alias("start"), "end"
+                )
+                made.append(self._history.evidence(stored, windows))
 
 
-def _runs(ends: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
-    """First and last of minutes that are near each other."""
-    runs = [(ends[0], ends[0])]
-    for end in ends[1:]:
-        first, last = runs[-1]
-        if end - last <= TEN_MINUTES:
-            runs[-1] = (first, end)
-        else:
-            runs.append((end, end))
-    return runs
+def _concerned(
+    happened: Sequence[Transition], rows: pl.DataFrame, verdicts: pl.DataFrame
+) -> set[tuple[TargetKey, datetime]]:
+    """Who the pages of these minutes are about; of a rule that is per pool who it is true of."""
+    concerned: set[tuple[TargetKey, datetime]] = set()
+    for one in happened:
+        labels = one.incident.target
+        keys = list(one.concerned)
+        if labels.get("instance"):
+            keys.append(TargetKey(labels["instance"], labels["engine"]))
+        elif not keys and one.incident.rule in verdicts.columns:
+            true = rows.filter(verdicts[one.incident.rule] & (rows["end"] == one.at))
+            keys = [TargetKey(*key) for key in true.select(KEY).iter_rows()]
+        concerned |= {(key, one.at) for key in keys}
+    return concerned
 
 
 def advised_then(pages: Iterable[PastPage], incidents: Iterable[Incident]) -> list[PastPage]:

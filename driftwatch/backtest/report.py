@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -233,13 +233,7 @@ def document(report: BacktestReport) -> dict[str, Any]:
         "server_months": history.server_months,
         "data_ratio": history.data_ratio,
         "rules": [
-            {
-                "rule": count.rule,
-                "severity": count.severity,
-                "pages": count.pages,
-                "per_server_month": result.per_server_month(count.pages),
-                "leaf": count.leaf,
-            }
+            {**asdict(count), "per_server_month": result.per_server_month(count.pages)}
             for severity in report.severities
             for count in result.counts(severity)
         ],
@@ -260,23 +254,13 @@ def document(report: BacktestReport) -> dict[str, Any]:
 
 
 def _page(one: Listed) -> dict[str, Any]:
-    page = one.page
+    values = asdict(one.page)
+    times = ("started_at", "fired_at", "resolved_at")
     return {
-        "id": page.id,
-        "rule": page.rule,
-        "severity": page.severity,
-        "target": dict(sorted(page.target.items())),
-        "targets": list(page.targets),
-        "started_at": utc_text(page.started_at),
-        "fired_at": utc_text(page.fired_at),
-        "resolved_at": None if page.resolved_at is None else utc_text(page.resolved_at),
-        "closed": page.closed,
-        "leaf": page.leaf,
-        "advice": page.advice,
-        "knob": page.knob,
-        "headline": page.headline,
+        **values,
+        **{name: values[name] and utc_text(values[name]) for name in times},
         "compared": {"+": "new", "-": "gone"}.get(one.sign),
-        "changes": list(one.changes),
+        "changes": one.changes,
     }
 
 

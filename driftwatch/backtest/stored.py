@@ -1,4 +1,4 @@
-"""The evidence of a store's minutes, day by day: computed once, and kept for another rule set."""
+"""The evidence of a store's minutes, a UTC day at a time."""
 
 from __future__ import annotations
 
@@ -7,28 +7,22 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 
 import polars as pl
 
 from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.schema import KEY
-from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import combined
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME
+from driftwatch.minutes.schema import QUEUED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import READ_BY_INCIDENTS
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Stretch
+from driftwatch.pipeline.stored_evidence import TEN_MINUTES, minute_windows, stored_evidence
 from driftwatch.pipeline.stored_state import stored_targets
-from driftwatch.pipeline.tick import verdicts_of
-from driftwatch.pipeline.window_evidence import (
-    OF_HISTOGRAMS,
-    TEN_MINUTES,
-    minute_evidence,
-)
 from driftwatch.rulebook.rules import Rule
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import MINUTE
@@ -38,8 +32,35 @@ NO_MINUTES = "the server is gone (no minute of it is stored)"
 NOTE = "minutes are judged as long as they are kept as such, two days"
 _DAY = timedelta(days=1)
 # Rows that are made evidence at a time: a day of 35 targets.
-_MOST_ROWS = 50_000
-_READ_BY_SILENCE = ("scrapes", "slower_at_equal_load", "speed_unknown_code", "speed_unknown_reason")
+_MOST_ROWS = 20_000
+# What is read of a day besides what rules read: by whoever tells of silent rules, and by pages of
+# the servers that they are not about.
+_READ_BESIDES = (
+    *("scrapes", "slower_at_equal_load", "speed_unknown_code", "speed_unknown_reason"),
+    *("speed_at_equal_load_ratio", "slo_missed"),
+)
+_OF_LENGTHS = ("w1_ratio", "js_distance")
+# Evidence that is made of histograms: without these the lists are not read.
+_OF_HISTOGRAMS = frozenset(
+    {
+        *(f"{name}_tokens_{part}" for name in ("prompt", "generation") for part in _OF_LENGTHS),
+        *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "ttft_missed", "tpot_missed"),
+        "binding_margin_ratio",
+    }
+)
+# Limits are read, not told anew: their scrapes need not be.
+_NOT_OF_PAGES = tuple(
+    f"{name}_seconds_{part}" for name in ("itl", "e2e", "queue") for part in ("buckets", "edges")
+)
+OF_PAGES = tuple(name for name in STORED_SCHEMA if name not in QUEUED and name not in _NOT_OF_PAGES)
+_BESIDES = (*KEY, "pool", "model_name", "end", "ever_seen")
+# Of any minute, whatever is made of it.
+_OF_EVERY = (
+    *("pool", "model_name", "scrapes", "duration_seconds", "forward_passes", "ever_seen"),
+    *("restarted", "configuration_changed", "release_changed", "forward_passes_overcounted"),
+    *("gpu_count", "max_num_seqs", "max_num_batched_tokens", "max_num_seqs_inferred"),
+    *("kv_cache_tokens", "kv_block_tokens"),
+)
 
 Day = tuple[datetime, datetime]
 
@@ -47,41 +68,41 @@ Day = tuple[datetime, datetime]
 def columns_read(rules: Sequence[Rule]) -> set[str]:
     """The columns of evidence that judging these rules reads."""
     of_rules = {name for rule in rules for name in rule.columns}
-    return of_rules.union(READ_BY_INCIDENTS, _READ_BY_SILENCE) - {*KEY, "pool", "end"}
+    return of_rules.union(READ_BY_INCIDENTS, _READ_BESIDES) - {*KEY, "pool", "end"}
 
 
-class StoredDays:
-    """Evidence rows of a span, a UTC day at a time.
+def columns_stored(evidence: Collection[str]) -> set[str]:
+    """The stored columns that some columns of evidence are made of."""
+    names = {*_OF_EVERY, *evidence}
+    for column in (BY_NAME[name] for name in evidence if name in BY_NAME):
+        for source in column.sources:
+            names |= {source, f"{source}_sum", f"{source}_count"}
+    if not _OF_HISTOGRAMS.isdisjoint(evidence):
+        names |= {*OF_PAGES}
+    return names & STORED_SCHEMA.keys()
+
+
+class StoredHistory:
+    """Evidence rows of a span.
 
     Args:
         span: from, to.
         plan: whose pools, settings and latency targets hold; the rules do not matter.
-        rules: every rule that will be judged.
-        folder: where the rows are kept meanwhile.
 
     Raises:
-        NoVerdict: no minute with a scrape is stored of the span.
+        NoVerdict: no minute is stored of the span.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        span: tuple[datetime, datetime],
-        plan: Plan,
-        rules: Sequence[Rule],
-        folder: Path,
-    ) -> None:
+    def __init__(self, store: Store, span: tuple[datetime, datetime], plan: Plan) -> None:
         self.store, self.plan = store, plan
-        self._columns = sorted(columns_read(rules))
-        self._folder = folder
-        folder.mkdir(exist_ok=True)
-        self._verdicts: dict[tuple[datetime, str], pl.Series] = {}
         reach = store.minutes_reach()
         first, last = (at.replace(second=0, microsecond=0) for at in span)
         last = last if reach is None else min(last, reach[1])
         self.span = first, max(first, last)
-        if reach is None or not any(len(self.rows(day)) for day in self.days):
+        if reach is None or not any(self._has_minutes(day) for day in self.days):
             raise _nothing(span, reach)
+        self._labels = stored_targets(store)
+        self._baselines = baselines_from_store(store)
 
     @cached_property
     def days(self) -> list[Day]:
@@ -93,76 +114,41 @@ class StoredDays:
             edges.append(min(midnight + _DAY, last))
         return list(pairwise(edges))
 
-    @cached_property
-    def _labels(self) -> Mapping[TargetKey, Target]:
-        return stored_targets(self.store)
+    def _has_minutes(self, day: Day) -> bool:
+        parts = self.store.past_in_parts(*day, KEY, _MOST_ROWS)
+        return any((part["seconds"] == MINUTE).any() for part in parts)
 
-    def rows(self, day: Day, columns: Collection[str] = ()) -> pl.DataFrame:
-        """Its minutes by target and end: KEY, pool, model_name, end, what judging takes besides
-        (``ever_seen``), and these columns of evidence.
+    def rows(self, columns: set[str]) -> Iterator[tuple[Day, pl.DataFrame]]:
+        """Each day and its minutes by target and end: KEY, pool, model_name, end, ``ever_seen``,
+        and these columns of evidence.
         """
-        path = self._folder / f"{day[0]:%Y%m%dT%H%M}.arrow"
-        if not path.exists():
-            self._write(path, day)
-        wanted = [*KEY, "pool", "model_name", "end", "ever_seen", *columns]
-        return pl.read_ipc(path, columns=list(dict.fromkeys(wanted)))
+        wanted = [name for name in columns if name not in _BESIDES]
+        read, first = columns_stored(columns), self.span[0]
+        before = self.store.past(first - TEN_MINUTES, first, columns=read)
+        for day in self.days:
+            parts, last = [], []
+            for part in self.store.past_in_parts(*day, read, _MOST_ROWS):
+                own = part.filter(pl.col("seconds") == MINUTE)
+                earlier = before.join(own.select(KEY), on=KEY, how="semi")
+                both = pl.concat([earlier, own]).sort(*KEY, "end") if len(earlier) else own
+                evidence = self.evidence(both, minute_windows(own))
+                parts.append(own.select(*_BESIDES).hstack(evidence.select(wanted)))
+                last.append(own.filter(pl.col("end") > day[1] - TEN_MINUTES))
+            before = pl.concat(last)
+            yield day, pl.concat(parts)
 
-    def verdicts(self, day: Day, rules: Sequence[Rule]) -> pl.DataFrame:
-        """One Boolean column per rule id, beside the rows; what was judged before is not again."""
-        text = {rule.id: rule.verdict.meta.serialize(format="json") for rule in rules}
-        new = [rule for rule in rules if (day[0], text[rule.id]) not in self._verdicts]
-        if new:
-            rows = self.rows(day, {name for rule in new for name in rule.columns} - {*KEY, "pool"})
-            for series in verdicts_of(new, rows):
-                self._verdicts[day[0], text[series.name]] = series
-        return pl.DataFrame(
-            [self._verdicts[day[0], text[rule.id]].alias(rule.id) for rule in rules]
-        )
-
-    def _write(self, path: Path, day: Day) -> None:
-        parts = [
-            self._evidence(part, day).filter(pl.col("end") > day[0]).select(self._wanted)
-            for part in self._parts(day)
-        ]
-        rows = pl.concat(parts) if parts else _no_rows(self._wanted)
-        rows.sort(*KEY, "end").write_ipc(path, compression="uncompressed")
-
-    @property
-    def _wanted(self) -> list[str]:
-        return [*KEY, "pool", "model_name", "end", "ever_seen", *self._columns]
-
-    @property
-    def stored_columns(self) -> list[str]:
-        """The stored columns that the evidence is made of: histograms only where a rule asks."""
-        if not OF_HISTOGRAMS.isdisjoint(self._columns):
-            return list(STORED_SCHEMA)
-        return [name for name in STORED_SCHEMA if not name.endswith(("_buckets", "_edges"))]
-
-    def _parts(self, day: Day) -> Iterator[pl.DataFrame]:
-        """The minutes of a day and of those before it that its first ones reach back to."""
-        every = self.store.past(day[0] - TEN_MINUTES, day[1], columns=self.stored_columns)
-        every = every.filter(pl.col("seconds") == MINUTE).drop("seconds")
-        targets = every.select(KEY).unique(maintain_order=True)
-        most = max(1, _MOST_ROWS * len(targets) // max(1, len(every)))
-        for first in range(0, len(targets), most):
-            some = targets.slice(first, most)
-            yield every.join(some, on=KEY, how="semi", maintain_order="left")
-
-    def _evidence(self, minutes: pl.DataFrame, day: Day) -> pl.DataFrame:
-        targets = self.plan.assign(self.targets(minutes))
-        reference = self.reference(targets)
-        rows = minute_evidence(minutes, targets, self.plan, reference)
-        beside = [name for name in self._columns if name not in rows.columns]
-        return rows.hstack(minutes.select(*beside, "ever_seen"))
+    def evidence(self, stored: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+        """Evidence rows of windows, row for row; what was not read of stored rows is unknown."""
+        targets = self.plan.assign(self.targets(stored))
+        there = set(stored.columns)
+        unread = [pl.lit(None, t).alias(n) for n, t in STORED_SCHEMA.items() if n not in there]
+        rows = stored.with_columns(unread)
+        return stored_evidence(rows, windows, targets, self.plan, self.reference(targets))
 
     def reference(self, targets: Mapping[TargetKey, Target]) -> pl.DataFrame:
         """What is "before" of targets now."""
         measured = in_force(self._baselines, targets, self.plan).reference
         return combined(measured, self.plan.declared_reference(targets.values()))
-
-    @cached_property
-    def _baselines(self) -> Baselines:
-        return baselines_from_store(self.store)
 
     def targets(self, rows: pl.DataFrame) -> dict[TargetKey, Target]:
         """The targets of rows, with the labels that they were known by last."""
@@ -175,7 +161,7 @@ class StoredDays:
             targets[key] = self._labels.get(key) or Target(key, own)
         return targets
 
-    def stretches(self, day: Day, rows: pl.DataFrame) -> list[Stretch]:
+    def stretches(self, day: Day, rows: pl.DataFrame) -> Iterator[Stretch]:
         """Who had minutes when: one who has none any more is retired with the last."""
         minute = pl.duration(minutes=1)
         begins = (pl.col("end").diff().over(KEY) != minute).fill_null(True)
@@ -184,12 +170,11 @@ class StoredDays:
             .with_columns(run=(begins | (pl.col("pool") != pl.col("pool").shift(1))).cum_sum())
             .group_by(*KEY, "pool", "run", maintain_order=True)
             .agg(first=pl.col("end").min() - minute, last=pl.col("end").max())
+            .sort(KEY)
         )
         known = self.targets(rows)
-        edges = sorted({*runs["first"], *runs["last"]})
-        stretches = []
-        for first, last in pairwise(edges):
-            here = runs.filter((pl.col("first") <= first) & (pl.col("last") >= last)).sort(KEY)
+        for first, last in pairwise(sorted({*runs["first"], *runs["last"]})):
+            here = runs.filter((pl.col("first") <= first) & (pl.col("last") >= last))
             targets, retired = {}, {}
             for instance, engine, pool, until in here.select(*KEY, "pool", "last").iter_rows():
                 key = TargetKey(instance, engine)
@@ -197,15 +182,7 @@ class StoredDays:
                 if until == last and last < day[1]:
                     retired[key] = NO_MINUTES
             if targets:
-                stretches.append(Stretch(first, last, targets, retired=retired))
-        return stretches
-
-
-def _no_rows(names: Sequence[str]) -> pl.DataFrame:
-    plain = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
-    types = {**STORED_SCHEMA, "pool": pl.String}
-    types |= {name: plain[BY_NAME[name].dtype] for name in names if name in BY_NAME}
-    return pl.DataFrame(schema={name: types.get(name, STORED_SCHEMA["end"]) for name in names})
+                yield Stretch(first, last, targets, retired=retired)
 
 
 def _nothing(span: Day, reach: tuple[datetime, datetime] | None) -> NoVerdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -156,8 +156,3 @@ def keys_of(keys: Iterable[TargetKey]) -> pl.DataFrame:
     return pl.DataFrame(
         [tuple(key) for key in keys], schema=dict.fromkeys(KEY, pl.String), orient="row"
     )
-
-
-def with_more(baselines: Baselines, more: Baselines) -> Baselines:
-    """Those and others accepted after them, which hold where both name the same target."""
-    return replace(baselines, every=(*baselines.every, *more.every))

@@ -7,19 +7,17 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftwatch.cli.database import config_here, open_store
+from driftwatch.cli.database import config_here, last_scraped, open_store
 from driftwatch.cli.options import Progress, plan_from, print_warning
-from driftwatch.documents import to_json
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.replay_summary import ScrapeCounts
     from driftwatch.collect.schema import Source
     from driftwatch.database_place import Place
     from driftwatch.detect.baselines import Baselines
@@ -27,54 +25,35 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
     from driftwatch.store import Store
 
-
 # Minutes of the database are kept 35 days.
 STORED_SPAN = timedelta(days=30)
 # The past of an API is kept in the cache where it can no longer grow.
 _SETTLED = timedelta(minutes=10)
-_TOLD = 20  # problems
 _NOTES = "replay.notes"  # memory of a store that was replayed into
 
 
 @dataclass(frozen=True)
 class History:
-    """What the options of ``history_options`` name.
+    """What the options of ``history_options`` name."""
 
-    Attributes:
-        recordings: to read; without them and ``prometheus`` the database.
-        prometheus: address of an API.
-        selector: LABEL=VALUE of its series.
-        since, until: what to read of it.
-        at: the moment to look at; None = the newest scrape.
-        baseline: window whose lengths, rates and speed are the reference.
-        pins: file of exported ones.
-        cache: a replay is kept in the user's cache for the next question.
-        serving: what the command line says of every server.
-    """
-
-    recordings: tuple[Path, ...] = ()
-    prometheus: str | None = None
-    selector: tuple[str, ...] = ()
+    recordings: tuple[Path, ...] = ()  # without them and ``prometheus`` the database
+    prometheus: str | None = None  # address of an API
+    selector: tuple[str, ...] = ()  # LABEL=VALUE of its series
     since: datetime | None = None
     until: datetime | None = None
-    at: datetime | None = None
-    baseline: Window | None = None
-    pins: Path | None = None
+    at: datetime | None = None  # the moment to look at; None = the newest scrape
+    baseline: Window | None = None  # whose lengths, rates and speed are the reference
+    pins: Path | None = None  # file of exported baselines
     db: Place | None = None
     config: Path | None = None
-    cache: bool = True
+    cache: bool = True  # a replay is kept in the user's cache for the next question
+    # what the command line says of every server
     serving: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_stored(self) -> bool:
         """The database is read."""
         return not self.recordings and self.prometheus is None
-
-    @property
-    def names(self) -> list[str]:
-        """A name for the server of each recording, where it names none."""
-        count = len(self.recordings)
-        return ["host:8000"] if count == 1 else [f"host-{i + 1}:8000" for i in range(count)]
 
     @cached_property
     def plan(self) -> Plan:
@@ -106,8 +85,6 @@ class History:
             Unavailable: the API does not answer.
             NoVerdict: there is no usable scrape.
         """
-        from driftwatch.cli.proposal_notice import with_proposals
-
         if self.is_stored:
             if self.pins is not None:
                 raise UsageError(
@@ -117,15 +94,16 @@ class History:
             with open_store(self.db, self.config_file) as store:
                 yield store
             return
+        from driftwatch.cli.proposal_notice import with_proposals
         from driftwatch.service.replay_cache import replayed_store
 
         plan = plan or replace(with_proposals(self.plan), simulations=0)
-        made_of = self._made_of(plan)
-        with replayed_store(made_of, lambda empty: self._fill(empty, plan)) as store:
-            notes = Notes.kept(store)
-            notes.tell()
-            if not notes.usable:
-                raise NoVerdict(notes.nothing, help_text=notes.help_text)
+        with replayed_store(self._made_of(plan), lambda empty: self._fill(empty, plan)) as store:
+            notes = json.loads(store.remembered(_NOTES) or "")
+            for warning in notes["warnings"]:
+                print_warning(warning)
+            if notes["nothing"] is not None:
+                raise NoVerdict(notes["nothing"], help_text=notes["help"])
             yield store
 
     def _made_of(self, plan: Plan) -> dict[str, Any] | None:
@@ -133,23 +111,19 @@ class History:
         from driftwatch.clock import SystemClock
         from driftwatch.service.replay_cache import of_files, of_plan
 
-        made_of: dict[str, Any] = of_plan(plan)
-        files = (*self.recordings, *(() if self.pins is None else (self.pins,)))
-        if not self.cache or not all(os.access(path, os.R_OK) for path in files):
-            return None  # what cannot be read is told by whoever reads it
-        if self.prometheus is not None:
-            settled = SystemClock().now() - _SETTLED
-            if self.until is None or self.until > settled:
-                return None
-            words = (self.prometheus, *self.selector)
-            made_of["history"] = [str(one) for one in words]
-        else:
-            made_of["history"] = of_files(self.recordings)
-        made_of["names"] = self.names
-        made_of["span"] = [str(self.since), str(self.until)]
-        made_of["pins"] = [] if self.pins is None else of_files([self.pins])
-        made_of["baseline"] = str(self.baseline)
-        return made_of
+        pins = () if self.pins is None else (self.pins,)
+        settled = SystemClock().now() - _SETTLED
+        grows = self.prometheus is not None and (self.until is None or self.until > settled)
+        # what cannot be read is told by whoever reads it
+        readable = all(os.access(path, os.R_OK) for path in (*self.recordings, *pins))
+        if not self.cache or grows or not readable:
+            return None
+        return of_plan(plan) | {
+            "history": of_files(self.recordings) or [str(self.prometheus), *self.selector],
+            "span": [str(self.since), str(self.until)],
+            "pins": of_files(pins),
+            "baseline": str(self.baseline),
+        }
 
     def _fill(self, store: Store, plan: Plan) -> None:
         """Replay into an empty store, and keep what is to be told of it."""
@@ -175,7 +149,26 @@ class History:
             ):
                 counts.add(outcome)
             reach = reach_of(sources)
-        Notes.of(counts, span, reach, self.prometheus).keep(store)
+        nothing = None if counts.usable else f"{self.where}no usable scrape {between(span)}"
+        form = "%Y-%m-%d %H:%M"
+        help_text = (
+            "driftwatch doctor, or another --match, --from and --to"
+            if reach is None
+            else f"scrapes reach from {reach[0]:{form}} to {reach[1]:{form}} UTC"
+        )
+        notes = {
+            "warnings": counts.told(self.where),
+            "nothing": nothing and f"{nothing}: {counts.first_reason}",
+            "help": help_text,
+        }
+        store.remember({_NOTES: json.dumps(notes).encode()})
+
+    @property
+    def where(self) -> str:
+        """What begins a message about the API; nothing of recordings."""
+        from driftwatch.collect.http import without_secrets
+
+        return "" if self.prometheus is None else f"{without_secrets(self.prometheus)}: "
 
     def pins_of_file(self) -> Baselines | None:
         """The exported pins; None without ``--pins``.
@@ -201,9 +194,12 @@ class History:
             )
         from driftwatch.collect.recordings import open_recording
 
+        # a name for the server of each recording, where it names none
+        count = len(self.recordings)
+        names = ["host:8000"] if count == 1 else [f"host-{i + 1}:8000" for i in range(count)]
         opened = self._api_sources() or [
             open_recording(path, instance=name, progress=progress)
-            for path, name in zip(self.recordings, self.names, strict=True)
+            for path, name in zip(self.recordings, names, strict=True)
         ]
         try:
             yield opened
@@ -253,66 +249,13 @@ class History:
 
         Raises NoVerdict: the database holds no scrape; UsageError: it ends before it begins.
         """
-        from driftwatch.cli.database import last_scraped
-
         last = self.until or last_scraped(store)
         return replace(self, since=self.since or last - STORED_SPAN, until=last).span(())
 
 
-@dataclass(frozen=True)
-class Notes:
-    """What is to be told of a replay with every question that is asked of its store."""
-
-    warnings: tuple[str, ...] = ()  # what could not be read
-    usable: int = 1  # scrapes
-    nothing: str = ""  # why there is none
-    help_text: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        counts: ScrapeCounts,
-        span: tuple[datetime, datetime],
-        reach: tuple[datetime, datetime] | None,
-        prometheus: str | None,
-    ) -> Notes:
-        """What was counted."""
-        from driftwatch.collect.http import without_secrets
-        from driftwatch.signals.one_process import ANOTHER_SERVER
-
-        where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
-        warnings = [f"{where}{p.where}: {p.reason}" for p in counts.problems[:_TOLD]]
-        if len(counts.problems) > _TOLD:
-            warnings.append(f"and {len(counts.problems) - _TOLD} more")
-        # a scrape that failed is a fact; one that another server answered is left out
-        warnings += [f"{where}{one}" for one in counts.warnings() if ANOTHER_SERVER in one]
-        between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
-        return cls(
-            tuple(warnings),
-            counts.usable,
-            f"{where}no usable scrape {between}: {counts.first_reason}",
-            "driftwatch doctor, or another --match, --from and --to"
-            if reach is None
-            else f"scrapes reach from {reach[0]:%Y-%m-%d %H:%M} to {reach[1]:%Y-%m-%d %H:%M} UTC",
-        )
-
-    def keep(self, store: Store) -> None:
-        """Write it into the store."""
-        store.remember({_NOTES: to_json(asdict(self)).encode()})
-
-    @classmethod
-    def kept(cls, store: Store) -> Notes:
-        """What was kept; nothing in a store of the service."""
-        stored = store.remembered(_NOTES)
-        if stored is None:
-            return cls()
-        values = json.loads(stored)
-        return cls(tuple(values.pop("warnings")), **values)
-
-    def tell(self) -> None:
-        """Print it on stderr."""
-        for warning in self.warnings:
-            print_warning(warning)
+def between(span: tuple[datetime, datetime]) -> str:
+    """``between 2026-11-16 08:00:00 and 2026-11-16 10:00:00 UTC``."""
+    return f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def labels_of(texts: Sequence[str]) -> dict[str, list[str]]:

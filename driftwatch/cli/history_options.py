@@ -22,148 +22,76 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_RECORDING = "Read this recording"
-_SERVING: tuple[Option, ...] = (
-    click.option(
-        "-c",
-        "--config",
-        type=_FILE,
-        metavar="FILE",
-        help=f"Read pools, latency targets and rules from this file; default: ./{DEFAULT_CONFIG}, "
-        "but none with a recording, --prometheus or a URL.",
-    ),
-    *(
-        click.option(
-            flag,
-            type=click.IntRange(min=1),
-            metavar="N",
-            help=f"vLLM runs with this {flag}; overrides the configuration, for every server.",
-        )
-        for flag in map(flag_of, COLUMN_KNOBS)
-    ),
-    click.option("--startup-log", type=_FILE, help="Read both settings from vLLM's start-up log."),
-    click.option(
-        "--arguments", metavar="TEXT", help="Read both settings from vLLM's command line."
-    ),
-    click.option(
-        "--pid",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Read both settings from vLLM's process N on this host.",
-    ),
-)
-_CACHE = click.option(
-    "--no-cache",
-    "cache",
-    is_flag=True,
-    default=True,
-    flag_value=False,
-    help="Keep nothing of the replay for the next question (in ~/.cache/driftwatch).",
-)
+_NUMBER = click.IntRange(min=1)
+
+
+def _option(*names: str, **more: Any) -> Option:
+    return click.option(*names, **{"metavar": "FILE"} | more)
+
+
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "at": (
-        click.option(
-            "--at",
-            type=Time(),
-            help="Moment to look at: 2026-01-31T14:05Z or 24h (ago); default: the newest scrape.",
-        ),
-    ),
-    "recording": (
-        click.option(
-            "--recording",
-            "recordings",
-            type=click.Path(path_type=Path),
-            metavar="PATH",
-            help=f"{_RECORDING}.",
-        ),
-        _CACHE,
+        _option("--at", type=Time(), metavar=None, help="Moment to look at: 2026-01-31T14:05Z or "
+                "24h (ago); default: the newest scrape."),
     ),
     "recordings": (
-        click.option(
-            "--recording",
-            "recordings",
-            type=click.Path(path_type=Path),
-            multiple=True,
-            metavar="PATH",
-            help=f"{_RECORDING}; may be repeated.",
-        ),
-        _CACHE,
+        _option("--recording", "recordings", type=click.Path(path_type=Path), multiple=True,
+                metavar="PATH", help="Read this recording; may be repeated."),
+        _option("--no-cache", "cache", is_flag=True, default=True, flag_value=False, metavar=None,
+                help="Keep nothing of the replay for the next question (in ~/.cache/driftwatch)."),
     ),
     "prometheus": (
-        click.option("--prometheus", metavar="URL", help="Read history from a Prometheus API."),
-        click.option(
-            "--match",
-            "selector",
-            multiple=True,
-            metavar="LABEL=VALUE",
-            help="With --prometheus: only series with this label value; repeat it with the same "
-            "label for several values.",
-        ),
+        _option("--prometheus", metavar="URL", help="Read history from a Prometheus API."),
+        _option("--match", "selector", multiple=True, metavar="LABEL=VALUE",
+                help="With --prometheus: only series with this label value; repeat it with the "
+                "same label for several values."),
     ),
     "span": (
-        click.option(
-            "--from",
-            "since",
-            type=Time(),
-            help="Start: 2026-01-31T14:05Z or 24h (ago); required with --prometheus.",
-        ),
-        click.option("--to", "until", type=Time(), help="End; required with --prometheus."),
+        _option("--from", "since", type=Time(), metavar=None, help="Start: 2026-01-31T14:05Z or "
+                "24h (ago); required with --prometheus."),
+        _option("--to", "until", type=Time(), metavar=None,
+                help="End; required with --prometheus."),
     ),
     "baseline": (
-        click.option(
-            "--baseline",
-            type=Span(),
-            help="Window whose lengths, rates and speed are the reference.",
-        ),
+        _option("--baseline", type=Span(), metavar=None,
+                help="Window whose lengths, rates and speed are the reference."),
     ),
     "pins": (
-        click.option(
-            "--pins",
-            type=_FILE,
-            metavar="FILE",
-            help="Compare with the baselines of this file (of driftwatch baseline export).",
-        ),
+        _option("--pins", type=_FILE, help="Take the baselines of this file (of driftwatch "
+                "baseline export) instead of the database's."),
     ),
     "pins_written": (
-        click.option(
-            "--pins",
-            type=_FILE,
-            metavar="FILE",
-            help="Write the baseline to this file instead of the database; replay, explain and "
-            "watch read it with --pins.",
-        ),
-    ),
-    "pins_listed": (
-        click.option(
-            "--pins",
-            type=_FILE,
-            metavar="FILE",
-            help="Take the baselines of this file instead of the database's.",
-        ),
+        _option("--pins", type=_FILE, help="Write the baseline to this file instead of the "
+                "database; replay, explain and watch read it with --pins."),
     ),
     "db": (
-        click.option(
-            "--db",
-            type=Database(),
-            metavar="DATABASE",
-            help=f"SQLite file or postgresql://USER@HOST/NAME; default: ${DATABASE_VARIABLE}, else "
-            "the configuration's, else ./driftwatch.db.",
-        ),
+        _option("--db", type=Database(), metavar="DATABASE", help="SQLite file or "
+                f"postgresql://USER@HOST/NAME; default: ${DATABASE_VARIABLE}, else the "
+                "configuration's, else ./driftwatch.db."),
     ),
     "config": (
-        click.option(
-            "-c",
-            "--config",
-            type=_FILE,
-            default=config_here,
-            metavar="FILE",
-            help=f"Configuration with pools and database; default: ./{DEFAULT_CONFIG}.",
-        ),
+        _option("-c", "--config", type=_FILE, default=config_here,
+                help=f"Configuration with pools and database; default: ./{DEFAULT_CONFIG}."),
     ),
-    "serving": _SERVING,
-}
+    "serving": (
+        _option("-c", "--config", type=_FILE, help="Read pools, latency targets and rules from "
+                f"this file; default: ./{DEFAULT_CONFIG}, but none with a recording, --prometheus "
+                "or a URL."),
+        *(
+            _option(flag, type=_NUMBER, metavar="N", help=f"vLLM runs with this {flag}; overrides "
+                    "the configuration, for every server.")
+            for flag in map(flag_of, COLUMN_KNOBS)
+        ),
+        _option("--startup-log", type=_FILE, metavar=None,
+                help="Read both settings from vLLM's start-up log."),
+        _option("--arguments", metavar="TEXT",
+                help="Read both settings from vLLM's command line."),
+        _option("--pid", type=_NUMBER, metavar="N",
+                help="Read both settings from vLLM's process N on this host."),
+    ),
+}  # fmt: skip
 # of a command that looks at one window of a target
-WINDOW_OPTIONS = ("at", "recording", "prometheus", "span", "baseline", "pins", "db", "serving")
+WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
 _SERVING_NAMES = (*COLUMN_KNOBS, "startup_log", "arguments", "pid")
 _NAMES = (*(name for name in History.__dataclass_fields__ if name != "serving"), *_SERVING_NAMES)
 
@@ -176,10 +104,7 @@ def history_options(*groups: str) -> Callable[[Command], Command]:
         def with_history(**options: Any) -> Any:
             named = {name: options.pop(name) for name in _NAMES if name in options}
             serving = {name: named.pop(name) for name in _SERVING_NAMES if name in named}
-            paths = named.pop("recordings", None) or ()
-            recordings = (paths,) if isinstance(paths, Path) else paths
-            history = History(recordings=recordings, serving=serving, **named)
-            return command(history=history, **options)
+            return command(history=History(serving=serving, **named), **options)
 
         decorated: Any = with_history
         for group in reversed(groups):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.history import History, between
 from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
 from driftwatch.cli.options import Database, Progress, print_problems, print_warning
@@ -21,7 +22,6 @@ from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.history import History
     from driftwatch.database_place import Place
     from driftwatch.detect.baselines import Baselines
     from driftwatch.store import Store
@@ -76,8 +76,7 @@ def command(
         sources = opened.enter_context(history.sources(progress))
         plan = with_proposals(history.plan)
         silent = SilentRules(plan.enabled)
-        span = history.span(sources)
-        between = f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
+        first, last = span = history.span(sources)
         try:
             if write_pins is not None and history.baseline is not None:
                 _write_pins(write_pins, baseline_of(sources, history.baseline, plan))
@@ -90,7 +89,7 @@ def command(
                 store=store,
                 baseline=history.baseline,
                 baselines=history.pins_of_file(),
-                progress=_share_of(span, progress),
+                progress=lambda now: progress((now - first) / (last - first), 1.0),
             ):
                 counts.add(outcome)
                 proposals.note(outcome.rows)
@@ -103,20 +102,16 @@ def command(
             lost = error
     screen.close()
     proposals.tell()
-    _print_read(counts, lost, history.prometheus, between)
+    _print_read(counts, lost, history.where, span)
     if lost is not None:
         _print_lost(lost, counts.until, pages)
         click.get_current_context().exit(EXIT_PROBLEM)
     if not pages and not as_json:
-        click.echo(f"no page {between}")
+        click.echo(f"no page {between(span)}")
         for text in silent.lines():
             indent = " " * (len(text) - len(text.lstrip()) + 2)
             print_wrapped(text, indent, piped_too=True)
     click.get_current_context().exit(EXIT_PROBLEM if counts.unreadable else 0)
-
-
-def _share_of(span: tuple[datetime, datetime], progress: Progress) -> Callable[[datetime], None]:
-    return lambda now: progress((now - span[0]) / (span[1] - span[0]), 1.0)
 
 
 def _new_store(place: Place) -> Store:
@@ -146,23 +141,20 @@ def _write_pins(path: Path, pins: Baselines) -> None:
 
 
 def _print_read(
-    counts: ScrapeCounts, lost: Unavailable | None, prometheus: str | None, between: str
+    counts: ScrapeCounts, lost: Unavailable | None, where: str, span: tuple[datetime, datetime]
 ) -> None:
     """What of the history could not be read.
 
     Raises:
         NoVerdict: none of it could.
     """
-    from driftwatch.collect.http import without_secrets
-
-    where = "" if prometheus is None else f"{without_secrets(prometheus)}: "
     print_problems([replace(p, where=f"{where}{p.where}") for p in counts.problems])
     for warning in counts.warnings():
         print_warning(f"{where}{warning}")
     if not counts.usable:
         why = f"{where}{counts.first_reason}" if lost is None else lost.message
         raise NoVerdict(
-            f"no usable scrape {between}: {why}",
+            f"no usable scrape {between(span)}: {why}",
             help_text=None if lost is None else lost.help_text,
         )
 

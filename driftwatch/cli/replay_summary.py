@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.state import Outcome
     from driftwatch.rulebook.rules import Rule
 
-_REASONS_TOLD = 5
+_REASONS_TOLD, _PROBLEMS_TOLD = 5, 20
 # A page that was answered but says nothing, as collect/exposition.py calls it. A scrape that was
 # recorded as failed, and a server without statistics, are facts.
 _UNREADABLE = (
@@ -72,6 +72,18 @@ class ScrapeCounts:
         if self._example:
             return next(iter(self._example.values()))
         return self.problems[0].reason if self.problems else "there is no scrape at all"
+
+    def told(self, where: str) -> list[str]:
+        """What could not be read of the sources; ``where``: before each.
+
+        A scrape that failed is a fact; one that another server answered is left out.
+        """
+        from driftwatch.signals.one_process import ANOTHER_SERVER
+
+        texts = [f"{where}{p.where}: {p.reason}" for p in self.problems[:_PROBLEMS_TOLD]]
+        if len(self.problems) > _PROBLEMS_TOLD:
+            texts.append(f"and {len(self.problems) - _PROBLEMS_TOLD} more")
+        return texts + [f"{where}{one}" for one in self.warnings() if ANOTHER_SERVER in one]
 
     def warnings(self) -> Iterator[str]:
         """``12 of 340 scrapes failed, e.g. answered 503``: the most frequent reasons."""

@@ -35,10 +35,7 @@ class TargetWindow:
     targets: Mapping[TargetKey, Target]  # with pools
     target: Target
     window: Window
-    traffic: timedelta  # length of the minutes that an advice is made of, up to the window's end
-    tree: str  # where the walk begins
     today: date  # the day whose times are printed without a date
-    gpus: pl.DataFrame
     incidents: tuple[Incident, ...] = ()  # that are open now
     source: str | None = None  # name of the source that lists the target
 
@@ -49,10 +46,12 @@ class TargetWindow:
 
         return last_seen(self.store, self.target.key, self.window.end, self.source)
 
-    def evaluated(self, *, finding_needed: bool = True) -> Evaluated:
+    def evaluated(self, traffic: timedelta, tree: str, *, finding_needed: bool = True) -> Evaluated:
         """Evidence and minutes.
 
         Args:
+            traffic: length of the minutes that an advice is made of, up to the window's end.
+            tree: where the walk begins.
             finding_needed: without a usable scrape in the window there is no verdict; else no
                 finding: the minutes may still say something.
 
@@ -62,27 +61,24 @@ class TargetWindow:
         """
         from driftwatch.cli.database import last_scraped
         from driftwatch.pipeline.explain import explain, reference_of
-        from driftwatch.pipeline.question import peers_of
+        from driftwatch.pipeline.question import Moment, peers_of
 
         store, target, window, plan = self.store, self.target, self.window, self.history.plan
+        gpus = store.gpus(window.end - _GPUS, window.end + _GPUS)
         baseline = self.history.baseline if self.history.is_stored else None
-        reference = reference_of(store, self.targets, plan, baseline, self.gpus)
+        reference = reference_of(store, self.targets, plan, baseline, gpus)
         finding: Finding | None = None
         try:
             finding, window = explain(
-                store,
-                target,
-                window,
-                plan,
-                reference,
+                *(store, target, window, plan, reference),
                 source=self.source,
                 today=self.today,
-                tree=self.tree,
+                tree=tree,
             )
         except NoVerdict:  # what is known of the server now may be gone; its minutes may be not
             if finding_needed:
                 raise
-        since, end = window.end - self.traffic, window.end
+        since, end = window.end - traffic, window.end
         minutes = store.past(since, end, [target.key])
         if minutes.is_empty():
             raise NoVerdict(
@@ -90,50 +86,35 @@ class TargetWindow:
                 help_text=f"scrapes reach to {last_scraped(store):%Y-%m-%dT%H:%MZ}",
             )
         beside = store.past(since, end, peers_of(target, self.targets, plan))
-        return Evaluated(self, finding, window, minutes, beside)
+        row = _row(finding, minutes)
+        replicas = sum(one.pool == target.pool for one in self.targets.values())
+        of_pool = replicas if target.pool is not None else None
+        moment = Moment(target, end, minutes, row, beside, of_pool, gpus)
+        return Evaluated(finding, window, moment, row)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluated:
     """What a window holds."""
 
-    scope: TargetWindow
     finding: Finding | None  # evidence, path, limits; None = no usable scrape
     window: Window  # what it is about: whole minutes, the nearest to what was asked
-    minutes: pl.DataFrame  # of the target: STORED_SCHEMA and ``seconds``
-    beside: pl.DataFrame  # those of its peers
+    moment: Moment  # what a question about the target's knobs is made of
+    row: dict[str, Any]  # evidence with the reference's histograms
 
-    @property
-    def moment(self) -> Moment:
-        """What a question about the target's knobs is made of."""
-        from driftwatch.pipeline.question import Moment
 
-        target, targets = self.scope.target, self.scope.targets
-        replicas = sum(one.pool == target.pool for one in targets.values())
-        of_pool = replicas if target.pool is not None else None
-        end, gpus = self.window.end, self.scope.gpus
-        return Moment(target, end, self.minutes, self.row, self.beside, of_pool, gpus)
+def _row(finding: Finding | None, minutes: pl.DataFrame) -> dict[str, Any]:
+    """Evidence with the reference's histograms, and "slower" as it was last known."""
+    from driftwatch.pipeline.minutes import with_last_speed
 
-    @property
-    def row(self) -> dict[str, Any]:
-        """Evidence with the reference's histograms, and "slower" as it was last known."""
-        from driftwatch.pipeline.minutes import with_last_speed
-
-        if self.finding is None:
-            return {}
-        return with_last_speed({**self.finding.evidence, **self.finding.histograms}, self.minutes)
+    if finding is None:
+        return {}
+    return with_last_speed({**finding.evidence, **finding.histograms}, minutes)
 
 
 @contextmanager
 def target_window(
-    name: str | None,
-    history: History,
-    length: timedelta,
-    *,
-    traffic: timedelta,
-    tree: str,
-    today: date,
-    until_last: bool = False,
+    name: str | None, history: History, length: timedelta, *, today: date, until_last: bool = False
 ) -> Iterator[TargetWindow]:
     """Which target and window are meant; the store is open meanwhile.
 
@@ -172,10 +153,7 @@ def target_window(
             targets,
             target,
             window_ending(end, length),
-            traffic,
-            tree,
             today,
-            store.gpus(end - _GPUS, end + _GPUS),
             tuple(store.open_incidents().values()) if history.is_stored else (),
             stored_origins(store).get(target.key),
         )
@@ -224,10 +202,11 @@ def chosen_target(
 
     members = {key: one for key, one in targets.items() if name is not None and one.pool == name}
     if len(members) > 1:
-        recent = store.past(end - _RECENT, end, members)
-        queues = recent.filter(pl.col("waiting_requests").is_not_null())
-        queues = queues.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
-        waiting = {TargetKey(one, engine): mean for one, engine, mean in queues.iter_rows()}
-        if scraped := [key for key in sorted(members) if key in waiting]:
-            return members[max(scraped, key=lambda key: waiting[key])]
+        recent = store.past(end - _RECENT, end, members, ["waiting_requests"])
+        queues = recent.drop_nulls("waiting_requests").group_by("instance", "engine")
+        longest = queues.agg(pl.col("waiting_requests").mean()).sort(
+            "waiting_requests", "instance", "engine", descending=[True, False, False]
+        )
+        if len(longest):
+            return members[TargetKey(*longest.row(0)[:2])]
     return target_named(name, targets, LISTED if sys.stderr.isatty() else None)

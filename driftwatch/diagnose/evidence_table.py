@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import numpy as np
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
@@ -19,12 +18,14 @@ from driftwatch.diagnose.carried import CARRIED, carried_on, since_last_token
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.limits import limit_columns, limit_that_costs
 from driftwatch.diagnose.plateau import shown_caps
+from driftwatch.evidence import COLUMNS, DETECTED
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.gpus import gpu_columns
 from driftwatch.signals.gpus.windows import GPU_COLUMNS, window_gpus
-from driftwatch.signals.rows import SERVING_SCHEMA, base_columns
+from driftwatch.signals.rows import STORED_SETTINGS, base_columns, serving_now, serving_then
 from driftwatch.signals.windows import MinuteWindows, Spans
 
 _BINDING_MINUTES, _LENGTH_MINUTES = 10, 2
@@ -53,6 +54,16 @@ ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **GPU_COLUMNS,
     **FOUND_SCHEMA,
 }
+# What only the minute itself can say: of the ten before it, of the past, of its pool.
+SAID = (
+    *(c.name for c in COLUMNS if c.stored and c.name not in {*ROW_SCHEMA, "binding_margin_ratio"}),
+    *DETECTED,
+    *("limit_binding_share_10m_ratio", "slo_missed"),
+    *("binding_requests", "binding_since", "deferred_since"),
+    *STORED_SETTINGS,
+)
+_FLAGS = ("restarted", "configuration_changed", "release_changed")
+_MINUTE_SECONDS = 60.0
 # What is read of a length, a wait or a latency over ten minutes.
 _SUMS_2M = tuple(
     f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
@@ -178,36 +189,47 @@ def evidence_table(
 ) -> pl.DataFrame:
     """Evidence rows of windows, in the windows' order.
 
-    ``rows``: :data:`ROW_SCHEMA`, by target and end; ``windows``: :data:`WINDOW_SCHEMA`, whole
-    minutes. One of several minutes leaves out what came before its last restart or knob change; one
-    of a minute adds up both sides. ``serving``: :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one
-    row per target, as configured; ``reference``:
-    :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`; ``recent``: :data:`RECENT`, of these
-    minutes and those before; None = ``rows`` has them; ``reach_back``: the ``_10m`` and ``_2m``
-    columns reach further back than a window that is shorter.
+    ``rows``: :data:`ROW_SCHEMA`, by target and end. Stored rows
+    (:data:`driftwatch.store.minute_columns.STORED_SCHEMA`) also have :data:`SAID`: then a window
+    has what its last row said, and nothing of that is computed anew. ``seconds`` beside them tells
+    minutes from longer rows.
+    ``windows``: :data:`WINDOW_SCHEMA`, whole minutes. One of several minutes leaves out what came
+    before its last restart or knob change; one of a minute adds up both sides. ``serving``:
+    :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured;
+    ``reference``: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`; ``recent``:
+    :data:`RECENT`, of these minutes and those before; None = ``rows`` has them; ``reach_back``: the
+    ``_10m`` and ``_2m`` columns reach further back than a window that is shorter.
     Returns: the evidence columns, then columns that pages need (``allows_*``,
     ``binding_requests``, ``binding_since``, ``reference_*``, ``cache_config``, histograms).
     """
+    stored = SAID[0] in rows.columns
+    if stored:  # forward passes are counted once each, whatever the number of API servers was
+        rows = rows.with_columns(
+            pl.coalesce("forward_passes", "iteration_tokens_count").alias("iteration_tokens_count"),
+            pl.col("forward_passes_overcounted").alias("several_api_servers"),
+        )
     minutes = MinuteWindows(rows)
     spans = minutes.spans(windows, cut=True)
     own = minutes.totals(windows, spans)
-
     before = minutes if recent is None else MinuteWindows(recent)
+    fine = _without_longer_rows(before)
 
-    def last(count: int) -> Spans:
-        back = before.spans(windows, count, cut=True)
-        return back if reach_back else Spans(np.maximum(back.first, spans.first), back.last)
+    def last(count: int, of: MinuteWindows) -> Spans:
+        back = of.spans(windows, count, cut=True)
+        return back if reach_back or of is not minutes else spans.within(back)
 
-    ten, two = last(_BINDING_MINUTES), last(_LENGTH_MINUTES)
-    last_10m = before.totals(windows, ten, _SUMS_10M, _BUCKETS_10M, gauges=())
-    last_2m = before.totals(windows, two, _SUMS_2M, (), gauges=())
+    ten, two = last(_BINDING_MINUTES, before), last(_LENGTH_MINUTES, fine)
+    last_10m = before.sums([*_SUMS_10M, "duration_seconds"], ten, _BUCKETS_10M)
+    last_2m = fine.sums(_SUMS_2M, two)
     found = minutes.at_end(list(FOUND_SCHEMA), spans)
     on_gpus = window_gpus(minutes, spans)
-    settings = _serving_now(windows, serving, found["inferred_max_num_seqs"], own)
+    said = minutes.last_row(SAID, spans) if stored else None
+    if said is None:
+        settings = serving_now(windows, serving, found["inferred_max_num_seqs"], own)
+    else:
+        settings = serving_then(windows, serving, said)
     # GPUs of this engine: declared, else found; whatever divides by them reads this column
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
-    limits = _limits(before, ten, settings, found, last_10m)
-
     evidence = (
         base_columns(own, settings)
         .with_columns(on_gpus)
@@ -217,34 +239,45 @@ def evidence_table(
             *ten_minute_columns(last_10m),
         )
     )
-    evidence = _only_when_fresh(_with_limits(evidence, limits))
+    if said is None:
+        evidence = _with_limits(evidence, before, ten, settings, found)
+    else:
+        flags = minutes.flags(_FLAGS, minutes.spans(windows, cut=False))
+        missed = said["slo_missed"].alias("missed_then")
+        evidence = evidence.with_columns(*said.drop(STORED_SETTINGS, "slo_missed"), *flags, missed)
+        evidence = evidence.with_columns(slo_missed=pl.coalesce("slo_missed", "missed_then"))
+    evidence = _only_when_fresh(evidence)
     known_before = no_reference() if reference is None else reference
-    evidence = with_reference(evidence, last_2m, last_10m, known_before)
-    return in_schema_order(_with_idle_peers(with_allowances(evidence)))
+    evidence = with_allowances(with_reference(evidence, last_2m, last_10m, known_before))
+    return in_schema_order(_with_idle_peers(evidence) if said is None else evidence)
+
+
+def _without_longer_rows(minutes: MinuteWindows) -> MinuteWindows:
+    """The minutes among stored rows: a longer one does not say what two minutes had."""
+    if "seconds" not in minutes.rows.columns or (minutes.rows["seconds"] == _MINUTE_SECONDS).all():
+        return minutes
+    return MinuteWindows(minutes.rows.filter(pl.col("seconds") == _MINUTE_SECONDS))
 
 
 _ASIDE = (*CARRIED, "ever_seen")
 
 
-def _limits(
+def _with_limits(
+    rows: pl.DataFrame,
     minutes: MinuteWindows,
     ten: Spans,
     settings: pl.DataFrame,
     found: pl.DataFrame,
-    last_10m: pl.DataFrame,
 ) -> pl.DataFrame:
-    """What binds over the last ten minutes of each window."""
+    """What binds over the ten minutes up to each end, and what it costs those that wait."""
     limiting = settings.with_row_index("window").select("window", *_LIMITING)
     limiting = limiting.with_columns(
         found["running_requests_max_of_process"].alias("running_max"),
-        last_10m["running_requests_max"].alias("running_max_10m"),
-        last_10m["several_api_servers"],
+        minutes.most_of("running_requests_max", ten).alias("running_max_10m"),
+        *minutes.last_of(["several_api_servers"], ten),
     )
-    return limit_columns(minutes.queued(ten), minutes.of_minutes(ten, ("end", *COUNTS)), limiting)
-
-
-def _with_limits(rows: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
-    """What binds beside each window, and what it costs those that wait."""
+    counted = minutes.of_minutes(ten, ("end", *COUNTS))
+    limits = limit_columns(minutes.queued(ten), counted, limiting)
     return (
         rows.with_row_index("window")
         .join(limits, on="window", how="left", maintain_order="left")
@@ -254,26 +287,15 @@ def _with_limits(rows: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
 
 
 # Settings that the limits are told from.
-_LIMITING = (
-    "max_num_seqs",
-    "max_num_seqs_inferred",
-    "max_num_batched_tokens",
-    "api_server_count",
-)
+_LIMITING = (*COLUMN_KNOBS, "max_num_seqs_inferred", "api_server_count")
 # A router that is fair gives every server of a pool as much; half of it is beyond the chance of 30
 # requests.
 _GIVEN_LESS_RATIO = 0.5
 # Columns that reach further back than the window itself.
 _REACHING_BACK = (
-    "observed_10m_seconds",
-    "batch_assembly_wait_10m_seconds",
-    "ttft_10m_seconds",
-    "queue_share_of_ttft_10m_ratio",
-    "slo_missed",
-    "ttft_missed",
-    "tpot_missed",
-    "ttft_in_target_10m_ratio",
-    "tpot_in_target_10m_ratio",
+    *("observed_10m_seconds", "batch_assembly_wait_10m_seconds", "ttft_10m_seconds"),
+    *("queue_share_of_ttft_10m_ratio", "slo_missed", "ttft_missed", "tpot_missed"),
+    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
     "limit_binding_share_10m_ratio",
     "limit_binding_share_10m_low_ratio",
     "waiting_deferred_share_10m_ratio",
@@ -295,33 +317,6 @@ def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _serving_now(
-    windows: pl.DataFrame, serving: pl.DataFrame, inferred: pl.Series, own: pl.DataFrame
-) -> pl.DataFrame:
-    """Settings per window: configured, else from the page, else inferred."""
-    page = own.select(
-        page_tokens=_config_number("kv_cache_size_tokens"),
-        page_blocks=_config_number("num_gpu_blocks"),
-        page_block=_config_number("block_size"),
-    )
-    joined = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
-        *page, inferred.alias("inferred")
-    )
-    return joined.with_columns(
-        max_num_seqs_inferred=pl.col("max_num_seqs").is_null() & pl.col("inferred").is_not_null(),
-        max_num_seqs=pl.coalesce("max_num_seqs", "inferred"),
-        kv_block_tokens=pl.coalesce("kv_block_tokens", "page_block"),
-        kv_cache_tokens=pl.coalesce(
-            "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
-        ),
-    ).select([*SERVING_SCHEMA, "start", "end"])
-
-
-def _config_number(label: str) -> pl.Expr:
-    """A number among the cache_config labels; NULL where absent or the string "None"."""
-    return pl.col("cache_config").str.json_path_match(f"$.{label}").cast(pl.Float64, strict=False)
-
-
 def _queue_wait() -> pl.Expr:
     """Waiting for capacity over first tokens per second (Little's law)."""
     # without a first token the wait is longer than what was observed of it: at least as if one came
@@ -340,7 +335,7 @@ def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
         pl.col("ttft_seconds_sum") / pl.col("ttft_seconds_count")
     )
     return last_10m.select(
-        observed_10m_seconds=pl.col("duration_seconds"),
+        observed_10m_seconds=pl.col("duration_seconds").fill_null(0.0),
         batch_assembly_wait_10m_seconds=wait,
         ttft_10m_seconds=ttft,
         first_tokens_10m=pl.col("ttft_seconds_count"),

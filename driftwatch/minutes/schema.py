@@ -72,8 +72,3 @@ MINUTE_ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **{c: pl.List(pl.Float64) for pair in zip(BUCKETS, EDGES, strict=True) for c in pair},
     **dict.fromkeys(QUEUED, pl.List(pl.Float64)),
 }
-
-
-def no_minute_rows() -> pl.DataFrame:
-    """A minute table without rows."""
-    return pl.DataFrame(schema=MINUTE_ROW_SCHEMA)

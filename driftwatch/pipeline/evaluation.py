@@ -8,7 +8,6 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.baselines.in_force import with_releases
 from driftwatch.detect.reference import combined, no_reference
 from driftwatch.diagnose.evidence_table import (
     evidence_table,
@@ -45,12 +44,12 @@ class Signals:
     )  # of the last scrapes (:data:`driftwatch.minutes.scheduler.SAMPLE_SCHEMA`)
 
 
-def no_signals(frames: TargetFrames, rows: pl.DataFrame | None = None) -> Signals:
-    """Of minutes that nobody made evidence of here, or whose evidence ``rows`` are given."""
-    nothing = pl.DataFrame() if rows is None else rows
-    return Signals(
-        frames, no_reference(), no_rows(), no_recent(), nothing, no_inputs_seen(), no_samples()
-    )
+def signals_given(
+    frames: TargetFrames, rows: pl.DataFrame, reference: pl.DataFrame | None = None
+) -> Signals:
+    """Of minutes whose evidence ``rows`` are given."""
+    measured = no_reference() if reference is None else reference
+    return Signals(frames, measured, no_rows(), no_recent(), rows, no_inputs_seen(), no_samples())
 
 
 def signals_of(
@@ -81,14 +80,12 @@ def signals_of(
 
 def window_rows(evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:
     """The evidence rows of windows; cut at restarts and knob changes."""
-    state, signals = evaluation.state, evaluation.signals
-    since, until = windows["start"].min(), windows["end"].max()
+    signals, since, until = evaluation.signals, windows["start"].min(), windows["end"].max()
     assert isinstance(since, datetime) and isinstance(until, datetime)  # noqa: S101 - there are some
-    minutes = evaluation.past.rows(windows, since, until)
-    rows = evidence_table(
-        minutes, windows, serving=signals.frames.serving, reference=signals.reference
+    rows = evaluation.past.rows(windows, since, until)
+    return evidence_table(
+        rows, windows, serving=signals.frames.serving, reference=signals.reference
     )
-    return with_releases(rows, state.in_force.frame, state.releases)
 
 
 Windows = Callable[["Evaluation", pl.DataFrame], pl.DataFrame]

@@ -10,9 +10,9 @@ import polars as pl
 
 from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.rows import baselines_from_store
-from driftwatch.collect.schema import TIME
 from driftwatch.detect.reference import combined
 from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.evidence import BY_NAME
@@ -21,7 +21,7 @@ from driftwatch.notify.numbers import clean, moment
 from driftwatch.pipeline.advice import explained
 from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.window_evidence import in_window, window_evidence
+from driftwatch.pipeline.stored_evidence import in_window, stored_evidence
 from driftwatch.rulebook.book import shipped_trees
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.minutes import MINUTE
@@ -123,10 +123,11 @@ def explain(
     if rows.is_empty() or not (rows["scrapes"] > 0).any():
         why, reach = _nothing(store, target.key, window, source, today)
         raise NoVerdict(why, help_text=reach)
+    first = rows["end"][0] - timedelta(seconds=rows["seconds"][0])
     last = rows["end"][-1]
-    of_window = rows.with_columns(window_end=pl.lit(last, dtype=TIME))
+    whole = pl.DataFrame([(*target.key, first, last)], schema=WINDOW_SCHEMA, orient="row")
     known = combined(reference, plan.declared_reference([target]))
-    row = window_evidence(of_window, {target.key: target}, plan, known).drop("minutes")
+    row = stored_evidence(rows, whole, {target.key: target}, plan, known)
     plan = with_shipped_trees(plan)
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
     finding = explained(finding_of("explain", target, values, diagnosis), values, plan)

@@ -14,7 +14,6 @@ from driftwatch.detect.reference import HISTOGRAMS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.limits import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.tree import walk
-from driftwatch.evidence import DETECTED
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.incidents import target_labels
@@ -88,8 +87,6 @@ def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Fi
         orient="row",
     )
     rows = evaluation.windows(evaluation, windows)
-    # only on the grid of minutes is the whole pool
-    rows = as_detected(rows, minute_rows, (*DETECTED, "pool_idle_ratio"))
     trees = {tree for t in ordered if (tree := rules[t.incident.rule].tree) is not None}
     diagnosed = {name: walk(plan.trees[name], rows) for name in trees}
     findings: Findings = {}
@@ -122,18 +119,6 @@ def peer_speeds(
         "speed_low_ratio": float(ratios.min()),  # type: ignore[arg-type]
         "speed_high_ratio": float(ratios.max()),  # type: ignore[arg-type]
     }
-
-
-def as_detected(
-    rows: pl.DataFrame, minute_rows: pl.DataFrame, columns: Sequence[str] = DETECTED
-) -> pl.DataFrame:
-    """Windows with these columns of their last minute on the grid, unknown where it has none."""
-    of_minute = minute_rows.select(*_KEY, "end", *columns)
-    return (
-        rows.drop(columns)
-        .join(of_minute, on=[*_KEY, "end"], how="left", maintain_order="left")
-        .select(rows.columns)
-    )
 
 
 def finding_of(

@@ -185,13 +185,20 @@ def _of_targets(
         if incident.target.get("instance")
     ]
     open_keys = pl.DataFrame(concerned, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    timings: dict[str, RuleTiming] = {}
+    known: dict[TargetKey, tuple[str, dict[str, str]]] = {}
     for row in that_can_change(judged, rule, _KEY, open_keys).iter_rows(named=True):
-        key = TargetKey(row["instance"], row["engine"])
+        key, pool = TargetKey(row["instance"], row["engine"]), row["pool"]
+        if pool not in timings:
+            timings[pool] = timing(rule.in_pool(pool))
+        if key not in known:
+            labels = {**target_labels(targets[key]), **rule.labels}
+            known[key] = incident_key(rule, key), labels
         yield (
             Observation(
-                key=incident_key(rule, key),
-                timing=timing(rule.in_pool(row["pool"])),
-                target={**target_labels(targets[key]), **rule.labels},
+                key=known[key][0],
+                timing=timings[pool],
+                target=known[key][1],
                 verdict=row["verdict"],
                 since=_since(rule, row),
                 over=row["over"],

@@ -107,7 +107,10 @@ class Inhibition:
             record = incidents.get(one.key)
             if record is not None and record.part_of is not None and by not in senior:
                 by = record.inhibited_by
-            linked.append(replace(one, inhibited_by=by, superseded_by=by if by in senior else None))
+            superseded = by if by in senior else None
+            if by is not None:
+                one = replace(one, inhibited_by=by, superseded_by=superseded)
+            linked.append(one)
         return linked
 
     def taken_over(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.diagnose.evidence_table import no_rows
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import MINUTE_KEY, MINUTE_SCHEMA
-from driftwatch.store.minute_columns import minute_rows_of
+from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
@@ -29,51 +29,54 @@ SPEED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(_SPEED.values(), pl.Float64),
 }
 RECENT_SCHEMA = {**MINUTE_SCHEMA, **SPEED_SCHEMA}
-_NO_RECENT_MINUTES = pl.DataFrame(schema=RECENT_SCHEMA)
 _ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
 
 
 class PastMinutes:
-    """Minutes of one target at a time: of a frame, and before them of a store.
+    """Minutes of one target at a time: those at hand, and before them those of a store.
 
-    Of a minute that both have, that of the frame counts; what was asked once is read once.
+    Of a minute that both have, that at hand counts; what was asked once is read once.
 
     Args:
-        frame: :data:`RECENT_SCHEMA`, or minutes without verdicts.
+        frame: :data:`driftwatch.store.minute_columns.STORED_SCHEMA`; what it lacks is unknown.
     """
 
     def __init__(
         self,
         frame: pl.DataFrame | None = None,
         store: Store | None = None,
-        rows: pl.DataFrame | None = None,
+        evaluated: Sequence[tuple[pl.DataFrame, pl.DataFrame]] = (),
     ) -> None:
-        self.frame = _NO_RECENT_MINUTES if frame is None else frame
-        self._rows = no_rows() if rows is None else rows
         self.store = store
+        self._given = frame
+        self._evaluated = tuple(evaluated)
         self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
 
-    def with_rows(
-        self, own: pl.DataFrame, rows: pl.DataFrame, minute_rows: pl.DataFrame
-    ) -> PastMinutes:
-        """The past with minutes that are being evaluated: MINUTE_SCHEMA, evidence, ROW_SCHEMA."""
-        verdicts = rows.select(pl.col(name).cast(dtype) for name, dtype in SPEED_SCHEMA.items())
-        frame = pl.concat([self.frame, own.hstack(verdicts)])
-        return PastMinutes(frame, self.store, pl.concat([self._rows, minute_rows]))
+    def with_rows(self, rows: pl.DataFrame, minute_rows: pl.DataFrame) -> PastMinutes:
+        """The past with minutes that are being evaluated: evidence, and ROW_SCHEMA beside it."""
+        return PastMinutes(self._given, self.store, (*self._evaluated, (rows, minute_rows)))
+
+    @cached_property
+    def _at_hand(self) -> pl.DataFrame:
+        given = pl.DataFrame() if self._given is None else self._given
+        there = set(given.columns)
+        schema = STORED_SCHEMA.items()
+        whole = given.select(
+            (pl.col(name) if name in there else pl.lit(None)).cast(dtype).alias(name)
+            for name, dtype in schema
+        )
+        return pl.concat([whole, *(stored_rows(*pair) for pair in self._evaluated)])
 
     def rows(self, keys: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
-        """Minute rows (ROW_SCHEMA) of some targets that end in (since, until], by target and end.
+        """Stored rows (STORED_SCHEMA) of some targets' minutes that end in (since, until], by
+        target and end.
 
         ``keys``: instance, engine.
         """
-        named = list(dict.fromkeys(keys.select(*KEY_COLUMNS).iter_rows()))
-        inside = (pl.col("end") > since) & (pl.col("end") <= until)
-        own = self._rows.filter(inside).join(keys, on=KEY_COLUMNS, how="semi")
-        if self.store is None:
-            return own.sort(*MINUTE_KEY)
-        stored = self.store.past(since, until, [TargetKey(*key) for key in named])
-        both = [minute_rows_of(stored.filter(pl.col("seconds") == MINUTE)), own]
-        return pl.concat(both).unique(MINUTE_KEY, keep="last").sort(*MINUTE_KEY)
+        named = [TargetKey(*key) for key in keys.select(*KEY_COLUMNS).unique().iter_rows()]
+        own = self._at_hand.filter((pl.col("end") > since) & (pl.col("end") <= until))
+        own = own.join(keys, on=KEY_COLUMNS, how="semi")
+        return self._with_stored(own, named, since, until, STORED_SCHEMA)
 
     def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
         """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""
@@ -83,24 +86,28 @@ class PastMinutes:
         """The same with the verdicts about speed: :data:`RECENT_SCHEMA`."""
         question = (key, since, until)
         if question not in self._read:
-            self._read[question] = self._joined(key, since, until)
+            own = self._at_hand.filter(
+                (pl.col("instance") == key.instance)
+                & (pl.col("engine") == key.engine)
+                & (pl.col("end") > since)
+                & (pl.col("end") <= until)
+            ).select(*RECENT_SCHEMA)
+            self._read[question] = self._with_stored(own, [key], since, until, RECENT_SCHEMA)
         return self._read[question]
 
-    def _joined(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        own = self.frame.filter(
-            (pl.col("instance") == key.instance)
-            & (pl.col("engine") == key.engine)
-            & (pl.col("end") > since)
-            & (pl.col("end") <= until)
-        ).select(
-            (pl.col(name) if name in self.frame.columns else pl.lit(None)).cast(dtype).alias(name)
-            for name, dtype in RECENT_SCHEMA.items()
-        )
+    def _with_stored(
+        self,
+        own: pl.DataFrame,
+        keys: Sequence[TargetKey],
+        since: datetime,
+        until: datetime,
+        columns: Mapping[str, object],
+    ) -> pl.DataFrame:
         if self.store is None:
-            return own.sort("end")
-        stored = self.store.past(since, until, [key]).filter(pl.col("seconds") == MINUTE)
-        both = pl.concat([stored.select(*RECENT_SCHEMA), own])
-        return both.unique(MINUTE_KEY, keep="last", maintain_order=True).sort("end")
+            return own.sort(*MINUTE_KEY)
+        stored = self.store.past(since, until, keys, columns)
+        both = [stored.filter(pl.col("seconds") == MINUTE).select(*columns), own]
+        return pl.concat(both).unique(MINUTE_KEY, keep="last").sort(*MINUTE_KEY)
 
 
 def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class PoolIncidents:
     ) -> None:
         self._rules = {rule.id: rule for rule in rules}
         self._targets = targets
+        self._models: dict[str, dict[str, dict[str, str]]] = {}  # pool → its :func:`models_of`
         self._inhibition = inhibition
         counts = judged.filter("ever_seen").group_by("end", "pool").len()
         self._sizes: dict[tuple[datetime, str], int] = {
@@ -240,7 +241,9 @@ class PoolIncidents:
         """Those of its only target, else of the pool."""
         if len({target_of(i) for i in records}) == 1:
             return {**records[0].target, **rule.labels}
-        return {"pool": pool, **models_of(self._targets, {pool}).get(pool, {}), **rule.labels}
+        if pool not in self._models:
+            self._models[pool] = models_of(self._targets, {pool})
+        return {"pool": pool, **self._models[pool].get(pool, {}), **rule.labels}
 
 
 def _about(transition: Transition, concerned: tuple[TargetKey, ...], size: int) -> Transition:

@@ -5,7 +5,7 @@ Detectors go on from the stored minutes and references.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -181,16 +181,6 @@ def _text(at: datetime | None) -> str | None:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
-
-
-def _steps(
-    since: datetime, until: datetime, step: timedelta
-) -> Iterable[tuple[datetime, datetime]]:
-    """[since, until) in steps."""
-    while since < until:
-        end = min(since + step, until)
-        yield since, end
-        since = end
 
 
 def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:

@@ -311,8 +311,9 @@ def _detected(
     )
     rows = in_schema_order(rows.with_columns(columns)) if len(rows) else rows
     rows = with_refusals(rows, state.in_force.frame)
-    past = past.with_rows(own, rows, signals.minutes)
-    rows, capacity = with_capacity(rows, state, past, plan, ask=ask)
+    here = past.with_rows(rows, signals.minutes)
+    rows, capacity = with_capacity(rows, state, here, plan, ask=ask)
+    past = past.with_rows(rows, signals.minutes)
     return rows, past, replace(state, detection=detection, capacity=capacity)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.baselines.rows import row_of
 from driftwatch.baselines.windows import Acceptance, baselines_of, measured
-from driftwatch.collect.schema import KEY_COLUMNS, Collected, Recording, Source, in_order
+from driftwatch.collect.schema import Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window, no_baseline, whole_minutes
@@ -24,8 +24,6 @@ from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.signals.one_process import of_one_process
 from driftwatch.store.store import Store
-
-_KEY = list(KEY_COLUMNS)
 
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
 # tick takes half a second before its first target (hundreds of small tables), and every scrape of

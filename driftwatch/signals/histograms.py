@@ -122,6 +122,8 @@ def share_within(
     """
     wanted = targets.to_numpy().astype(float)
     rows = np.full((len(buckets), 2), np.nan)
+    if buckets.null_count() == len(buckets):
+        wanted = wanted[:0]
     for target in np.unique(wanted[~np.isnan(wanted)]):
         hit = wanted == target
         cells = _by_edges(

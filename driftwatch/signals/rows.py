@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
+from driftwatch.knobs import COLUMN_KNOBS
+
 _SECONDS = pl.col("duration_seconds")
 # The columns of the serving frame that joins in: what is configured, per target.
 SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
@@ -21,6 +24,42 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "slo_tpot_seconds": pl.Float64,
     "slo_share": pl.Float64,
 }
+# Of them those that a stored row has as they were then.
+STORED_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens", "kv_block_tokens")
+
+
+def serving_now(
+    windows: pl.DataFrame, serving: pl.DataFrame, inferred: pl.Series, own: pl.DataFrame
+) -> pl.DataFrame:
+    """Settings per window: configured, else from the page, else inferred."""
+    page = own.select(
+        page_tokens=_config_number("kv_cache_size_tokens"),
+        page_blocks=_config_number("num_gpu_blocks"),
+        page_block=_config_number("block_size"),
+    )
+    joined = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
+        *page, inferred.alias("inferred")
+    )
+    return joined.with_columns(
+        max_num_seqs_inferred=pl.col("max_num_seqs").is_null() & pl.col("inferred").is_not_null(),
+        max_num_seqs=pl.coalesce("max_num_seqs", "inferred"),
+        kv_block_tokens=pl.coalesce("kv_block_tokens", "page_block"),
+        kv_cache_tokens=pl.coalesce(
+            "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
+        ),
+    ).select([*SERVING_SCHEMA, "start", "end"])
+
+
+def serving_then(windows: pl.DataFrame, serving: pl.DataFrame, said: pl.DataFrame) -> pl.DataFrame:
+    """Settings per window as its last row had them; what is not stored as configured now."""
+    now = windows.join(serving, on=KEY, how="left", maintain_order="left")
+    then = said.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
+    return now.with_columns(then).select([*SERVING_SCHEMA, "start", "end"])
+
+
+def _config_number(label: str) -> pl.Expr:
+    """A number among the cache_config labels; NULL where absent or the string "None"."""
+    return pl.col("cache_config").str.json_path_match(f"$.{label}").cast(pl.Float64, strict=False)
 
 
 def _mean(histogram: str) -> pl.Expr:

@@ -7,7 +7,7 @@ last minute with a restart or a knob change; that minute alone counts where noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.collect.registry import BUCKETED
 from driftwatch.collect.schema import KEY
 from driftwatch.minutes.continuity import MEAN_GAUGES
-from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS
+from driftwatch.minutes.schema import QUEUED, SUMS
 from driftwatch.signals.histograms import by_layout
 
 _LAST = ("model_name", "cache_config", "several_api_servers", "engine_kind", "engine_asleep")
@@ -40,12 +40,23 @@ class Spans:
         filled: Flags = self.first <= self.last
         return filled
 
+    @property
+    def of_one_row(self) -> bool:
+        """No window has more than one."""
+        return bool((self.first >= self.last).all())
+
+    def within(self, others: Spans) -> Spans:
+        """The other windows, where they begin no earlier than these."""
+        return Spans(np.maximum(others.first, self.first), others.last)
+
 
 @dataclass(frozen=True, eq=False)
 class MinuteWindows:
     """Minute rows (:data:`driftwatch.minutes.schema.MINUTE_ROW_SCHEMA`), by target and end."""
 
     rows: pl.DataFrame
+    # id → windows that were asked about, and whose they are
+    _placed: dict[int, tuple[pl.DataFrame, Flags, Integers]] = field(default_factory=dict)
 
     @cached_property
     def _begins(self) -> Integers:
@@ -73,11 +84,7 @@ class MinuteWindows:
 
         ``windows``: instance, engine, start, end; those of targets without a row have none.
         """
-        count = len(self._begins)
-        named = self.rows[self._begins.tolist()].select(KEY).with_row_index("whose")
-        whose = windows.select(KEY).join(named, on=KEY, how="left", maintain_order="left")["whose"]
-        known = whose.is_not_null().to_numpy()
-        target = whose.fill_null(0).cast(pl.Int64).to_numpy()
+        count, (known, target) = len(self._begins), self._whose(windows)
         end = _minutes(windows["end"])
         start = _minutes(windows["start"]) if minutes is None else end - minutes
         if not count:
@@ -96,53 +103,54 @@ class MinuteWindows:
             first = np.where(change >= first, np.minimum(change + 1, last), first)
         return Spans(first, last)
 
-    def totals(
-        self,
-        windows: pl.DataFrame,
-        spans: Spans,
-        sums: Sequence[str] = SUMS,
-        histograms: Sequence[str] = BUCKETED,
-        gauges: Sequence[str] = MEAN_GAUGES,
-    ) -> pl.DataFrame:
+    def _whose(self, windows: pl.DataFrame) -> tuple[Flags, Integers]:
+        """Whether each window's target has rows, and which number the target has."""
+        if id(windows) not in self._placed:
+            named = self.rows[self._begins.tolist()].select(KEY).with_row_index("whose")
+            both = windows.select(KEY).join(named, on=KEY, how="left", maintain_order="left")
+            whose = both["whose"]
+            known, target = whose.is_not_null(), whose.fill_null(0).cast(pl.Int64)
+            self._placed[id(windows)] = windows, known.to_numpy(), target.to_numpy()
+        return self._placed[id(windows)][1:]
+
+    def totals(self, windows: pl.DataFrame, spans: Spans) -> pl.DataFrame:
         """What happened in each window, row for row of ``windows``.
 
-        Returns: the windows' columns; increases of every counter and histogram ``_sum`` and
-        ``_count`` in ``sums`` (NULL where an observed minute does not know it), ``_buckets`` and
-        ``_edges`` of ``histograms`` (of the minutes since its edges changed), ``<gauge>_mean``,
-        ``scrapes``, ``duration_seconds``, the flags of any minute, and
-        labels, kind and sleep of the last observed minute.
+        Returns: the windows' columns; :meth:`sums` of every counter and histogram,
+        ``<gauge>_mean``, ``scrapes``, ``duration_seconds``, the flags of any minute, and labels,
+        kind and sleep of the last observed minute.
         """
         last = [name for name in _LAST if name in self.rows.columns]
-        if (spans.first == spans.last)[spans.filled].all():
-            return windows.hstack(self._single(spans, sums, histograms, gauges, last))
-        values = self._sums([*sums, *COUNTS, "duration_seconds"], spans)
-        scrapes = self._sums(["scrapes"], spans, strict=False)
-        counted = pl.concat([values, scrapes], how="horizontal").with_columns(
-            pl.col("scrapes", "duration_seconds").fill_null(0.0)
-        )
-        return windows.hstack(counted).with_columns(
-            *(mean.alias(f"{mean.name}_mean") for mean in self._means(gauges, spans)),
-            *(column for name in histograms for column in self._histogram(name, spans)),
-            *(self.any_of(name, spans) for name in _FLAGS),
-            *self.last_of(last, spans),
-            running_requests_max=self._most("running_requests_max", spans),
-        )
+        if spans.of_one_row:
+            columns = ["scrapes", *_FLAGS, *last, *MEAN_GAUGES]
+            rows = self.at_end(columns, spans).rename(
+                {name: f"{name}_mean" for name in MEAN_GAUGES}
+            )
+        else:
+            rows = pl.DataFrame(
+                [
+                    *self._sums(["scrapes"], spans, strict=False),
+                    *(self.any_of(name, spans) for name in _FLAGS),
+                    *self.last_of(last, spans),
+                    *(mean.alias(f"{mean.name}_mean") for mean in self._means(MEAN_GAUGES, spans)),
+                ]
+            )
+        counted = self.sums([*SUMS, "duration_seconds"], spans, BUCKETED)
+        numbers = pl.col("scrapes", "duration_seconds").fill_null(0.0)
+        return windows.hstack(counted).hstack(rows).with_columns(numbers)
 
-    def _single(
-        self,
-        spans: Spans,
-        sums: Sequence[str],
-        histograms: Sequence[str],
-        gauges: Sequence[str],
-        last: Sequence[str],
+    def sums(
+        self, columns: Sequence[str], spans: Spans, histograms: Sequence[str] = ()
     ) -> pl.DataFrame:
-        """The totals of windows of one minute: its row."""
+        """Sums of each window: increases of counters and of histograms' ``_sum`` and ``_count``
+        (NULL where an observed minute does not know it), ``_buckets`` and ``_edges`` of
+        ``histograms`` (of the minutes since its edges changed).
+        """
         lists = [f"{name}_{part}" for name in histograms for part in ("buckets", "edges")]
-        columns = ["scrapes", "duration_seconds", "running_requests_max", *_FLAGS, *last, *gauges]
-        rows = self.at_end([*sums, *COUNTS, *lists, *columns], spans)
-        return rows.with_columns(pl.col("scrapes", "duration_seconds").fill_null(0.0)).rename(
-            {name: f"{name}_mean" for name in gauges}
-        )
+        if spans.of_one_row:
+            return self.at_end([*columns, *lists], spans)
+        counted = self._sums(columns, spans)
+        return counted.hstack([one for name in histograms for one in self._histogram(name, spans)])
 
     def queued(self, spans: Spans) -> pl.DataFrame:
         """The scrapes of each window in which requests wait for capacity.
@@ -183,6 +191,40 @@ class MinuteWindows:
         """The columns at each window's last observed minute; NULL without one."""
         return self._rows_at(columns, self._last_observed(spans)).get_columns()
 
+    def last_row(self, columns: Sequence[str], spans: Spans) -> pl.DataFrame:
+        """The columns of each window's last observed minute, of its last one without any."""
+        observed = self._last_observed(spans)
+        last = np.where(spans.filled, spans.last, -1)
+        return self._rows_at(columns, np.where(observed >= 0, observed, last))
+
+    def flags(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
+        """Whether each is set in any minute of each window; NULL where one does not know it."""
+        if spans.of_one_row:
+            return self.at_end(columns, spans).get_columns()
+        last = np.maximum(spans.last, spans.first - 1)
+        first = np.minimum(spans.first, last + 1)
+        # of a minute that was not observed only its own window tells
+        counted = self._observed
+
+        def any_of(flags: Flags) -> Flags:
+            before = np.concatenate([[0], np.cumsum(flags)])
+            found: Flags = before[last + 1] > before[first]
+            return found
+
+        each = []
+        alone = self._rows_at(columns, np.where(spans.first == spans.last, spans.last, -1))
+        for name in columns:
+            values = self.rows[name]
+            true = any_of(values.fill_null(False).to_numpy() & counted)
+            unknown = any_of(values.is_null().to_numpy() & counted)
+            several = pl.Series(
+                np.where(true, 1.0, np.where(unknown, np.nan, 0.0)), nan_to_null=True
+            )
+            told = several.cast(pl.Boolean).alias(name)
+            is_one = pl.Series(spans.first == spans.last)
+            each.append(told.zip_with(~is_one, alone[name]))
+        return each
+
     def any_of(self, column: str, spans: Spans) -> pl.Series:
         """Whether a flag is set in any minute of each window; NULL without an observed one."""
         last = np.maximum(spans.last, spans.first - 1)
@@ -209,7 +251,7 @@ class MinuteWindows:
             return pl.DataFrame({c: pl.Series([None] * len(spans.first), dtype=pl.Float64)
                                  for c in columns})  # fmt: skip
         values = self.rows.select(columns).to_numpy().astype(float)
-        sums = _summed(values, self._observed, spans, self._expanded(spans), strict=strict)
+        sums = _summed(values, self._observed, spans, strict=strict)
         return pl.DataFrame(sums, schema=list(columns), nan_to_null=True)
 
     def _means(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
@@ -220,9 +262,8 @@ class MinuteWindows:
         weights = np.where(
             np.isnan(values), 0.0, np.nan_to_num(self.rows["scrapes"].to_numpy())[:, None]
         )
-        expanded = self._expanded(spans)
-        total = _summed(np.nan_to_num(values) * weights, self._observed, spans, expanded)
-        weight = _summed(weights, self._observed, spans, expanded)
+        total = _summed(np.nan_to_num(values) * weights, self._observed, spans)
+        weight = _summed(weights, self._observed, spans)
         # one minute is its own mean, to the last digit
         alone = spans.filled & (spans.first == spans.last)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -233,8 +274,6 @@ class MinuteWindows:
     def _histogram(self, name: str, spans: Spans) -> list[pl.Series]:
         """Cumulative counts and edges of a histogram, of the minutes since its edges changed."""
         lists, edges = self.rows[f"{name}_buckets"], self.rows[f"{name}_edges"]
-        if (spans.first == spans.last)[spans.filled].all():
-            return self.last_of([lists.name, edges.name], spans)
         layout = np.full(len(lists), -1)
         place = np.zeros(len(lists), dtype=np.int64)
         groups: list[tuple[Floats, Floats]] = []
@@ -254,7 +293,7 @@ class MinuteWindows:
             matrix = np.full((len(lists), len(le)), np.nan)
             own = layout == number
             matrix[own] = counts[place[own]]
-            total = _summed(matrix, self._observed, part, self._expanded(part))
+            total = _summed(matrix, self._observed, part)
             known = pl.Series(~np.isnan(total).any(axis=1))
             of_layout = pl.DataFrame({"window": mine, "sums": pl.Series(total).arr.to_list()})
             found.append(
@@ -279,7 +318,7 @@ class MinuteWindows:
         newest = at[np.maximum(spans.last, 0)]
         return np.where(spans.filled & (newest >= spans.first), newest, -1)
 
-    def _most(self, column: str, spans: Spans) -> pl.Series:
+    def most_of(self, column: str, spans: Spans) -> pl.Series:
         """The most of a column over each window's minutes."""
         window, row = self._expanded(spans)
         most = np.full(len(spans.first), np.nan)
@@ -302,35 +341,27 @@ def _is_set(flags: pl.Series) -> Flags:
     return found
 
 
-def _summed(
-    values: Floats,
-    observed: Flags,
-    spans: Spans,
-    expanded: tuple[Integers, Integers],
-    *,
-    strict: bool = True,
-) -> Floats:
+def _summed(values: Floats, observed: Flags, spans: Spans, *, strict: bool = True) -> Floats:
     """Sums (window, column) over observed rows; NaN without one, or where an observed one is NaN.
 
     Added up row by row in order of time: a sum does not depend on what lies before its window.
     """
-    sums = np.full((len(spans.first), values.shape[1]), np.nan)
-    alone = spans.filled & (spans.first == spans.last)
-    at = spans.first[alone]
-    sums[alone] = np.where(observed[at][:, None], values[at], np.nan)
-    several = spans.filled & ~alone
-    if not several.any():
-        return sums
-    window, row = expanded
-    inside = several[window] & observed[row]
-    window, row = window[inside], row[inside]
-    if not len(window):
-        return sums
-    starts = np.flatnonzero(np.diff(window, prepend=-1))
-    picked = values[row]
-    unknown = np.isnan(picked)
-    total = np.add.reduceat(np.where(unknown, 0.0, picked), starts, axis=0)
-    lacking = np.add.reduceat(unknown.astype(np.int64), starts, axis=0)
-    counts = np.diff(np.append(starts, len(window)))[:, None]
-    sums[window[starts]] = np.where(lacking > 0 if strict else lacking == counts, np.nan, total)
+    known = ~np.isnan(values) & observed[:, None]
+    lacking = ~known & observed[:, None]
+    # the last row stands for what lies outside of a window
+    whole = np.vstack([np.where(known, values, 0.0), np.zeros((1, values.shape[1]))])
+    is_known = np.vstack([known, np.zeros((1, values.shape[1]), dtype=bool)])
+    is_lacking = np.vstack([lacking, np.zeros((1, values.shape[1]), dtype=bool)])
+    outside, is_any_lacking = len(values), bool(lacking.any())
+    shape = len(spans.first), values.shape[1]
+    sums, some, lacks = np.zeros(shape), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    longest = int((spans.last - spans.first).max(initial=-1)) + 1
+    for back in range(longest - 1, -1, -1):
+        rows = spans.last - back
+        rows = np.where(rows >= spans.first, rows, outside)
+        sums += whole[rows]
+        some |= is_known[rows]
+        if strict and is_any_lacking:
+            lacks |= is_lacking[rows]
+    sums[~some | lacks] = np.nan
     return sums

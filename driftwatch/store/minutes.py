@@ -6,6 +6,7 @@ so that one target's past is a few batches even in a large fleet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -58,15 +59,26 @@ class Minutes(Database):
         targets: Iterable[TargetKey] | None = None,
         columns: Collection[str] | None = None,
     ) -> pl.DataFrame:
-        """The same with roll-ups where minutes are not stored any more; only these ``columns``
-        are read, the others are NULL.
+        """The same with roll-ups where minutes are not stored any more.
 
-        Returns :data:`driftwatch.store.minute_columns.STORED_SCHEMA` and ``seconds`` (Float64: how
-        long the row is, 60 or a roll-up's), by instance, engine and end.
+        Returns :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, or these ``columns`` of it
+        with instance, engine and end, and ``seconds`` (Float64: how long the row is, 60 or a
+        roll-up's), by instance, engine and end.
         """
         with self._reading() as connection:
             own = self._own_rows(minute_batches)
             return _rows(connection, since, until, targets, own, columns)
+
+    def past_in_parts(
+        self, since: datetime, until: datetime, columns: Collection[str], most: int
+    ) -> Iterator[pl.DataFrame]:
+        """The same of every target, some targets at a time: of ``most`` rows where batches allow.
+
+        The store is being read until the last part was taken.
+        """
+        with self._reading() as connection:
+            own = self._own_rows(minute_batches)
+            yield from _parts(connection, since, until, None, own, columns, most)
 
     def minutes_reach(self) -> tuple[datetime, datetime] | None:
         """Start of the first stored row of any target and end of the last; None without any."""
@@ -192,16 +204,33 @@ def _rows(
     own: ColumnElement[bool],
     columns: Collection[str] | None = None,
 ) -> pl.DataFrame:
+    (rows,) = _parts(connection, since, until, targets, own, columns)
+    return rows
+
+
+def _parts(
+    connection: Connection,
+    since: datetime,
+    until: datetime,
+    targets: Iterable[TargetKey] | None,
+    own: ColumnElement[bool],
+    columns: Collection[str] | None = None,
+    most: float = math.inf,
+) -> Iterator[pl.DataFrame]:
+    """Rows of whole targets in order, at least one frame."""
     table, schema = minute_batches, STORED_SCHEMA
     if columns is not None:
-        schema = {name: dtype for name, dtype in STORED_SCHEMA.items() if name in columns}
-    query = select(table.c.seconds, table.c.frame).where(
-        own, table.c.until > since, table.c.since < until
-    )
-    wanted = None
+        wanted = {*_KEY, *columns}
+        schema = {name: dtype for name, dtype in STORED_SCHEMA.items() if name in wanted}
+    query = select(
+        *(table.c.seconds, table.c.packed, table.c.id, table.c.frame),
+        *(table.c.since, table.c.until),
+        *(table.c.first_instance, table.c.last_instance),
+    ).where(own, table.c.until > since, table.c.since < until)
+    named = None
     if targets is not None:
         keys = sorted(set(targets))
-        wanted = pl.DataFrame(keys, dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
+        named = pl.DataFrame(keys, dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
         names = sorted({key.instance for key in keys})
         spans = [(name, name) for name in names]
         if len(names) > _NAMED_IN_A_QUERY:
@@ -212,28 +241,46 @@ def _rows(
                 *(and_(table.c.first_instance <= b, table.c.last_instance >= a) for a, b in spans),
             )
         )
-    frames = [pl.DataFrame(schema={**schema, "seconds": pl.Float64})]
+    empty = pl.DataFrame(schema={**schema, "seconds": pl.Float64})
     # longer rows first: where a minute is still there, it is what counts
-    ordered = query.order_by(table.c.seconds.desc(), table.c.packed.desc(), table.c.id)
-    for seconds, frame in connection.execute(ordered):
-        rows = decode(frame, schema)
-        rows = rows.filter((pl.col("end") > since) & (pl.col("end") <= until))
-        if wanted is not None:
-            rows = rows.join(wanted, on=KEY_COLUMNS, how="semi", maintain_order="left")
-        frames.append(rows.with_columns(seconds=pl.lit(float(seconds))))
-    rows = pl.concat(frames)
-    missing = [pl.lit(None, dtype=t).alias(n) for n, t in STORED_SCHEMA.items() if n not in schema]
-    if missing:
-        rows = rows.with_columns(missing).select(*STORED_SCHEMA, "seconds")
-    return _each_span_once(rows)
+    frames: dict[tuple[int, int, int], pl.DataFrame] = {}
+    height, reach = 0, ""
+    for batch in connection.execute(query.order_by(table.c.first_instance)):
+        if height >= most and batch.first_instance > reach:
+            yield _each_span_once(pl.concat(frames[at] for at in sorted(frames)))
+            frames, height = {}, 0
+        rows = decode(batch.frame, schema)
+        if batch.since < since or batch.until > until:
+            rows = rows.filter((pl.col("end") > since) & (pl.col("end") <= until))
+        if named is not None:
+            rows = rows.join(named, on=KEY_COLUMNS, how="semi", maintain_order="left")
+        order = (-batch.seconds, -batch.packed, batch.id)
+        frames[order] = rows.with_columns(seconds=pl.lit(float(batch.seconds)))
+        height, reach = height + len(rows), max(reach, batch.last_instance)
+    yield _each_span_once(pl.concat([empty, *(frames[at] for at in sorted(frames))]))
 
 
 def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:
     """Every row once; two parts of one longer row added up."""
-    if not rows.select(pl.struct([*_KEY, "seconds"]).is_duplicated()).to_series().any():
-        return rows.sort(_KEY)
+    if _is_in_order(rows):
+        return rows
+    rows = rows.sort(*_KEY, "seconds")
+    again = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*_KEY, "seconds"))
+    if not rows.select(again.any()).item():
+        return rows
     each = [once(rows.filter(pl.col("seconds") == MINUTE))]
+    others = [pl.lit(None, t).alias(n) for n, t in STORED_SCHEMA.items() if n not in rows.columns]
     for seconds in rows["seconds"].filter(rows["seconds"] > MINUTE).unique().sort():
-        longer = rows.filter(pl.col("seconds") == seconds).drop("seconds").sort(_KEY)
-        each.append(rolled_up(longer, int(seconds)).with_columns(seconds=pl.lit(float(seconds))))
+        longer = rows.filter(pl.col("seconds") == seconds).with_columns(others).sort(_KEY)
+        longer = rolled_up(longer.select(*STORED_SCHEMA), int(seconds))
+        each.append(longer.with_columns(seconds=pl.lit(float(seconds))).select(rows.columns))
     return pl.concat(each).sort(_KEY)
+
+
+def _is_in_order(rows: pl.DataFrame) -> bool:
+    """Sorted by instance, engine and end, each once: as batches of whole days lie."""
+    later = pl.lit(False)
+    for name in reversed(_KEY):
+        here, before = pl.col(name), pl.col(name).shift(1)
+        later = (here > before) | ((here == before) & later)
+    return bool(rows.select(later.slice(1).all()).item())

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from filled import filled
 
-from driftwatch.backtest.outcome import backtest
+from driftwatch.backtest.outcome import backtests
 from driftwatch.backtest.pages import PastPage, past_pages
-from driftwatch.backtest.stored import StoredDays
+from driftwatch.backtest.stored import StoredHistory
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings import open_recording
@@ -25,19 +25,20 @@ def plan() -> Plan:
     return with_proposals(plan_from(None))
 
 
-def pages_of(store: Store, plan: Plan, folder: Path) -> tuple[PastPage, ...]:
+def pages_of(store: Store, plan: Plan) -> tuple[PastPage, ...]:
     reach = store.minutes_reach()
     assert reach is not None
-    return backtest(StoredDays(store, reach, plan, plan.enabled, folder), plan).pages
+    (result,) = backtests(StoredHistory(store, reach, plan), [plan])
+    return result.pages
 
 
 @pytest.mark.parametrize("name", ["run_cap", pytest.param("run_slow", marks=pytest.mark.slow)])
-def test_real_servers(name: str, shared_data: Path, plan: Plan, tmp_path: Path) -> None:
+def test_real_servers(name: str, shared_data: Path, plan: Plan) -> None:
     source = open_recording(shared_data / "vllm-0.32" / name)
     with Store.in_memory() as store:
         outcomes = list(replay([source], source.span(), plan, store=store))
         expected = past_pages(t for one in outcomes for t in one.transitions)
-        pages = pages_of(store, plan, tmp_path)
+        pages = pages_of(store, plan)
     assert expected
     for one, other in zip(pages, expected, strict=True):
         # nothing is simulated: line 1 has what was seen, and not what to do
@@ -52,9 +53,9 @@ def test_real_servers(name: str, shared_data: Path, plan: Plan, tmp_path: Path) 
 
 
 def test_without_an_incident_of_the_service_there_is_no_advice(
-    shared_data: Path, plan: Plan, tmp_path: Path
+    shared_data: Path, plan: Plan
 ) -> None:
     with filled(shared_data / "vllm-0.32" / "run_cap", plan.without_rules()) as store:
-        (page,) = pages_of(store, plan, tmp_path)
+        (page,) = pages_of(store, plan)
     assert (page.rule, page.leaf) == ("BatchLimitBinding", "concurrency_cap_binding")
     assert page.knob is None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.backtest.outcome import judged
-from driftwatch.backtest.stored import StoredDays
+from driftwatch.backtest.outcome import backtests
+from driftwatch.backtest.stored import StoredHistory
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.proposal_notice import with_proposals
 from driftwatch.collect.recordings import open_recording
@@ -35,9 +35,7 @@ def told(transitions: Sequence[Transition]) -> list[Told]:
     ]
 
 
-def compared(
-    recording: Path, plan: Plan, folder: Path, baseline: Window | None = None
-) -> list[list[Told]]:
+def compared(recording: Path, plan: Plan, baseline: Window | None = None) -> list[list[Told]]:
     """What a replay does, and what a backtest of its store does."""
     source = open_recording(recording)
     happened: list[Transition] = []
@@ -46,15 +44,18 @@ def compared(
         expected = told([t for one in outcomes for t in one.transitions])
         reach = store.minutes_reach()
         assert reach is not None
-        days = StoredDays(store, reach, plan, plan.enabled, folder)
-        for part in judged(days, plan):
-            happened += part.happened
+        backtests(
+            StoredHistory(store, reach, plan),
+            [plan],
+            with_pages=False,
+            each=lambda part: happened.extend(part.happened),
+        )
     return [expected, told(happened)]
 
 
-def test_a_fleet_over_midnight_with_servers_that_go(fleet: Path, tmp_path: Path) -> None:
+def test_a_fleet_over_midnight_with_servers_that_go(fleet: Path) -> None:
     plan = with_proposals(plan_of(fleet / "driftwatch.yaml"))
-    expected, mine = compared(fleet, plan, tmp_path)
+    expected, mine = compared(fleet, plan)
     assert mine == expected
 
 
@@ -70,6 +71,6 @@ def test_a_scenario_with_its_baseline(tmp_path: Path) -> None:
     assert first is not None
     start, length = scenario.start, timedelta(seconds=1)
     window = Window(start + first.at * length, start + first.until * length)
-    expected, mine = compared(recording, plan, tmp_path, window)
+    expected, mine = compared(recording, plan, window)
     assert mine == expected
     assert expected

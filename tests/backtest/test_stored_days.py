@@ -9,12 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from driftwatch.backtest.stored import NO_MINUTES, StoredDays
+from driftwatch.backtest.stored import NO_MINUTES, StoredHistory, columns_read
 from driftwatch.collect.recordings import open_recording
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import COLUMNS
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.window_evidence import minute_evidence
 from driftwatch.service.configuration import plan_of
 from driftwatch.service.replay import replay
 from driftwatch.store.store import Store
@@ -37,46 +36,46 @@ def replayed(fleet: Path, plan: Plan) -> Iterator[tuple[Store, pl.DataFrame]]:
         yield store, pl.concat(rows).sort(KEY)
 
 
-def test_rows_are_those_of_the_tick(
-    replayed: tuple[Store, pl.DataFrame], plan: Plan, tmp_path: Path
-) -> None:
+def test_rows_are_those_of_the_tick(replayed: tuple[Store, pl.DataFrame], plan: Plan) -> None:
     store, one = replayed
     reach = store.minutes_reach()
     assert reach is not None
-    days = StoredDays(store, reach, plan, plan.enabled, tmp_path)
-    minutes = store.past(*reach).drop("seconds")
-    targets = plan.assign(days.targets(minutes))
-    other = minute_evidence(minutes, targets, plan, days.reference(targets))
+    history = StoredHistory(store, reach, plan)
+    columns = {column.name for column in COLUMNS} - {"seconds_since_last_token"}
+    other = pl.concat(rows for _, rows in history.rows(columns)).sort(KEY)
     assert other.select(KEY).equals(one.select(KEY))
-    differing = {
-        column.name: share
-        for column in COLUMNS
-        if column.name != "seconds_since_last_token"
-        and (share := _differing(one[column.name], other[column.name])) > 0
-    }
-    assert differing == {}
+    assert _all_differing(one, other, columns) == {}
+    # what rules do not read is not read for them, and changes nothing
+    read = columns_read(plan.enabled) & columns
+    fewer = pl.concat(rows for _, rows in history.rows(read)).sort(KEY)
+    assert _all_differing(other, fewer, read) == {}
 
 
 def test_who_was_there_and_a_span_without_minutes(
-    replayed: tuple[Store, pl.DataFrame], plan: Plan, tmp_path: Path
+    replayed: tuple[Store, pl.DataFrame], plan: Plan
 ) -> None:
     store, _ = replayed
     reach = store.minutes_reach()
     assert reach is not None
-    days = StoredDays(store, reach, plan, plan.enabled, tmp_path / "a")
-    stretches = [one for day in days.days for one in days.stretches(day, days.rows(day))]
+    history = StoredHistory(store, reach, plan)
+    days = list(history.rows(set()))
+    stretches = [one for day, rows in days for one in history.stretches(day, rows)]
     retired = [(key.instance, why) for one in stretches for key, why in one.retired.items()]
     assert [why for _, why in retired] == [NO_MINUTES] * 2
     assert {len(one.targets) for one in stretches} == {2, 3}
-    for day in days.days:
-        rows = days.rows(day)
-        for one in days.stretches(day, rows):
+    for day, rows in days:
+        for one in history.stretches(day, rows):
             inside = rows.filter(pl.col("end").is_between(one.first, one.last, closed="right"))
             assert set(inside["instance"]) == {key.instance for key in one.targets}
     before = reach[0] - timedelta(days=3), reach[0] - timedelta(days=2)
     with pytest.raises(NoVerdict) as told:
-        StoredDays(store, before, plan, plan.enabled, tmp_path / "b")
+        StoredHistory(store, before, plan)
     assert told.value.help_text == "minutes reach from 2026-11-16 21:30 to 2026-11-17 01:29 UTC"
+
+
+def _all_differing(one: pl.DataFrame, other: pl.DataFrame, columns: set[str]) -> dict[str, float]:
+    shares = {name: _differing(one[name], other[name]) for name in columns}
+    return {name: share for name, share in shares.items() if share > 0}
 
 
 def _differing(one: pl.Series, other: pl.Series) -> float:

@@ -17,8 +17,8 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.model import Slo
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.stored_evidence import TEN_MINUTES, by_clock, stored_evidence
 from driftwatch.pipeline.stored_state import stored_targets
-from driftwatch.pipeline.window_evidence import TEN_MINUTES, by_clock, window_evidence
 
 
 def plan() -> Plan:
@@ -34,8 +34,9 @@ def test_each_row_is_that_windows(shared_data: Path) -> None:
         (target,) = plan().assign(stored_targets(store)).values()
         reach = store.minutes_reach()
         assert reach is not None
-        stored = by_clock(store.past(*reach), TEN_MINUTES)
-        rows = window_evidence(stored, {target.key: target}, plan(), no_reference())
+        stored = store.past(*reach)
+        windows, every = by_clock(stored, TEN_MINUTES), {target.key: target}
+        rows = stored_evidence(stored, windows, every, plan(), no_reference())
         assert len(rows) >= 2
         assert rows["minutes"].sum() == len(store.minutes(*reach))
         for row in rows.filter(pl.col("end") <= reach[1]).iter_rows(named=True):

@@ -14,26 +14,21 @@ from service_cases import FrameSource, shipped_plan
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import TIME, Collected
+from driftwatch.collect.schema import Collected
 from driftwatch.detect.reference import no_reference
-from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.errors import NoVerdict
-from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.pipeline.state import State
+from driftwatch.pipeline.stored_evidence import stored_evidence
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.pipeline.window_evidence import window_evidence
 from driftwatch.service.run import Service
 from driftwatch.store import Store
-from driftwatch.store.minute_columns import minute_rows_of, rolled_up, stored_rows
+from driftwatch.store.minute_columns import rolled_up, stored_rows
 
 PLAN = shipped_plan()
 TEN = timedelta(minutes=10)
-# means of a gauge: over scrapes there, over time here
-OF_SCRAPES = {"running_requests", "waiting_requests", "kv_cache_usage_ratio"}
-OF_SCRAPES |= {"waiting_capacity_requests", "waiting_deferred_requests", "gpu_utilization_ratio"}
-OF_SCRAPES |= {"binding_margin_ratio", "batch_estimate_spread_ratio", "sequence_utilization"}
 
 
 @pytest.fixture(scope="module")
@@ -52,37 +47,11 @@ def until(rows: pl.DataFrame, minutes: int) -> datetime:
 
 
 def _row(stored: pl.DataFrame, target: Target) -> pl.DataFrame:
-    rows = stored.with_columns(window_end=pl.lit(stored["end"][-1], dtype=TIME))
-    return window_evidence(rows, {target.key: target}, PLAN, no_reference())
-
-
-def test_it_is_the_evidence_of_the_window(
-    watched: tuple[Collected, State, pl.DataFrame],
-) -> None:
-    collected, _, rows = watched
-    end = until(rows, 11)  # under full load, before the restart
-    before = collected.scrapes.filter(pl.col("time") < end)
-    state, _ = evaluate(
-        State(), [Collected(before, collected.targets)], end, PLAN, Store.in_memory()
+    first = stored["end"][0] - timedelta(seconds=stored["seconds"][0])
+    window = pl.DataFrame(
+        [(*target.key, first, stored["end"][-1])], schema=WINDOW_SCHEMA, orient="row"
     )
-    inside = (pl.col("end") > end - TEN) & (pl.col("end") <= end)
-    stored = rows.with_columns(seconds=pl.lit(60.0)).filter(inside)
-    (target,) = state.targets.values()
-    found = _row(stored, target).row(0, named=True)
-    window = pl.DataFrame([(*target.key, end - TEN, end)], schema=WINDOW_SCHEMA, orient="row")
-    frames = PLAN.frames(state.targets)
-    own = evidence_table(minute_rows_of(rows), window, serving=frames.serving)
-    expected = own.row(0, named=True)
-    assert found["binding_limit"] == expected["binding_limit"] == "max_num_seqs"
-    compared = [n for n in BY_NAME if n not in DETECTED and expected[n] is not None]
-    assert len(compared) > 50
-    for name in compared:
-        value, said = expected[name], found[name]
-        if isinstance(value, float):
-            value = pytest.approx(value, rel=0.05 if name in OF_SCRAPES else 1e-9, abs=1e-9)
-        assert said == value, name
-    for name in DETECTED:  # those of the window's last minute
-        assert found[name] == stored[name][-1], name
+    return stored_evidence(stored, window, {target.key: target}, PLAN, no_reference())
 
 
 def test_what_came_before_a_restart_is_not_in_it(

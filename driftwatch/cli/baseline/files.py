@@ -22,7 +22,7 @@ _RECENT = timedelta(minutes=10)
 
 @click.command(name="export")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@history_options("pins_listed", "db", "config")
+@history_options("pins", "db", "config")
 def export_command(file: Path, history: History) -> None:
     """Write the baselines in force to FILE (JSON), for another database or for --pins.
 

@@ -30,7 +30,7 @@ _PAD = " " * 12
 @click.command(name="list")
 @click.argument("name", metavar="[ID|TARGET|POOL]", required=False)
 @json_option
-@history_options("recordings", "pins_listed", "db", "config")
+@history_options("recordings", "pins", "db", "config")
 def list_command(name: str | None, as_json: bool, history: History) -> None:
     """List the baselines in force, then the targets without one and what they lack.
 

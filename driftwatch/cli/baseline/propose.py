@@ -28,7 +28,7 @@ _UNFIT = "no minute is fit for a baseline"
 @click.command(name="propose")
 @click.argument("name", metavar="[TARGET|POOL]", required=False)
 @json_option
-@history_options("recordings", "prometheus", "span", "pins_listed", "db", "config")
+@history_options("recordings", "prometheus", "span", "pins", "db", "config")
 def command(name: str | None, as_json: bool, history: History) -> int:
     """Find the best baseline in the last two days (--recording, --prometheus: in all of it).
 

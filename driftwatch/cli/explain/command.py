@@ -56,11 +56,11 @@ def command(
     from driftwatch.pipeline.explain import SYMPTOMS
 
     today, tree = SystemClock().now().date(), SYMPTOMS[symptom]
-    with target_window(target, history, length, traffic=_TRAFFIC, tree=tree, today=today) as scope:
-        _explain(scope, as_json)
+    with target_window(target, history, length, today=today) as scope:
+        _explain(scope, tree, as_json)
 
 
-def _explain(scope: TargetWindow, as_json: bool) -> None:
+def _explain(scope: TargetWindow, tree: str, as_json: bool) -> None:
     from driftwatch.diagnose.tree import UNDETERMINED
     from driftwatch.pipeline.advice import explained
 
@@ -68,7 +68,7 @@ def _explain(scope: TargetWindow, as_json: bool) -> None:
     firing = [] if history.at is not None else list(_firing(scope.incidents, scope.target))
     if not as_json:  # above "no verdict" as well
         _print_firing(firing, scope.target, scope.today)
-    evaluated = scope.evaluated()
+    evaluated = scope.evaluated(_TRAFFIC, tree)
     assert evaluated.finding is not None  # noqa: S101 - evaluated() raises without one
     window = evaluated.window
     finding = explained(evaluated.finding, evaluated.row, history.plan, evaluated.moment)

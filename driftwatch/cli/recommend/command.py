@@ -20,6 +20,7 @@ from driftwatch.errors import StoreError, UsageError
 if TYPE_CHECKING:
     from driftwatch.cli.recommend.text import AdviceContext
     from driftwatch.cli.target_window import Evaluated, TargetWindow
+    from driftwatch.pipeline.plan import Plan
     from driftwatch.recommend.advice import Advice, Question
 
 _LONGEST = timedelta(hours=1)
@@ -51,13 +52,14 @@ def command(
     nothing is to be changed; 4: no advice, and the output names the check that failed and what
     would settle it.
     """
+    from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
     from driftwatch.simulate.hardware import with_hardware
 
     values = parse_what_ifs(what_if)
     with _target_window(target, length, history, with_log=rest["log"] is not None) as scope:
-        evaluated = scope.evaluated(finding_needed=False)
-        question = _question(evaluated, length, values, rest)
+        evaluated = scope.evaluated(length or _LONGEST, DEFAULT_TREE, finding_needed=False)
+        question = _question(evaluated, history.plan, length, values, rest)
     advice = advise(question, hardware=with_hardware(hardware))
     if as_json:
         _print_json(advice, scope)
@@ -73,22 +75,14 @@ def _target_window(
 ) -> Iterator[TargetWindow]:
     from driftwatch.cli.target_window import target_window
     from driftwatch.clock import SystemClock
-    from driftwatch.pipeline.explain import DEFAULT_TREE
 
     if length is not None and length < _SHORTEST:
         raise UsageError(
             f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"
         )
     try:
-        with target_window(
-            target,
-            history,
-            _EVIDENCE,
-            traffic=length or _LONGEST,
-            tree=DEFAULT_TREE,
-            today=SystemClock().now().date(),
-            until_last=True,
-        ) as scope:
+        today = SystemClock().now().date()
+        with target_window(target, history, _EVIDENCE, today=today, until_last=True) as scope:
             yield scope
     except StoreError as error:
         if not with_log:
@@ -102,6 +96,7 @@ def _target_window(
 
 def _question(
     evaluated: Evaluated,
+    plan: Plan,
     length: timedelta | None,
     what_if: dict[str, float],
     options: dict[str, Any],
@@ -114,7 +109,7 @@ def _question(
     stated = Options(window=length, what_if=what_if, log=requests, **options)
     diagnosis = None if evaluated.finding is None else evaluated.finding.diagnosis
     leaf = None if diagnosis is None else diagnosis.leaf
-    return question_for(evaluated.moment, evaluated.scope.history.plan, leaf, stated)
+    return question_for(evaluated.moment, plan, leaf, stated)
 
 
 def _print_json(advice: Advice, scope: TargetWindow) -> None:

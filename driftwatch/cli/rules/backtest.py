@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,9 +23,10 @@ if TYPE_CHECKING:
     from driftwatch.backtest.outcome import Backtest
     from driftwatch.backtest.report import Against, BacktestReport
     from driftwatch.backtest.score import Marked, Score, Truth
-    from driftwatch.backtest.stored import StoredDays
+    from driftwatch.backtest.stored import StoredHistory
     from driftwatch.model import Severity
     from driftwatch.pipeline.plan import Plan
+    from driftwatch.rulebook.rules import Rule
     from driftwatch.store import Store
 
 FORMATS = ("text", "json")
@@ -120,7 +120,7 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
     """
     from driftwatch.backtest.grid import axis_of
     from driftwatch.backtest.score import read_truth
-    from driftwatch.backtest.stored import NOTE, StoredDays
+    from driftwatch.backtest.stored import NOTE, StoredHistory
 
     plan = _plan(history, wanted.rules)
     axes = tuple(axis_of(text, plan.rules) for text in wanted.axes)
@@ -135,18 +135,8 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         _how_to_go_on(),
         # what rules decide is decided here: the store needs the evidence alone
         history.store(plan.without_rules()) as store,
-        tempfile.TemporaryDirectory(prefix="driftwatch-backtest-") as folder,
     ):
-        rules = [*plan.enabled, *(() if other is None else other.enabled)]
-        rules += [
-            axis.applied(r, v)
-            for axis in axes
-            for r in plan.rules
-            if r.id == axis.rule
-            for v in axis.values
-        ]
-        span = _span(history, store)
-        days = StoredDays(store, span, plan, rules, Path(folder))
+        days = StoredHistory(store, _span(history, store), plan)
         if history.is_stored:
             print_note(NOTE)
         if truth is not None:
@@ -163,7 +153,7 @@ def _span(history: History, store: Store) -> tuple[datetime, datetime]:
 
 
 def _of_rules(
-    days: StoredDays,
+    days: StoredHistory,
     plan: Plan,
     other: Plan | None,
     wanted: Wanted,
@@ -171,20 +161,26 @@ def _of_rules(
     marks: Sequence[Marked],
     progress: Progress,
 ) -> BacktestReport:
-    from driftwatch.backtest.outcome import backtest
+    from driftwatch.backtest.outcome import backtests
     from driftwatch.backtest.report import BacktestReport
     from driftwatch.backtest.score import marks_within, score_of_marks, score_of_truth
     from driftwatch.cli.replay_summary import SilentRules
 
     silent = SilentRules(plan.enabled)
     progress.begin("judging")
-    result = backtest(
-        days, plan, progress=progress, each=lambda one: silent.note(one.rows, one.verdicts)
+    result, *others = (
+        _of_severities(one, wanted.severities)
+        for one in backtests(
+            days,
+            [plan] if other is None else [plan, other],
+            progress=progress,
+            each=lambda one: silent.note(one.rows, one.verdicts),
+        )
     )
-    result = _of_severities(result, wanted.severities)
     against = None
     if other is not None:
-        against = _against(days, plan, other, wanted, result, marks, progress)
+        rules, until = [*plan.rules, *other.rules], days.span[1]
+        against = _against(wanted, others[0], result, rules, until, marks)
     progress.close()
     scores = {}
     if truth is not None and wanted.truth is not None:
@@ -216,26 +212,20 @@ def _versions(plan: Plan, wanted: Wanted) -> Iterator[Plan | None]:
 
 
 def _against(
-    days: StoredDays,
-    plan: Plan,
-    other: Plan,
     wanted: Wanted,
+    before: Backtest,
     result: Backtest,
+    rules: Sequence[Rule],
+    until: datetime,
     marks: Sequence[Marked],
-    progress: Progress,
 ) -> Against:
     from driftwatch.backtest.compare import compare
-    from driftwatch.backtest.outcome import backtest
     from driftwatch.backtest.report import Against
     from driftwatch.backtest.score import useful_lost
 
-    name = wanted.against or ""
-    progress.begin(f"judging {name}")
-    before = _of_severities(backtest(days, other, progress=progress), wanted.severities)
-    rules, until = [*plan.rules, *other.rules], days.span[1]
     comparison = compare(before.pages, result.pages, rules, until)
     lost = tuple(useful_lost(comparison.dropped, marks, rules, until))
-    return Against(_heading(name, wanted.rules), before, comparison, lost)
+    return Against(_heading(wanted.against or "", wanted.rules), before, comparison, lost)
 
 
 def _heading(version: str, rules: Sequence[Path]) -> str:
@@ -249,7 +239,7 @@ def _heading(version: str, rules: Sequence[Path]) -> str:
 
 
 def _of_grid(
-    days: StoredDays,
+    days: StoredHistory,
     plan: Plan,
     axes: Sequence[Axis],
     wanted: Wanted,

@@ -32,7 +32,7 @@ _AT_ONCE = 8
 @click.argument("name", metavar="RULE")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
 @json_option
-@history_options("recording", "db", "serving")
+@history_options("recordings", "db", "serving")
 def command(name: str, files: tuple[Path, ...], as_json: bool, history: History) -> None:
     """Say what a rule asks, how often it held in a week, and how near it came.
 
@@ -112,8 +112,8 @@ def _evidence(rule: Rule, history: History, plan: Plan) -> tuple[pl.DataFrame, i
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.pipeline.explain import reference_of
     from driftwatch.pipeline.rule_history import slim
+    from driftwatch.pipeline.stored_evidence import TEN_MINUTES, by_clock, stored_evidence
     from driftwatch.pipeline.stored_state import stored_targets
-    from driftwatch.pipeline.window_evidence import TEN_MINUTES, by_clock, window_evidence
 
     with history.store(replace(with_proposals(plan), simulations=0)) as store:
         until = last_scraped(store)
@@ -127,9 +127,10 @@ def _evidence(rule: Rule, history: History, plan: Plan) -> tuple[pl.DataFrame, i
         keys, parts, progress = sorted(targets), [], Progress("reading")
         for first in range(0, len(keys), _AT_ONCE):
             some = {key: targets[key] for key in keys[first : first + _AT_ONCE]}
-            rows = by_clock(store.past(since, until, some), TEN_MINUTES)
+            rows = store.past(since, until, some)
             if len(rows):
-                parts.append(slim(rule, window_evidence(rows, some, plan, reference)))
+                windows = by_clock(rows, TEN_MINUTES)
+                parts.append(slim(rule, stored_evidence(rows, windows, some, plan, reference)))
             progress(first + len(some), len(keys))
         progress.close()
         incidents = store.incidents(since=since, limit=100_000)

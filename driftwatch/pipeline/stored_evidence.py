@@ -1,0 +1,67 @@
+"""Evidence of stored rows: the one builder over minutes, or over the longer rows they became."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY, TIME
+from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table
+from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.plan import Plan
+from driftwatch.store.minutes import MINUTE
+
+TEN_MINUTES = timedelta(minutes=10)
+
+
+def stored_evidence(
+    rows: pl.DataFrame,
+    windows: pl.DataFrame,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    reference: pl.DataFrame,
+) -> pl.DataFrame:
+    """Evidence rows of windows, in the windows' order, and what else the windows have.
+
+    Args:
+        rows: of :meth:`driftwatch.store.store.Store.past`.
+        windows: :data:`driftwatch.diagnose.evidence_table.WINDOW_SCHEMA`, first.
+        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
+    """
+    serving = plan.serving_frame(targets.values())
+    asked = windows.select(*WINDOW_SCHEMA)
+    evidence = evidence_table(rows, asked, serving=serving, reference=reference)
+    return evidence.hstack(windows.drop(*WINDOW_SCHEMA))
+
+
+def minute_windows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Each row of a minute as a window."""
+    minutes = rows.filter(pl.col("seconds") == MINUTE)
+    start = (pl.col("end") - timedelta(minutes=1)).cast(TIME)
+    return minutes.select(*KEY, start.alias("start"), "end")
+
+
+def by_clock(rows: pl.DataFrame, length: timedelta) -> pl.DataFrame:
+    """Windows of such a length on the clock, by target and end, with ``minutes``: of how many."""
+    begins = pl.col("end") - pl.duration(seconds=pl.col("seconds"))
+    window = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate(length)
+    return (
+        rows.group_by(*KEY, window=window, maintain_order=True)
+        .agg(start=begins.min().cast(TIME), minutes=pl.col("seconds").sum() / MINUTE)
+        .select(*KEY, "start", end=(pl.col("window") + length).cast(TIME), minutes="minutes")
+    )
+
+
+def in_window(rows: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:
+    """Stored rows that lie in (start, end] by half at least; the one that holds its end if none
+    does.
+    """
+    length = pl.duration(seconds=pl.col("seconds"))
+    begins = pl.col("end") - length
+    inside = pl.min_horizontal("end", pl.lit(end, dtype=TIME)) - pl.max_horizontal(
+        begins, pl.lit(start, dtype=TIME)
+    )
+    near = rows.filter(inside * 2 >= length)
+    return near if len(near) else rows.filter((begins < end) & (pl.col("end") >= end))
