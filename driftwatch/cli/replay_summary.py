@@ -64,7 +64,8 @@ class ScrapeCounts:
     @property
     def unreadable(self) -> bool:
         """Something that was there could not be read."""
-        return bool(self.problems) or any(kind.startswith(_UNREADABLE) for kind in self._failed)
+        lost = any(problem.lost for problem in self.problems)
+        return lost or any(kind.startswith(_UNREADABLE) for kind in self._failed)
 
     @property
     def first_reason(self) -> str:

@@ -8,10 +8,17 @@ its alone, else by the shortest labels that tell it apart before it: ``prod/vllm
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 
-from driftwatch.collect.cells import Labels
+from driftwatch.collect.cells import OWN_LABELS, Labels
+from driftwatch.model import Target, TargetKey
 
+# A label that a target gets whose process is scraped more than once: how else.
+ALSO_LABEL = "also_scraped_as"
+IMAGE_LABEL = "kube_image"  # the image of its container, as kube-state-metrics shows it
+# labels of a target that do not say which server it is
+NOT_OF_THE_SERVER = OWN_LABELS | {ALSO_LABEL, IMAGE_LABEL}
 Identity = tuple[tuple[str, str], ...]  # label and value, in order of the labels
 
 # What tells servers apart in a way that people know, best first; then any other label, by its name.
@@ -36,31 +43,109 @@ def names(listed: Iterable[Identity], before: Mapping[Identity, str]) -> dict[Id
 
     Args:
         listed: the servers that are known now.
-        before: names given before; a server keeps its own.
+        before: names given before: a server keeps its own, and nobody gets that of an absent one.
     """
+    present = set(listed)
     given: dict[Identity, str] = {}
-    taken: set[str] = set()
+    taken = {name for one, name in before.items() if one not in present}
     by_instance: dict[str, list[Identity]] = {}
-    for one in sorted(set(listed)):
-        if (name := before.get(one)) is not None and name not in taken:
+    for one in sorted(present | before.keys()):
+        if one in present and (name := before.get(one)) is not None and name not in taken:
             given[one] = name
             taken.add(name)
         by_instance.setdefault(_instance(one), []).append(one)
     for instance, several in sorted(by_instance.items()):
-        new = [one for one in several if one not in given]
+        new = [one for one in several if one in present and one not in given]
         if len(several) == 1 and new and instance not in taken:
             given[new[0]] = instance
             taken.add(instance)
             continue
-        telling = _telling(several)
+        telling = _telling(several) if new else ()
         for one in new:
             own = dict(one)
             parts = [own[label] for label in telling if own.get(label) not in (None, instance)]
-            name = "/".join([*parts, instance])
-            name = _free(name, taken)
-            given[one] = name
+            given[one] = name = _free("/".join([*parts, instance]), taken)
             taken.add(name)
     return given
+
+
+# Who is in another one of these is another server, whatever its address.
+_PLACE = (
+    *("namespace", "exported_namespace", "kubernetes_namespace", "cluster", "exported_cluster"),
+    *("exported_instance", "ReplicaId"),
+)
+_KEPT = 48 * 3600 * 1_000_000  # microseconds for which an absent server keeps its name
+
+
+@dataclass(slots=True)
+class Names:
+    """What servers are called, from answer to answer; an absent one's name is nobody else's."""
+
+    held: dict[Identity, str] = field(default_factory=dict)
+    _seen: dict[Identity, int] = field(default_factory=dict)  # unix microseconds
+    _twice: dict[Identity, Identity] = field(default_factory=dict)  # doubles → who was read
+
+    def remember(self, stored: Mapping[TargetKey, Target]) -> None:
+        """Names that stand in a store: they win over those that were given here."""
+        known = set(self.held.values())
+        for key in sorted(stored, reverse=True):
+            if key.instance in known:
+                continue
+            server = identity_of(stored[key].labels, NOT_OF_THE_SERVER)
+            for one in [o for o in self.held if set(o) <= set(server)]:
+                self._forget(one)
+            self.held[server] = key.instance
+            known.add(key.instance)
+
+    def give(
+        self,
+        present: Collection[Identity],
+        twice: Mapping[Identity, Identity],
+        later: Mapping[Identity, Identity],
+        now: int,
+    ) -> None:
+        """Names for those that are there.
+
+        ``twice``: doubles → who is read in their place; ``later``: who left → who has the address
+        now; ``now``: unix microseconds.
+        """
+        for one, heir in sorted(later.items()):
+            self._hand_on(one, heir)
+        absent: dict[str, list[Identity]] = {}
+        for one in self.held.keys() - set(present):
+            absent.setdefault(_instance(one), []).append(one)
+        for one in sorted(set(present) - self.held.keys()):
+            near = absent.get(_instance(one), [])
+            before = [other for other in near if set(one) <= set(other)]
+            before = before or [other for other in near if _place(other) == _place(one)]
+            if one in self._twice and self._twice[one] not in present:
+                self._hand_on(self._twice[one], one)
+            elif before:
+                last = max(before, key=lambda other: (len(set(other) & set(one)), other))
+                near.remove(last)
+                self._hand_on(last, one)
+        self._twice.update(twice)
+        self.held |= names(present, self.held)
+        self._seen |= dict.fromkeys(present, now)
+        for one in self.held:
+            self._seen.setdefault(one, now)
+        for one in [o for o, seen in self._seen.items() if seen < now - _KEPT]:
+            self._forget(one)
+        if len(self._twice) > 2 * len(self.held):
+            self._twice = dict(twice)
+
+    def _hand_on(self, one: Identity, heir: Identity) -> None:
+        if one in self.held and heir not in self.held:
+            self.held[heir] = self._forget(one)
+
+    def _forget(self, one: Identity) -> str:
+        self._seen.pop(one, None)
+        return self.held.pop(one)
+
+
+def _place(one: Identity) -> list[str | None]:
+    labels = dict(one)
+    return [labels.get(name) for name in _PLACE]
 
 
 def _instance(one: Identity) -> str:
@@ -145,6 +230,15 @@ def doubles(
             if kind == "place" or (not is_copy and count_alike(first, other)):
                 read[other] = read.get(first, first)
     return {other: one for other, one in read.items() if other != one}
+
+
+def also_text(other: Identity, server: Identity) -> str:
+    """What a double has that the one that is read has not.
+
+    >>> also_text((("instance", "svc:1"), ("job", "b")), (("instance", "a:1"), ("job", "b")))
+    'instance="svc:1"'
+    """
+    return ", ".join(f'{k}="{v}"' for k, v in other if (k, v) not in server)
 
 
 def _apart(one: Identity, other: Identity) -> bool:

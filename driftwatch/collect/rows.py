@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from driftwatch.collect.histograms import Histograms, gathered
-from driftwatch.collect.identity import doubles, names, successors
+from driftwatch.collect.identity import doubles, successors
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
 from driftwatch.collect.samples import (
     NONE,
@@ -50,12 +50,11 @@ class Table(ScrapedServers):
         unread: Sequence[tuple[Sequence[str], str]],
         silent: str,
         any_server: bool,
-        whole: bool,
     ) -> Collected:
         """Every scrape once (:meth:`driftwatch.collect.samples.Samples.rows`)."""
         spans = self._spans()
         known = self._known
-        twice = doubles(spans, self._started(), known.names, self._count_alike)
+        twice = doubles(spans, self._started(), known.names.held, self._count_alike)
         self._note_doubles(twice)
         self._spans_of = {
             one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)
@@ -65,15 +64,15 @@ class Table(ScrapedServers):
         # whose name a server has: that of the one that is read, and of its successor
         self._later = later | {one: later.get(read, read) for one, read in twice.items()}
         listed = {self._later.get(one, one) for one in spans}
-        before = {self._later.get(one, one): name for one, name in known.names.items()}
-        self._homes = Homes(listed | twice.keys() | before.keys(), listed | twice.keys())
+        before = {self._later.get(one, one) for one in known.names.held}
+        self._homes = Homes(listed | twice.keys() | before, listed | twice.keys())
         tried = {one.server: self._homes.of(one.server) for one in attempts}
         strangers = {one for one, homes in tried.items() if not homes and any_server}
         present = listed | strangers | {home for homes in tried.values() for home in homes}
         present -= twice.keys()
-        given = names(present, before)
-        given |= {one: given[self._later[one]] for one in twice}
-        known.names = given if whole else known.names | given
+        now = max((span[1] for span in spans.values()), default=0)
+        now = max(now, *(one.time for one in attempts), 0)
+        known.names.give(present, twice, later, now)
         self._keys, self._key_of = self._engines(listed)
         self._own, self._process = self._places()
         frame = self._good(unread)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.collect.cells import Slot
-from driftwatch.collect.identity import Identity
+from driftwatch.collect.identity import Identity, Names
 from driftwatch.collect.schema import (
     Collected,
 )
@@ -43,7 +43,7 @@ class Attempt(NamedTuple):
 class Known:
     """What a source knows of its servers from one answer to the next."""
 
-    names: dict[Identity, str] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
     engines: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by name
     models: dict[TargetKey, str] = field(default_factory=dict)
 
@@ -143,7 +143,6 @@ class Samples:
         unread: Sequence[tuple[Sequence[str], str]] = (),
         silent: str = "",
         any_server: bool = True,
-        whole: bool = True,
     ) -> Collected:
         """Every scrape once.
 
@@ -153,12 +152,11 @@ class Samples:
             unread: columns that were asked for together, and why they may be missing.
             silent: why a scrape that was answered has no row.
             any_server: whether an attempt at a server that was never seen is a row.
-            whole: these are all servers that there are now; others are forgotten.
         """
         from driftwatch.collect.rows import Table
 
         table = Table(self, known or Known())
-        return table.rows(attempts, unread, silent, any_server, whole)
+        return table.rows(attempts, unread, silent, any_server)
 
 
 def _places(count: int, numbers: Sequence[npt.NDArray[Any]]) -> Ints32:

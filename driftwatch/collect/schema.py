@@ -122,6 +122,7 @@ class SourceProblem:
     where: str  # instance, query, or file:line
     reason: str  # why, in words
     time: datetime | None = None  # when it was met
+    lost: bool = True  # something is missing; False: it is there, by another way
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.identity import Identity, Span
+from driftwatch.collect.identity import ALSO_LABEL, Identity, Span, also_text
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.samples import Attempt, Block, Bools, Ints, Known, Samples
 from driftwatch.collect.schema import TIME, SourceProblem
@@ -104,17 +104,22 @@ class ScrapedServers:
         )
 
     def _note_doubles(self, twice: Mapping[Identity, Identity]) -> None:
+        self._also: dict[Identity, list[str]] = {}
         for other, read in sorted(twice.items()):
+            self._also.setdefault(read, []).append(also_text(other, read))
+        for other, read in sorted(twice.items())[:1]:
             differ = sorted({k for k, _ in set(other) ^ set(read)})
             both = " and ".join(
                 ", ".join(f'{k}="{v}"' for k, v in one if k in differ) for one in (read, other)
             )
             why = f"one process that is scraped more than once, as {both}: read once"
-            self._problems.append(SourceProblem(dict(read).get("instance", ""), why))
+            if len(twice) > 1:
+                why = f"{len(twice)} scrapes of servers that are scraped already: {why}"
+            self._problems.append(SourceProblem(dict(read).get("instance", ""), why, lost=False))
 
     def _engines(self, listed: Iterable[Identity]) -> tuple[list[TargetKey], dict[TargetKey, int]]:
         """Every engine, and its number."""
-        engines: dict[str, set[str]] = {self._known.names[one]: set() for one in listed}
+        engines: dict[str, set[str]] = {self._known.names.held[one]: set() for one in listed}
         for unit in self._units:
             if unit.engine and (name := self._name(unit.server)) in engines:
                 engines[name].add(unit.engine)
@@ -127,7 +132,7 @@ class ScrapedServers:
         return keys, {key: number for number, key in enumerate(keys)}
 
     def _name(self, server: Identity) -> str | None:
-        return self._known.names.get(self._later.get(server, server))
+        return self._known.names.held.get(self._later.get(server, server))
 
     def _is_read_elsewhere(self, attempt: Attempt) -> bool:
         if not self._spans_of:
@@ -143,12 +148,14 @@ class ScrapedServers:
     def _targets(self, present: Iterable[Identity]) -> dict[TargetKey, Target]:
         targets: dict[TargetKey, Target] = {}
         for server in sorted(present):
-            name = self._known.names[server]
+            name = self._known.names.held[server]
             for engine in self._known.engines.get(name, ("0",)):
                 key = TargetKey(name, engine)
                 model = self._known.models.get(key)
                 own = {} if model is None else {"model_name": model}
                 labels = {"instance": name, **dict(server), **own, "engine": engine}
+                if server in self._also:
+                    labels[ALSO_LABEL] = "; ".join(self._also[server])
                 targets[key] = Target(key, labels)
         return targets
 

@@ -17,8 +17,8 @@ _WRONG_SKEW_SECONDS = 60.0
 _FUTURE_SECONDS = 2.0  # a clock's rounding
 _SHOWN_PROBLEMS = 3  # of a source; the rest is counted
 _CHARACTERS = 300
-# as the reading of a Prometheus puts it
-_TWO_SERVERS = "has two series at the same time"
+# of a process that is read by another way: nothing of it is missing
+_TWICE = "read once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,12 @@ def answers(sources: Iterable[SourceAnswer], interval_seconds: float) -> Iterato
             problems = ()
         elif not problems:
             yield Check("ok", source.name, "answers" if empty else f"brings {brings}")
-        clashes = [problem for problem in problems if _TWO_SERVERS in problem]
-        if clashes:
-            more = f"; {len(clashes) - 1} more such (--json)" if len(clashes) > 1 else ""
-            yield Check(
-                "WRONG",
-                source.name,
-                f"{clashes[0][:_CHARACTERS]}{more}",
-                ("every rule on the server that is not read",),
-                "match: the labels of one of them, and a source of its own for the other; or an "
-                "instance label of its own for each",
-                setting=(*source.setting, "match"),
-            )
-        rest = [problem for problem in problems if _TWO_SERVERS not in problem]
+        twice = [problem for problem in problems if _TWICE in problem]
+        if twice:
+            more = f"; {len(twice) - 1} more such (--json)" if len(twice) > 1 else ""
+            fix = "take one of the two scrapes or sources out"
+            yield Check("WARNING", source.name, f"{twice[0][:_CHARACTERS]}{more}", (), fix)
+        rest = [problem for problem in problems if _TWICE not in problem]
         for problem in rest[:_SHOWN_PROBLEMS]:
             yield Check("WARNING", source.name, f"not read: {problem[:_CHARACTERS]}")
         if len(rest) > _SHOWN_PROBLEMS:

@@ -11,6 +11,7 @@ import polars as pl
 
 from driftwatch.clock import Clock
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
+from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.http import Bounds, Endpoint
 from driftwatch.collect.prometheus.discover import scraped
@@ -67,6 +68,7 @@ def read_sources(
     for source in sources_of(settings, clock):  # together: two servers of one name are an error
         source.close()
     answers = Answers()
+    brought: list[Collected] = []
     for number, setting in enumerate(settings.sources):
         if progress is not None:
             progress(number, len(settings.sources))
@@ -75,11 +77,21 @@ def read_sources(
                 answer, collected = _answer_of(source, settings, clock)
             finally:
                 source.close()
-            answers.scrapes.append(collected.scrapes)
-            answers.gpus.append(collected.gpus)
-            answers.targets |= collected.targets
+            brought.append(collected)
             answer = replace(answer, setting=("sources", number))
             answers.sources.append(_named(answer, setting, number, settings, clock))
+    names = [answer.name for answer in answers.sources]
+    once = read_once(brought, names, {}, {}, empty_scrapes())
+    for number, (before, collected) in enumerate(zip(brought, once, strict=True)):
+        answers.scrapes.append(collected.scrapes)
+        answers.gpus.append(collected.gpus)
+        twice = [problem.reason for problem in collected.problems[len(before.problems) :]]
+        if same := sorted(answers.targets.keys() & collected.targets.keys()):
+            more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+            twice.append(f"{same[0].text}{more}: another source shows it too, read once")
+        answers.targets |= collected.targets
+        answer = answers.sources[number]
+        answers.sources[number] = replace(answer, problems=(*answer.problems, *twice))
     return answers
 
 

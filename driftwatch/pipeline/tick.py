@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
+from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected
 from driftwatch.diagnose.evidence_order import in_schema_order
@@ -93,6 +94,8 @@ def _evaluated(
     until = span[1]
     doubtful = {n for n, c in zip(sources.names, collected, strict=False) if c.silent is not None}
     sources = replace(sources, doubtful=frozenset(doubtful))
+    origins = state.departures.origins
+    collected = read_once(collected, sources.names, state.targets, origins, state.scrapes)
     scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
     there = roster(

@@ -77,7 +77,9 @@ class Batches:
         """Ask the sources what a batch has not been told yet."""
         of = one.progress.of
         own = None if of == 1 else OwnPools(one.progress.number, of, plan)
-        return collecting.gather(one.state.collected_until, now, wait_seconds, own)
+        return collecting.gather(
+            one.state.collected_until, now, wait_seconds, own, one.state.targets
+        )
 
     def tick(
         self,

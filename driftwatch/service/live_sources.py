@@ -18,6 +18,7 @@ import structlog
 from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
+from driftwatch.model import Target, TargetKey
 
 # longer than an exchange with a page may take: what began before is there by then
 _SETTLE_SECONDS = 15.0
@@ -91,6 +92,12 @@ class HeldSource:
         with self._asking:
             if isinstance(self.live, PagesSource):
                 self.live.forget(instances)
+
+    def remember(self, stored: Mapping[TargetKey, Target]) -> None:
+        """As the source does."""
+        with self._asking:
+            if isinstance(self.live, PagesSource):
+                self.live.remember(stored)
 
     def close(self) -> None:
         """End the thread and the source."""

@@ -89,6 +89,7 @@ class Collecting:
         now: datetime,
         wait_seconds: float,
         own: Own | None = None,
+        stored: Mapping[TargetKey, Target] | None = None,
     ) -> Gathered:
         """Ask every source that is free, and take what comes in time.
 
@@ -98,6 +99,7 @@ class Collecting:
             now: aware, UTC.
             wait_seconds: how long to wait for them.
             own: ask for the targets of this batch, where a source can; None = for all.
+            stored: targets that keep their names.
         """
         began, number = time.monotonic(), 0 if own is None else own.number
         questions = [(source.name, number) for source in self._sources]
@@ -113,7 +115,8 @@ class Collecting:
                     and _completes(source, since, edge)
                 ):
                     narrow = own if getattr(source, "narrows", False) else None
-                    answer = self._threads[source.name].submit(_answer, source, since, edge, narrow)
+                    asked = (source, since, edge, narrow, stored or {})
+                    answer = self._threads[source.name].submit(_answer, *asked)
                     self._asked[question] = answer, began
             hang = {
                 name
@@ -214,10 +217,18 @@ def _completes(source: Source, since: datetime, edge: datetime) -> bool:
     return edge - since >= MINUTE or edge.minute != since.minute
 
 
-def _answer(source: Any, since: datetime, edge: datetime, own: Own | None) -> _Answer:
+def _answer(
+    source: Any,
+    since: datetime,
+    edge: datetime,
+    own: Own | None,
+    stored: Mapping[TargetKey, Target],
+) -> _Answer:
     """The source's answer; an error of it is a problem with its name, and is asked again."""
     began = time.monotonic()
     try:
+        if hasattr(source, "remember"):
+            source.remember(stored)
         question = (since, edge) if own is None else (since, edge, own.targets)
         collected: Collected = source.collect(*question)
     except Exception as error:  # noqa: BLE001 - whatever a source raises must not end the tick

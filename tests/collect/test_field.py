@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -13,67 +10,27 @@ import polars as pl
 import pytest
 from fakes.prometheus_api import PrometheusApi, Series
 
+from driftwatch.collect.doubles import read_once
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.collect.schema import Collected
-
-T0 = datetime(2026, 1, 1, tzinfo=UTC)
-_SAMPLE = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+from driftwatch.collect.schema import Collected, empty_scrapes
+from driftwatch.model import Target, TargetKey
+from tests.collect.field_cases import T0, Fleet, engine, load_vsim
 
 
 @pytest.fixture(scope="module")
-def vsim(shared_data: Path) -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("vsim", shared_data / "field/lib/vsim.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def vsim(shared_data: Path) -> ModuleType:
+    return load_vsim(shared_data)
 
 
-class Fleet:
-    """Pages as a Prometheus stores them."""
-
-    def __init__(self) -> None:
-        self._points: dict[tuple[tuple[str, str], ...], list[tuple[float, str]]] = {}
-
-    def page(
-        self,
-        at: float,
-        body: str,
-        target: Mapping[str, str],
-        rename: Callable[[str], str] = str,
-        more: Mapping[str, str] | None = None,
-    ) -> None:
-        self._add(at, "up", target, "1")
-        for line in body.splitlines():
-            if (match := _SAMPLE.fullmatch(line)) is not None:
-                labels = {**dict(_LABEL.findall(match[2] or "")), **target, **(more or {})}
-                self._add(at, rename(match[1]), labels, match[3])
-
-    def _add(self, at: float, name: str, labels: Mapping[str, str], value: str) -> None:
-        key = tuple(sorted({"__name__": name, **labels}.items()))
-        self._points.setdefault(key, []).append((T0.timestamp() + at, value))
-
-    def collected(self) -> Collected:
-        held = [Series(dict(key), points, 15) for key, points in self._points.items()]
-        with PrometheusApi(held) as api:
-            source = PrometheusSource(PrometheusAsker(api.address), selector={})
-            found = source.collect(T0, T0 + timedelta(minutes=1))
-            source.close()
-        return found
-
-
-def engine(vsim: ModuleType, seed: int, rate: float) -> Callable[[float], str]:
-    """A server with this many requests a second; its page at a second."""
-    one = vsim.Engine(seed=seed, t0=T0.timestamp() - 300 - seed, max_num_seqs=8, kv_tokens=60_000)
-
-    def page(at: float) -> str:
-        one.advance(T0.timestamp() + at, rate=rate, p=300, g=150)
-        return str(vsim.page([one]))
-
-    return page
+def collected(fleet: Fleet) -> Collected:
+    """The first minute."""
+    with PrometheusApi(fleet.series()) as api:
+        source = PrometheusSource(PrometheusAsker(api.address), selector={})
+        found = source.collect(T0, T0 + timedelta(minutes=1))
+        source.close()
+    return found
 
 
 def test_36_one_instance_in_two_namespaces(vsim: ModuleType) -> None:
@@ -83,7 +40,7 @@ def test_36_one_instance_in_two_namespaces(vsim: ModuleType) -> None:
         labels = {"instance": "vllm-0:metrics", "job": "pods", "namespace": namespace}
         for at in range(0, 60, 15):
             fleet.page(at, page(at), {**labels, "pod": "vllm-0", "cluster": "c1"})
-    found = fleet.collected()
+    found = collected(fleet)
     assert found.problems == ()
     waiting = found.scrapes.group_by("instance").agg(pl.col("waiting_requests").max())
     assert dict(waiting.rows())["dev/vllm-0:metrics"] == 0
@@ -97,7 +54,7 @@ def test_03_one_server_scraped_by_two_jobs(vsim: ModuleType) -> None:
     for at in range(0, 60, 15):
         fleet.page(at, page(at), pod)
         fleet.page(at + 7, page(at + 7), service)
-    found = fleet.collected()
+    found = collected(fleet)
     assert [key.instance for key in found.targets] == ["10.1.0.5:8000"]
     assert found.scrapes.height == 4
     (problem,) = found.problems
@@ -113,9 +70,9 @@ def test_01_another_prefix(vsim: ModuleType) -> None:
         body = page(at)
         plain.page(at, body, labels)
         fleet.page(at, body, labels, lambda name: f"kserve_{name}", {"llm_isvc_name": "chat"})
-    found = fleet.collected()
+    found = collected(fleet)
     assert found.problems == ()
-    assert found.scrapes.equals(plain.collected().scrapes)
+    assert found.scrapes.equals(collected(plain).scrapes)
 
 
 @pytest.mark.parametrize("prefix", ["ray_vllm_", "vllm_omni:", "acme_llm:vllm:"])
@@ -135,7 +92,87 @@ def test_37b_an_allow_list_without_start_times(vsim: ModuleType) -> None:
         lines = page(at).splitlines()
         kept = [o for o in lines if not o.startswith("process_") and "_created" not in o]
         fleet.page(at, "\n".join(kept), labels)
-    rows = fleet.collected().scrapes
+    rows = collected(fleet).scrapes
     assert rows["several_api_servers"].all()
     assert rows["iteration_tokens_count"].null_count() == 0
     assert rows["itl_seconds_buckets"].null_count() == 0
+
+
+def vllm(namespace: str, **labels: str) -> list[Series]:
+    of = {"instance": "vllm-0:metrics", "job": "pods", "namespace": namespace, **labels}
+    names = ("up", "vllm:num_requests_running", "vllm:generation_tokens_total")
+    points = [(T0.timestamp() + 15 * i, "1") for i in range(40)]
+    return [Series({"__name__": name, **of}, points, 15) for name in names]
+
+
+def names_of(source: PrometheusSource, api: PrometheusApi, *held: list[Series]) -> dict[str, str]:
+    """Namespace → name, as the source tells of a fleet."""
+    api.series = [series for server in held for series in server]
+    found = source.collect(T0, T0 + timedelta(minutes=1))
+    return {one.labels["namespace"]: key.instance for key, one in found.targets.items()}
+
+
+def test_a_name_is_kept_while_others_come_and_go() -> None:
+    prod, dev = vllm("prod"), vllm("dev")
+    with PrometheusApi([]) as api:
+        source = PrometheusSource(PrometheusAsker(api.address), selector={})
+        assert names_of(source, api, prod) == {"prod": "vllm-0:metrics"}
+        both = {"prod": "vllm-0:metrics", "dev": "dev/vllm-0:metrics"}
+        assert names_of(source, api, prod, dev) == both
+        assert names_of(source, api, dev) == {"dev": "dev/vllm-0:metrics"}
+        # nobody else gets the name of one that is away
+        test = {"test": "test/vllm-0:metrics"}
+        assert names_of(source, api, dev, vllm("test")) == {"dev": "dev/vllm-0:metrics", **test}
+        assert names_of(source, api, prod, dev) == both
+        # a pod that takes its place does
+        assert names_of(source, api, vllm("prod", pod="other"), dev) == both
+        source.close()
+
+
+def test_a_stored_name_wins() -> None:
+    prod, dev = vllm("prod"), vllm("dev")
+    key = TargetKey("vllm-0:metrics", "0")
+    labels = {"instance": "vllm-0:metrics", "job": "pods", "namespace": "prod", "kube_image": "i"}
+    both = {"prod": "vllm-0:metrics", "dev": "dev/vllm-0:metrics"}
+    for known_before in (False, True):
+        with PrometheusApi([]) as api:
+            source = PrometheusSource(PrometheusAsker(api.address), selector={})
+            if known_before:
+                names_of(source, api, prod, dev)
+            source.remember({key: Target(key, labels)})
+            assert names_of(source, api, prod, dev) == both
+            source.close()
+
+
+def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> None:
+    fleet, page = Fleet(), engine(vsim, 3, 1.5)
+    pod = {"instance": "10.1.0.5:8000", "job": "pods", "namespace": "models", "pod": "chat-0"}
+    bodies = []
+    for at in range(0, 60, 15):
+        fleet.page(at, page(at), pod)
+        bodies.append(("chat.local:8000", T0 + timedelta(seconds=at + 5), page(at + 5).encode()))
+    parsed = PageParser().parse_many(bodies)
+    pages = Collected(parsed.frame, parsed.targets, parsed.problems)
+    both = [pages, collected(fleet)]
+    for order in (both, both[::-1]):
+        names = ["pages" if one is pages else "prometheus p:9090" for one in order]
+        once = read_once(order, names, {}, {}, empty_scrapes())
+        told = dict(zip(names, once, strict=True))
+        # a pod's labels say where its GPUs are
+        assert told["pages"].scrapes.is_empty() and not told["pages"].targets
+        (problem,) = told["pages"].problems
+        assert "chat.local:8000 (pages): read once, as 10.1.0.5:8000" in problem.reason
+        (target,) = told["prometheus p:9090"].targets.values()
+        assert target.labels["also_scraped_as"] == 'instance="chat.local:8000" (pages)'
+        # who was known before stays, also while the other brings nothing
+        known = pages.targets
+        nothing = Collected(empty_scrapes(), {})
+        late = [nothing if one is pages else one for one in order]
+        origins = dict.fromkeys(known, "pages")
+        once = read_once(late, names, known, origins, pages.scrapes)
+        assert [key for one in once for key in one.targets] == []
+    other = PageParser().parse_many(
+        [(name, at, engine(vsim, 4, 1.5)(60).encode()) for name, at, _ in bodies[:1]]
+    )
+    apart = [Collected(other.frame, other.targets), collected(fleet)]
+    assert read_once(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart

@@ -240,3 +240,14 @@ def test_the_environment_does_not_reach_the_session(
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     assert collected(api).problems == ()
+
+
+def test_an_api_without_range_selectors_says_what_to_give() -> None:
+    body = '{"status":"error","errorType":"bad_data","error":"range vector is not supported"}'
+    with PrometheusApi([]) as api:
+        api.faults = [("up", Answer(422, body))]
+        source = PrometheusSource(PrometheusAsker(api.address), selector=JOB)
+        found = source.collect(T0, T0 + MINUTE)
+        source.close()
+    assert "range vector is not supported; samples are asked for" in (found.silent or "")
+    assert "give the address of an API that answers range selectors" in (found.silent or "")

@@ -73,7 +73,7 @@ class PrometheusApi(LoopbackServer):
         self, series: Iterable[Series], *, times: bool = True, authorization: str | None = None
     ) -> None:
         super().__init__()
-        self._series = list(series)
+        self.series = list(series)
         self._times = times
         self._authorization = authorization
         self.queries: list[dict[str, str]] = []
@@ -107,7 +107,7 @@ class PrometheusApi(LoopbackServer):
         wanted = [_wanted(one) or [] for one in selectors]
         fitting = [
             series.labels
-            for series in self._series
+            for series in self.series
             if not wanted or any(_fits(series, one) for one in wanted)
         ]
         name = path.removeprefix("/api/v1/label/").removesuffix("/values")
@@ -120,7 +120,7 @@ class PrometheusApi(LoopbackServer):
         if wanted is None:
             return refused(f"invalid parameter 'query': parse error: {selector}")
         result = []
-        for series in self._series:
+        for series in self.series:
             if _fits(series, wanted):
                 values = [
                     [round(at, 3), value]
@@ -160,7 +160,7 @@ class PrometheusApi(LoopbackServer):
         if wanted is None:
             return refused(f"invalid parameter 'query': parse error: {text}")
         result = []
-        for series in self._series:
+        for series in self.series:
             if _fits(series, wanted):
                 if times and not self._times:
                     continue

@@ -139,17 +139,15 @@ def test_what_a_tick_asks_fits_between_two(
     assert [c.status for c in found] == ([status] if status else [])
 
 
-def test_two_servers_that_are_one_are_not_ready_however_many_problems_there_are(
+def test_a_process_that_is_read_once_is_named_however_many_problems_there_are(
     shared_data: Path,
 ) -> None:
     partial = tuple(f"query {n}: Partial: shard {n} is down" for n in range(5))
-    clash = "engine 0 of a:1 has two series at the same time: read {cluster=a}, not {cluster=b}"
-    found = _checked(shared_data, _source(problems=(*partial, clash, clash)))
-    (check,) = [c for c in trouble(found) if c.status == "WRONG"]
-    assert check.what == f"{clash}; 1 more such (--json)"
-    assert check.setting == ("sources", 0, "match")
-    assert not found.ready
-    assert [c.what for c in trouble(found)][-1] == "not read: 2 more (--json)"
+    twice = "one process that two sources show, as a:1 (pages) and b:1 (p): read once, as a:1"
+    found = _checked(shared_data, _source(problems=(*partial, twice, twice)))
+    said = [c.what for c in trouble(found)]
+    assert said[0] == f"{twice}; 1 more such (--json)"
+    assert said[-1] == "not read: 2 more (--json)"
 
 
 def test_a_source_that_brings_nothing(shared_data: Path) -> None:

@@ -68,6 +68,7 @@ def _explain(scope: TargetWindow, tree: str, as_json: bool) -> None:
     firing = [] if history.at is not None else list(_firing(scope.incidents, scope.target))
     if not as_json:  # above "no verdict" as well
         _print_firing(firing, scope.target, scope.today)
+        _print_doubles(scope.target)
     evaluated = scope.evaluated(_TRAFFIC, tree)
     assert evaluated.finding is not None  # noqa: S101 - evaluated() raises without one
     window = evaluated.window
@@ -126,6 +127,16 @@ def _firing(incidents: Sequence[Incident], target: Target) -> Iterator[Incident]
         whole = incident.target.get("instance") is None
         if whole and target.pool and incident.target.get("pool") == target.pool:
             yield incident
+
+
+def _print_doubles(target: Target) -> None:
+    """Under which labels the same process is scraped once more."""
+    from driftwatch.collect.identity import ALSO_LABEL
+
+    if also := target.labels.get(ALSO_LABEL):
+        many = also.count("; ") + 1
+        scrapes = "1 more scrape" if many == 1 else f"{many} more scrapes"
+        print_wrapped(f"READ ONCE {target.key.text}: {scrapes} of it left out: {also}")
 
 
 def _print_firing(incidents: Sequence[Incident], target: Target, today: date) -> None:

@@ -243,7 +243,7 @@ class Batch:
     def _flush(self) -> None:
         if not self._attempts and not self._samples.any:
             return
-        brought = self._samples.rows(self._attempts, self._parser.known, whole=False)
+        brought = self._samples.rows(self._attempts, self._parser.known)
         self._brought.append(brought)
         self._problems += brought.problems
         self._samples, self._attempts = Samples(self._parser._slots), []

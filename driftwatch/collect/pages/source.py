@@ -12,7 +12,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
-from driftwatch.model import Target
+from driftwatch.model import Target, TargetKey
 
 
 class PagesSource:
@@ -85,6 +85,10 @@ class PagesSource:
         """Ask these servers for version and settings again: they restarted."""
         restarted = set(instances)
         self._json = {key: answer for key, answer in self._json.items() if key[0] not in restarted}
+
+    def remember(self, stored: Mapping[TargetKey, Target]) -> None:
+        """The targets of a store: they keep their names."""
+        self._parser.known.names.remember(stored)
 
     def close(self) -> None:
         """End what is under way and give back the connections."""

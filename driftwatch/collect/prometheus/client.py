@@ -22,6 +22,7 @@ from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
+    BadQuery,
     ConfigError,
     Partial,
     SourceError,
@@ -31,6 +32,12 @@ from driftwatch.errors import (
 )
 from driftwatch.settings.values import SECRET, redact
 
+# words in the refusal of an API that answers no range selector at /api/v1/query
+_OF_RANGES = ("range", "matrix", "[")
+_GIVE_RANGES = (
+    "samples are asked for as they were scraped (up[60s]): give the address of an API that answers "
+    "range selectors at /api/v1/query, as Prometheus, Thanos, Mimir and VictoriaMetrics do"
+)
 _START = 16  # characters of a secret that give it away
 
 
@@ -114,7 +121,12 @@ class PrometheusAsker:
         """
         # whether a range holds its first moment is another thing in Prometheus 2 and 3
         text = f"{selector}[{last_ms - first_ms + 1}ms]"
-        return raw_samples(self._query(text, last_ms, "matrix"), first_ms)
+        try:
+            return raw_samples(self._query(text, last_ms, "matrix"), first_ms)
+        except BadQuery as error:
+            if not any(word in error.message for word in _OF_RANGES):
+                raise
+            raise BadQuery(f"{error.message}; {_GIVE_RANGES}") from error
 
     def _query(self, text: str, at_ms: int, wanted: str) -> Any:
         params = {"time": _seconds(at_ms), "timeout": self._patience}

@@ -23,7 +23,7 @@ from driftwatch.collect.cells import (
 )
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.identity import Identity, doubles, identity_of
+from driftwatch.collect.identity import Identity, also_text, doubles, identity_of
 from driftwatch.collect.identity import names as names_of
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
@@ -148,7 +148,7 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
                 tuple(sorted(caches.get(server, ()), key=lambda c: c.get("engine", "0"))),
                 min((s.interval_seconds for s in own_ups if s.interval_seconds), default=None),
                 also=tuple(
-                    _differing(other, server) for other, one in twice.items() if one == server
+                    also_text(other, server) for other, one in twice.items() if one == server
                 ),
             )
         )
@@ -210,10 +210,6 @@ def _twice(
     spans = {one: (number, number) for number, one in enumerate(sorted(of))}
     started = {one: tuple(sorted(began[one])) for one in of if one in began}
     return doubles(spans, started, {}, lambda one, other: True)
-
-
-def _differing(other: Identity, server: Identity) -> str:
-    return ", ".join(f'{k}="{v}"' for k, v in other if (k, v) not in server)
 
 
 def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from driftwatch.collect.cells import Labels
+from driftwatch.collect.identity import IMAGE_LABEL
 from driftwatch.model import Target, TargetKey
 
 METRIC = "kube_pod_container_info"
-# the label that a target gets; driftwatch/detect/fingerprints.py reads it
-IMAGE_LABEL = "kube_image"
 # Of several containers in a pod, the one that runs vLLM where the target's labels do not say.
 _VLLM = "vllm"
 _EVERY_MS = 60_000  # an image changes with a pod, and a pod takes longer than that to come

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -125,9 +125,9 @@ class PrometheusSource:
         attempts = attempts_of(up)
         self._look_for_prefixes(first, last)
         if own is None:
-            collected = self._scrapes(asking, [self._matching], attempts, whole=doubt is None)
+            collected = self._scrapes(asking, [self._matching], attempts)
         else:
-            collected = self._list(asking, attempts, whole=doubt is None)
+            collected = self._list(asking, attempts)
         if isinstance(collected, str):
             return self._lost(collected, at, problems)
         doubt = doubt or collected.silent
@@ -168,9 +168,7 @@ class PrometheusSource:
             return  # asked again; what is asked for next says what is wrong
         self._looked_ms = last_ms
 
-    def _list(
-        self, asking: _Asking, attempts: Sequence[Attempt], *, whole: bool
-    ) -> Collected | str:
+    def _list(self, asking: _Asking, attempts: Sequence[Attempt]) -> Collected | str:
         """Every target, without a row; or why none can be told."""
         question = Question((_ENGINES,), ())
         reader = self._reader
@@ -178,9 +176,7 @@ class PrometheusSource:
         failure = self._read(reader, asking, question, [self._matching])
         if failure is not None and reader.is_empty:
             return failure
-        listed = reader.samples.rows(
-            attempts, self._known, any_server=bool(self._selector), whole=whole
-        )
+        listed = reader.samples.rows(attempts, self._known, any_server=bool(self._selector))
         looks = listed.scrapes["time"].dt.truncate("1m").unique().sort()
         problems = (*_nameless(reader), *listed.problems)
         return Collected(empty_scrapes(), listed.targets, problems, silent=failure, looks=looks)
@@ -202,7 +198,7 @@ class PrometheusSource:
         listed = [target.labels for target in self._targets.values()]
         matching = narrowed(self._selector, instances, up.labels, listed)
         tried = [one for one in attempts if dict(one.server).get("instance") in instances]
-        brought = self._scrapes(asking, matching, tried, whole=False)
+        brought = self._scrapes(asking, matching, tried)
         if isinstance(brought, str):
             return brought
         return replace(brought, scrapes=brought.scrapes.filter(pl.col("instance").is_in(names)))
@@ -212,8 +208,6 @@ class PrometheusSource:
         asking: _Asking,
         matching: Sequence[str],
         attempts: Sequence[Attempt],
-        *,
-        whole: bool,
     ) -> Collected | str:
         """The scrapes of the targets that are matched; or why none can be read."""
         reader = self._reader
@@ -232,7 +226,6 @@ class PrometheusSource:
             unread=asking.unread,
             silent=silent,
             any_server=bool(self._selector),
-            whole=whole,
         )
         return replace(collected, problems=(*_nameless(reader), *collected.problems))
 
@@ -272,6 +265,10 @@ class PrometheusSource:
             .otherwise("reason")
         )
 
+    def remember(self, stored: Mapping[TargetKey, Target]) -> None:
+        """The targets of a store: they keep their names."""
+        self._known.names.remember(stored)
+
     def close(self) -> None:
         """Give back the connection."""
         self._asker.close()
@@ -302,5 +299,6 @@ class PrometheusSource:
 def _nameless(reader: Reader) -> list[SourceProblem]:
     if not reader.nameless:
         return []
-    first = min(map(short_name, reader.nameless))
-    return [SourceProblem(_ENGINES, f"{first} has no instance label: not read")]
+    first, rest = min(map(short_name, reader.nameless)), len(reader.nameless) - 1
+    more = f", nor have {rest} more series" if rest else ""
+    return [SourceProblem(_ENGINES, f"{first} has no instance label{more}: not read")]

@@ -1,0 +1,122 @@
+"""Situations that people report in public, from a Prometheus to what a person reads."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from fakes.prometheus_api import PrometheusApi
+from typed_words import call
+
+from driftwatch.fleet.loopback import Answer
+from tests.collect.field_cases import T0, Fleet, engine, load_vsim
+
+MINUTES = 35
+# no `up` of an exporter is stored
+NOBODY = Answer(200, '{"status":"success","data":{"resultType":"vector","result":[]}}')
+
+
+@pytest.fixture(scope="module")
+def vsim(shared_data: Path) -> ModuleType:
+    return load_vsim(shared_data)
+
+
+def replayed(fleet: Fleet, config: str, folder: Path) -> str:
+    """What replay prints of the fleet's minutes; they are kept in ``d.db``."""
+    file = folder / "driftwatch.yaml"
+    with PrometheusApi(fleet.series()) as api:
+        api.faults.append(("up and on", NOBODY))
+        file.write_text(f"sources: [{{prometheus: '{api.address}'}}]\n{config}")
+        span = ("--from", T0.isoformat(), "--to", (T0 + timedelta(minutes=MINUTES)).isoformat())
+        kept = ("--db", str(folder / "d.db"), "-c", str(file))
+        result = call("replay", "--prometheus", api.address, *span, *kept)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def explained(folder: Path, config: str, target: str = "") -> str:
+    """What explain prints of the kept minutes, in one line."""
+    (folder / "other.yaml").write_text(config)
+    named = (target,) if target else ()
+    result = call("explain", *named, "--db", str(folder / "d.db"), "-c", str(folder / "other.yaml"))
+    return " ".join(result.output.split())
+
+
+SERVING = "serving: {max_num_seqs: 32, max_num_batched_tokens: 2048"
+
+
+def test_37b_several_api_servers_are_a_guess_that_a_setting_settles(
+    vsim: ModuleType, tmp_path: Path
+) -> None:
+    """An allow-list drops ``process_*`` and ``_created``."""
+    fleet, page = Fleet(), engine(vsim, 1, 2.0, max_num_seqs=32)
+    for at in range(0, 60 * MINUTES, 15):
+        lines = page(at).splitlines()
+        kept = [o for o in lines if not o.startswith("process_") and "_created" not in o]
+        fleet.page(at, "\n".join(kept), {"instance": "10.1.0.5:8000", "job": "vllm"})
+    pools = f"pools: [{{name: chat, match: {{}}, {SERVING}%s}}}}]\n"
+    replayed(fleet, pools % "", tmp_path)
+    guess = "perhaps several API servers"
+    said = explained(tmp_path, pools % "")
+    assert guess in said and "set api_server_count" in said
+    assert "max_num_seqs 32 2." in said
+    settled = tmp_path / "settled"
+    settled.mkdir()
+    replayed(fleet, pools % ", api_server_count: 1", settled)
+    assert "API server" not in explained(settled, pools % ", api_server_count: 1")
+
+
+def test_21_readings_of_gpus(vsim: ModuleType, tmp_path: Path) -> None:
+    """``a``: in lower case. ``b``: XID 79 stays on the gauge when the GPU is back."""
+
+    def lost(at: float) -> bool:
+        return 600 <= at < 1200
+
+    def never(at: float) -> bool:
+        return False
+
+    fleet, pages = Fleet(), {}
+    for seed, pod in enumerate("ab"):
+        of = {"model": f"m-{pod}", "max_num_seqs": 32}
+        pages[pod] = engine(vsim, seed, 2.0, stuck=lost if pod == "b" else never, **of)
+
+    workload = {"namespace": "ml", "container": "main", "gpu": "0"}
+    for at in range(0, 60 * MINUTES, 15):
+        for pod, page in pages.items():
+            target = {"instance": f"10.1.0.{pod}:8000", "job": "vllm", "namespace": "ml"}
+            fleet.page(at, page(at), {**target, "pod": f"{pod}-0"})
+        gpu = {**workload, "instance": "n1:9400", "job": "dcgm"}
+        readings = {"SM_CLOCK": "1980", "GPU_UTIL": "80", "POWER_USAGE": "300"}
+        for name, value in readings.items():
+            lower = f"dcgm_fi_dev_{name.lower()}"
+            fleet.sample(at, lower, {**gpu, "uuid": "gpu-aaaa", "pod": "a-0"}, value)
+            if not lost(at):
+                upper = {**gpu, "UUID": "GPU-bbbb", "pod": "b-0"}
+                fleet.sample(at, f"DCGM_FI_DEV_{name}", upper, value)
+        xid = "79" if at >= 600 else "0"
+        upper = {**gpu, "UUID": "GPU-bbbb", "pod": "b-0"}
+        fleet.sample(at, "DCGM_FI_DEV_XID_ERRORS", upper, xid)
+    pools = f"pools: [{{name: chat, match: {{}}, {SERVING}}}}}]\n"
+    pages_sent = replayed(fleet, pools, tmp_path)
+    assert "FIRING chat 10.1.0.b:8000: 1 GPU lost" in pages_sent
+    resolved = pages_sent[pages_sent.index("RESOLVED") :]
+    assert resolved.startswith("RESOLVED chat 10.1.0.b:8000 after 11 min")
+    assert "lost" not in explained(tmp_path, pools, "10.1.0.b:8000")
+    assert "SM clock 1,980 MHz" in explained(tmp_path, pools, "10.1.0.a:8000")
+
+
+def test_03_a_second_scrape_is_left_out_and_named(vsim: ModuleType, tmp_path: Path) -> None:
+    fleet, page = Fleet(), engine(vsim, 3, 2.0, max_num_seqs=32)
+    pod = {"instance": "10.1.0.5:8000", "job": "pods", "namespace": "ml", "pod": "chat-0"}
+    service = {"instance": "chat.ml.svc:8000", "job": "services", "namespace": "ml"}
+    for at in range(0, 60 * MINUTES, 15):
+        fleet.page(at, page(at), pod)
+        fleet.page(at + 7, page(at + 7), service)
+    pools = f"pools: [{{name: chat, match: {{}}, {SERVING}}}}}]\n"
+    replayed(fleet, pools, tmp_path)
+    assert explained(tmp_path, pools).startswith(
+        "READ ONCE 10.1.0.5:8000: 1 more scrape of it left out: "
+        'instance="chat.ml.svc:8000", job="services" 10.1.0.5:8000: model m'
+    )
