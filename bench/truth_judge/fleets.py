@@ -30,18 +30,13 @@ def made(draw: Draw, folder: Path) -> Case:
     Raises:
         RuntimeError: it could not be made; with what was said.
     """
-    return case_of(written(draw, folder, "compact"), draw.name, f"seed {draw.seed}")
-
-
-def written(draw: Draw, folder: Path, form: str) -> Path:
-    """A draw's scrapes in one of the fleet's forms, with the truth beside them."""
     folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(draw.scenario, str):
         (folder / "scenario.yaml").write_text(json.dumps(draw.scenario))  # JSON is YAML
-    into = folder / form
+    into = folder / "compact"
     words = ["--scenario", scenario_of(draw, folder), "--seed", str(draw.seed)]
-    driftwatch("demo", *words, "--write", str(into), "--format", form, "--jobs", "1")
-    return into
+    driftwatch("demo", *words, "--write", str(into), "--jobs", "1")
+    return case_of(into, draw.name, f"seed {draw.seed}")
 
 
 def case_of(folder: Path, name: str, draw: str) -> Case:

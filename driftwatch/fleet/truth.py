@@ -12,10 +12,9 @@ from typing import Any
 import orjson
 
 from driftwatch.fleet.scenario.model import Effect, Scenario
-from driftwatch.fleet.servers import JOB, host_of, instance_of, seconds_of, servers_of, uuids_of
+from driftwatch.fleet.servers import host_of, instance_of, seconds_of, servers_of, uuids_of
 
 TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
-PROMETHEUS = "http://127.0.0.1:9090"  # where a Prometheus listens that is told nothing else
 
 
 def truth_of(scenario: Scenario, seed: int) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def window_of(scenario: Scenario, effect: Effect) -> tuple[datetime, datetime]:
     return start + timedelta(seconds=effect.at), start + timedelta(seconds=until)
 
 
-def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str, Any]:
+def configuration_of_pool(scenario: Scenario) -> dict[str, Any]:
     """What ``driftwatch.yaml`` says of the pool: what an operator would have written."""
     pool = scenario.pool
     serving = pool.serving
@@ -82,23 +81,16 @@ def configuration_of_pool(scenario: Scenario, recording: str | None) -> dict[str
         ]
     if pool.slo is not None:
         settings["slo"] = pool.slo.model_dump(exclude_none=True)
-    source: dict[str, Any] = {"recording": recording}
-    if recording is None:
-        source = {"prometheus": PROMETHEUS, "match": {"job": JOB}}
-    return {"sources": [source], "pools": [settings]}
+    return {"sources": [{"recording": "."}], "pools": [settings]}
 
 
-def write_truth(scenario: Scenario, seed: int, folder: Path, recording: str | None) -> None:
-    """``truth.json`` and ``driftwatch.yaml`` into the folder.
-
-    ``recording``: path of the recording as the configuration names it, from the folder; None where
-    a Prometheus will have it.
-    """
+def write_truth(scenario: Scenario, seed: int, folder: Path) -> None:
+    """``truth.json`` and ``driftwatch.yaml`` into the folder of a recording."""
     (folder / TRUTH).write_bytes(
         orjson.dumps(truth_of(scenario, seed), option=orjson.OPT_INDENT_2) + b"\n"
     )
     # JSON is YAML, and orjson writes the same bytes everywhere
-    settings = orjson.dumps(configuration_of_pool(scenario, recording), option=orjson.OPT_INDENT_2)
+    settings = orjson.dumps(configuration_of_pool(scenario), option=orjson.OPT_INDENT_2)
     (folder / CONFIGURATION).write_bytes(settings + b"\n")
 
 

@@ -65,7 +65,7 @@ def test_a_scenario_with_its_baseline(tmp_path: Path) -> None:
     recording = tmp_path / "recording"
     recording.mkdir()
     generate_compact(scenario, 1, recording, jobs=1)
-    write_truth(scenario, 1, recording, ".")
+    write_truth(scenario, 1, recording)
     plan = with_proposals(plan_from(recording / CONFIGURATION))
     first = scenario.truth.baseline
     assert first is not None

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ import requests
 
 from driftwatch.cli.demo.live import serve_scenario
 from driftwatch.fleet.scenario.file import scenario_named, shipped_scenarios
-from driftwatch.settings import load_settings
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -65,26 +63,6 @@ def test_the_list_names_every_scenario_and_what_is_expected(run: Run) -> None:
     assert expected["wedged"] == "page EngineStuck; leaf engine_stuck; no setting helps"
 
 
-def test_openmetrics_comes_with_the_way_to_a_prometheus(run: Run) -> None:
-    Path("my files").mkdir()
-    Path("my files/short.yaml").write_text(SHORT)
-    given = ("--scenario", "my files/short.yaml", "--write", "to prometheus")
-    code, out, _ = run("demo", *given, "--format", "openmetrics")
-    assert code == 0
-    steps = [shlex.split(line.removeprefix("next:")) for line in out.splitlines()[1:]]
-    assert [step[0] for step in steps] == ["promtool", "prometheus", "driftwatch"]
-    assert steps[0][-2:] == ["to prometheus/fleet.om", "to prometheus/data"]
-    assert steps[2][-4:-2] == ["-c", "to prometheus/driftwatch.yaml"]
-    ((source,), url) = (
-        json.loads(Path("to prometheus/driftwatch.yaml").read_text())["sources"],
-        steps[2][steps[2].index("--prometheus") + 1],
-    )
-    assert source == {"prometheus": url, "match": {"job": "vllm"}}
-    load_settings(Path("to prometheus/driftwatch.yaml"))
-    code, _, err = run("replay", "to prometheus/fleet.om")
-    assert code == 2 and "OpenMetrics" in err
-
-
 def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> None:
     code, out, _ = run("demo", "--scenario", "short.yaml", "--write", "made", "--jobs", "1")
     assert code == 0
@@ -112,7 +90,6 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
         (["--write", "x"], "--write and --live need --scenario"),
         (["--seed", "3"], "--seed, --jobs"),
         (["--scenario", "wedged", "--list"], "not both"),
-        (["--scenario", "wedged", "--format", "compact"], "--write DIR --format compact"),
         (["--scenario", "wedged", "--for", "3m"], "--for needs --live"),
         (["--scenario", "wedged", "--write", "x", "--live"], "--write or --live"),
         (["--scenario", "no-such"], "there is no scenario 'no-such'"),

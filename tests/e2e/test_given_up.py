@@ -45,7 +45,7 @@ def _pages(run: Any, folder: Path, *, hangs: bool = False) -> list[Any]:
         "truth": {"baseline": {"at": "10m", "until": "55m"}},
     }
     (folder / "given-up.yaml").write_text(json.dumps(scenario))
-    asked = ("--scenario", folder / "given-up.yaml", "--seed", 5, "--format", "compact")
+    asked = ("--scenario", folder / "given-up.yaml", "--seed", 5)
     made = run("demo", *asked, "--write", folder / "made")
     assert made.exit_code == 0, made.output
     baseline = "2026-11-16T08:10:00Z..2026-11-16T08:55:00Z"

@@ -146,7 +146,7 @@ def watched_scenario(document: Mapping[str, Any], folder: Path) -> Watched:
     scenario = read_scenario(path)
     fleet = folder / "fleet"
     generate_compact(scenario, scenario.seed, fleet, jobs=1)
-    write_truth(scenario, scenario.seed, fleet, ".")
+    write_truth(scenario, scenario.seed, fleet)
     truth = json.loads((fleet / "truth.json").read_text(encoding="utf-8"))
     start, end = (
         datetime.fromtimestamp(truth[f"{name}_seconds"], UTC) for name in ("start", "end")

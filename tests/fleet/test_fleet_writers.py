@@ -9,10 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 import requests
+from fakes.fleet_files import write_openmetrics, write_recording
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.fleet.generate import generate, generate_compact, write_openmetrics, write_recording
+from driftwatch.fleet.generate import generate, generate_compact
 from driftwatch.fleet.live import LiveFleet
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk
@@ -54,7 +55,7 @@ def chunks(made: Scenario) -> list[Chunk]:
 def compact(made: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fleet") / "compact"
     generate_compact(made, 4, folder)
-    write_truth(made, 4, folder, ".")
+    write_truth(made, 4, folder)
     return folder
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from driftwatch.fleet.generate import generate, write_openmetrics
+from fakes.fleet_files import write_openmetrics
+
+from driftwatch.fleet.generate import generate
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import relabelled_of, targets_of
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes.fleet_files import write_openmetrics
 from fakes.prometheus_server import PrometheusServer
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import SCRAPE_SCHEMA
-from driftwatch.fleet.generate import generate, generate_compact, write_openmetrics
+from driftwatch.fleet.generate import generate, generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")

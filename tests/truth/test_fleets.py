@@ -13,7 +13,7 @@ from driftwatch.fleet.truth import write_truth
 @pytest.mark.parametrize("scenario", shipped_scenarios(), ids=lambda s: s.name)
 def test_every_shipped_truth_is_read_whole(scenario: object, tmp_path: Path) -> None:
     made = scenario_named(scenario.name)  # type: ignore[attr-defined]
-    write_truth(made, 3, tmp_path, "recording")
+    write_truth(made, 3, tmp_path)
     case = case_of(tmp_path, made.name, "seed 3")
     assert len(case.instances) == made.servers
     assert len(case.episodes) == len(made.truth.effects)
@@ -32,7 +32,7 @@ def test_every_shipped_truth_is_read_whole(scenario: object, tmp_path: Path) -> 
 
 def test_replicas_that_come_and_go_count_only_while_they_are_listed(tmp_path: Path) -> None:
     made = scenario_named("scale-1-200-1")
-    write_truth(made, 3, tmp_path, "recording")
+    write_truth(made, 3, tmp_path)
     case = case_of(tmp_path, made.name, "seed 3")
     stretch = case.stretch([])
     whole = case.end_seconds - case.start_seconds

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.demo.scenario import FORMATS
 from driftwatch.cli.main import EXIT_PROBLEM
 from driftwatch.cli.options import Duration
 from driftwatch.cli.output import encodable
@@ -53,14 +52,7 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write the scenario's scrapes, truth and configuration here.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    help="With --write: recording (text), compact (Parquet, the default), or openmetrics (for "
-    "promtool).",
+    help="Write the scenario's recording, truth and configuration here.",
 )
 @click.option("--live", is_flag=True, help="Serve the scenario's /metrics over HTTP until it ends.")
 @click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
@@ -73,7 +65,6 @@ def command(
     listed: bool,
     seed: int | None,
     folder: Path | None,
-    form: str | None,
     live: bool,
     length: timedelta | None,
     jobs: int | None,
@@ -105,7 +96,7 @@ def command(
         # a process takes a second or two to begin: not worth it for less than a day of servers
         jobs = processes() if chosen.servers * chosen.duration > 86_400 else 1
     if folder is not None:
-        write_scenario(chosen, seed, folder, form or "compact", jobs)
+        write_scenario(chosen, seed, folder, jobs)
     elif live:
         from driftwatch.cli.demo.live import serve_scenario
 
@@ -123,7 +114,7 @@ def _check(options: Mapping[str, Any]) -> None:
     Raises:
         UsageError: with every one of them.
     """
-    scenario, form = options["scenario"], options["form"]
+    scenario = options["scenario"]
     of_scenario = any(options[name] is not None for name in ("seed", "jobs", "folder"))
     contradictions = (
         (
@@ -140,11 +131,6 @@ def _check(options: Mapping[str, Any]) -> None:
             options["folder"] is not None and options["live"],
             "give --write or --live, not both",
             "--write makes files, --live serves",
-        ),
-        (
-            form is not None and options["folder"] is None,
-            "--format needs --write",
-            f"--write DIR --format {form}",
         ),
         (
             not options["live"] and options["length"] is not None,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from driftwatch.fleet.truth import Line
     from driftwatch.pipeline.explain import Window
 
-FORMATS = ("recording", "compact", "openmetrics")
 NOBODY = "no page, ticket or notice"
 _PAGES_IN_FULL = 3  # pages in full
 
@@ -51,21 +50,16 @@ def list_scenarios() -> None:
             click.echo(encodable(f"{'':{column + 2}}{line}"))
 
 
-def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs: int) -> None:
-    """The scenario's scrapes, truth and configuration into a new folder.
+def write_scenario(scenario: Scenario, seed: int, folder: Path, jobs: int) -> None:
+    """The scenario's recording, truth and configuration into a new folder.
 
     Raises:
         UsageError: the folder is there and not empty, or cannot be written to the end.
     """
     from polars.exceptions import PolarsError
 
-    from driftwatch.fleet.generate import (
-        generate,
-        generate_compact,
-        write_openmetrics,
-        write_recording,
-    )
-    from driftwatch.fleet.truth import write_truth
+    from driftwatch.fleet.generate import generate_compact
+    from driftwatch.fleet.truth import CONFIGURATION, write_truth
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,14 +69,8 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs:
         raise UsageError(f"{folder}: {error.strerror or error}") from error
     progress = Progress("making")
     try:
-        if form == "compact":
-            generate_compact(scenario, seed, folder, jobs=jobs, progress=progress)
-            recording = "."
-        else:
-            chunks = generate(scenario, seed, pages=True)
-            write = write_recording if form == "recording" else write_openmetrics
-            recording = write(scenario, chunks, folder).name
-        write_truth(scenario, seed, folder, None if form == "openmetrics" else recording)
+        generate_compact(scenario, seed, folder, jobs=jobs, progress=progress)
+        write_truth(scenario, seed, folder)
     except (OSError, PolarsError) as error:
         why = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
         raise UsageError(
@@ -93,32 +81,10 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, form: str, jobs:
         progress.close()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     click.echo(f"{folder}: {scenario.name}, seed {seed}, {size / 1e6:.3g} MB")
-    for line in _next_commands(scenario, folder, recording, form):
-        click.echo(line)
-
-
-def _next_commands(scenario: Scenario, folder: Path, recording: str, form: str) -> Iterator[str]:
-    """How driftwatch reads what was written."""
-    from driftwatch.fleet.servers import JOB
-    from driftwatch.fleet.truth import CONFIGURATION, PROMETHEUS
-
     words = f"-c {_word(folder / CONFIGURATION)}"
     if (baseline := _baseline(scenario)) is not None:
         words += f" --baseline {utc_text(baseline.start)}..{utc_text(baseline.end)}"
-    if form != "openmetrics":
-        yield f"next: driftwatch replay {_word(folder)} {words}"
-        return
-    data = _word(folder / "data")
-    file = _word(folder / recording)
-    yield f"next: promtool tsdb create-blocks-from openmetrics {file} {data}"
-    # the scenario's days may be long past: the usual 15 days would drop them
-    yield (
-        f"      prometheus --config.file /dev/null --storage.tsdb.path {data} "
-        "--storage.tsdb.retention.time 10y"
-    )
-    end = scenario.start + timedelta(seconds=scenario.duration)
-    span = f"--from {utc_text(scenario.start)} --to {utc_text(end)}"
-    yield (f"      driftwatch replay --prometheus {PROMETHEUS} --match job={JOB} {span} {words}")
+    click.echo(f"next: driftwatch replay {_word(folder)} {words}")
 
 
 def play_scenario(
@@ -153,7 +119,7 @@ def play_scenario(
         making = Progress("making")
         generate_compact(scenario, seed, folder, jobs=jobs, progress=making)
         making.close()
-        write_truth(scenario, seed, folder, ".")
+        write_truth(scenario, seed, folder)
         plan = with_proposals(plan_from(folder / CONFIGURATION))
         source = open_recording(folder)
         source.name = f"recording {scenario.name}"  # not the folder's, which is another each time
